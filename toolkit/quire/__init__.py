@@ -1,0 +1,19 @@
+"""quire gathers millions of small files into a few large ones, on Spark, from a notebook: each byte exactly once.
+
+spark  = quire.session()
+report = quire.consolidate("/data/in", "/data/out")
+df     = quire.read(spark, "/data/out")
+"""
+
+from __future__ import annotations
+
+from quire.consolidate import Plan, consolidate, plan
+from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures, UsageError
+from quire.planning import skew
+from quire.populate import populate
+from quire.report import Report
+from quire.runner import InProcess
+from quire.session import session
+from quire.splits import FileInfo
+
+__version__ = "0.1.0"

@@ -1,0 +1,372 @@
+"""One attempt of a task, where the runner put it: read the splits, write what nobody lists, then the segment, then the manifest.
+
+The order is the promise: the attempt whose manifest is there has won, and by then its output and its ledger rows are durable.
+"""
+
+from __future__ import annotations
+
+import json as json_text
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from quire.commit import names
+from quire.commit.entries import DataFile, Left, PlanHead, Task, Uncover
+from quire.commit.protocol import committer, get_manifest, put_manifest
+from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
+from quire.errors import NotFoundError
+from quire.formats import extension
+from quire.formats.lines import FrameWriter
+from quire.formats.parquet import CONTENT, ParquetWriter, checksum
+from quire.planning.pack import PlannedTask, read_head, read_rows
+from quire.sources import transforms
+from quire.sources.files import Root
+from quire.sources.transforms import BadContent, UserFunction
+from quire.splits import FileInfo
+from quire.storage import Content, Gone, Request, Sink, Store, Unreadable, connect
+
+_COLUMNS = ["path", "size", "version", "modified", "start", "length", "replaces"]
+digest = xxhash.xxh3_64_intdigest
+
+
+@dataclass(frozen=True)
+class Convert:
+    """What becomes of a file's content."""
+
+    transform: str  # lines | raw | xml | json | callable
+    format: str
+    compression: str
+    target: int
+    max_file_size: int
+    function: UserFunction | None = field(default=None, repr=False)
+    keep_messages: bool = False
+
+    @property
+    def streams(self) -> bool:
+        """Content of any length goes through without being held."""
+        return self.transform in ("lines", "raw") and self.format != "parquet"
+
+    def records(self, content: bytes, file: FileInfo) -> bytes | pa.RecordBatch:
+        """What is written for a whole file; BadContent if it cannot be parsed."""
+        made: bytes | list[bytes] | pa.RecordBatch
+        if self.transform == "callable":
+            assert self.function is not None
+            made = transforms.call(self.function, content, file, self.keep_messages)
+        else:
+            made = _BUILT_IN[self.transform](content)
+        if self.format == "parquet":
+            return made if isinstance(made, pa.RecordBatch) else self._rows(made, file)
+        if isinstance(made, pa.RecordBatch):
+            raise BadContent(f"TypeError: the function returned rows, and format {self.format!r} takes bytes. Use format='parquet'.")
+        if isinstance(made, bytes):
+            made = [made]
+        if self.format == "lines":
+            return b"".join(record if record.endswith(b"\n") else record + b"\n" for record in made if record or self.transform != "lines")
+        return b"".join(made)
+
+    def _rows(self, made: bytes | list[bytes], file: FileInfo) -> pa.RecordBatch:
+        if self.transform == "callable":
+            raise BadContent(
+                "TypeError: the function returned bytes, and format 'parquet' takes a pyarrow.RecordBatch. Use format='lines'."
+            )
+        records = [made] if isinstance(made, bytes) else made
+        n = len(records)
+        modified = pa.array([file.modified // 1000 or None] * n, pa.timestamp("us", "UTC"))
+        return pa.record_batch([pa.array([file.path] * n), modified, pa.array(records, pa.binary())], schema=CONTENT)
+
+
+_BUILT_IN: dict[str, Callable[[bytes], bytes | list[bytes]]] = {
+    "lines": transforms.lines, "raw": transforms.raw, "xml": transforms.xml, "json": transforms.json,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Work:
+    """A frozen plan and what its tasks need to know; travels to them."""
+
+    dest: str
+    dest_options: Any = field(repr=False)
+    roots: tuple[Root, ...]
+    head: PlanHead
+    convert: Convert
+
+
+class _Lost(Exception):
+    """A long split changed when a part of it was written already: the attempt starts again without it."""
+
+    def __init__(self, at: tuple[str, int], content: Gone | Unreadable) -> None:
+        super().__init__(at)
+        self.at, self.content = at, content
+
+
+def attempt(work: Work, task: int) -> dict[str, Any]:
+    """Do one task, unless it has a manifest. The answer is for the progress line; what counts is in the store."""
+    store, job = connect(work.dest, work.dest_options), work.head.job
+    if get_manifest(store, job, task) is not None:
+        return {"task": task}
+    try:
+        planned = read_head(store, names.plan_parquet(job, work.head.plan), task)[0]
+    except NotFoundError:
+        return {"task": task}  # the job is over and cleaned
+    lost: dict[tuple[str, int], Gone | Unreadable] = {}
+    while True:
+        one = _Attempt(work, store, task, planned, lost)
+        try:
+            done = one.run()
+        except _Lost as e:
+            lost[e.at] = e.content
+            one.abort()
+        except BaseException:
+            one.abort()
+            raise
+        else:
+            if not put_manifest(store, job, done):
+                one.by.abort_task(store, job, task, one.id)
+            return {"task": task}
+
+
+class _Attempt:
+    """The state of one attempt."""
+
+    def __init__(self, work: Work, store: Store, task: int, planned: PlannedTask, lost: dict[tuple[str, int], Gone | Unreadable]) -> None:
+        self.work, self.store, self.task, self.planned, self.lost = work, store, task, planned, lost
+        self.id = names.new_id()
+        self.by = committer(work.head.committer)
+        self.convert = work.convert
+        self.folder = planned.folder if work.head.words.layout == "directories" else ""
+        self.finals: list[str] = []
+        kind = ParquetWriter if self.convert.format == "parquet" else FrameWriter
+        self.writer: Any = kind(self._create, self.convert.target, self.convert.compression)
+        self.segment = SegmentWriter()
+        self.rows: list[tuple[Any, ...]] = []  # path, version, start, length, written, records, checksum: in the writer's order
+        self.others: list[tuple[Any, ...]] = []  # path, version, start, length, state, reason: without a record
+        self.left: list[Left] = []
+        self.uncovers: list[Uncover] = []
+        self.taken = 0  # records in the writer whose rows are in the segment
+        self.file_records: dict[int, int] = {}
+        self.gathered = self.bad = self.bytes_in = self.files = 0
+
+    def _create(self, index: int) -> Sink:
+        ending = extension(self.convert.format, self.convert.compression)
+        final = names.data_file(self.folder, self.work.head.job, self.task, self.id, index, ending)
+        self.finals.append(final)
+        return self.store.create(self.by.place(self.store, self.work.head.job, self.task, self.id, final))
+
+    def abort(self) -> None:
+        """Remove what only this attempt can have written."""
+        self.writer.discard()
+        self.by.abort_task(self.store, self.work.head.job, self.task, self.id)
+
+    # ---------------------------------------------------------------------------------------------------------- the way through
+    def run(self) -> Task:
+        """Read, write, make durable; the manifest's content."""
+        started = time.monotonic()
+        for root, runs in groupby(self.planned.runs, key=lambda run: run.root):
+            source = self.work.roots[root]
+            prefix = len(source.url.rstrip("/")) + 1
+            from_store = source.store()
+            for table in read_rows(self.store, list(runs), _COLUMNS):
+                self._read(from_store, prefix, [table.column(c).to_pylist() for c in _COLUMNS])
+        self.writer.close()
+        self._flush(last=True)
+        segment = self.segment.finish()
+        name = names.segment(self.work.head.job, self.task, self.id) if segment else None
+        done = Task(
+            task=self.task, attempt=self.id, files=self._files(), segment=name, first=self.segment.first, last=self.segment.last,
+            assigned=self.planned.files, gathered=self.gathered, bad=self.bad, files_in=self.files, bytes_in=self.bytes_in,
+            seconds=round(time.monotonic() - started, 3), uncovers=tuple(self.uncovers), left=tuple(self.left),
+        )  # fmt: skip
+        if name and segment:
+            self.store.put(name, segment)
+        self.by.commit_task(self.store, self.work.head.job, done)
+        return done
+
+    def _files(self) -> tuple[DataFile, ...]:
+        job = self.work.head.job
+        sizes = self.writer.sizes
+        return tuple(
+            DataFile(final, sizes[i], self.file_records.get(i, 0), self.by.place(self.store, job, self.task, self.id, final))
+            for i, final in enumerate(self.finals)
+        )
+
+    def _read(self, store: Store, prefix: int, columns: list[list[Any]]) -> None:
+        paths, sizes, versions, modified, starts, lengths, replaces = columns
+        if any(replaces):
+            self.uncovers += [
+                Uncover(path, version, tuple((s, n) for s, n in ranges))
+                for path, text in zip(paths, replaces, strict=True) if text for version, ranges in json_text.loads(text)
+            ]  # fmt: skip
+        whole_lines = self.convert.transform == "lines" and self.convert.streams
+        too_long = None if self.convert.streams else self.convert.max_file_size
+        requests = []
+        for path, size, version, start, length in zip(paths, sizes, versions, starts, lengths, strict=True):
+            if whole_lines and (start or length != size):
+                # A line belongs to the range in which it begins: look one byte back, and read on to the line's end.
+                begin = max(start - 1, 0)
+                requests.append(Request(path[prefix:], version, size, begin, size - begin))
+            elif too_long is not None and size > too_long:
+                requests.append(Request(path[prefix:], version, size, 0, 0))
+            else:
+                requests.append(Request(path[prefix:], version, size, start, length))
+        answers = store.read_many(requests)
+        plain = self.convert.format != "parquet" and self.convert.transform in ("lines", "raw")
+        add_newline, add, row = self.convert.transform == "lines", self.writer.add, self.rows.append
+        for i, (request, content) in enumerate(answers):
+            path, version, size, start, length = paths[i], versions[i], sizes[i], starts[i], lengths[i]
+            if content.__class__ is bytes and plain and content and request.length == length and (path, start) not in self.lost:
+                # The hot path of the main job.
+                if add_newline and content[-1] != 10:  # type: ignore[index]
+                    content += b"\n"  # type: ignore[operator]
+                add(content)
+                row((path, version, start, length, len(content), content.count(b"\n"), digest(content)))  # type: ignore[arg-type, union-attr]
+                self.gathered += 1
+                self.files += start == 0
+                self.bytes_in += length
+            else:
+                file = FileInfo(path, size, version, modified[i])
+                self._take(store, request, content, file, start, length)
+        self._flush()
+
+    def _take(self, store: Store, request: Request, content: Content, file: FileInfo, start: int, length: int) -> None:
+        """Any other split: set aside, left out, empty, long, parsed or given to the user's function."""
+        content = self.lost.get((file.path, start), content)
+        try:
+            if isinstance(content, Gone | Unreadable):
+                raise content
+            if not self.convert.streams and file.size > self.convert.max_file_size:
+                raise BadContent(f"larger than max_file_size: {file.size:,} bytes, allowed are {self.convert.max_file_size:,}")
+            if self.convert.streams and (not isinstance(content, bytes) or request.length != length):
+                content = _after(content, iter(())) if isinstance(content, bytes) else content
+                with closing(content):  # type: ignore[type-var]  # a stream is a generator
+                    self._stream(store, request, content, file, start, length)
+            else:
+                whole = content if isinstance(content, bytes) else b"".join(content)
+                self._write(self.convert.records(whole, file), file, start, length)
+        except Gone as e:
+            self.left.append(Left(file.path, str(e)))
+            self.uncovers = [u for u in self.uncovers if u.path != file.path]
+            return
+        except (BadContent, Unreadable) as e:
+            self.bad += 1
+            self.others.append((file.path, file.version, start, length, "bad", e.reason if isinstance(e, BadContent) else str(e)))
+            return
+        self.gathered += 1
+        self.files += start == 0
+        self.bytes_in += length
+
+    def _write(self, made: bytes | pa.RecordBatch, file: FileInfo, start: int, length: int) -> None:
+        key = (file.path, file.version, start, length)
+        if isinstance(made, bytes):
+            if made:
+                self.writer.add(made)
+                self.rows.append((*key, len(made), made.count(b"\n"), digest(made)))
+        elif made.num_rows:
+            schema = self.writer.schema
+            if schema is not None and not made.schema.equals(schema):
+                raise BadContent(
+                    f"TypeError: the rows have another schema than those before: {made.schema.names} instead of {schema.names}"
+                )
+            self.writer.add(made)
+            written = made.nbytes if made.schema.names != CONTENT.names else sum(map(len, made.column("content").to_pylist()))
+            self.rows.append((*key, written, made.num_rows, checksum(made)))
+        if not (made if isinstance(made, bytes) else made.num_rows):
+            self.others.append((*key, "done", None))
+
+    def _stream(self, store: Store, request: Request, content: Iterator[bytes], file: FileInfo, start: int, length: int) -> None:
+        checked, size, lines = xxhash.xxh3_64(), 0, 0
+
+        def pieces() -> Iterator[bytes]:
+            nonlocal size, lines
+            found = _lines_of(content, request.start, start, start + length, file.size) if self.convert.transform == "lines" else content
+            for piece in found:
+                checked.update(piece)
+                size += len(piece)
+                lines += piece.count(b"\n")
+                yield piece
+
+        first = next(coming := pieces(), b"")
+        if first:
+            try:
+                self.writer.add_stream(_after(first, coming), length)
+                entry = store.stat(request.name)  # a range of lines ends before its stream does, which looks only at its end
+                if entry is None or entry.version != file.version:
+                    raise Gone("changed while it was read")
+            except (Gone, Unreadable) as e:
+                raise _Lost((file.path, start), e) from e
+            self.rows.append((file.path, file.version, start, length, size, lines, checked.intdigest()))
+        else:
+            self.others.append((file.path, file.version, start, length, "done", None))
+
+    # ---------------------------------------------------------------------------------------------------------- its ledger rows
+    def _flush(self, last: bool = False) -> None:
+        """Move the rows whose records have their place into the segment."""
+        known = len(self.writer.files)
+        if not last and known < ROW_GROUP:
+            return
+        rows, self.rows = self.rows[:known], self.rows[known:]
+        files, offsets = self.writer.files[:known], self.writer.offsets[:known]
+        skips = self.writer.skips[:known] if isinstance(self.writer, FrameWriter) else [0] * known
+        del self.writer.files[:known], self.writer.offsets[:known]
+        if isinstance(self.writer, FrameWriter):
+            del self.writer.skips[:known]
+        for i, row in zip(files, rows, strict=True):
+            self.file_records[i] = self.file_records.get(i, 0) + row[5]
+        tables = []
+        if rows:
+            path, version, start, length, written, records, sums = zip(*rows, strict=True)
+            names_ = [self.finals[i] for i in files]
+            tables.append(
+                _table(path, version, start, length, ["done"] * known, [None] * known, names_, offsets, skips, written, records, sums)
+            )
+        if self.others:
+            path, version, start, length, state, reason = zip(*self.others, strict=True)
+            n, none, zero = len(path), [None] * len(path), [0] * len(path)
+            tables.append(_table(path, version, start, length, state, reason, none, none, none, zero, zero, [digest(b"")] * n))
+        if tables:
+            table = pa.concat_tables(tables)
+            self.segment.add(table.sort_by([("path", "ascending"), ("start", "ascending")]) if len(tables) > 1 else table)
+        self.others = []
+
+
+def _table(*columns: Any) -> pa.Table:
+    carried = [False] * len(columns[0])
+    return pa.table([pa.array(c, f.type) for c, f in zip((*columns, carried), SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def _after(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def _lines_of(content: Iterator[bytes], at: int, start: int, end: int, size: int) -> Iterator[bytes]:
+    """The lines that begin in [start, end) of a stream that begins at `at`, the last one ended by a newline."""
+    begun = start == 0  # else the line that begins before the range is another's
+    for piece in content:
+        if not begun:
+            newline = piece.find(b"\n")
+            if newline < 0:
+                at += len(piece)
+                if at >= end:
+                    return
+                continue
+            begun, at, piece = True, at + newline + 1, piece[newline + 1 :]
+            if at >= end:
+                return
+        if at + len(piece) >= end and end < size:
+            # The last line begins before `end`: it ends with the first newline at or after end - 1.
+            newline = piece.find(b"\n", max(end - 1 - at, 0))
+            if newline >= 0:
+                yield piece[: newline + 1]
+                return
+        if piece:
+            at += len(piece)
+            yield piece if at < size or piece.endswith(b"\n") else piece + b"\n"
+
+
+__all__ = ["Convert", "Work", "attempt"]

@@ -1,0 +1,198 @@
+"""The entries of the commit log, manifests and plan heads: their fields, and how they are written as JSON and read back.
+
+Every object names its format; one of a newer quire is refused, not guessed. What is read is checked before it is used:
+types here, names in `names.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from quire.commit import names
+from quire.errors import FormatError
+
+FORMAT = 1
+
+
+class Uncover(msgspec.Struct, frozen=True, array_like=True):
+    """Ranges of a file version whose rows leave the ledger: (path, version, [(start, length), …])."""
+
+    path: str
+    version: str
+    ranges: tuple[tuple[int, int], ...]
+
+
+class Left(msgspec.Struct, frozen=True, array_like=True):
+    """A split that was planned and not taken, because the file vanished or changed: it is tried again from a new listing."""
+
+    path: str
+    why: str
+
+
+class DataFile(msgspec.Struct, frozen=True):
+    """A data file: final name, bytes, rows, and the handle by which its committer publishes it."""
+
+    name: str
+    size: int
+    records: int
+    handle: str
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What the winning attempt of a task did: the manifest's content and, kept, the commit entry's."""
+
+    task: int
+    attempt: str
+    files: tuple[DataFile, ...] = ()
+    segment: str | None = None
+    first: str = ""  # the smallest and the greatest path in the segment
+    last: str = ""
+    assigned: int = 0  # files that the plan gave to the task = gathered + bad + left out
+    gathered: int = 0
+    bad: int = 0
+    files_in: int = 0  # files gathered whole, or their first range
+    bytes_in: int = 0
+    seconds: float = 0.0
+    removes: tuple[str, ...] = ()
+    uncovers: tuple[Uncover, ...] = ()
+    left: tuple[Left, ...] = ()
+
+
+class Words(msgspec.Struct, frozen=True, kw_only=True):
+    """What a destination holds; the same for all of its commits."""
+
+    transform: str
+    format: str
+    compression: str
+    layout: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="manifest"):
+    """Put if absent by the attempt that wins its task."""
+
+    job: str
+    task: Task
+    format: int = FORMAT
+
+
+class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
+    """`plan.json`: which plan of a job counts, and all that is needed to go on with it (no secrets)."""
+
+    job: str
+    base: int
+    plan: str
+    tasks: int
+    committer: str
+    words: Words
+    intent: dict[str, Any]
+    format: int = FORMAT
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="commit"):
+    """The commit point of a job, for its data and its ledger at once."""
+
+    job: str
+    base: int
+    committer: str
+    words: Words
+    time: str
+    tasks: tuple[Task, ...] = ()
+    dropped: tuple[int, ...] = ()
+    left: tuple[Left, ...] = ()  # those of dropped tasks; the others' stand in their tasks
+    parts: str | None = None  # where the tasks stand if they would make the entry too long
+    format: int = FORMAT
+
+    @property
+    def removing(self) -> bool:
+        """A job that removes data files is all or nothing."""
+        return any(task.removes for task in self.tasks)
+
+
+class Abort(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="abort"):
+    """The job is given up; none of its output counts."""
+
+    job: str
+    why: str
+    time: str
+    committer: str = ""  # where it is known
+    left: tuple[Left, ...] = ()
+    format: int = FORMAT
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="published"):
+    """All data files of the commit are in their places, but for those of the lost tasks, which do not count."""
+
+    job: str
+    time: str
+    lost: tuple[int, ...] = ()
+    format: int = FORMAT
+
+
+class Expired(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="expired"):
+    """Versions below this one can no longer be read."""
+
+    below: int
+    time: str
+    format: int = FORMAT
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="pin"):
+    """A reader's wish that this version stays readable."""
+
+    version: int
+    id: str
+    time: str
+    format: int = FORMAT
+
+
+class Unpin(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="unpin"):
+    """The end of a pin."""
+
+    version: int
+    id: str
+    time: str
+    format: int = FORMAT
+
+
+Entry = Commit | Abort | Published | Expired | Pin | Unpin
+T = TypeVar("T")
+
+
+class _Head(msgspec.Struct):
+    format: int
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(thing: msgspec.Struct) -> bytes:
+    """JSON, in one line; formatted for people where it is short."""
+    data = _encoder.encode(thing)
+    return msgspec.json.format(data, indent=1) + b"\n" if len(data) < 4096 else data
+
+
+def decode(data: bytes, kind: Any, where: str) -> Any:
+    """Read one object back, or say in one line what is wrong with it and where it lies."""
+    try:
+        if (head := msgspec.json.decode(data, type=_Head)).format > FORMAT:
+            raise FormatError(f"{where} was written by a newer quire (format {head.format}; this one reads up to {FORMAT}). Update quire.")
+        if head.format < 1:
+            raise FormatError(f"{where} names the format {head.format}, which never was. It is damaged or not quire's.")
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as e:
+        raise FormatError(f"{where} is damaged: {str(e)[:200]}. It was not written by quire in this form; put back a good copy.") from e
+
+
+def check_task(job: str, task: Task) -> Task:
+    """Refuse a task whose names are not its own attempt's, so that nothing else can be renamed or deleted through it."""
+    names.attempt_folder(job, task.task, task.attempt)
+    for file in task.files:
+        names.check_data_file(file.name, job, task.task, task.attempt)
+    if task.segment is not None and task.segment != names.segment(job, task.task, task.attempt):
+        raise FormatError(f"{task.segment[:200]!r} is not the ledger segment of task {task.task} of job {job}: nothing was touched.")
+    for name in task.removes:
+        if names.job_of_data_file(names.safe(name)) is None or name.split("/")[0] == names.STATE:
+            raise FormatError(f"{name[:200]!r}, which job {job} wants to remove, is not a data file: nothing was touched.")
+    return task

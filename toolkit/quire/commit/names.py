@@ -1,0 +1,108 @@
+"""Where each of quire's objects lies below a destination, and what its name may look like.
+
+_quire/log/<number, 20 digits>.json            entries, from 1 on, without a gap
+_quire/log/parts/<job>-<id>.parquet            the tasks of an entry that would be too long
+_quire/jobs/<job>/plan-<id>*.parquet           a plan, in names of its own for each writer
+_quire/jobs/<job>/plan.json                    which of them counts
+_quire/jobs/<job>/tasks/<task>.json            the manifest of the attempt that won
+_quire/jobs/<job>/attempts/<task>-<attempt>/   output that nobody sees yet
+_quire/ledger/<job>-<task>-<attempt>.parquet   a ledger segment
+[directory/]part-<job>-<task>-<attempt>-<i>.*  a data file
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+from quire.errors import FormatError
+from quire.storage.base import safe
+
+STATE = "_quire"
+LOG = f"{STATE}/log"
+PARTS = f"{LOG}/parts"
+JOBS = f"{STATE}/jobs"
+LEDGER = f"{STATE}/ledger"
+
+_JOB = r"[0-9]{1,20}-[0-9a-f]{16}"
+_ATTEMPT = r"[0-9a-f]{12}"
+_SEGMENT = re.compile(rf"({_JOB})-([0-9]+)-({_ATTEMPT})\.parquet")
+_DATA = re.compile(rf"(?:.*/)?part-({_JOB})-([0-9]+)-({_ATTEMPT})-[0-9]+\.[a-z0-9.]+", re.DOTALL)
+_PART = re.compile(rf"({_JOB})-[0-9a-f]{{12}}\.parquet")
+_IS_JOB = re.compile(_JOB)
+_IS_ATTEMPT = re.compile(_ATTEMPT)
+
+
+def new_id() -> str:
+    """A random id that its process alone draws: for attempts, plans and the like. Never a counter."""
+    return uuid.uuid4().hex[:12]
+
+
+def entry(number: int) -> str:
+    return f"{LOG}/{number:020d}.json"
+
+
+def job_folder(job: str) -> str:
+    if not _IS_JOB.fullmatch(job):
+        raise FormatError(f"{job[:80]!r} is not the name of a job, which looks like 12-0123456789abcdef")
+    return f"{JOBS}/{job}"
+
+
+def plan_head(job: str) -> str:
+    return f"{job_folder(job)}/plan.json"
+
+
+def plan_parquet(job: str, plan: str, piece: str = "") -> str:
+    return f"{job_folder(job)}/plan-{plan}{piece and '-' + piece}.parquet"
+
+
+def manifests(job: str) -> str:
+    return f"{job_folder(job)}/tasks"
+
+
+def manifest(job: str, task: int) -> str:
+    return f"{manifests(job)}/{task}.json"
+
+
+def attempts(job: str) -> str:
+    return f"{job_folder(job)}/attempts"
+
+
+def attempt_folder(job: str, task: int, attempt: str) -> str:
+    if not _IS_ATTEMPT.fullmatch(attempt):
+        raise FormatError(f"{attempt[:80]!r} is not the id of an attempt")
+    return f"{attempts(job)}/{task}-{attempt}"
+
+
+def segment(job: str, task: int, attempt: str) -> str:
+    return f"{LEDGER}/{job}-{task}-{attempt}.parquet"
+
+
+def part(job: str) -> str:
+    return f"{PARTS}/{job}-{new_id()}.parquet"
+
+
+def data_file(folder: str, job: str, task: int, attempt: str, index: int, extension: str) -> str:
+    return f"{folder}{'/' if folder else ''}part-{job}-{task}-{attempt}-{index}.{extension}"
+
+
+def job_of_segment(name: str) -> str | None:
+    match = _SEGMENT.fullmatch(name.removeprefix(f"{LEDGER}/"))
+    return match[1] if match else None
+
+
+def job_of_part(name: str) -> str | None:
+    match = _PART.fullmatch(name.removeprefix(f"{PARTS}/"))
+    return match[1] if match else None
+
+
+def job_of_data_file(name: str) -> str | None:
+    match = _DATA.fullmatch(name)
+    return match[1] if match else None
+
+
+def check_data_file(name: str, job: str, task: int, attempt: str) -> None:
+    """Refuse a data file's name that is not this attempt's or that lies outside of the data: logs and manifests may be forged."""
+    match = _DATA.fullmatch(safe(name))
+    if not match or match.groups() != (job, str(task), attempt) or name.split("/", maxsplit=1)[0] == STATE:
+        raise FormatError(f"{name[:200]!r} is not a data file of task {task}, attempt {attempt} of job {job}: nothing was touched.")

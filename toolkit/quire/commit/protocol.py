@@ -1,0 +1,233 @@
+"""The steps that end a job: freeze its plan, commit, publish, abort, clean, recover. Anyone may run any of them at any time,
+several at once; the log decides, and each step does what the log says there is still to do.
+
+    freeze → (attempts put manifests) → commit → publish → clean            abort → clean
+                                        recover = publish and clean what others left
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+from quire.commit import names
+from quire.commit.entries import Abort, Commit, Entry, Left, Manifest, PlanHead, Published, Task, check_task, decode, encode
+from quire.commit.log import Log
+from quire.commit.rename import COMMITTERS, Committer
+from quire.errors import NotFoundError, StorageError, UsageError, choose
+from quire.storage import Store
+
+# Which tasks must be dropped because of what was committed since the job's base; what is kept, and why a job cannot commit.
+Conflicts = Callable[[Log, PlanHead, list[Task]], "set[int] | str"]
+Progress = Callable[[int, int], None]
+PARALLEL = 8
+
+
+def now() -> str:
+    """For people who read the history; no decision looks at it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def committer(name: str) -> Committer:
+    return COMMITTERS[choose(name, COMMITTERS, "committer")]()
+
+
+# ---------------------------------------------------------------------------------------------------------------- a job's plan
+def freeze(store: Store, head: PlanHead) -> None:
+    """Put plan.json if absent, until the answer is definite: the caller goes on with whatever plan is there."""
+    name, data = names.plan_head(head.job), encode(head)
+    for tries_left in reversed(range(5)):
+        try:
+            store.put_if_absent(name, data)
+        except StorageError:
+            if not tries_left or store.stat(name) is None:
+                raise
+        return
+
+
+def plan_head(store: Store, job: str) -> PlanHead | None:
+    """The plan that counts, or None: there is none, or the job is over and cleaned."""
+    name = names.plan_head(job)
+    try:
+        head: PlanHead = decode(store.get(name), PlanHead, f"{store.url}/{name}")
+    except NotFoundError:
+        return None
+    names.plan_parquet(head.job, head.plan)
+    return head if head.job == job else None
+
+
+def jobs(store: Store) -> dict[str, set[str]]:
+    """The jobs that have left anything in jobs/, with the names of it."""
+    found = defaultdict[str, set[str]](set)
+    for e in store.walk(names.JOBS):
+        found[e.name.removeprefix(f"{names.JOBS}/").split("/")[0]].add(e.name)
+    return dict(found)
+
+
+def open_jobs(store: Store, log: Log) -> list[PlanHead]:
+    """The frozen plans whose job has no outcome. The listing must be older than the log: call refresh() in between."""
+    listed = [job for job, left in jobs(store).items() if names.plan_head(job) in left]
+    log.refresh()
+    heads = (plan_head(store, job) for job in sorted(listed) if log.outcome(job) is None)
+    return [head for head in heads if head is not None]
+
+
+# ------------------------------------------------------------------------------------------------------------------ manifests
+def put_manifest(store: Store, job: str, task: Task) -> bool:
+    """Put the manifest until it is created or exists; True: the one that is there is ours, False: another attempt has won."""
+    name, data = names.manifest(job, task.task), encode(Manifest(job=job, task=task))
+    for tries_left in reversed(range(5)):
+        try:
+            if store.put_if_absent(name, data):
+                return True
+            break
+        except StorageError:
+            if not tries_left:
+                raise
+    there = get_manifest(store, job, task.task)
+    # Gone: the job was committed and cleaned in the meantime, perhaps with our manifest. So nothing of ours may be touched.
+    return there is None or there.attempt == task.attempt
+
+
+def get_manifest(store: Store, job: str, task: int) -> Task | None:
+    name = names.manifest(job, task)
+    try:
+        manifest: Manifest = decode(store.get(name), Manifest, f"{store.url}/{name}")
+    except NotFoundError:
+        return None
+    return check_task(job, manifest.task)
+
+
+def finished(store: Store, job: str) -> set[int]:
+    """The tasks that have a manifest."""
+    stems = (e.name.rsplit("/", 1)[-1].removesuffix(".json") for e in store.walk(names.manifests(job)))
+    return {int(stem) for stem in stems if stem.isdigit()}
+
+
+# --------------------------------------------------------------------------------------------------------------------- commit
+def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) -> None:
+    """Append the commit of a job: its whole tasks, less those that conflict with what was committed since its base."""
+
+    def compute(log: Log) -> Entry | None:
+        if log.outcome(head.job) is not None:
+            return None
+        found = conflicts(log, head, tasks)
+        if isinstance(found, str):
+            return Abort(job=head.job, why=found, time=now(), committer=head.committer, left=_left(tasks))
+        kept = [t for t in tasks if t.task not in found and (t.segment or t.removes or t.uncovers)]
+        if not kept or (found and any(t.removes for t in tasks)):
+            why = "everything it holds was committed by others" if found else "nothing of it was left to commit"
+            return Abort(job=head.job, why=why, time=now(), committer=head.committer, left=_left(tasks))
+        out = [t for t in tasks if t not in kept]
+        return Commit(
+            job=head.job, base=head.base, committer=head.committer, words=head.words, time=now(),
+            tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out),
+        )  # fmt: skip
+
+    log.append(compute)
+
+
+def _left(tasks: Iterable[Task]) -> tuple[Left, ...]:
+    return tuple(left for task in tasks for left in task.left)
+
+
+def publish(log: Log, entry: Commit, progress: Progress = lambda done, total: None) -> None:
+    """Make a committed job's files visible, from the entry alone, then say so in the log."""
+    if log.refresh().published(entry.job) is not None:
+        return
+    by = committer(entry.committer)
+    files = [(task, file) for task in entry.tasks for file in task.files]
+    lost = set[int]()
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        done = pool.map(lambda x: by.publish(log.store, entry.job, *x), files)
+        for i, ((task, _), ok) in enumerate(zip(files, done, strict=True)):
+            if not ok:
+                lost.add(task.task)
+            progress(i + 1, len(files))
+    log.append(
+        lambda log: None if log.published(entry.job) else Published(job=entry.job, time=now(), lost=tuple(sorted(lost)))
+    )  # fmt: skip
+
+
+def abort(log: Log, job: str, why: str) -> None:
+    """Give up a job, unless it is decided already; then clean up after it."""
+    head = plan_head(log.store, job)
+    by = head.committer if head else ""
+    log.append(lambda log: None if log.outcome(job) else Abort(job=job, why=why, time=now(), committer=by))
+    clean(log, job)
+
+
+def clean(log: Log, job: str) -> None:
+    """Delete what a job that is over has left; nothing happens while it is not."""
+    outcome, published = log.outcome(job), log.published(job)
+    if outcome is None or (isinstance(outcome, Commit) and published is None):
+        return
+    store = log.store
+    segments, files, part = set[str](), set[str](), None
+    if isinstance(outcome, Commit):
+        assert published is not None
+        part = outcome.parts
+        for task in log.in_effect(outcome):
+            segments.add(task.segment or "")
+            files.update(file.name for file in task.files)
+    committer(outcome.committer or "rename").clean(store, job, files)
+    for e in list(store.walk(names.LEDGER)):
+        if names.job_of_segment(e.name) == job and e.name not in segments:
+            store.remove(e.name)
+    for e in list(store.walk(names.PARTS)):
+        if names.job_of_part(e.name) == job and e.name != part:
+            store.remove(e.name)
+    store.remove_tree(names.manifests(job))
+    # plan.json goes last: while it is there, a driver that finds the job finds its plan too, or sees that the job is over.
+    for e in list(store.walk(names.job_folder(job))):
+        if e.name != names.plan_head(job):
+            store.remove(e.name)
+    store.remove(names.plan_head(job))
+    store.remove_tree(names.job_folder(job))
+
+
+# -------------------------------------------------------------------------------------------------------------------- recover
+def recover(store: Store, abort_jobs: str | None = None, progress: Progress = lambda done, total: None) -> Log:
+    """Publish and clean what others left behind; before that give up the job `abort_jobs`, or all open ones ("open").
+
+    Open jobs that nobody names are left alone: the next run of the same intent goes on with them.
+    """
+    store.sweep(names.STATE)
+    listed = jobs(store)
+    log = Log(store).refresh()
+    for job in _to_abort(abort_jobs, listed, log, store):
+        abort(log, job, "given up on request")
+    for entry in log.refresh().unpublished():
+        publish(log, entry, progress)
+    for job in sorted(_leftovers(store, log)):
+        clean(log, job)
+    return log
+
+
+def _to_abort(wanted: str | None, listed: dict[str, set[str]], log: Log, store: Store) -> list[str]:
+    has_plan = [job for job, left in listed.items() if any("/plan" in name for name in left)]
+    undecided = sorted(job for job in has_plan if log.outcome(job) is None)
+    if wanted is None:
+        return []
+    if wanted == "open":
+        return undecided
+    if wanted not in undecided:
+        state = "is over already" if log.outcome(wanted) else "is not known"
+        open_now = f"Open: {', '.join(undecided)}." if undecided else "No job is open."
+        raise UsageError(f"job {wanted!r} {state} in {store.url}: there is nothing to give up. {open_now}")
+    return [wanted]
+
+
+def _leftovers(store: Store, log: Log) -> set[str]:
+    """The jobs with an outcome that have left anything which clean() would delete."""
+    found = set(jobs(store))
+    named = {t.segment for _, c in log.commits() for t in log.in_effect(c)}
+    parts = {c.parts for _, c in log.commits()}
+    found |= {names.job_of_segment(e.name) or "" for e in store.walk(names.LEDGER) if e.name not in named}
+    found |= {names.job_of_part(e.name) or "" for e in store.walk(names.PARTS) if e.name not in parts}
+    if any(e.committer and committer(e.committer).leaks for e in log.outcomes()):
+        files = {file.name for _, c in log.commits() for t in log.in_effect(c) for file in t.files}
+        found |= {names.job_of_data_file(e.name) or "" for e in store.walk() if e.name not in files}
+    return {job for job in found if job and log.outcome(job) is not None}

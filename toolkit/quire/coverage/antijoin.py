@@ -1,0 +1,89 @@
+"""Takes out of a listing what the ledger covers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.commit.entries import Uncover
+from quire.coverage.fold import Fold
+from quire.storage import Store
+
+COLUMNS = ("path", "version", "start", "length", "state")
+
+
+@dataclass
+class Remaining:
+    """What of a listing is to be read."""
+
+    files: pa.Table  # the rows of the listing, with `start` and `length` of what is left of each file
+    done: int = 0  # files that are covered
+    changed: list[str] = field(default_factory=list)  # paths that were gathered in another version
+    uncovers: list[Uncover] = field(default_factory=list)  # of files that are here only in quarantine, and have changed since
+
+
+def remaining(listing: pa.Table, fold: Fold, store: Store) -> Remaining:
+    """Anti-join a listing (sorted by path, columns path, size, version, …) with the ledger.
+
+    Ranges that no row covers are left, of paths without a row under another version. A path that is only in quarantine, under
+    another version, is taken again as a whole, and its old rows leave the ledger.
+    """
+    start = pa.array([0] * listing.num_rows, pa.int64())
+    listing = listing.append_column("start", start).append_column("length", listing.column("size"))
+    if not listing.num_rows or not fold.sources:
+        return Remaining(listing)
+    paths = listing.column("path")
+    rows = fold.rows(store, COLUMNS, paths[0].as_py(), paths[-1].as_py())
+    if not rows.num_rows:
+        return Remaining(listing)
+    # Nearly every path is either unknown or covered by one row: these two cases stay in Arrow.
+    hit = pc.index_in(paths, rows.column("path").combine_chunks())
+    same = pc.and_(
+        pc.equal(rows.column("version").take(hit), listing.column("version")),
+        pc.and_(pc.equal(rows.column("start").take(hit), 0), pc.equal(rows.column("length").take(hit), listing.column("size"))),
+    )
+    known = pc.is_valid(hit)
+    covered = pc.and_(known, pc.fill_null(same, False))
+    new = listing.filter(pc.invert(known))
+    found = Remaining(new, done=pc.sum(covered).as_py() or 0)
+    odd = listing.filter(pc.and_(known, pc.invert(covered)))
+    if odd.num_rows:
+        _sort_out(odd, rows, found)
+    return found
+
+
+def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:
+    """The files that are covered in part, or under another version."""
+    rows = rows.filter(pc.is_in(rows.column("path"), odd.column("path").combine_chunks()))
+    by_path = dict[str, list[tuple[str, int, int, str]]]()
+    for path, *row in zip(*(rows.column(c).to_pylist() for c in COLUMNS), strict=True):
+        by_path.setdefault(path, []).append(tuple(row))
+    again = []
+    for file in odd.to_pylist():
+        path, version, size = file["path"], file["version"], file["size"]
+        there = by_path[path]
+        if any(row[0] != version and row[3] != "bad" for row in there):
+            found.changed.append(path)
+            continue
+        old = [row for row in there if row[0] != version]
+        for of in sorted({row[0] for row in old}):
+            found.uncovers.append(Uncover(path, of, tuple((s, n) for v, s, n, _ in old if v == of)))
+        left = gaps([(s, n) for v, s, n, _ in there if v == version], size)
+        again += [{**file, "start": s, "length": n} for s, n in left]
+        found.done += not left
+    if again:
+        found.files = pa.concat_tables([found.files, pa.Table.from_pylist(again, found.files.schema)]).sort_by("path")
+
+
+def gaps(covered: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
+    """The ranges of [0, size) that are not covered; of an empty file, the empty range if it is not."""
+    if size == 0:
+        return [] if covered else [(0, 0)]
+    found, at = [], 0
+    for start, length in sorted(covered):
+        if start > at:
+            found.append((at, start - at))
+        at = max(at, start + length)
+    return [*found, (at, size - at)] if at < size else found

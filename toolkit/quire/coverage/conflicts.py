@@ -1,0 +1,44 @@
+"""Which of a job's tasks overlap what others committed since the job's base.
+
+A task conflicts if a commit that counts touched (covered or uncovered) an overlapping range of a path that the task touches, or
+the same path under another version, or removed a data file that the task removes. It is dropped whole.
+"""
+
+from __future__ import annotations
+
+from quire.commit.entries import Commit, PlanHead, Task
+from quire.commit.log import Log
+from quire.coverage.fold import overlap, touched
+
+
+def conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
+    """The numbers of the tasks to drop, or why the whole job cannot commit here."""
+    found = set[int]()
+    for _, commit in log.commits():
+        if commit.words != head.words:
+            return _other_words(commit, head)
+    since = [t for _, commit in log.commits(after=head.base) for t in log.in_effect(commit)]
+    for task in tasks:
+        for other in since:
+            if set(task.removes) & set(other.removes) or (_may_meet(task, other) and _meet(log, task, other)):
+                found.add(task.task)
+                break
+    return found
+
+
+def _may_meet(a: Task, b: Task) -> bool:
+    return (a.first <= b.last and b.first <= a.last) or bool(a.uncovers) or bool(b.uncovers)
+
+
+def _meet(log: Log, a: Task, b: Task) -> bool:
+    ours, others = touched(log.store, a), touched(log.store, b)
+    for path in ours.keys() & others.keys():
+        for version, start, length in ours[path]:
+            for other_version, s, n in others[path]:
+                if version != other_version or overlap([(start, length)], [(s, n)]):
+                    return True
+    return False
+
+
+def _other_words(commit: Commit, head: PlanHead) -> str:
+    return f"the destination holds transform {commit.words.transform!r} in format {commit.words.format!r} since job {commit.job}, this job made {head.words.transform!r} in {head.words.format!r}"

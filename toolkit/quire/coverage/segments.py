@@ -1,0 +1,106 @@
+"""Ledger segments: the rows that one attempt adds to the ledger, in Parquet.
+
+A row says that a range of a version of a file is covered, how (`done`, `bad`: set aside, `mark`: done elsewhere), and where
+its record lies: data file, `offset` (of the frame; in Parquet the row's number), `skip` (bytes within the decompressed frame),
+`written` bytes, `records` (lines or rows) and their xxh3-64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from quire.errors import FormatError, NotFoundError
+from quire.storage import Store
+
+SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), False),
+        pa.field("version", pa.string(), False),
+        pa.field("start", pa.int64(), False),
+        pa.field("length", pa.int64(), False),
+        pa.field("state", pa.string(), False),
+        pa.field("reason", pa.string()),
+        pa.field("data_file", pa.string()),
+        pa.field("offset", pa.int64()),
+        pa.field("skip", pa.int64()),
+        pa.field("written", pa.int64()),
+        pa.field("records", pa.int64()),
+        pa.field("checksum", pa.uint64()),
+        pa.field("carried", pa.bool_(), False),
+    ]
+)
+# Row groups are small enough to be skipped by their smallest and greatest path.
+ROW_GROUP = 20_000
+# Sorted paths share long beginnings, offsets and versions grow: deltas, not dictionaries.
+_ENCODING = {
+    "path": "DELTA_BYTE_ARRAY", "version": "DELTA_BYTE_ARRAY", "start": "DELTA_BINARY_PACKED", "length": "DELTA_BINARY_PACKED",
+    "offset": "DELTA_BINARY_PACKED", "skip": "DELTA_BINARY_PACKED", "written": "DELTA_BINARY_PACKED",
+    "records": "DELTA_BINARY_PACKED", "checksum": "PLAIN",
+}  # fmt: skip
+_DICTIONARY = ["state", "reason", "data_file"]
+
+
+class SegmentWriter:
+    """Collects rows, and keeps them compressed: a task of millions of files needs little memory."""
+
+    def __init__(self) -> None:
+        self._out = pa.BufferOutputStream()
+        self._writer: pq.ParquetWriter | None = None
+        self.first = ""
+        self.last = ""
+        self.rows = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Append rows of `SCHEMA`."""
+        if not rows.num_rows:
+            return
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._out, SCHEMA, compression="zstd", use_dictionary=_DICTIONARY, column_encoding=_ENCODING, write_statistics=["path"]
+            )
+        self._writer.write_table(rows, row_group_size=ROW_GROUP)
+        ends = pc.min_max(rows.column("path")).as_py()
+        self.first = min(self.first or ends["min"], ends["min"])
+        self.last = max(self.last, ends["max"])
+        self.rows += rows.num_rows
+
+    def finish(self) -> bytes | None:
+        """The segment, or None if it has no rows."""
+        if self._writer is None:
+            return None
+        self._writer.close()
+        data: bytes = self._out.getvalue().to_pybytes()
+        return data
+
+
+def read(store: Store, name: str, columns: Sequence[str], first: str = "", last: str = "") -> pa.Table:
+    """The rows of a segment with paths in [first, last] (all where not given). A segment that is missing is an error, never empty."""
+    try:
+        file = pq.ParquetFile(pa.BufferReader(store.get(name)))
+        groups = [i for i in range(file.num_row_groups) if _may_hold(file, i, first, last)]
+        table = file.read_row_groups(groups, columns=list(columns)) if groups else _empty(columns)
+    except NotFoundError as e:
+        raise FormatError(
+            f"the ledger segment {store.url}/{name} is missing, and the log names it: put it back from a backup. Nothing was changed."
+        ) from e
+    except (pa.ArrowException, OSError, KeyError) as e:
+        raise FormatError(f"the ledger segment {store.url}/{name} is damaged ({type(e).__name__}): put back a good copy.") from e
+    if last and table.num_rows:
+        path = table.column("path")
+        table = table.filter(pc.and_(pc.greater_equal(path, first), pc.less_equal(path, last)))
+    return table
+
+
+def _may_hold(file: pq.ParquetFile, group: int, first: str, last: str) -> bool:
+    if not last:
+        return True
+    statistics = file.metadata.row_group(group).column(0).statistics
+    return statistics is None or not statistics.has_min_max or (statistics.min <= last and statistics.max >= first)
+
+
+def _empty(columns: Iterable[str]) -> pa.Table:
+    return pa.schema([SCHEMA.field(name) for name in columns]).empty_table()

@@ -1,0 +1,33 @@
+"""How objects show themselves in a notebook: small tables of facts, every name escaped, in the theme's colours."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+
+_TEXT = "color: var(--jp-ui-font-color1, inherit)"
+_LINE = "border-bottom: 1px solid var(--jp-border-color2, #8884)"
+
+
+def facts(title: str, rows: Mapping[str, object], note: str = "") -> str:
+    """A title, a table of two columns, and a note."""
+    body = "".join(
+        f'<tr><th style="text-align:left;{_LINE}">{html.escape(str(k))}</th><td style="text-align:right;{_LINE}">{html.escape(str(v))}</td></tr>'
+        for k, v in rows.items()
+    )
+    tail = f"<p>{html.escape(note)}</p>" if note else ""
+    return f'<div class="quire" style="{_TEXT}"><strong>{html.escape(title)}</strong><table>{body}</table>{tail}</div>'
+
+
+def table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A title and a table with a header."""
+    head = "".join(f'<th style="text-align:left;{_LINE}">{html.escape(h)}</th>' for h in header)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row) + "</tr>" for row in rows)
+    return f'<div class="quire" style="{_TEXT}"><strong>{html.escape(title)}</strong><table><tr>{head}</tr>{body}</table></div>'
+
+
+def lines(title: str, rows: Mapping[str, object], note: str = "") -> str:
+    """The same as text for a terminal."""
+    width = max((len(k) for k in rows), default=0)
+    body = "\n".join(f"  {k:<{width}}  {v}" for k, v in rows.items())
+    return f"{title}\n{body}" + (f"\n{note}" if note else "")

@@ -1,0 +1,251 @@
+"""Data files of bytes: records one after the other, plain or in gzip members or zstd frames.
+
+A frame ends at a record's end and holds at most 1 MiB of input (a longer record has frames of its own), so any record is read
+back without reading the file: go to `offset`, decompress, leave out `skip` bytes. Concatenated members and frames are valid
+gzip and zstd files for every other reader.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import zstandard
+
+from quire.storage import Sink, Store
+
+FRAME = 1 << 20
+BUFFER = 4 << 20
+
+
+def _gzip(data: bytes) -> bytes:
+    # zlib writes a gzip header without time and name, so that equal input gives equal bytes
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31)
+    return packer.compress(data) + packer.flush()
+
+
+def _compressor(compression: str) -> Callable[[bytes], bytes]:
+    return _gzip if compression == "gzip" else zstandard.ZstdCompressor(level=3).compress
+
+
+class FrameWriter:
+    """Writes records into data files of at most `target` bytes; where each record lies is in `files`, `offsets`, `skips`.
+
+    `create(index)` opens the next data file. A record goes into one file; only a record that is longer than `target` makes a
+    file longer than that.
+    """
+
+    def __init__(self, create: Callable[[int], Sink], target: int, compression: str) -> None:
+        self.create, self.target = create, target
+        self.compress = None if compression == "none" else _compressor(compression)
+        self.sizes: list[int] = []  # of the files so far
+        self.files: list[int] = []  # a value a record, from here on
+        self.offsets: list[int] = []
+        self.skips: list[int] = []
+        self._sink: Sink | None = None
+        self._size = 0  # bytes of the current file, written or buffered
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+        self._frame: list[bytes] = []
+        self._framed = 0
+        self._frame_skips: list[int] = []
+        self._taken = self._packed = 0  # bytes before and after compression, to guess from
+
+    def add(self, data: bytes) -> None:
+        """Append a record. Its place is known after the next `add` or `close`."""
+        n = len(data)
+        if self.compress is not None:
+            if n > FRAME:
+                self.add_stream([data], n)
+                return
+            if self._framed + n > FRAME:
+                self._end_frame()
+            self._frame_skips.append(self._framed)
+            self._frame.append(data)
+            self._framed += n
+            return
+        if self._sink is None or (self._size + n > self.target and self._size):
+            self._next_file()
+        self.files.append(len(self.sizes) - 1)
+        self.offsets.append(self._size)
+        self.skips.append(0)
+        self._buffer.append(data)
+        self._size += n
+        self._buffered += n
+        if self._buffered >= BUFFER:
+            self._flush()
+
+    def add_stream(self, pieces: Iterable[bytes], expected: int) -> None:
+        """Append a record that comes in pieces, of about `expected` bytes."""
+        if self.compress is not None:
+            self._end_frame()
+            expected = int(expected * self._packed / self._taken) if self._taken else expected
+        if self._sink is None or (self._size + expected > self.target and self._size):
+            self._next_file()
+        self.files.append(len(self.sizes) - 1)
+        self.offsets.append(self._size)
+        self.skips.append(0)
+        for piece in pieces:
+            for start in range(0, len(piece), FRAME):
+                part = piece[start : start + FRAME]
+                self._write(part if self.compress is None else self._pack(part))
+
+    def _pack(self, data: bytes) -> bytes:
+        assert self.compress is not None
+        packed = self.compress(data)
+        self._taken += len(data)
+        self._packed += len(packed)
+        return packed
+
+    def _write(self, data: bytes) -> None:
+        self._buffer.append(data)
+        self._size += len(data)
+        self._buffered += len(data)
+        if self._buffered >= BUFFER:
+            self._flush()
+
+    def _end_frame(self) -> None:
+        if not self._frame_skips:
+            return
+        packed = self._pack(b"".join(self._frame))
+        if self._sink is None or (self._size + len(packed) > self.target and self._size):
+            self._next_file()
+        n = len(self._frame_skips)
+        self.files.extend([len(self.sizes) - 1] * n)
+        self.offsets.extend([self._size] * n)
+        self.skips.extend(self._frame_skips)
+        self._write(packed)
+        self._frame, self._framed, self._frame_skips = [], 0, []
+
+    def _flush(self) -> None:
+        if self._buffered:
+            assert self._sink is not None
+            self._sink.write(b"".join(self._buffer))
+            self._buffer, self._buffered = [], 0
+
+    def _next_file(self) -> None:
+        self._close_file()
+        self._sink = self.create(len(self.sizes))
+        self.sizes.append(0)
+        self._size = 0
+
+    def _close_file(self) -> None:
+        if self._sink is not None:
+            self._flush()
+            self._sink.close()
+            self.sizes[-1] = self._size
+            self._sink = None
+
+    def close(self) -> None:
+        """Make everything durable."""
+        if self.compress is not None:
+            self._end_frame()
+        self._close_file()
+
+    def discard(self) -> None:
+        """Give up what was written."""
+        if self._sink is not None:
+            self._sink.discard()
+            self._sink = None
+
+
+class Plain:
+    """Takes records out of an uncompressed data file, reading each byte once if they are taken in their order."""
+
+    def __init__(self, store: Store, name: str, size: int = BUFFER) -> None:
+        self.store, self.name, self.size = store, name, size
+        self._start, self._window = 0, b""
+
+    def take(self, offset: int, skip: int, length: int) -> Iterator[bytes]:
+        """The `length` bytes at `offset + skip`, in pieces."""
+        at, end = offset + skip, offset + skip + length
+        while at < end:
+            if not self._start <= at < self._start + len(self._window):
+                self._start, self._window = at, self.store.get_range(self.name, at, self.size)
+                if not self._window:
+                    raise EOFError(f"{self.name} ends before its records do")
+            piece = self._window[at - self._start : end - self._start]
+            at += len(piece)
+            yield piece
+
+
+class Framed:
+    """Takes records out of a compressed data file, decompressing each frame once if they are taken in their order."""
+
+    def __init__(self, store: Store, name: str, compression: str, size: int = BUFFER) -> None:
+        self.store, self.name, self.size = store, name, size
+        self._new = _gunzip if compression == "gzip" else _unzstd
+        self._pieces: Iterator[tuple[int, bytes]] = iter(())
+        self._frame = self._next = -1  # offset of the frame that we are in, and of the piece that comes next
+        self._at = 0  # decompressed bytes taken since that frame's start
+        self._rest = memoryview(b"")
+
+    def take(self, offset: int, skip: int, length: int) -> Iterator[bytes]:
+        """The `length` bytes at `skip` of what decompresses from the frame at `offset` on, in pieces."""
+        if not self._rest and self._frame != offset:
+            self._pull()
+        if self._frame != offset or self._at > skip:
+            self._pieces, self._frame = self._decompress(offset), -1
+            self._pull()
+        for _ in self._produce(skip - self._at):
+            pass
+        for piece in self._produce(length):
+            yield bytes(piece)
+
+    def _pull(self) -> None:
+        frame, piece = next(self._pieces, (-1, b""))
+        self._rest = memoryview(piece)
+        if frame != self._frame:
+            self._frame, self._at = frame, 0
+
+    def _produce(self, n: int) -> Iterator[memoryview]:
+        while n > 0:
+            if not self._rest:
+                self._pull()
+                if not self._rest:
+                    raise EOFError(f"{self.name} ends before its records do")
+            out, self._rest = self._rest[:n], self._rest[n:]
+            n -= len(out)
+            self._at += len(out)
+            yield out
+
+    def _decompress(self, offset: int) -> Iterator[tuple[int, bytes]]:
+        """Pieces of decompressed bytes with the offset of the frame that each is of."""
+        unpacker, frame = None, offset
+        while data := self.store.get_range(self.name, offset, self.size):
+            offset += len(data)
+            while data:
+                unpacker = unpacker or self._new()
+                if out := unpacker.decompress(data):
+                    yield frame, out
+                data = unpacker.unused_data if unpacker.eof else b""
+                if unpacker.eof:
+                    unpacker, frame = None, offset - len(data)
+        if unpacker is not None:
+            raise EOFError(f"{self.name} ends within a compressed frame")
+
+
+def _gunzip() -> Any:
+    return zlib.decompressobj(31)
+
+
+def _unzstd() -> Any:
+    return zstandard.ZstdDecompressor().decompressobj()
+
+
+def cursor(store: Store, name: str, compression: str, size: int = BUFFER) -> Plain | Framed:
+    """What takes records out of a data file; `size` is how many bytes are asked for at once."""
+    return Plain(store, name, size) if compression == "none" else Framed(store, name, compression, size)
+
+
+def contents(store: Store, name: str, compression: str) -> Iterator[bytes]:
+    """All of a data file, decompressed, in pieces."""
+    if compression == "none":
+        offset = 0
+        while data := store.get_range(name, offset, BUFFER):
+            offset += len(data)
+            yield data
+    else:
+        for _, piece in Framed(store, name, compression)._decompress(0):
+            yield piece

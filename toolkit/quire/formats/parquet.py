@@ -1,0 +1,175 @@
+"""Data files in Parquet: one row a record (`path, modified, content`), or the columns that a user's function gives."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from quire.storage import Sink, Store
+
+GROUP = 8 << 20  # bytes of content in a row group
+CONTENT = pa.schema(
+    [pa.field("path", pa.string(), False), pa.field("modified", pa.timestamp("us", "UTC")), pa.field("content", pa.binary(), False)]
+)
+_LOSSLESS = {"none": "NONE", "gzip": "GZIP", "zstd": "ZSTD"}
+
+
+class _SinkFile(io.RawIOBase):
+    """A sink as pyarrow wants a file."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink, self.at = sink, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self.sink.write(view)
+        self.at += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self.at
+
+
+class ParquetWriter:
+    """Writes batches into data files of about `target` bytes; `files` and `offsets` (the first row's number) are a value a batch."""
+
+    def __init__(self, create: Callable[[int], Sink], target: int, compression: str) -> None:
+        self.create, self.target, self.compression = create, target, _LOSSLESS[compression]
+        self.schema: pa.Schema | None = None
+        self.sizes: list[int] = []
+        self.files: list[int] = []
+        self.offsets: list[int] = []
+        self._file: _SinkFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._rows = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._taken = self._packed = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append the rows of one input file; they stay together."""
+        self.schema = self.schema or batch.schema
+        n = batch.nbytes
+        ratio = self._packed / self._taken if self._taken else 1.0
+        if (self._file is not None and self._rows and self._file.at + (self._waiting_bytes + n) * ratio > self.target) or self._file is None:
+            self._next_file()
+        self.files.append(len(self.sizes) - 1)
+        self.offsets.append(self._rows)
+        self._rows += batch.num_rows
+        self._waiting.append(batch)
+        self._waiting_bytes += n
+        if self._waiting_bytes >= GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting and self._writer is not None and self._file is not None:
+            before = self._file.at
+            table = pa.Table.from_batches(self._waiting)
+            if table.num_rows:
+                self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+            self._taken += self._waiting_bytes
+            self._packed += self._file.at - before
+            self._waiting, self._waiting_bytes = [], 0
+
+    def _next_file(self) -> None:
+        self._close_file()
+        self._file = _SinkFile(self.create(len(self.sizes)))
+        self._writer = pq.ParquetWriter(self._file, self.schema, compression=self.compression, store_schema=True)
+        self.sizes.append(0)
+        self._rows = 0
+
+    def _close_file(self) -> None:
+        if self._file is not None and self._writer is not None:
+            self._flush()
+            self._writer.close()
+            self._file.sink.close()
+            self.sizes[-1] = self._file.at
+            self._file = self._writer = None
+
+    def close(self) -> None:
+        """Make everything durable."""
+        self._close_file()
+
+    def discard(self) -> None:
+        """Give up what was written."""
+        if self._file is not None:
+            self._file.sink.discard()
+            self._file = self._writer = None
+
+
+class _StoredFile(io.RawIOBase):
+    """An object in a store as pyarrow wants a file; it reads only what is asked for."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        found = store.stat(name)
+        self.store, self.name, self.size, self.at = store, name, found.size if found else -1, 0
+        if found is None:
+            store.get(name)  # says that it is not there
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.at = offset + (0, self.at, self.size)[whence]
+        return self.at
+
+    def read(self, n: int = -1) -> bytes:
+        data = self.store.get_range(self.name, self.at, self.size - self.at if n is None or n < 0 else n)
+        self.at += len(data)
+        return data
+
+
+def open_file(store: Store, name: str) -> pq.ParquetFile:
+    """A Parquet file in a store."""
+    return pq.ParquetFile(_StoredFile(store, name))
+
+
+class Rows:
+    """Takes rows out of a Parquet data file, a row group at a time."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.file = open_file(store, name)
+        counts = [self.file.metadata.row_group(i).num_rows for i in range(self.file.num_row_groups)]
+        self.starts = [sum(counts[:i]) for i in range(len(counts) + 1)]
+        self._group, self._table = -1, None
+
+    def take(self, start: int, n: int) -> pa.Table:
+        """The rows [start, start + n)."""
+        found = []
+        for group in range(len(self.starts) - 1):
+            first, end = max(start, self.starts[group]), min(start + n, self.starts[group + 1])
+            if first < end:
+                if self._group != group:
+                    self._group, self._table = group, self.file.read_row_group(group)
+                found.append(self._table.slice(first - self.starts[group], end - first))
+        return pa.concat_tables(found) if found else self.file.schema_arrow.empty_table()
+
+
+def checksum(rows: pa.Table | pa.RecordBatch) -> int:
+    """xxh3-64 of the rows: of the content where that is what they hold, else of the values, however Parquet laid them out."""
+    digest = xxhash.xxh3_64()
+    if rows.schema.names == CONTENT.names:
+        for content in _values(rows, "content"):
+            digest.update(content)
+    else:
+        for name in rows.schema.names:
+            digest.update(repr((name, list(_values(rows, name)))).encode())
+    return digest.intdigest()
+
+
+def _values(rows: pa.Table | pa.RecordBatch, name: str) -> Iterator[Any]:
+    yield from rows.column(name).to_pylist()

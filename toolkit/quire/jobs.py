@@ -1,0 +1,141 @@
+"""Runs the tasks of a frozen plan until each has a manifest, then commits, publishes and cleans.
+
+Everything that decides is in the store: a second driver on the same job, or this one after a restart, does what is still to do.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from quire.attempt import Work, attempt
+from quire.commit import names, protocol
+from quire.commit.entries import Task
+from quire.commit.log import Log
+from quire.coverage.conflicts import conflicts
+from quire.errors import NotFoundError, QuireError, TooManyFailures
+from quire.planning.pack import PlannedTask, read_head
+from quire.progress import Progress
+from quire.runner import Failure, Runner
+
+ATTEMPTS = 3  # of a task in one call, beyond those that the engine makes by itself
+SMALL = 32 << 20  # bytes; smaller tasks share a task of the engine, which costs some 50 ms
+FEW = 4_000  # files, likewise
+
+
+def run(runner: Runner, log: Log, work: Work, progress: Progress, max_failures: int | None = None) -> None:
+    """Bring an open job to its end. Afterwards the log has its outcome, by whomever.
+
+    Raises TooManyFailures (the job is given up, nothing is committed), or QuireError if tasks keep failing: then the job stays
+    open and the next run goes on with it.
+    """
+    store, head = log.store, work.head
+    try:
+        planned = read_head(store, names.plan_parquet(head.job, head.plan))
+    except NotFoundError:
+        return  # it ended and was cleaned since we looked
+    tasks = _manifests(runner, log, work, planned, progress)
+    if tasks is None:
+        return
+    _check(tasks, planned, head.job)
+    bad = sum(task.bad for task in tasks)
+    if max_failures is not None and bad > max_failures:
+        protocol.abort(log, head.job, f"{bad} files had to be set aside, more than max_failures={max_failures}")
+        raise TooManyFailures(
+            f"{bad:,} files had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {_first_bad(log, tasks)}. "
+            f"Repair them, or call again with a larger max_failures."
+        )
+    finish(log, work, tasks, progress)
+
+
+def finish(log: Log, work: Work, tasks: list[Task], progress: Progress) -> None:
+    """Commit, publish, clean."""
+    job = work.head.job
+    protocol.commit(log, work.head, tasks, conflicts)
+    for entry in log.unpublished():
+        if entry.job == job:
+            with progress.phase("publishing", total=sum(len(t.files) for t in entry.tasks)) as bar:
+                protocol.publish(log, entry, lambda done, total: bar.update(done - bar.n))
+    protocol.clean(log, job)
+
+
+def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask], progress: Progress) -> list[Task] | None:
+    """Start attempts until each task has a manifest; None: the job has an outcome."""
+    store, job = log.store, work.head.job
+    total = sum(t.bytes for t in planned)
+    with progress.phase("gathering", total=total, unit="B") as bar:
+        watch = functools.partial(_watch, log, job, planned, bar)
+        for tries_left in reversed(range(ATTEMPTS)):
+            missing = sorted(set(range(len(planned))) - protocol.finished(store, job))
+            if not missing or log.refresh().outcome(job) is not None:
+                break
+            groups = _groups([planned[i] for i in missing], runner.parallelism)
+            outcomes = runner.run(functools.partial(attempt, work), missing, groups=groups, watch=watch)
+            failed = [(task, o) for task, o in zip(missing, outcomes, strict=True) if isinstance(o, Failure)]
+            if failed and not tries_left and set(missing) - protocol.finished(store, job):
+                _give_up(failed, len(planned), job, log.store.url)
+            if failed:
+                progress.say(f"{len(failed)} of {len(missing)} tasks failed ({failed[0][1]}): trying them again")
+        bar.update(total - bar.n)
+    if log.refresh().outcome(job) is not None:
+        return None
+    found = [protocol.get_manifest(store, job, task) for task in range(len(planned))]
+    if any(task is None for task in found):
+        if log.refresh().outcome(job) is None:
+            raise QuireError(f"manifests of job {job} in {store.url} are missing: somebody deletes below _quire/. Call again to go on.")
+        return None
+    return [task for task in found if task is not None]
+
+
+def _watch(log: Log, job: str, planned: list[PlannedTask], bar: object) -> None:
+    """Move the bar by what the store shows: finished tasks, and the output of those under way."""
+    done = protocol.finished(log.store, job)
+    size = sum(planned[i].bytes for i in done if i < len(planned))
+    for e in log.store.walk(names.attempts(job)):
+        task = e.name.removeprefix(names.attempts(job) + "/").partition("-")[0]
+        if task.isdigit() and int(task) not in done:
+            size += e.size
+    bar.update(max(0, min(size, bar.total) - bar.n))  # type: ignore[attr-defined]
+
+
+def _groups(tasks: Sequence[PlannedTask], parallelism: int) -> list[list[int]]:
+    """Which tasks share a task of the engine: small ones do, as long as everybody has work."""
+    weights = [max(t.bytes / SMALL, t.files / FEW) for t in tasks]
+    limit = min(1.0, sum(weights) / (2 * parallelism))
+    groups: list[list[int]] = []
+    room = 0.0
+    for i, weight in enumerate(weights):
+        if not groups or weight > room:
+            groups.append([])
+            room = limit
+        groups[-1].append(i)
+        room -= weight
+    return groups
+
+
+def _check(tasks: list[Task], planned: list[PlannedTask], job: str) -> None:
+    """Gathered, set aside and left out must be what the plan assigned, before anything is committed."""
+    for task, plan in zip(tasks, planned, strict=True):
+        if not task.gathered + task.bad + len(task.left) == task.assigned == plan.files:
+            raise QuireError(
+                f"task {task.task} of job {job} was given {plan.files:,} files and accounts for {task.gathered:,} gathered, {task.bad:,} set "
+                f"aside and {len(task.left):,} left out: nothing was committed. Give the job up with recover(abort={job!r}) and report this."
+            )
+
+
+def _first_bad(log: Log, tasks: list[Task]) -> str:
+    from quire.coverage.segments import read
+
+    for task in tasks:
+        if task.bad and task.segment:
+            rows = read(log.store, task.segment, ["path", "state", "reason"]).to_pylist()
+            return next(f"{r['path']}: {r['reason']}" for r in rows if r["state"] == "bad")
+    return ""
+
+
+def _give_up(failed: list[tuple[int, Failure]], total: int, job: str, dest: str) -> None:
+    task, failure = failed[0]
+    raise QuireError(
+        f"{len(failed)} of {total} tasks failed {ATTEMPTS} times; task {task}: {failure}. Nothing of job {job} is visible in {dest}, and what "
+        f"is done is kept: call again to go on, or give it up with recover(dest, abort={job!r})."
+    )

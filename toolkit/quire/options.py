@@ -1,0 +1,168 @@
+"""The arguments of the main job: checked once, before anything is read or written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from quire.attempt import Convert
+from quire.commit.entries import Words
+from quire.commit.rename import COMMITTERS
+from quire.errors import UsageError, choose, scrub
+from quire.formats import TRANSFORMS, compression_for, pair
+from quire.formats.lines import _compressor
+from quire.planning.hashing import FUNCTIONS
+from quire.planning.listing import Cut
+from quire.planning.plan import Wanted
+from quire.sizes import parse_size
+from quire.sources import files
+from quire.sources.transforms import BadContent, identity
+from quire.splits import FileInfo
+from quire.storage import Store, connect, normalise
+
+PLANNERS = ("balanced", "hash", "directory")
+LAYOUTS = ("flat", "directories")
+_UNITS = {
+    "ns": 1e-9,
+    "ms": 1e-3,
+    "s": 1,
+    "sec": 1,
+    "second": 1,
+    "min": 60,
+    "minute": 60,
+    "m": 60,
+    "h": 3600,
+    "hour": 3600,
+    "d": 86400,
+    "day": 86400,
+}
+
+
+def seconds(value: str | float, what: str) -> float:
+    """`"1 min"`, `"30 s"`, `90` → seconds; UsageError for anything else."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*?)s?\s*", str(value).lower()) if not isinstance(value, bool) else None
+    if match and (match[2] or "s") in _UNITS and float(match[1]) >= 0:
+        return float(match[1]) * _UNITS[match[2] or "s"]
+    raise UsageError(f"{what}={scrub(repr(value))} is no time span. Write for example '30 s', '1 min' or '2 h'.")
+
+
+def whole(value: Any, what: str, least: int, most: int = 1 << 62) -> int:
+    """A whole number in [least, most], or UsageError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        upper = f" to {most:,}" if most < 1 << 62 else ""
+        raise UsageError(
+            f"{what}={scrub(repr(value))} is not a whole number from {least:,}{upper} on.".replace(" on.", "." if upper else " on.")
+        )
+    return value
+
+
+@dataclass(frozen=True)
+class Options:
+    """A call, checked. `intent` is what makes two calls the same job; secrets are no part of it."""
+
+    roots: tuple[files.Root, ...]
+    dest: str
+    dest_options: files.Options = field(repr=False)
+    convert: Convert
+    words: Words
+    cut: Cut
+    committer: str
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    hidden: bool
+    follow_links: bool
+    min_age: float | None
+    max_failures: int | None
+    on_change: str
+    append: bool
+    intent: dict[str, Any]
+
+    @property
+    def intent_hash(self) -> str:
+        """16 hexadecimal digits."""
+        return hashlib.sha256(json.dumps(self.intent, sort_keys=True).encode()).hexdigest()[:16]
+
+    def store(self) -> Store:
+        """The destination."""
+        return connect(self.dest, self.dest_options)
+
+    def wanted(self, without: frozenset[str] = frozenset()) -> Wanted:
+        """What to list and plan, now."""
+        newest = None if self.min_age is None else time.time_ns() - int(self.min_age * 1e9)
+        selection = files.Selection(self.include, self.exclude, self.hidden, self.follow_links, newest, without)
+        known = self.convert.transform in ("lines", "raw") and self.convert.compression == "none" and self.convert.format != "parquet"
+        estimate = None if known or self.convert.transform == "callable" else Estimate(self.convert)
+        ratio = 1.0 if estimate is None else None
+        return Wanted(self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How many bytes would be written for a file."""
+
+    convert: Convert
+
+    def __call__(self, content: bytes, file: FileInfo) -> int:
+        """What the content of one file becomes, compressed as it will be (a file alone: a little more than among others)."""
+        try:
+            made = self.convert.records(content, file)
+        except BadContent:
+            return 0
+        data = made if isinstance(made, bytes) else b"".join(made.column("content").to_pylist())
+        return len(data) if self.convert.compression == "none" else len(_compressor(self.convert.compression)(data))
+
+
+def build(
+    source: Any, dest: Any, *, transform: str | Callable[..., Any] = "lines", format: str | None = None, compression: str | None = None,
+    target_size: str | int = "256 MiB", planner: str = "balanced", parts: int = 8, hash_function: str = "xxh64", committer: str = "auto",
+    layout: str = "flat", include: Any = None, exclude: Any = None, hidden: bool = False, follow_links: bool = False, min_age: Any = None,
+    on_error: str = "quarantine", max_failures: int | None = None, on_change: str = "error", max_file_size: str | int = "256 MiB",
+    keep_messages: bool = False, version: str | None = None, storage_options: Mapping[str, Any] | None = None,
+    source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, append: bool = False,
+) -> Options:  # fmt: skip
+    """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line."""
+    kind = "callable" if callable(transform) else choose(transform, TRANSFORMS, "transform")
+    format = pair(kind, format)
+    compression = compression_for(format, compression)
+    target = parse_size(target_size, "target_size")
+    choose(planner, PLANNERS, "planner")
+    choose(layout, LAYOUTS, "layout")
+    choose(hash_function, FUNCTIONS, "hash_function")
+    choose(on_error, ("quarantine", "fail"), "on_error")
+    choose(on_change, ("error", "ignore"), "on_change")
+    whole(parts, "parts", 1, 100_000)
+    if max_failures is not None:
+        whole(max_failures, "max_failures", 0)
+    by = "rename" if committer == "auto" else choose(committer, ("auto", *COMMITTERS), "committer")
+    roots = tuple(files.roots(source, {**(storage_options or {}), **(source_options or {})} or None))
+    to = normalise(dest)
+    files.apart(roots, to)
+    name = identity(transform, version) if callable(transform) else kind
+    convert = Convert(
+        kind,
+        format,
+        compression,
+        target,
+        parse_size(max_file_size, "max_file_size"),
+        transform if callable(transform) else None,
+        keep_messages,
+    )
+    cut = Cut(planner, layout, parts if planner == "hash" else 1, hash_function, target, convert.streams)
+    include, exclude = files.patterns(include, "include"), files.patterns(exclude, "exclude")
+    age = None if min_age is None else seconds(min_age, "min_age")
+    intent = {
+        "sources": [[r.url, list(r.wanted)] for r in roots], "dest": to, "transform": name, "format": format, "compression": compression,
+        "target": target, "planner": planner, "parts": cut.parts, "hash_function": hash_function if planner == "hash" else None,
+        "committer": by, "layout": layout, "include": list(include), "exclude": list(exclude), "hidden": hidden,
+        "follow_links": follow_links, "min_age": age, "max_file_size": convert.max_file_size,
+    }  # fmt: skip
+    words = Words(transform=name.rpartition("@")[0] if callable(transform) else kind, format=format, compression=compression, layout=layout)
+    return Options(
+        roots, to, {**(storage_options or {}), **(dest_options or {})} or None, convert, words, cut, by, include, exclude, hidden,
+        follow_links, age, 0 if on_error == "fail" else max_failures, on_change, append, intent,
+    )  # fmt: skip

@@ -1,0 +1,40 @@
+"""To which part of its directory a file belongs, by the hash of its name (the small-files article's partitioning)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+FUNCTIONS = ("xxh64", "java", "java_without_abs")
+
+
+def parts_of(names: list[str], parts: int, function: str) -> npt.NDArray[np.int64]:
+    """The part of each name: in [0, parts), but for `java_without_abs` in (-parts, parts): the article's bug.
+
+    `xxh64`: the unsigned 64-bit hash of the UTF-8 name, modulo parts. `java`: the absolute value of String.hashCode's truncated
+    remainder, so that parts agree with those of the article's SmallFilesMerge.
+    """
+    if function == "xxh64":
+        digest = xxhash.xxh64_intdigest
+        return np.fromiter((digest(name.encode()) % parts for name in names), np.int64, len(names))
+    found = np.fmod(java_hashes(names), np.int32(parts)).astype(np.int64)
+    return np.abs(found) if function == "java" else found
+
+
+def java_hashes(names: list[str]) -> npt.NDArray[np.int32]:
+    """Java's String.hashCode of each name: s[0]·31^(n-1) + … + s[n-1] over UTF-16 code units, in 32-bit arithmetic."""
+    by_length = defaultdict[int, list[int]](list)
+    encoded = [name.encode("utf-16-le") for name in names]
+    for i, data in enumerate(encoded):
+        by_length[len(data)].append(i)
+    found = np.zeros(len(names), np.uint32)
+    for length, indexes in by_length.items():
+        units = np.frombuffer(b"".join(encoded[i] for i in indexes), "<u2").reshape(len(indexes), length // 2)
+        hashes = np.zeros(len(indexes), np.uint32)
+        for column in range(length // 2):
+            hashes = hashes * np.uint32(31) + units[:, column]
+        found[indexes] = hashes
+    return found.view(np.int32)

@@ -1,0 +1,323 @@
+"""Lists a tree in pieces: directories first, large directories in slices, so that the driver never holds a file's name.
+
+The driver looks at the upper directories (names only, no sizes) until there is work for everybody; each piece is then listed,
+anti-joined with the ledger, cut into runs and written as Parquet where it is listed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from quire.commit import names as objects
+from quire.coverage.antijoin import remaining
+from quire.coverage.fold import Fold
+from quire.errors import StorageError
+from quire.planning.hashing import parts_of
+from quire.sources.files import Root, Selection
+from quire.splits import FileInfo
+from quire.storage import Entry, Folder, Gone, Request, Store, Trouble, Unreadable, connect
+
+ENOUGH_NAMES = 300_000  # that the driver looks at before it lets the tasks do the rest
+SLICE = 50_000  # files of one directory listed by one task, if there are tasks enough
+LARGEST_SLICE = 500_000
+CHUNK = 100_000  # rows that a task holds at once
+ROW_GROUP = 5_000
+EXAMPLES = 1_000  # names that a report may hold
+SAMPLE = 8  # files a task reads to estimate how much will be written
+
+PLAN = pa.schema(
+    [
+        ("path", pa.string()), ("size", pa.int64()), ("version", pa.string()), ("modified", pa.int64()),
+        ("start", pa.int64()), ("length", pa.int64()), ("replaces", pa.string()),
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the tree that one task lists: a directory with or without what lies below, or a slice of its names."""
+
+    root: int
+    folder: str
+    below: bool = False
+    after: str = ""
+    until: str = ""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the files of a piece are grouped into runs, which the driver then packs into tasks."""
+
+    planner: str  # balanced | hash | directory
+    layout: str
+    parts: int
+    hash_function: str
+    target: int  # bytes; a run of the balanced planner is a small part of it
+    streams: bool  # files longer than the target are cut into ranges
+
+    @property
+    def by_folder(self) -> bool:
+        """Whether a task never crosses a directory."""
+        return self.planner != "balanced" or self.layout == "directories"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All that listing a piece needs; travels to the tasks."""
+
+    dest: str
+    dest_options: Any = field(repr=False)
+    job: str
+    plan: str
+    roots: tuple[Root, ...]
+    selection: Selection
+    fold: Fold
+    cut: Cut
+    estimate: Any = field(default=None, repr=False)  # (content, FileInfo) → bytes that would be written
+
+
+@dataclass
+class Run:
+    """Consecutive rows of a piece's Parquet that go into one task together."""
+
+    group: str
+    part: int
+    object: str
+    root: int
+    row: int
+    rows: int
+    bytes: int
+
+
+@dataclass
+class Listed:
+    """What a task found in its piece; names only as examples."""
+
+    files: int = 0  # listed and wanted
+    bytes: int = 0
+    done: int = 0
+    splits: int = 0  # to be read
+    split_bytes: int = 0
+    new: int = 0  # files of which something is to be read
+    young: int = 0
+    links: int = 0
+    changed: int = 0
+    changed_examples: list[str] = field(default_factory=list)
+    troubles: list[tuple[str, str]] = field(default_factory=list)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    sampled: int = 0
+    sampled_out: int = 0
+
+
+# ------------------------------------------------------------------------------------------------------------- on the driver
+def pieces(roots: tuple[Root, ...], selection: Selection, parallelism: int) -> Iterator[Piece]:
+    """Cut the trees into pieces, breadth first; what is not looked at any more is a piece with all that lies below it."""
+    names = 0
+    enough = max(32, 16 * parallelism)
+    for index, root in enumerate(roots):
+        store = root.store()
+        waiting, found = [""], 0
+        while waiting:
+            folder = waiting.pop(0)
+            if folder and (names >= ENOUGH_NAMES or found + len(waiting) >= enough):
+                yield Piece(index, folder, below=True)
+                continue
+            files, folders, sample = _look(store, folder, selection, root_folder=not folder)
+            names += files + len(folders)
+            waiting += folders
+            if files:
+                found += 1
+                yield from _slices(index, folder, files, sample, parallelism)
+
+
+def _look(store: Store, folder: str, selection: Selection, root_folder: bool) -> tuple[int, list[str], list[tuple[int, str]]]:
+    """Count a directory's files and name its directories; of the files' names keep those with the smallest hashes, as a sample."""
+    files, folders = 0, list[str]()
+    sample: list[tuple[int, str]] = []
+    try:
+        for name, is_folder in store.peek(folder, follow=selection.links):
+            if is_folder:
+                if selection.shows(name):
+                    folders.append(f"{folder}/{name}" if folder else name)
+                continue
+            files += 1
+            rank = -xxhash.xxh3_64_intdigest(name.encode())
+            if len(sample) < 512:
+                heapq.heappush(sample, (rank, name))
+            elif rank > sample[0][0]:
+                heapq.heapreplace(sample, (rank, name))
+    except StorageError:
+        if root_folder:
+            raise
+        return 1, [], []  # the task that lists it says what is wrong
+    return files, sorted(folders), sample
+
+
+def _slices(index: int, folder: str, files: int, sample: list[tuple[int, str]], parallelism: int) -> Iterator[Piece]:
+    n = max(min(-(-files // SLICE), parallelism), -(-files // LARGEST_SLICE))
+    ordered = sorted(name for _, name in sample)
+    bounds = [ordered[len(ordered) * i // n] for i in range(1, n)] if len(ordered) >= n else []
+    for after, until in zip(["", *bounds], [*bounds, ""], strict=True):
+        yield Piece(index, folder, after=after, until=until)
+
+
+# ------------------------------------------------------------------------------------------------------------------ in a task
+def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
+    """List a piece, take out what the ledger covers, write the rest to the plan, and tell its runs."""
+    found = Listed()
+    dest = connect(listing.dest, listing.dest_options)
+    for chunk, entries in enumerate(_chunks(listing, piece, found)):
+        table = _table(listing.roots[piece.root].url, entries)
+        found.files += len(entries)
+        found.bytes += sum(entry.size for entry in entries)
+        left = remaining(table, listing.fold, dest)
+        found.done += left.done
+        found.changed += len(left.changed)
+        found.changed_examples += left.changed[: max(0, EXAMPLES - len(found.changed_examples))]
+        replaces = {}
+        for u in left.uncovers:
+            replaces.setdefault(u.path, []).append([u.version, u.ranges])
+        rows = _cut_long(left.files.to_pydict(), listing.cut, replaces)
+        if rows["path"]:
+            found.new += len(set(rows["path"]))
+            _write(listing, f"{number}-{chunk}-{objects.new_id()}", piece.root, rows, dest, found)
+            _estimate(listing, listing.roots[piece.root], rows, found)
+    return asdict(found)
+
+
+def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entry]]:
+    """The wanted files of a piece, sorted by name, a bounded number at a time (a slice of one directory is never cut)."""
+    root = listing.roots[piece.root]
+    selection, store, wanted = listing.selection, root.store(), listing.selection.chooser(root)
+    everything = root.wanted == ("",) and not selection.include and not selection.exclude
+    waiting, chunk = [piece.folder], list[Entry]()
+    while waiting:
+        folders = []
+        for item in store.scan(waiting.pop(), after=piece.after, until=piece.until, follow=selection.links):
+            name = item.name
+            if not selection.shows(name[name.rfind("/") + 1 :]) and name != piece.folder:
+                continue
+            if isinstance(item, Entry):
+                if not everything and not wanted.match(name):
+                    continue
+                if selection.newest is not None and item.modified > selection.newest:
+                    found.young += 1
+                elif not selection.without or f"{root.url.rstrip('/')}/{name}" not in selection.without:
+                    chunk.append(item)
+            elif isinstance(item, Folder):
+                if piece.below:
+                    folders.append(name)
+            else:
+                _note(item, root, found)
+        waiting += sorted(folders, reverse=True)
+        if len(chunk) >= CHUNK:
+            yield sorted(chunk)
+            chunk = []
+    if chunk:
+        yield sorted(chunk)
+
+
+def _note(trouble: Trouble, root: Root, found: Listed) -> None:
+    if trouble.kind == "link":
+        found.links += 1
+    elif trouble.kind == "unreadable" and len(found.troubles) < EXAMPLES:
+        found.troubles.append((f"{root.url}/{trouble.name}", trouble.reason))
+
+
+def _table(root: str, entries: list[Entry]) -> pa.Table:
+    prefix = root.rstrip("/") + "/"
+    names, sizes, versions, modified = zip(*entries, strict=True)
+    return pa.table(
+        [pa.array([prefix + name for name in names]), pa.array(sizes, pa.int64()), pa.array(versions), pa.array(modified, pa.int64())],
+        ["path", "size", "version", "modified"],
+    )
+
+
+def _cut_long(rows: dict[str, list[Any]], cut: Cut, replaces: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Cut the splits that are longer than the target into ranges; add what each file replaces to its first range."""
+    paths = rows["path"]
+    rows["replaces"] = [json.dumps(replaces.pop(p)) if p in replaces else None for p in paths] if replaces else [None] * len(paths)
+    if not cut.streams or max(rows["length"], default=0) <= cut.target:
+        return rows
+    found: dict[str, list[Any]] = {key: [] for key in rows}
+    for row in zip(*rows.values(), strict=True):
+        split = dict(zip(rows, row, strict=True))
+        start, end = split["start"], split["start"] + split["length"]
+        n = max(1, -(-split["length"] // cut.target))
+        for i in range(n):
+            s, e = start + (end - start) * i // n, start + (end - start) * (i + 1) // n
+            for key, value in {**split, "start": s, "length": e - s, "replaces": split["replaces"] if i == 0 else None}.items():
+                found[key].append(value)
+    return found
+
+
+def _write(listing: Listing, name: str, root: int, rows: dict[str, list[Any]], dest: Store, found: Listed) -> None:
+    """Write the rows of a piece, sorted by group, and note their runs."""
+    cut = listing.cut
+    root_length = len(listing.roots[root].url.rstrip("/")) + 1
+    table = pa.table({f.name: rows[f.name] for f in PLAN}, PLAN)
+    groups, numbers = [""] * table.num_rows, [0] * table.num_rows
+    if cut.by_folder:
+        groups = [path[root_length:].rpartition("/")[0] for path in rows["path"]]
+    if cut.planner == "hash":
+        numbers = parts_of([path[path.rfind("/") + 1 :] for path in rows["path"]], cut.parts, cut.hash_function).tolist()
+    if cut.by_folder:
+        order = sorted(range(table.num_rows), key=lambda i: (groups[i], numbers[i]))
+        table, groups, numbers = table.take(order), [groups[i] for i in order], [numbers[i] for i in order]
+    lengths = table.column("length").to_pylist()
+    object_name = objects.plan_parquet(listing.job, listing.plan, name)
+    most = max(1, cut.target // 32) if cut.planner == "balanced" else None
+    run = Run("", 0, object_name, root, 0, 0, 0)
+    for i, (group, part, length) in enumerate(zip(groups, numbers, lengths, strict=True)):
+        full = most is not None and run.rows and (run.bytes + length > most or run.rows >= 20_000)
+        if not run.rows or full or group != run.group or part != run.part:
+            if run.rows:
+                found.runs.append(asdict(run))
+            run = Run(group, part, object_name, root, i, 0, 0)
+        run.rows += 1
+        run.bytes += length
+    found.runs.append(asdict(run))
+    found.splits += table.num_rows
+    found.split_bytes += sum(lengths)
+    out = pa.BufferOutputStream()
+    encoding = {"path": "DELTA_BYTE_ARRAY", "version": "DELTA_BYTE_ARRAY"}
+    pq.write_table(
+        table,
+        out,
+        row_group_size=ROW_GROUP,
+        compression="zstd",
+        use_dictionary=["replaces"],
+        column_encoding=encoding,
+        write_statistics=False,
+    )
+    dest.put(object_name, out.getvalue().to_pybytes())
+
+
+def _estimate(listing: Listing, root: Root, rows: dict[str, list[Any]], found: Listed) -> None:
+    """Read a few small files to see how many bytes would be written for those read."""
+    if listing.estimate is None or found.sampled >= SAMPLE:
+        return
+    prefix = len(root.url.rstrip("/")) + 1
+    step = max(1, len(rows["path"]) // SAMPLE)
+    wanted = [i for i in range(0, len(rows["path"]), step) if 0 < rows["size"][i] <= 1 << 20][:SAMPLE]
+    columns = [rows[c] for c in ("path", "version", "size", "modified")]
+    chosen = [[column[i] for column in columns] for i in wanted]
+    requests = [Request(path[prefix:], version, size, 0, size) for path, version, size, _ in chosen]
+    for (path, version, size, modified), (_, content) in zip(chosen, root.store().read_many(requests), strict=True):
+        if isinstance(content, bytes):
+            found.sampled += size
+            found.sampled_out += listing.estimate(content, FileInfo(path, size, version, modified))
+        elif not isinstance(content, Gone | Unreadable):
+            for _ in content:
+                pass
+
+
+__all__ = ["Cut", "Listed", "Listing", "Piece", "Run", "list_piece", "pieces"]

@@ -1,0 +1,134 @@
+"""Packs the runs of a listing into tasks, and refuses a plan in which a listed file would be read by no task."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from quire.errors import FormatError, RefusedError
+from quire.planning.listing import Cut, Run
+from quire.storage import Store
+
+HEADROOM = 0.97  # of the target, so that a task whose output is a little longer than guessed has no tiny second file
+
+HEAD = pa.schema(
+    [
+        ("task", pa.int64()), ("folder", pa.string()), ("part", pa.int64()), ("object", pa.string()), ("root", pa.int64()),
+        ("row", pa.int64()), ("rows", pa.int64()), ("bytes", pa.int64()),
+    ]
+)  # fmt: skip
+
+
+@dataclass
+class PlannedTask:
+    """A task: the runs that it reads in this order."""
+
+    folder: str
+    part: int
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def files(self) -> int:
+        """Splits, that is files or ranges of long ones."""
+        return sum(run.rows for run in self.runs)
+
+    @property
+    def bytes(self) -> int:
+        """To be read."""
+        return sum(run.bytes for run in self.runs)
+
+
+def pack(runs: Iterable[Run], cut: Cut, ratio: float) -> list[PlannedTask]:
+    """Tasks of about `cut.target` bytes of output (balanced), or one a directory or part (directory, hash).
+
+    `ratio` is the guess of bytes written for a byte read.
+    """
+    groups = defaultdict[tuple[str, int], list[Run]](list)
+    for run in runs:
+        groups[run.group, run.part].append(run)
+    tasks: list[PlannedTask] = []
+    for (folder, part), found in sorted(groups.items()):
+        if cut.planner == "balanced":
+            tasks += _balance(folder, found, cut.target * HEADROOM / max(ratio, 0.001))
+        elif 0 <= part < max(cut.parts, 1):  # an input split is handed out for each of [0, parts), as in the article
+            tasks.append(PlannedTask(folder, part, found))
+    return tasks
+
+
+def _balance(folder: str, runs: list[Run], budget: float) -> Iterator[PlannedTask]:
+    """Fill tasks evenly, in the runs' order, none beyond the budget unless a single run is."""
+    total = sum(run.bytes for run in runs)
+    even = total / max(1, math.ceil(total / budget))
+    task, size = PlannedTask(folder, 0), 0
+    for run in runs:
+        if task.runs and (size + run.bytes > budget or size + run.bytes / 2 > even):
+            yield task
+            task, size = PlannedTask(folder, 0), 0
+        task.runs.append(run)
+        size += run.bytes
+    yield task
+
+
+def check_complete(tasks: list[PlannedTask], files: int, size: int, cut: Cut) -> None:
+    """Refuse a plan whose tasks do not hold what was listed, to the file and the byte."""
+    assigned, assigned_bytes = sum(t.files for t in tasks), sum(t.bytes for t in tasks)
+    if (assigned, assigned_bytes) == (files, size):
+        return
+    missing = files - assigned
+    pattern = ""
+    n = cut.parts
+    if cut.planner == "hash" and missing > 0 and abs(missing / files - (n - 1) / (2 * n)) < 0.05:
+        pattern = f" {missing / files:.0%} of all, about (N-1)/2N with N = {n} parts: the pattern of a missing abs() around hash(name) % N."
+    raise RefusedError(
+        f"the plan is refused: {missing:,} of {files:,} files would be read by no task.{pattern} "
+        f"Nothing was read or written. Use hash_function='java' or 'xxh64', or the balanced planner."
+    )
+
+
+def write_head(store: Store, name: str, tasks: list[PlannedTask]) -> None:
+    """Write which task reads which rows of which object."""
+    rows = [
+        {"task": i, "folder": t.folder, "part": t.part, "object": r.object, "root": r.root, "row": r.row, "rows": r.rows, "bytes": r.bytes}
+        for i, t in enumerate(tasks)
+        for r in t.runs
+    ]
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, HEAD), out, compression="zstd", row_group_size=10_000)
+    store.put(name, out.getvalue().to_pybytes())
+
+
+def read_head(store: Store, name: str, task: int | None = None) -> list[PlannedTask]:
+    """The tasks of a plan by number, or one of them."""
+    try:
+        table = pq.read_table(pa.BufferReader(store.get(name)), filters=None if task is None else [("task", "=", task)])
+        rows = table.cast(HEAD).to_pylist()
+    except (pa.ArrowException, ValueError) as e:
+        raise FormatError(f"the plan {store.url}/{name} is damaged: give up its job with `quire recover --abort`, then run again.") from e
+    tasks: dict[int, PlannedTask] = {}
+    for r in rows:
+        planned = tasks.setdefault(r["task"], PlannedTask(r["folder"], r["part"]))
+        planned.runs.append(Run(r["folder"], r["part"], r["object"], r["root"], r["row"], r["rows"], r["bytes"]))
+    return [tasks[i] for i in sorted(tasks)]
+
+
+def read_rows(store: Store, runs: list[Run], columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """The rows of runs, in their order, a piece of a plan's object at a time."""
+    opened: tuple[str, pq.ParquetFile] | None = None
+    for run in runs:
+        if opened is None or opened[0] != run.object:
+            opened = run.object, pq.ParquetFile(pa.BufferReader(store.get(run.object)))
+        file, at = opened[1], 0
+        for group in range(file.num_row_groups):
+            n = file.metadata.row_group(group).num_rows
+            first, end = max(run.row, at), min(run.row + run.rows, at + n)
+            if first < end:
+                yield file.read_row_group(group, columns=columns).slice(first - at, end - first)
+            at += n
+
+
+__all__ = ["PlannedTask", "check_complete", "pack", "read_head", "read_rows", "write_head"]

@@ -1,0 +1,117 @@
+"""What a call of the main job did, for people, notebooks and programs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from quire import display
+from quire.planning.skew import SkewResult
+from quire.sizes import format_size
+
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of `quire.consolidate`.
+
+    files, bytes      gathered by this call (bytes as read); `written` bytes in `data_files`
+    set_aside         (path, reason) of files that are in quarantine since this call, or were gathered in another version;
+    set_aside_count   how many there are (of very many, only the first stand in `set_aside`)
+    left_out          (path, reason) of files that vanished or changed while they were read, twice: the next call tries again
+    done              files that were gathered or set aside before
+    young, links      files changed within `min_age`; symbolic links that were not followed
+    jobs              of this call, in the log's order; `version` is the log's number at the end
+    skew              whether the plan was even; None if there was nothing to do
+    """
+
+    source: str
+    dest: str
+    files: int = 0
+    bytes: int = 0
+    written: int = 0
+    data_files: int = 0
+    set_aside: tuple[tuple[str, str], ...] = ()
+    set_aside_count: int = 0
+    left_out: tuple[tuple[str, str], ...] = ()
+    done: int = 0
+    young: int = 0
+    links: int = 0
+    jobs: tuple[str, ...] = ()
+    version: int = 0
+    seconds: float = 0.0
+    skew: SkewResult | None = None
+    others: tuple[str, ...] = field(default=())
+
+    @property
+    def files_per_second(self) -> float:
+        """Gathered files over the whole call's time."""
+        return self.files / self.seconds if self.seconds else 0.0
+
+    def _facts(self) -> Mapping[str, object]:
+        rows: dict[str, object] = {
+            "files gathered": f"{self.files:,}",
+            "bytes read": format_size(self.bytes),
+            "data files": f"{self.data_files:,} ({format_size(self.written)})",
+            "already done": f"{self.done:,}",
+            "set aside": f"{self.set_aside_count:,}",
+        }
+        if self.left_out:
+            rows["left out (changed or gone)"] = f"{len(self.left_out):,}"
+        if self.young:
+            rows["too young (min_age)"] = f"{self.young:,}"
+        if self.links:
+            rows["links not followed"] = f"{self.links:,}"
+        rows["seconds"] = f"{self.seconds:.1f} ({self.files_per_second:,.0f} files/s)"
+        if self.skew is not None:
+            rows["skew"] = self.skew.verdict
+        rows["version"] = self.version
+        return rows
+
+    def _note(self) -> str:
+        parts = [f"{path}: {reason}" for path, reason in (*self.set_aside[:SHOWN], *self.left_out[:SHOWN])]
+        if self.set_aside_count > SHOWN:
+            parts.append(f"… all of them: quire ledger failed {shlex.quote(_plain(self.dest))}")
+        parts += [
+            f"job {job} of another call is unfinished: quire recover {shlex.quote(_plain(self.dest))} --abort {job}" for job in self.others
+        ]
+        parts.append(self.next)
+        return "\n".join(parts)
+
+    @property
+    def next(self) -> str:
+        """The command to go on with."""
+        dest = shlex.quote(_plain(self.dest))
+        return f"next: quire ledger failed {dest}" if self.set_aside_count else f"next: quire ledger summary {dest}"
+
+    def __str__(self) -> str:
+        return display.lines(f"{self.source} → {self.dest}", self._facts(), self._note())
+
+    def __repr__(self) -> str:
+        return (
+            f"Report(files={self.files:,}, bytes={self.bytes:,}, data_files={self.data_files:,}, set_aside={self.set_aside_count:,}, "
+            f"left_out={len(self.left_out):,}, done={self.done:,}, seconds={self.seconds:.1f}, version={self.version})"
+        )
+
+    def _repr_html_(self) -> str:
+        return display.facts(f"{self.source} → {self.dest}", self._facts(), self._note())
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON takes it."""
+        found = {k: v for k, v in asdict(self).items() if k != "skew"}
+        return {
+            **found,
+            "files_per_second": round(self.files_per_second, 1),
+            "skew": self.skew.as_dict() if self.skew else None,
+            "next": self.next,
+        }
+
+
+def _plain(url: str) -> str:
+    return url.removeprefix("file://")
+
+
+__all__ = ["Report"]

@@ -1,0 +1,74 @@
+"""Sizes in bytes as people write them, `256 MiB` or `5KB`, and back.
+
+    parse_size("5KB")    5000          KB, MB, GB, TB, PB count in thousands
+    parse_size("5 KiB")  5120          KiB, MiB, GiB, TiB, PiB count in 1024s
+    parse_size("256m")   268435456     a single letter counts in 1024s, as it does in Spark, Hadoop and the JVM
+    format_size(5000)    '4.9 KiB'
+
+Upper and lower case are the same, a space before the unit and `_` between digits are allowed, and a number alone is bytes.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from fractions import Fraction
+
+from quire.errors import UsageError, scrub
+
+__all__ = ["format_size", "parse_size"]
+
+_PREFIXES = "kmgtp"
+_UNITS = {"": 1, "b": 1, "byte": 1, "bytes": 1}
+for _power, _prefix in enumerate(_PREFIXES, start=1):
+    _UNITS |= {_prefix: 1024**_power, f"{_prefix}ib": 1024**_power, f"{_prefix}b": 1000**_power}
+
+_WRITTEN = re.compile(r"([0-9](?:_?[0-9]){0,29})(\.[0-9]{1,20})?[ \u00a0]*([a-z]*)", re.IGNORECASE)
+_LIMIT = 2**63
+
+
+def parse_size(text: str | int, what: str = "size") -> int:
+    """Return the whole number of bytes, at least 1, that `text` says; a fraction of a byte is dropped.
+
+    `what` names the option in the message. Raises UsageError for anything that is not such a size: no number, an unknown
+    unit, zero, a negative number, a bool, NaN, infinity, or more than 8 EiB.
+    """
+    size = _written(text) if isinstance(text, str) else _whole(text)
+    if size is None or not 1 <= size < _LIMIT:
+        raise UsageError(
+            f"{scrub(what)} is {scrub(repr(text), 60)}, which is not a size in bytes of at least 1: "
+            "write for example '256 MiB', '5KB', '1.5GB' or 268435456"
+        )
+    return size
+
+
+def _written(text: str) -> int | None:
+    match = _WRITTEN.fullmatch(text.strip())
+    if match is None or match[3].lower() not in _UNITS:
+        return None
+    return int(Fraction(match[1] + (match[2] or "")) * _UNITS[match[3].lower()])
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def format_size(size: int) -> str:
+    """Return `size` bytes in the largest unit of 1024s that gives at least 1, with at most one decimal: '256 MiB', '0 B'."""
+    sign, rest = ("-", -size) if size < 0 else ("", size)
+    if rest < 1024:
+        return f"{sign}{rest} B"
+    for power, prefix in enumerate(_PREFIXES.upper(), start=1):
+        unit = 1024**power
+        tenths = (rest * 10 + unit // 2) // unit  # rounded before the unit is chosen, so that 1024 KiB is never shown
+        if tenths < 10240 or prefix == "P":
+            break
+    whole, tenth = divmod(tenths, 10)
+    return f"{sign}{whole}.{tenth} {prefix}iB" if tenth else f"{sign}{whole} {prefix}iB"

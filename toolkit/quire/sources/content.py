@@ -1,0 +1,19 @@
+"""What is said of a file whose content cannot be used: it is set aside with a reason, and the run goes on."""
+
+from __future__ import annotations
+
+from quire.errors import scrub
+
+__all__ = ["BadContent"]
+
+
+class BadContent(Exception):
+    """The content cannot be parsed: its file is set aside.
+
+    reason    class of error and place (line and column from 1, or byte offset from 0), one line of at most 300 characters
+              without control characters and secrets
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = scrub(reason)
+        super().__init__(self.reason)

@@ -1,0 +1,161 @@
+"""Files below one or several URLs as a source: which of them are meant.
+
+A source is a directory's URL, a glob, a list of them, or a list of `(url, options)` pairs. Places that lie in one another are
+listed once, so that no file is read twice. Names that start with `_` or `.` are hidden, by Spark's rule.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fsspec.utils import glob_translate
+
+from quire.errors import RefusedError, UsageError, scrub
+from quire.storage import Store, below, connect, normalise
+
+Options = Mapping[str, object] | None
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class Root:
+    """A directory to list, with what of it is wanted; `options` (they may hold secrets) are never shown."""
+
+    url: str
+    wanted: tuple[str, ...] = ("",)  # below the root: a directory ("" is all), or a glob
+    options: Options = field(default=None, repr=False)
+
+    def store(self) -> Store:
+        """The store at the root."""
+        return connect(self.url, self.options)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which files of the roots are taken."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    hidden: bool = False
+    links: bool = False
+    newest: int | None = None  # ns since 1970: files changed later are left for another run
+    without: frozenset[str] = frozenset()  # paths that this call has taken up often enough
+
+    def chooser(self, root: Root) -> re.Pattern[str]:
+        """What the name of a file below the root must match."""
+        wanted = "|".join(_place(w) for w in root.wanted)
+        include = f"(?={'|'.join(map(_anywhere, self.include))})" if self.include else ""
+        exclude = f"(?!{'|'.join(map(_anywhere, self.exclude))})" if self.exclude else ""
+        return re.compile(f"{exclude}{include}(?:{wanted})", re.DOTALL)
+
+    def shows(self, name: str) -> bool:
+        """Whether the last part of a name is not hidden."""
+        return self.hidden or not is_hidden(name)
+
+
+def is_hidden(name: str) -> bool:
+    """Spark's rule: `_x` and `.x` are hidden, but not a partition's `_x=1`; neither is a copy that is still under way shown."""
+    return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
+
+
+def _glob(pattern: str) -> str:
+    return glob_translate(pattern).removesuffix(r"\Z")
+
+
+def _place(wanted: str) -> str:
+    """A glob may name files, or directories of which all is meant."""
+    if not wanted:
+        return r".*\Z"
+    inner = _glob(wanted) if _MAGIC.search(wanted) else re.escape(wanted)
+    return rf"{inner}(?:/.*)?\Z"
+
+
+def _anywhere(pattern: str) -> str:
+    """A pattern without a slash is about the last part of the name, one with a slash about the whole name."""
+    return rf"{_glob(pattern)}\Z" if "/" in pattern else rf"(?:.*/)?{_glob(pattern)}\Z"
+
+
+def patterns(given: str | Iterable[str] | None, what: str) -> tuple[str, ...]:
+    """`include=` and `exclude=` as a tuple of globs."""
+    found = (given,) if isinstance(given, str) else tuple(given or ())
+    for pattern in found:
+        if not isinstance(pattern, str) or not pattern:
+            raise UsageError(f"{what} takes globs such as '*.xml' or 'dt=*/*.json', not {scrub(repr(pattern))}")
+        _compiled(pattern, what)
+    return found
+
+
+def _compiled(pattern: str, what: str) -> None:
+    try:
+        re.compile(_glob(pattern))
+    except (re.error, ValueError) as e:
+        raise UsageError(f"{what}: {scrub(pattern)!r} is not a glob: {e}. Write for example '*.xml' or 'dt=*/*.json'.") from e
+
+
+def roots(source: object, options: Options = None) -> list[Root]:
+    """The directories to list for a source, outermost ones only, in the order of their URLs."""
+    given = list(source) if isinstance(source, Sequence) and not isinstance(source, str | bytes) and not _is_pair(source) else [source]
+    if not given:
+        raise UsageError("the source is an empty list. Give a directory, a glob, or a list of them.")
+    found: list[Root] = []
+    for root in sorted((_root(item, options) for item in given), key=lambda r: r.url):
+        outer = next((r for r in found if below(root.url, r.url)), None)
+        if outer is None:
+            found.append(root)
+            continue
+        if (outer.options or {}) != (root.options or {}):
+            raise UsageError(f"{root.url} lies in {outer.url}, but has other options. Give one of them only.")
+        inside = root.url[len(outer.url) :].strip("/")
+        wanted = tuple(re.sub(r"(?<=.)/$", "", f"{_literal(inside)}{'/' if inside and w else ''}{w}") for w in root.wanted)
+        found[found.index(outer)] = Root(outer.url, outer.wanted + wanted, outer.options)
+    return found
+
+
+def _literal(name: str) -> str:
+    return _MAGIC.sub(lambda m: f"[{m[0]}]", name) if _MAGIC.search(name) else name
+
+
+def _is_pair(source: object) -> bool:
+    return isinstance(source, tuple) and len(source) == 2 and isinstance(source[1], Mapping)
+
+
+def _root(item: object, options: Options) -> Root:
+    if _is_pair(item):
+        item, own = item  # type: ignore[misc]  # the line above has looked
+        options = {**(options or {}), **own}
+    if not isinstance(item, str | os.PathLike):
+        raise UsageError(f"a source is a path or URL, a glob, a list of them, or (url, options) pairs, not {scrub(repr(item))}")
+    text = os.fspath(item)
+    text = os.fsdecode(text) if isinstance(text, bytes) else text
+    if _MAGIC.search(text) and not connect(normalise(text), options).is_folder():
+        parts = text.split("/")
+        first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
+        pattern = "/".join(parts[first:])
+        _compiled(pattern, "source")
+        text = "/".join(parts[:first]) or ("/" if text.startswith("/") else ".")
+        root = Root(normalise(text), (pattern,), options)
+    else:
+        root = Root(normalise(text), ("",), options)
+    store = root.store()
+    if not store.is_folder():
+        parent, _, name = root.url.rpartition("/")
+        if parent.partition("://")[2] and connect(parent, options).stat(name) is not None:
+            raise UsageError(f"the source {root.url} is a file. Give its directory, with include={name!r} to take this file alone.")
+        if root.url.startswith("memory:"):
+            return root  # an empty store and none are the same there
+        raise UsageError(f"the source {root.url} does not exist. Look for a typing mistake, or create it.")
+    return root
+
+
+def apart(found: Iterable[Root], dest: str) -> None:
+    """Refuse a destination inside a source or the reverse: output would be read as input."""
+    for root in found:
+        if below(dest, root.url):
+            raise RefusedError(
+                f"the destination {dest} lies in the source {root.url}: its files would be read as input. Choose a place outside."
+            )
+        if below(root.url, dest):
+            raise RefusedError(f"the source {root.url} lies in the destination {dest}: choose a destination outside of it.")

@@ -1,0 +1,277 @@
+"""Users' own functions on a file's content: how they are called, what they may return, and how one is told from its next edition."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import inspect
+import os
+import site
+import sysconfig
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from types import CodeType, FunctionType, MethodType, TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from quire.errors import UsageError
+from quire.sources.content import BadContent
+from quire.splits import FileInfo
+
+__all__ = ["Buffer", "UserFunction", "call", "identity"]
+
+Buffer = bytes | bytearray | memoryview
+UserFunction = Callable[[bytes, FileInfo], Buffer | Iterable[Buffer] | pa.RecordBatch | pa.Table]
+
+_ALLOWED = "allowed are bytes, an iterable of bytes, a pyarrow.RecordBatch or a pyarrow.Table"
+
+
+# --- calling --------------------------------------------------------------------------------------------------------------
+
+
+def call(function: UserFunction, content: bytes, file: FileInfo, keep_messages: bool = False) -> list[bytes] | pa.RecordBatch:
+    """Return what `function(content, file)` makes of a file: its records as bytes, or one batch.
+
+    `bytes`, `bytearray` and `memoryview` give a list of one; an iterable of them gives one record each, and is used up here,
+    so that what a generator raises is the function's error; a Table becomes one batch.
+
+    Raises BadContent if the function raises or returns anything else. The reason holds the exception's class and the place in
+    the user's code; its message only if `keep_messages`, as it may hold data. MemoryError and what is not an Exception
+    (KeyboardInterrupt, SystemExit) pass through.
+    """
+    try:
+        return _records(function(content, file))
+    except MemoryError:
+        raise
+    except _WrongTypeError as error:
+        raise BadContent(f"TypeError: the function returned {error}; {_ALLOWED}") from None
+    except Exception as error:
+        raise BadContent(_reason(function, error, keep_messages)) from None
+
+
+class _WrongTypeError(Exception):
+    """The result is not of a type that is taken; the message says what it is."""
+
+
+def _records(result: object) -> list[bytes] | pa.RecordBatch:
+    if isinstance(result, pa.RecordBatch):
+        return result
+    if isinstance(result, pa.Table):
+        return _one_batch(result)
+    if isinstance(result, (bytes, bytearray, memoryview)):
+        return [bytes(result)]
+    if inspect.iscoroutine(result):
+        result.close()
+    if isinstance(result, (str, Mapping)) or not isinstance(result, Iterable):
+        raise _WrongTypeError(_type_name(result))
+    return [_record(item, number) for number, item in enumerate(result, 1)]
+
+
+def _record(item: object, number: int) -> bytes:
+    if isinstance(item, bytes):
+        return item
+    if isinstance(item, (bytearray, memoryview)):
+        return bytes(item)
+    raise _WrongTypeError(f"an iterable whose item {number} is {_type_name(item)}")
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise _WrongTypeError("a pyarrow.Table that does not fit into one batch")
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _type_name(value: object) -> str:
+    if value is None:
+        return "None"
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _reason(function: object, error: Exception, keep_messages: bool) -> str:
+    kind = type(error).__qualname__
+    message = f": {_message(error)}" if keep_messages else ""
+    return f"{kind}{_place(function, error.__traceback__)}{message}"
+
+
+def _message(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception as wrong:
+        return f"(no message: {type(wrong).__qualname__})"
+
+
+def _place(function: object, trace: TracebackType | None) -> str:
+    """` (file.py line 7)`: the innermost line of the user's own code, or nothing where there is none."""
+    own = getattr(_code(function), "co_filename", None)
+    found = ""
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if name == own or not name.startswith(_library_roots()):
+            found = f" ({os.path.basename(name)} line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return found
+
+
+@functools.cache
+def _library_roots() -> tuple[str, ...]:
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    paths |= {*site.getsitepackages(), site.getusersitepackages()}
+    paths.add(os.path.dirname(os.path.dirname(__file__)))
+    return (*(os.path.join(path, "") for path in paths if path), "<frozen ")
+
+
+def _code(function: object) -> CodeType | None:
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = function if callable(function) else None
+    found = inspect.unwrap(function) if function is not None else None
+    if not isinstance(found, (FunctionType, MethodType)):
+        found = inspect.getattr_static(type(function), "__call__", None)
+    code = getattr(found, "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+# --- identity -------------------------------------------------------------------------------------------------------------
+
+
+def identity(function: Callable[..., Any], version: str | None = None) -> str:
+    """Return `module.qualname@edition`, which changes when the function is edited and not when it is moved in its file.
+
+    edition   `version` if given, else 32 hexadecimal digits of a hash, or `builtin` for what is not written in Python
+
+    The hash is of the function's source, its default arguments and the variables that it closes over, as far as these are
+    constants (None, numbers, texts, bytes, and tuples, lists, sets and dictionaries of such) or functions; of any other
+    value only the type counts. A partial adds its arguments, and a callable object or a method its class's source and
+    its attributes. Without source (a shell, exec, several lambdas on one line) it is of the bytecode, which is another one
+    after an upgrade of Python.
+
+    Not seen: an edit of what the function calls or reads as a global, of its class's bases, of its decorators. Give
+    `version` where that matters. Raises UsageError if `function` cannot be called or `version` is not a word.
+    """
+    if not callable(function):
+        raise UsageError(f"a transform is a name or a function, not {_type_name(function)}")
+    name = _qualified_name(function)
+    if version is not None:
+        word = str(version)
+        if not word or not word.isprintable() or " " in word or "@" in word:
+            raise UsageError("a function's version is a word without spaces and '@', such as '3' or '2024-05-01'")
+        return f"{name}@{word}"
+    parts = list(_describe(function, []))
+    if not parts:
+        return f"{name}@builtin"
+    return f"{name}@{hashlib.sha256(repr(parts).encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+def _qualified_name(function: object) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    module = getattr(named, "__module__", None) or "builtins"
+    return f"{module}.{getattr(named, '__qualname__', type(named).__qualname__)}"
+
+
+def _describe(function: object, seen: list[object]) -> list[object]:
+    """What a function is made of, as something with a stable `repr`; empty for what is not written in Python."""
+    if any(function is other for other in seen):
+        return ["again"]
+    seen = [*seen, function]
+    if isinstance(function, functools.partial):
+        bound = [_constant(function.args, seen), _constant(function.keywords, seen)]
+        return [_qualified_name(function), _describe(function.func, seen), bound]
+    if isinstance(function, MethodType):
+        owner = function.__self__
+        return [function.__name__, *_describe_function(function.__func__, seen), *_describe_object(owner, seen)]
+    if isinstance(function, type):
+        return _describe_class(function)
+    inner = inspect.unwrap(function) if callable(function) else function
+    if isinstance(inner, FunctionType):
+        outer = [_state(function, seen)] if isinstance(function, FunctionType) and function is not inner else []
+        return [*_describe_function(inner, seen), *outer]
+    if inspect.isroutine(inner):
+        return []
+    return _describe_object(inner, seen)
+
+
+def _describe_function(function: object, seen: list[object]) -> list[object]:
+    if not isinstance(function, FunctionType):
+        return []
+    source = _lambda_source(function) if function.__name__ == "<lambda>" else _source(function)
+    return [source or _bytecode(function.__code__), _state(function, seen)]
+
+
+def _state(function: FunctionType, seen: list[object]) -> list[object]:
+    """Default arguments and closed-over variables."""
+    cells = []
+    for cell in function.__closure__ or ():
+        try:
+            cells.append(_constant(cell.cell_contents, seen))
+        except ValueError:  # not bound yet
+            cells.append("unbound")
+    return [_constant(function.__defaults__, seen), _constant(function.__kwdefaults__, seen), cells]
+
+
+def _describe_object(value: object, seen: list[object]) -> list[object]:
+    if isinstance(value, type):
+        return _describe_class(value)
+    slots = (name for kind in type(value).__mro__ for name in _slots(kind))
+    attributes = {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **getattr(value, "__dict__", {})}
+    kind = _describe_class(type(value))
+    return [*kind, _constant(attributes, seen)] if kind else []
+
+
+def _slots(kind: type) -> Iterable[str]:
+    slots = kind.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else (name for name in slots if name not in ("__dict__", "__weakref__"))
+
+
+def _describe_class(kind: type) -> list[object]:
+    source = _source(kind)
+    if source:
+        return [source]
+    methods = {name: getattr(value, "__func__", value) for name, value in vars(kind).items()}
+    return [(name, _bytecode(value.__code__)) for name, value in methods.items() if isinstance(value, FunctionType)]
+
+
+def _constant(value: object, seen: list[object]) -> object:
+    """A value as something whose `repr` is the same in every process."""
+    if value is None or value is ... or isinstance(value, (bool, int, float, complex, str, bytes)):
+        return (type(value).__name__, repr(value))
+    if any(value is other for other in seen):
+        return "again"
+    if isinstance(value, (tuple, list)):
+        return (type(value).__name__, [_constant(item, [*seen, value]) for item in value])
+    if isinstance(value, (set, frozenset)):
+        return (type(value).__name__, sorted(repr(_constant(item, [*seen, value])) for item in value))
+    if isinstance(value, dict):
+        items = ((_constant(key, seen), _constant(item, [*seen, value])) for key, item in value.items())
+        return ("dict", sorted(items, key=repr))
+    if isinstance(value, (FunctionType, MethodType, functools.partial)):
+        return ("function", _qualified_name(value), _describe(value, seen))
+    return ("object", _qualified_name(type(value)))
+
+
+def _source(value: FunctionType | type) -> str | None:
+    try:
+        return textwrap.dedent(inspect.getsource(value))
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return None
+
+
+def _lambda_source(function: FunctionType) -> str | None:
+    """The text of a lambda alone, without the statement around it; None if its line has several."""
+    line = function.__code__.co_firstlineno
+    try:
+        text = "".join(inspect.findsource(function)[0])
+        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda) and node.lineno == line]
+    except (OSError, TypeError, SyntaxError, ValueError, IndexError, RecursionError):
+        return None
+    return ast.unparse(nodes[0]) if len(nodes) == 1 else None
+
+
+def _bytecode(code: CodeType) -> list[object]:
+    constants = [_bytecode(item) if isinstance(item, CodeType) else _constant(item, []) for item in code.co_consts]
+    return [code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]

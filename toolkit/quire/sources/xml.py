@@ -1,0 +1,323 @@
+"""XML: one document becomes one line that says the same. Checked by a parser, and folded without building a tree.
+
+The parser (expat) only decides whether the document is well-formed; the text between its tags is never rebuilt, so nothing
+that quire does not know about can get lost. Entities do not exist here: a document type that could define or fetch one is
+refused before its first declaration is read.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import NoReturn
+from xml.parsers import expat
+
+from quire.sources.content import BadContent
+
+__all__ = ["MAX_DEPTH", "MAX_TOKEN", "xml"]
+
+MAX_DEPTH = 1_000
+"""Levels of elements."""
+
+MAX_TOKEN = 8 << 20
+"""Bytes of one tag, comment or instruction. Text and CDATA may be of any length."""
+
+_CHUNK = 1 << 20
+_BLANKS = b" \t\r\n"
+
+_DECLARATION = re.compile(
+    rb"<\?xml[ \t\r\n]+version[ \t\r\n]*=[ \t\r\n]*(?:\"([^\"<>]*)\"|'([^'<>]*)')"
+    rb"(?:[ \t\r\n]+encoding[ \t\r\n]*=[ \t\r\n]*(?:\"([^\"<>]*)\"|'([^'<>]*)'))?"
+)
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,39}")
+# Codecs of Python's own that no XML document can mean.
+_NO_ENCODINGS = frozenset({"idna", "mbcs", "oem", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"})
+
+
+def xml(content: bytes) -> bytes:
+    r"""Return one well-formed document as one line of UTF-8, without a newline in or after it.
+
+    Encoding      a byte order mark, else the declared encoding, else UTF-8. The declaration is dropped (the output is UTF-8,
+                  XML 1.0, without anything that `standalone` could change), except for its version if that is not 1.0.
+    Line breaks   `\r\n` and `\r` count as `\n`, as in any XML parser. In text, `\n` becomes `&#10;`. In tags and in
+                  attribute values it becomes a space, which is what every parser makes of it there. In comments and
+                  processing instructions it becomes a space. CDATA that holds a line break becomes escaped text. A
+                  reference such as `&#13;` or `&#10;` stays as it is.
+    White space   Between two tags, comments or instructions, white space that holds a line break is dropped, unless the
+                  element has other text as well (then its white space is text too) or `xml:space="preserve"` is in force.
+                  White space without a line break stays; what stands before and after the document goes.
+    DOCTYPE       `<!DOCTYPE name>` stays. One with a PUBLIC or SYSTEM identifier or an internal subset is refused: it can
+                  define entities and defaults, or would have to be fetched.
+
+    Namespaces are not checked. Raises BadContent if the content is empty, not well-formed, not what its encoding says, has
+    such a DOCTYPE, or passes MAX_DEPTH or MAX_TOKEN.
+    """
+    document = _utf8(content)
+    if not document.strip(_BLANKS):
+        raise BadContent("empty")
+    _check(document)
+    prefix, body = _split_declaration(document)
+    if b"\r" in body:
+        body = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if b"\n" not in body:
+        return prefix + body
+    return prefix + _folded(body)
+
+
+# --- encoding -------------------------------------------------------------------------------------------------------------
+
+
+def _utf8(content: bytes) -> bytes:
+    """The document in UTF-8 without a byte order mark; its declaration may still name the old encoding."""
+    for mark, encoding in _MARKS:
+        if content.startswith(mark):
+            document = _recoded(content, encoding, len(mark))
+            break
+    else:
+        if content.startswith((b"<\0", b"\0<")):
+            encoding = "utf-16-le" if content[0] else "utf-16-be"
+            document = _recoded(content, encoding, 0)
+        else:
+            return _as_declared(content)
+    declared = _declared(document)
+    if declared is not None and _codec(declared) not in (encoding, encoding[:6]):
+        raise BadContent(f"encoding: declared as {declared}, but the first bytes are {encoding.upper()}'s (byte offset 0)")
+    return document
+
+
+def _as_declared(content: bytes) -> bytes:
+    declared = _declared(content)
+    if declared is None or declared.lower() == "utf-8":
+        return content
+    encoding = _codec(declared)
+    if encoding == "utf-8":
+        return content
+    document = _recoded(content, encoding, 0)
+    if not document.startswith(b"<?xml"):
+        raise BadContent(f"encoding: declared as {declared}, but it is not (byte offset 0)")
+    return document
+
+
+def _declared(document: bytes) -> str | None:
+    match = _DECLARATION.match(document)
+    name = match and (match.group(3) if match.group(3) is not None else match.group(4))
+    return None if name is None else name.decode("ascii", "backslashreplace")
+
+
+def _codec(declared: str) -> str:
+    """Python's name of a declared encoding."""
+    try:
+        if not _NAME.fullmatch(declared):
+            raise LookupError
+        if declared.lower() in ("iso-10646-ucs-2", "ucs-2"):
+            return "utf-16"
+        name = codecs.lookup(declared).name.replace("_", "-")
+        b" ".decode(name, "ignore")  # raises LookupError for codecs that are not of text, such as zlib's
+    except (LookupError, UnicodeError):
+        name = "undefined"
+    if name in _NO_ENCODINGS:
+        raise BadContent(f"encoding: unknown encoding {declared[:40]!r} (line 1)")
+    return name
+
+
+def _recoded(content: bytes, encoding: str, skip: int) -> bytes:
+    if encoding == "utf-8":
+        return content[skip:]
+    try:
+        return content[skip:].decode(encoding).encode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadContent(f"encoding: not valid {encoding.upper()} (byte offset {error.start + skip})") from None
+    except UnicodeError:
+        raise BadContent(f"encoding: not valid {encoding.upper()}") from None
+
+
+# --- well-formedness ------------------------------------------------------------------------------------------------------
+
+
+class _RefusedError(Exception):
+    """Well-formed so far, but of a kind that is not taken; the message says which."""
+
+
+def _doctype(_name: str, system: str | None, public: str | None, subset: int) -> None:
+    if subset:
+        raise _RefusedError("DOCTYPE with an internal subset: entities and defaults are not taken")
+    if system is not None or public is not None:
+        raise _RefusedError("DOCTYPE with an external subset: nothing is fetched")
+
+
+def _check(document: bytes) -> None:
+    """Raise BadContent unless the UTF-8 document is well-formed and within the limits."""
+    parser = expat.ParserCreate("UTF-8")
+    parser.StartDoctypeDeclHandler = _doctype
+    if document.count(b"<") > MAX_DEPTH:
+        _limit_depth(parser)
+    try:
+        if len(document) <= _CHUNK:
+            parser.Parse(document, True)
+        else:
+            _parse_in_chunks(parser, document)
+    except expat.ExpatError as error:
+        _raise_malformed(document, error)
+    except _RefusedError as error:
+        place = f"line {parser.CurrentLineNumber}, column {parser.CurrentColumnNumber + 1}"
+        raise BadContent(f"refused XML: {error} ({place})") from None
+
+
+def _limit_depth(parser: expat.XMLParserType) -> None:
+    depth = 0
+
+    def start(_name: str, _attributes: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise _RefusedError(f"more than {MAX_DEPTH} levels of elements")
+
+    def end(_name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    parser.ordered_attributes = True
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+
+
+def _parse_in_chunks(parser: expat.XMLParserType, document: bytes) -> None:
+    """Parse so that no token is looked at again and again: expat starts a token that is not complete from its beginning."""
+    view = memoryview(document)
+    for start in range(0, len(view), _CHUNK):
+        end = min(start + _CHUNK, len(view))
+        parser.Parse(view[start:end], end == len(view))
+        if end - parser.CurrentByteIndex > MAX_TOKEN:
+            raise _RefusedError(f"a tag, comment or instruction of more than {MAX_TOKEN >> 20} MiB")
+
+
+def _raise_malformed(document: bytes, error: expat.ExpatError) -> NoReturn:
+    try:
+        document.decode("utf-8")
+    except UnicodeDecodeError as wrong:
+        raise BadContent(f"encoding: not valid UTF-8 (byte offset {wrong.start})") from None
+    place = f"line {error.lineno}, column {error.offset + 1}"
+    raise BadContent(f"malformed XML: {expat.ErrorString(error.code)} ({place})") from None
+
+
+# --- folding --------------------------------------------------------------------------------------------------------------
+
+
+def _split_declaration(document: bytes) -> tuple[bytes, bytes]:
+    """What must stay of the declaration, and the document without it and without white space around it."""
+    match = _DECLARATION.match(document)
+    if match is None:
+        return b"", document.strip(_BLANKS)
+    version = match.group(1) or match.group(2)
+    body = document[document.index(b"?>") + 2 :].strip(_BLANKS)
+    return (b"" if version == b"1.0" else b'<?xml version="%s"?>' % version), body
+
+
+def _folded(body: bytes) -> bytes:
+    prolog = _PROLOG.match(body) if body.startswith((b"<!", b"<?")) else None
+    start = prolog.end() if prolog else 0
+    simple = _fold_simple(body[start:])
+    return _fold(body) if simple is None else _fold(body[:start]) + simple
+
+
+_PROLOG = re.compile(rb"(?:[ \t\n]*(?:<!--.*?-->|<\?.*?\?>|<![^>]*>))*[ \t\n]*", re.DOTALL)
+_BETWEEN_TAGS = re.compile(rb">(?:[ \t]*\n[ \t\n]*)?<")
+_TEXT_AFTER_SLASH = re.compile(rb"/[^<>\0]*>[^<]")
+_TEXT_AFTER_END = re.compile(rb"(?:[<\0]/[^<>\0]*|/)>[^<]")
+
+
+def _fold_simple(body: bytes) -> bytes | None:
+    r"""Fold an element of nothing but tags and texts, in which each element holds either elements or text; else return None.
+
+    This is `_fold` for the usual document, several times as fast. `><` is written as `\0` for a moment, a character that
+    XML does not have, so that what is left of `<` and `>` are the ends of texts:
+    as many `>` as `<`              no text or attribute holds a `>`, so each one ends a tag
+    each `<` but the first is `</`  no text stands before a child
+    no `/…>` before a text          no text stands after a child; first a quick look that takes attributes' slashes for it
+    """
+    if (b"!" in body and b"<!" in body) or (b"?" in body and b"<?" in body) or b"xml:space" in body:
+        return None
+    marked = _BETWEEN_TAGS.sub(b"\0", body)
+    opened = marked.count(b"<")
+    if opened != marked.count(b">") or opened - 1 != marked.count(b"</"):
+        return None
+    if _TEXT_AFTER_SLASH.search(marked) and _TEXT_AFTER_END.search(marked):
+        return None
+    folded = marked.replace(b"\0", b"><")
+    if b"\n" not in folded:
+        return folded
+    return b"<".join([_tag_and_text(piece) if b"\n" in piece else piece for piece in folded.split(b"<")])
+
+
+def _tag_and_text(piece: bytes) -> bytes:
+    tag, end, text = piece.partition(b">")
+    return tag.replace(b"\n", b" ") + end + text.replace(b"\n", b"&#10;")
+
+
+_TOKEN = re.compile(
+    rb"[^<]+|</[^>]*>|<[^!?][^>\"']*(?:(?:\"[^\"]*\"|'[^']*')[^>\"']*)*>|<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![^>]*>", re.DOTALL
+)
+_ATTRIBUTE = re.compile(rb"([^\s=\"'<>/]+)\s*=\s*(\"[^\"]*\"|'[^']*')")
+
+
+class _Element:
+    """An open element: where white space stands that may have to go, and what keeps it."""
+
+    __slots__ = ("blanks", "keeps_blanks", "preserve")
+
+    def __init__(self, preserve: bool) -> None:
+        self.preserve = preserve
+        self.keeps_blanks = preserve
+        self.blanks: list[int] = []
+
+
+def _fold(body: bytes) -> bytes:
+    """Fold any document that the parser has taken; time and memory are linear in its length."""
+    tokens: list[bytes] = _TOKEN.findall(body)
+    # The outermost element stands for the document itself: its white space always goes.
+    element = _Element(False)
+    outer: list[_Element] = []
+    for position, token in enumerate(tokens):
+        kind = token[:2]
+        if kind[0] != 0x3C:  # "<"
+            if not token.isspace():
+                element.keeps_blanks = True
+            elif b"\n" in token:
+                element.blanks.append(position)
+        elif kind == b"</":
+            _drop_blanks(element, tokens)
+            element = outer.pop()
+        elif kind == b"<!":
+            if token.startswith(b"<![CDATA["):
+                element.keeps_blanks = True
+        elif kind != b"<?" and not token.endswith(b"/>"):
+            outer.append(element)
+            element = _Element(_preserves(token, element.preserve) if b"xml:space" in token else element.preserve)
+    _drop_blanks(element, tokens)
+    return b"".join([_on_one_line(token) if b"\n" in token else token for token in tokens])
+
+
+def _drop_blanks(element: _Element, tokens: list[bytes]) -> None:
+    if not element.keeps_blanks:
+        for position in element.blanks:
+            tokens[position] = b""
+
+
+def _on_one_line(token: bytes) -> bytes:
+    if token.startswith(b"<![CDATA["):
+        token = token[9:-3].replace(b"&", b"&amp;").replace(b"<", b"&lt;").replace(b">", b"&gt;")
+    return token.replace(b"\n", b" " if token.startswith(b"<") else b"&#10;")
+
+
+def _preserves(tag: bytes, inherited: bool) -> bool:
+    for name, value in _ATTRIBUTE.findall(tag):
+        if name == b"xml:space":
+            return bool(value[1:-1] != b"default")
+    return inherited

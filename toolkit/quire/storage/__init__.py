@@ -1,0 +1,71 @@
+"""What a store can do, and the door through which every URL comes in: normalised once, here, and nowhere again."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from quire.errors import UsageError, choose, scrub
+from quire.storage.base import Content, Entry, Folder, Gone, Request, Sink, Store, Stream, Trouble, Unreadable
+from quire.storage.local import LocalStore, to_text
+from quire.storage.memory import MemoryStore
+
+__all__ = [
+    "Content",
+    "Entry",
+    "Folder",
+    "Gone",
+    "Request",
+    "Sink",
+    "Store",
+    "Stream",
+    "Trouble",
+    "Unreadable",
+    "below",
+    "connect",
+    "normalise",
+]
+
+Options = Mapping[str, object] | None
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
+
+
+def normalise(url: str | os.PathLike[str]) -> str:
+    """One URL for one place: `in/../in/` → `file:///work/in`; links to directories are resolved, so that a file has one name."""
+    if not isinstance(url, (str, os.PathLike)) or not os.fspath(url):
+        raise UsageError(f"expected a path or a URL, not {scrub(repr(url))}. Give for example '/data/in' or 'file:///data/in'.")
+    text = os.fspath(url)
+    if isinstance(text, bytes):
+        text = os.fsdecode(text)
+    if "\0" in text:
+        raise UsageError(f"a path cannot hold a NUL character: {scrub(text)!r}")
+    match = _SCHEME.match(text)
+    scheme = match[1].lower() if match else "file"
+    choose(scheme, ("file", "memory"), "kind of store")
+    rest = text[match.end() :] if match else os.path.expanduser(text)
+    if scheme == "memory":
+        parts = [part for part in rest.split("/") if part not in ("", ".")]
+        if not parts or ".." in parts:
+            raise UsageError(f"a memory URL needs a name and no '..': memory://name, not {scrub(text)!r}")
+        return "memory://" + "/".join(parts)
+    if match and rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise UsageError(
+                f"{scrub(text)!r} names the host {host!r}, and local disk has none. Write file:///{host}{slash}{path} or a plain path."
+            )
+        rest = "/" + path
+    return "file://" + to_text(os.path.realpath(rest))
+
+
+def connect(url: str, options: Options = None) -> Store:
+    """Open the store at a normalised URL."""
+    if url.startswith("memory://"):
+        return MemoryStore(url)
+    return LocalStore(url.removeprefix("file://"))
+
+
+def below(url: str, root: str) -> bool:
+    """Whether a normalised URL is `root` or lies in it."""
+    return url == root or url.startswith(root.rstrip("/") + "/")

@@ -1,0 +1,164 @@
+"""What quire asks of a store. Another store is another file beside this one that implements `Store`.
+
+A store is rooted: it is opened at a URL, and every name it takes or gives is relative to that root, with `/` between its
+parts. No name leads out of the root, whatever a log entry or a manifest says.
+
+What the protocol needs of every store: a GET sees a PUT that was answered; `put_if_absent` shows the whole content or nothing
+and lets exactly one writer win; a write may end as unknown (then it is repeated); a listing may miss what is created while it
+runs. `rename` is atomic or is not offered (`can_rename`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+from quire.errors import FormatError
+
+__all__ = ["Content", "Entry", "Folder", "Gone", "Request", "Sink", "Store", "Stream", "Trouble", "Unreadable", "safe"]
+
+
+class Entry(NamedTuple):
+    """A file: its name below the store's root, bytes, version and last change (ns since 1970 UTC)."""
+
+    name: str
+    size: int
+    version: str
+    modified: int
+
+
+class Folder(NamedTuple):
+    """A directory below the one that was scanned."""
+
+    name: str
+
+
+class Trouble(NamedTuple):
+    """Something that a scan met and cannot list: a directory without permission, a link, a device."""
+
+    name: str
+    kind: str  # "unreadable" | "link" | "special"
+    reason: str
+
+
+class Request(NamedTuple):
+    """Read `length` bytes from `start` of the file `name`, on condition that its version is still `version`."""
+
+    name: str
+    version: str
+    size: int
+    start: int
+    length: int
+
+
+class Gone(Exception):
+    """The file vanished, or is not the version that was planned: it is left out, not set aside."""
+
+
+class Unreadable(Exception):
+    """The store has the file and does not let it be read: it is set aside."""
+
+
+Stream = Iterator[bytes]
+# The answer to a request: all its bytes, or a stream of them where they are many (which may still raise Gone at its end).
+Content = bytes | Stream | Gone | Unreadable
+
+
+class Sink(Protocol):
+    """A new object that is being written and that no listing for readers shows."""
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append `data`."""
+        ...
+
+    def close(self) -> None:
+        """Make what was written durable."""
+        ...
+
+    def discard(self) -> None:
+        """Stop without making it durable; the object may stay until its attempt's folder is cleaned."""
+        ...
+
+
+class Store(Protocol):
+    """A storage system, opened at a URL."""
+
+    url: str  # normalised root, without a slash at its end and without secrets
+    can_rename: bool  # rename is one atomic step
+    shared: bool  # other processes see it
+
+    # reading
+    def stat(self, name: str) -> Entry | None:
+        """The file of that name, or None."""
+        ...
+
+    def is_folder(self, name: str = "") -> bool:
+        """Whether there is a directory of that name (a store without directories: anything below it)."""
+        ...
+
+    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
+        """One level below `folder` as a stream, in the store's own order; files only of names in [after, until) where given.
+
+        `until=""` means no upper bound. Directories are always given.
+        """
+        ...
+
+    def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
+        """The last parts of the names one level below `folder`, with whether each is a directory; sizes are not looked up."""
+        ...
+
+    def walk(self, folder: str = "") -> Iterator[Entry]:
+        """Every file below `folder`, also in its directories; nothing where there is none."""
+        ...
+
+    def get(self, name: str) -> bytes:
+        """The whole object; NotFoundError if there is none."""
+        ...
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """At most `length` bytes from `start` (fewer at the end of the object)."""
+        ...
+
+    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+        """Answer the requests in their order; an answer that is a stream is used up before the next one is asked for."""
+        ...
+
+    # writing
+    def put(self, name: str, data: bytes) -> None:
+        """Write a whole object under a name that no other writer uses."""
+        ...
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Write a whole object unless the name is taken; False: it is taken. Whoever reads it sees all of it."""
+        ...
+
+    def create(self, name: str) -> Sink:
+        """Begin an object that is written piece by piece."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Move an object in one step; NotFoundError if `old` is not there."""
+        ...
+
+    def check_writable(self) -> None:
+        """Raise StorageError if it is plain beforehand that nothing can be written here."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Delete an object; nothing happens if there is none."""
+        ...
+
+    def remove_tree(self, folder: str) -> None:
+        """Delete everything below a directory, and the directory where the store has such a thing."""
+        ...
+
+    def sweep(self, folder: str) -> None:
+        """Delete the temporary files that dead writers left below `folder`; a living writer writes its own again."""
+        ...
+
+
+def safe(name: str) -> str:
+    """Return `name` if it stays below the root, else raise FormatError: names come from logs that somebody may have forged."""
+    if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+        raise FormatError(f"the name {name[:200]!r} leads out of its store: nothing was touched. Look who wrote it.")
+    return name

@@ -1,0 +1,392 @@
+"""Local disk, by plain system calls: on a disk they beat every library several times over.
+
+Put if absent is a temporary file, fsync, `link` and fsync of the directory. A local disk has no conditional read: size and
+mtime are compared before and after reading. That misses a file that is rewritten with the same size within one tick of the
+file system's clock, or whose mtime is set back by its writer (`rsync -t`, `touch -r`).
+
+Names on disk are bytes. They are shown as text; a byte that is not UTF-8 is shown as one character of U+F780..U+F7FF (and so
+are the bytes of a name that really holds such a character), so that each name has one text and each text one name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat as stat_bits
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+
+from quire.errors import NotFoundError, StorageError
+from quire.storage.base import Content, Entry, Folder, Gone, Request, Sink, Trouble, Unreadable, safe
+
+WHOLE = 1 << 20  # up to here a file is read by one call; larger ones come as a stream
+PIECE = 4 << 20
+TEMPORARY = "_quire/tmp"
+
+_PRIVATE = re.compile("[\uf780-\uf7ff]")
+_ESCAPED = re.compile("[\udc80-\udcff]")
+
+
+def to_text(name: str) -> str:
+    """A name as `os` gives it (undecodable bytes as surrogates) → the text that quire uses."""
+    if name.isascii():
+        return name
+    name = _PRIVATE.sub(lambda m: "".join(chr(0xF700 + b) for b in m[0].encode()), name)
+    return _ESCAPED.sub(lambda m: chr(0xF700 + ord(m[0]) - 0xDC00), name)
+
+
+def to_os(name: str) -> str:
+    """The reverse of `to_text`."""
+    return name if name.isascii() else _PRIVATE.sub(lambda m: chr(0xDC00 + ord(m[0]) - 0xF700), name)
+
+
+def version_of(status: os.stat_result) -> str:
+    """The version of a file's content: `<mtime in ns>-<size>`."""
+    return f"{status.st_mtime_ns}-{status.st_size}"
+
+
+@contextmanager
+def _explained(doing: str, name: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as e:
+        raise NotFoundError(f"cannot {doing} {name}: it is not there") from e
+    except OSError as e:
+        advice = {
+            errno.ENOSPC: "the disk is full. Free some space and call again: what was committed is safe",
+            errno.EDQUOT: "the quota is used up. Free some space and call again: what was committed is safe",
+            errno.EROFS: "the file system is read-only. Choose a destination that can be written",
+            errno.EACCES: "no permission. Ask for the right, or choose another place",
+            errno.EPERM: "no permission. Ask for the right, or choose another place",
+            errno.ENAMETOOLONG: "the name is too long for this file system",
+        }
+        raise StorageError(f"cannot {doing} {name}: {advice.get(e.errno or 0, e.strerror or type(e).__name__)}") from e
+
+
+def _sync_folder(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _make_folder(path: str) -> None:
+    """Make a directory and its parents durable: an object is as safe as the names that lead to it."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        try:
+            os.mkdir(folder)
+        except FileExistsError:
+            continue  # another writer was faster
+        _sync_folder(os.path.dirname(folder))
+
+
+def _write_all(fd: int, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+class LocalSink:
+    """A file that is being written; `close` makes its bytes and its name durable."""
+
+    def __init__(self, path: str, shown: str) -> None:
+        self.path, self.shown = path, shown
+        with _explained("write", shown):
+            _make_folder(os.path.dirname(path))
+            self.fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+
+    def write(self, data: bytes | memoryview) -> None:
+        with _explained("write", self.shown):
+            _write_all(self.fd, data)
+
+    def close(self) -> None:
+        with _explained("write", self.shown):
+            try:
+                os.fsync(self.fd)
+            finally:
+                os.close(self.fd)
+                self.fd = -1
+            _sync_folder(os.path.dirname(self.path))
+
+    def discard(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+class LocalStore:
+    """Files below one directory of the local disk (or of a disk that every worker has mounted)."""
+
+    can_rename = True
+    shared = True
+
+    def __init__(self, root: str) -> None:
+        self.root = to_os(root)
+        self.url = "file://" + root
+        self._prefix = self.root.rstrip("/") + "/"
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.url!r})"
+
+    def _path(self, name: str) -> str:
+        return self._prefix + to_os(safe(name)) if name else self.root
+
+    def _shown(self, name: str) -> str:
+        return f"{self.url}/{name}" if name else self.url
+
+    # ---------------------------------------------------------------------------------------------------------- reading
+    def stat(self, name: str) -> Entry | None:
+        try:
+            with _explained("look up", self._shown(name)):
+                status = os.stat(self._path(name))
+        except NotFoundError:
+            return None
+        except StorageError as e:
+            if isinstance(e.__cause__, NotADirectoryError):
+                return None
+            raise
+        if stat_bits.S_ISDIR(status.st_mode):
+            return None
+        return Entry(name, status.st_size, version_of(status), status.st_mtime_ns)
+
+    def is_folder(self, name: str = "") -> bool:
+        return os.path.isdir(self._path(name))
+
+    def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
+        with _explained("list", self._shown(folder)), os.scandir(self._path(folder)) as found:
+            for item in found:
+                yield to_text(item.name), item.is_dir(follow_symlinks=follow)
+
+    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
+        below = f"{folder}/" if folder else ""
+        try:
+            found = os.scandir(self._path(folder))
+        except FileNotFoundError:
+            return  # it was deleted since its parent was listed
+        except OSError as e:
+            yield Trouble(folder, "unreadable", f"cannot list the directory: {e.strerror}")
+            return
+        with found:
+            for item in found:
+                name = item.name if item.name.isascii() else to_text(item.name)
+                if item.is_symlink() and not follow:
+                    yield Trouble(below + name, "link", "a symbolic link, not followed")
+                elif item.is_dir(follow_symlinks=follow):
+                    if item.is_symlink() and self._loops(item.path):
+                        yield Trouble(below + name, "link", "a symbolic link to a directory above it")
+                    else:
+                        yield Folder(below + name)
+                elif name >= after and (not until or name < until):
+                    try:
+                        status = item.stat(follow_symlinks=follow)
+                    except FileNotFoundError:
+                        if item.is_symlink():
+                            yield Trouble(below + name, "link", "a symbolic link to nothing")
+                        continue
+                    except OSError as e:
+                        yield Trouble(below + name, "unreadable", f"cannot look up the file: {e.strerror}")
+                        continue
+                    if stat_bits.S_ISREG(status.st_mode):
+                        yield Entry(below + name, status.st_size, f"{status.st_mtime_ns}-{status.st_size}", status.st_mtime_ns)
+                    else:
+                        yield Trouble(below + name, "special", "not a regular file (a pipe, a socket or a device)")
+
+    def _loops(self, path: str) -> bool:
+        """Whether a link to a directory points to one of the directories it lies in (as the links above it are resolved)."""
+        target = os.path.realpath(path)
+        here = os.path.dirname(path)
+        while len(here) >= len(self.root):
+            if os.path.realpath(here) == target:
+                return True
+            here = os.path.dirname(here)
+        return self.root.startswith(target.rstrip("/") + "/")
+
+    def walk(self, folder: str = "") -> Iterator[Entry]:
+        waiting = [folder]
+        while waiting:
+            for item in self.scan(waiting.pop()):
+                if isinstance(item, Folder):
+                    waiting.append(item.name)
+                elif isinstance(item, Entry):
+                    yield item
+                elif item.kind == "unreadable":
+                    raise StorageError(f"{self._shown(item.name)}: {item.reason}. Ask for the right to read it.")
+
+    def get(self, name: str) -> bytes:
+        with _explained("read", self._shown(name)), open(self._path(name), "rb") as file:
+            return file.read()
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        with _explained("read", self._shown(name)), open(self._path(name), "rb") as file:
+            file.seek(start)
+            return file.read(length)
+
+    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+        # The hot loop of consolidation: locals and bare system calls, about 10 µs a small file.
+        prefix, open_, fstat, read, close = self._prefix, os.open, os.fstat, os.read, os.close
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that took a file's place must not block
+        for request in requests:
+            name, version, size, start, length = request
+            if start or length != size or size > WHOLE:
+                yield request, self._stream(prefix + to_os(name), version, start, length)
+                continue
+            try:
+                fd = open_(prefix + (name if name.isascii() else to_os(name)), flags)
+            except (FileNotFoundError, NotADirectoryError):
+                yield request, Gone("vanished")
+                continue
+            except OSError as e:
+                yield request, Unreadable(f"{type(e).__name__}: {e.strerror}")
+                continue
+            try:
+                status = fstat(fd)
+                if status.st_size != size or f"{status.st_mtime_ns}-{size}" != version:
+                    yield request, Gone("changed")
+                    continue
+                data = read(fd, size + 1)  # one byte more than there should be: a longer file shows itself
+                status = fstat(fd)
+                if len(data) != size or status.st_size != size or f"{status.st_mtime_ns}-{size}" != version:
+                    yield request, Gone("changed while it was read")
+                    continue
+            except OSError as e:
+                yield request, Unreadable(f"{type(e).__name__}: {e.strerror}")
+                continue
+            finally:
+                close(fd)
+            yield request, data
+
+    def _stream(self, path: str, version: str, start: int, length: int) -> Iterator[bytes]:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError) as e:
+            raise Gone("vanished") from e
+        except OSError as e:
+            raise Unreadable(f"{type(e).__name__}: {e.strerror}") from e
+        try:
+            if version_of(os.fstat(fd)) != version:
+                raise Gone("changed")
+            end = start + length
+            while start < end:
+                data = os.pread(fd, min(PIECE, end - start), start)
+                if not data:
+                    raise Gone("changed while it was read")
+                start += len(data)
+                yield data
+            if version_of(os.fstat(fd)) != version:
+                raise Gone("changed while it was read")
+        except OSError as e:
+            raise Unreadable(f"{type(e).__name__}: {e.strerror}") from e
+        finally:
+            os.close(fd)
+
+    # ---------------------------------------------------------------------------------------------------------- writing
+    def _temporary(self, data: bytes) -> str:
+        folder = self._path(TEMPORARY)
+        _make_folder(folder)
+        path = f"{folder}/{uuid.uuid4().hex}"
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+        try:
+            _write_all(fd, data)
+            os.fsync(fd)
+        except BaseException:
+            os.close(fd)
+            os.unlink(path)
+            raise
+        os.close(fd)
+        return path
+
+    def put(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        with _explained("write", self._shown(name)):
+            for _ in range(100):
+                _make_folder(os.path.dirname(path))
+                temporary = self._temporary(data)
+                try:
+                    os.replace(temporary, path)
+                except FileNotFoundError:
+                    continue  # a sweep took the temporary file, or a clean-up the directory: write it again
+                _sync_folder(os.path.dirname(path))
+                return
+            raise FileNotFoundError(path)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        path = self._path(name)
+        with _explained("write", self._shown(name)):
+            for _ in range(100):
+                _make_folder(os.path.dirname(path))
+                temporary = self._temporary(data)
+                try:
+                    os.link(temporary, path)
+                except FileNotFoundError:
+                    continue
+                except FileExistsError:
+                    # The winner may not have come to its fsync: whoever acts on what is there must find it after a power cut.
+                    _sync_folder(os.path.dirname(path))
+                    return False
+                finally:
+                    _unlink(temporary)
+                _sync_folder(os.path.dirname(path))
+                return True
+            raise FileNotFoundError(path)
+
+    def create(self, name: str) -> Sink:
+        return LocalSink(self._path(name), self._shown(name))
+
+    def rename(self, old: str, new: str) -> None:
+        source, target = self._path(old), self._path(new)
+        with _explained("publish", self._shown(new)):
+            _make_folder(os.path.dirname(target))
+            os.rename(source, target)
+            _sync_folder(os.path.dirname(target))
+            _sync_folder(os.path.dirname(source))
+
+    def check_writable(self) -> None:
+        path = self.root
+        while not os.path.lexists(path):
+            path = os.path.dirname(path)
+        if not os.path.isdir(path):
+            raise StorageError(f"cannot write below {self.url}: {path} is not a directory. Choose another destination.")
+        if not os.access(path, os.W_OK | os.X_OK):
+            why = "the file system is read-only" if os.statvfs(path).f_flag & os.ST_RDONLY else "no permission"
+            raise StorageError(f"cannot write below {self.url}: {why}. Choose a destination that can be written, or ask for the right.")
+
+    def remove(self, name: str) -> None:
+        path = self._path(name)
+        with _explained("remove", self._shown(name)):
+            _unlink(path)
+
+    def remove_tree(self, folder: str) -> None:
+        path = self._path(safe(folder))
+        with _explained("remove", self._shown(folder)):
+            for _ in range(10):
+                try:
+                    shutil.rmtree(path)
+                except FileNotFoundError:
+                    if not os.path.lexists(path):
+                        return  # else another cleaner took a name that we were about to take
+                except OSError as e:
+                    if e.errno != errno.ENOTEMPTY:  # a late writer put something in: take that too
+                        raise
+                else:
+                    return
+
+    def sweep(self, folder: str) -> None:
+        """Temporary files lie in one directory and their writers write them again if they are gone: all can go."""
+        if PurePosixPath(TEMPORARY).parts[0] == folder.split("/", maxsplit=1)[0]:
+            self.remove_tree(TEMPORARY)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

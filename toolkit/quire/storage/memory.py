@@ -1,0 +1,138 @@
+"""A store in this process's memory: for tests and for trying things out. Spark's workers cannot see it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Iterator
+
+from quire.errors import NotFoundError
+from quire.storage.base import Content, Entry, Folder, Gone, Request, Sink, Trouble, safe
+
+_ticks = itertools.count(1)
+_lock = threading.RLock()
+_objects: dict[str, tuple[bytes, int]] = {}  # full path → content and the tick at which it was written
+
+
+class MemorySink:
+    """An object that is being written: nobody sees it before `close`."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.pieces = path, list[bytes]()
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.pieces.append(bytes(data))
+
+    def close(self) -> None:
+        with _lock:
+            _objects[self.path] = (b"".join(self.pieces), next(_ticks))
+
+    def discard(self) -> None:
+        self.pieces.clear()
+
+
+class MemoryStore:
+    """Objects below `memory://name`; one name means the same objects everywhere in this process."""
+
+    can_rename = True
+    shared = False
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __repr__(self) -> str:
+        return f"MemoryStore({self.url!r})"
+
+    def _path(self, name: str) -> str:
+        return f"{self.url}/{safe(name)}" if name else self.url
+
+    def _below(self, folder: str) -> dict[str, tuple[bytes, int]]:
+        prefix = self._path(folder) + "/"
+        with _lock:
+            return {path[len(self.url) + 1 :]: value for path, value in sorted(_objects.items()) if path.startswith(prefix)}
+
+    @staticmethod
+    def _entry(name: str, value: tuple[bytes, int]) -> Entry:
+        return Entry(name, len(value[0]), f"{value[1]}-{len(value[0])}", value[1])
+
+    def stat(self, name: str) -> Entry | None:
+        value = _objects.get(self._path(name))
+        return self._entry(name, value) if value else None
+
+    def is_folder(self, name: str = "") -> bool:
+        return bool(self._below(name))
+
+    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
+        start = len(folder) + 1 if folder else 0
+        seen = set[str]()
+        for name, value in self._below(folder).items():
+            head, slash, _ = name[start:].partition("/")
+            if slash:
+                if head not in seen:
+                    seen.add(head)
+                    yield Folder(name[:start] + head)
+            elif head >= after and (not until or head < until):
+                yield self._entry(name, value)
+
+    def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
+        for item in self.scan(folder):
+            yield item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
+
+    def walk(self, folder: str = "") -> Iterator[Entry]:
+        for name, value in self._below(folder).items():
+            yield self._entry(name, value)
+
+    def get(self, name: str) -> bytes:
+        value = _objects.get(self._path(name))
+        if value is None:
+            raise NotFoundError(f"cannot read {self.url}/{name}: it is not there")
+        return value[0]
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self.get(name)[start : start + length]
+
+    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+        for request in requests:
+            found = self.stat(request.name)
+            if found is None:
+                yield request, Gone("vanished")
+            elif found.version != request.version:
+                yield request, Gone("changed")
+            else:
+                yield request, self.get(request.name)[request.start : request.start + request.length]
+
+    def put(self, name: str, data: bytes) -> None:
+        with _lock:
+            _objects[self._path(name)] = (data, next(_ticks))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        path = self._path(name)
+        with _lock:
+            if path in _objects:
+                return False
+            _objects[path] = (data, next(_ticks))
+            return True
+
+    def create(self, name: str) -> Sink:
+        return MemorySink(self._path(name))
+
+    def rename(self, old: str, new: str) -> None:
+        with _lock:
+            if self._path(old) not in _objects:
+                raise NotFoundError(f"cannot publish {self.url}/{new}: {old} is not there")
+            _objects[self._path(new)] = _objects.pop(self._path(old))
+
+    def check_writable(self) -> None:
+        """Memory can always be written."""
+
+    def remove(self, name: str) -> None:
+        with _lock:
+            _objects.pop(self._path(name), None)
+
+    def remove_tree(self, folder: str) -> None:
+        with _lock:
+            for name in self._below(safe(folder)):
+                del _objects[self._path(name)]
+
+    def sweep(self, folder: str) -> None:
+        """Nothing to do: an object appears whole or not at all."""
