@@ -9,11 +9,20 @@ from __future__ import annotations
 
 from quire.consolidate import Plan, consolidate, plan
 from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures, UsageError
+from quire.ledger import Ledger
 from quire.planning import skew
 from quire.populate import populate
+from quire.reading import read
+from quire.recovery import recover
 from quire.report import Report
 from quire.runner import InProcess
 from quire.session import session
 from quire.splits import FileInfo
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "FileInfo", "FormatError", "InProcess", "Ledger", "NotFoundError", "Plan", "QuireError", "RefusedError", "Report",
+    "StorageError", "TooManyFailures", "UsageError", "__version__", "consolidate", "plan", "populate", "read", "recover",
+    "session", "skew",
+]  # fmt: skip

@@ -178,7 +178,8 @@ class _Attempt:
         segment = self.segment.finish()
         name = names.segment(self.work.head.job, self.task, self.id) if segment else None
         done = Task(
-            task=self.task, attempt=self.id, files=self._files(), segment=name, first=self.segment.first, last=self.segment.last,
+            task=self.task, attempt=self.id, files=self._files(), folder=self.planned.folder, part=self.planned.part, segment=name,
+            first=self.segment.first, last=self.segment.last,
             assigned=self.planned.files, gathered=self.gathered, bad=self.bad, files_in=self.files, bytes_in=self.bytes_in,
             seconds=round(time.monotonic() - started, 3), uncovers=tuple(self.uncovers), left=tuple(self.left),
         )  # fmt: skip
@@ -217,14 +218,15 @@ class _Attempt:
         answers = store.read_many(requests)
         plain = self.convert.format != "parquet" and self.convert.transform in ("lines", "raw")
         add_newline, add, row = self.convert.transform == "lines", self.writer.add, self.rows.append
-        for i, (request, content) in enumerate(answers):
+        for i, (request, answer) in enumerate(answers):
+            content = answer
             path, version, size, start, length = paths[i], versions[i], sizes[i], starts[i], lengths[i]
             if content.__class__ is bytes and plain and content and request.length == length and (path, start) not in self.lost:
                 # The hot path of the main job.
-                if add_newline and content[-1] != 10:  # type: ignore[index]
-                    content += b"\n"  # type: ignore[operator]
+                if add_newline and content[-1] != 10:
+                    content += b"\n"
                 add(content)
-                row((path, version, start, length, len(content), content.count(b"\n"), digest(content)))  # type: ignore[arg-type, union-attr]
+                row((path, version, start, length, len(content), content.count(b"\n"), digest(content)))
                 self.gathered += 1
                 self.files += start == 0
                 self.bytes_in += length
@@ -348,6 +350,7 @@ def _lines_of(content: Iterator[bytes], at: int, start: int, end: int, size: int
     """The lines that begin in [start, end) of a stream that begins at `at`, the last one ended by a newline."""
     begun = start == 0  # else the line that begins before the range is another's
     for piece in content:
+        part = piece
         if not begun:
             newline = piece.find(b"\n")
             if newline < 0:
@@ -355,18 +358,18 @@ def _lines_of(content: Iterator[bytes], at: int, start: int, end: int, size: int
                 if at >= end:
                     return
                 continue
-            begun, at, piece = True, at + newline + 1, piece[newline + 1 :]
+            begun, at, part = True, at + newline + 1, piece[newline + 1 :]
             if at >= end:
                 return
-        if at + len(piece) >= end and end < size:
+        if at + len(part) >= end and end < size:
             # The last line begins before `end`: it ends with the first newline at or after end - 1.
-            newline = piece.find(b"\n", max(end - 1 - at, 0))
+            newline = part.find(b"\n", max(end - 1 - at, 0))
             if newline >= 0:
-                yield piece[: newline + 1]
+                yield part[: newline + 1]
                 return
-        if piece:
-            at += len(piece)
-            yield piece if at < size or piece.endswith(b"\n") else piece + b"\n"
+        if part:
+            at += len(part)
+            yield part if at < size or part.endswith(b"\n") else part + b"\n"
 
 
 __all__ = ["Convert", "Work", "attempt"]

@@ -21,8 +21,9 @@ from quire.commit import names, protocol
 from quire.commit.entries import Commit, PlanHead
 from quire.commit.log import Log
 from quire.coverage import segments
-from quire.errors import RefusedError, UsageError
+from quire.errors import RefusedError, UsageError, printable
 from quire.options import Options, seconds, whole
+from quire.planning import pack
 from quire.planning import plan as planning
 from quire.planning.listing import EXAMPLES
 from quire.planning.skew import SkewResult
@@ -118,11 +119,12 @@ class Plan:
         tables, left = [], limit
         store = self._options.store()
         for i, task in enumerate(self._planned.tasks):
-            for rows in planning.pack.read_rows(store, task.runs, ["path", "start", "length", "size", "modified"]):
+            for rows in pack.read_rows(store, task.runs, ["path", "start", "length", "size", "modified"]):
+                part = rows
                 if left is not None:
-                    rows = rows.slice(0, left)
-                    left -= rows.num_rows
-                found = rows.to_pandas()
+                    part = rows.slice(0, left)
+                    left -= part.num_rows
+                found = part.to_pandas()
                 found.insert(0, "task", i)
                 tables.append(found)
                 if left == 0:
@@ -183,7 +185,7 @@ class Plan:
         }  # fmt: skip
 
     def __str__(self) -> str:
-        note = "\n".join(f"{path}: {reason}" for path, reason in self._planned.listed.troubles[:5])
+        note = "\n".join(printable(f"{path}: {reason}") for path, reason in self._planned.listed.troubles[:5])
         return display.lines(f"plan for {self._options.dest}", self._facts(), note)
 
     def __repr__(self) -> str:
@@ -212,7 +214,8 @@ def _gather(made: Options, runner: Runner, bars: Progress, planned: planning.Pla
             call.saw(planned)
             if not planned.tasks:
                 break
-            head, planned = _freeze(store, made, planned), None
+            head = _freeze(store, made, planned)
+            planned = None
         if head is None or log.refresh().outcome(head.job) is not None:
             protocol.clean(log.refresh(), head.job) if head else None
             planned = None
@@ -319,7 +322,7 @@ class _Call:
         tired = self.tired()
         return Report(
             source=", ".join(r.url for r in made.roots), dest=made.dest, files=self.files, bytes=self.bytes, written=self.written,
-            data_files=self.data_files, set_aside=tuple((*self.bad_examples[:EXAMPLES], *changed, *troubles)),
+            data_files=self.data_files, set_aside=(*self.bad_examples[:EXAMPLES], *changed, *troubles),
             set_aside_count=self.bad + count + len(troubles),
             left_out=tuple((p, why) for p, why in self.left.items() if p in tired), done=listed.done if listed else 0,
             young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
@@ -370,15 +373,17 @@ def _check_destination(store: Store, made: Options) -> None:
     if not store.is_folder(names.STATE) and not made.append:
         for name, _ in store.peek():
             raise RefusedError(
-                f"the destination {store.url} is not empty and not quire's (it holds {name!r}): nothing was touched. Choose another, or say append=True."
+                f"the destination {store.url} is not empty and not quire's (it holds {name!r}): nothing was touched. "
+                f"Choose another, or say append=True."
             )
     log = Log(store).refresh()
     for _, commit in log.commits():
         if commit.words != made.words:
             there, ours = commit.words, made.words
             raise RefusedError(
-                f"the destination {store.url} holds transform {there.transform!r}, format {there.format!r}, compression {there.compression!r}, layout "
-                f"{there.layout!r}; this call says {ours.transform!r}, {ours.format!r}, {ours.compression!r}, {ours.layout!r}. Say the same, or choose another."
+                f"the destination {store.url} holds transform {there.transform!r}, format {there.format!r}, compression "
+                f"{there.compression!r}, layout {there.layout!r}; this call says {ours.transform!r}, {ours.format!r}, "
+                f"{ours.compression!r}, {ours.layout!r}. Say the same, or choose another destination."
             )
         break
 
@@ -391,7 +396,7 @@ def _until_signal() -> Iterator[threading.Event]:
         yield stopped
         return
 
-    def stop(number: int, frame: Any) -> None:
+    def stop(*_: Any) -> None:
         if stopped.is_set():
             raise KeyboardInterrupt
         stopped.set()

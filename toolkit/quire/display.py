@@ -5,16 +5,16 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Mapping, Sequence
 
+from quire.errors import printable
+
 _TEXT = "color: var(--jp-ui-font-color1, inherit)"
 _LINE = "border-bottom: 1px solid var(--jp-border-color2, #8884)"
 
 
 def facts(title: str, rows: Mapping[str, object], note: str = "") -> str:
     """A title, a table of two columns, and a note."""
-    body = "".join(
-        f'<tr><th style="text-align:left;{_LINE}">{html.escape(str(k))}</th><td style="text-align:right;{_LINE}">{html.escape(str(v))}</td></tr>'
-        for k, v in rows.items()
-    )
+    left, right = f'<th style="text-align:left;{_LINE}">', f'<td style="text-align:right;{_LINE}">'
+    body = "".join(f"<tr>{left}{html.escape(str(k))}</th>{right}{html.escape(str(v))}</td></tr>" for k, v in rows.items())
     tail = f"<p>{html.escape(note)}</p>" if note else ""
     return f'<div class="quire" style="{_TEXT}"><strong>{html.escape(title)}</strong><table>{body}</table>{tail}</div>'
 
@@ -29,5 +29,5 @@ def table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -
 def lines(title: str, rows: Mapping[str, object], note: str = "") -> str:
     """The same as text for a terminal."""
     width = max((len(k) for k in rows), default=0)
-    body = "\n".join(f"  {k:<{width}}  {v}" for k, v in rows.items())
-    return f"{title}\n{body}" + (f"\n{note}" if note else "")
+    body = "\n".join(f"  {k:<{width}}  {printable(str(v))}" for k, v in rows.items())
+    return f"{printable(title)}\n{body}" + (f"\n{note}" if note else "")

@@ -28,6 +28,7 @@ __all__ = [
     "TooManyFailures",
     "UsageError",
     "choose",
+    "printable",
     "scrub",
 ]
 
@@ -36,6 +37,9 @@ class QuireError(Exception):
     """What every error of quire is; `exit_code` is the shell's."""
 
     exit_code: ClassVar[int] = 3
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class UsageError(QuireError, ValueError):
@@ -76,6 +80,13 @@ def choose(value: object, allowed: Iterable[str], what: str) -> str:
     near = difflib.get_close_matches(str(value), names, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise UsageError(f"unknown {what} {scrub(repr(value))}: it is one of {', '.join(names)}.{hint}")
+
+
+def printable(text: str) -> str:
+    """Text as one line, whatever names stand in it: line breaks, control and invisible characters as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 _SECRETS = (

@@ -40,9 +40,10 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_failures: 
     _check(tasks, planned, head.job)
     bad = sum(task.bad for task in tasks)
     if max_failures is not None and bad > max_failures:
+        first = _first_bad(log, tasks)
         protocol.abort(log, head.job, f"{bad} files had to be set aside, more than max_failures={max_failures}")
         raise TooManyFailures(
-            f"{bad:,} files had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {_first_bad(log, tasks)}. "
+            f"{bad:,} files had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {first}. "
             f"Repair them, or call again with a larger max_failures."
         )
     finish(log, work, tasks, progress)
@@ -55,7 +56,7 @@ def finish(log: Log, work: Work, tasks: list[Task], progress: Progress) -> None:
     for entry in log.unpublished():
         if entry.job == job:
             with progress.phase("publishing", total=sum(len(t.files) for t in entry.tasks)) as bar:
-                protocol.publish(log, entry, lambda done, total: bar.update(done - bar.n))
+                protocol.publish(log, entry, lambda done, _: bar.update(done - bar.n))
     protocol.clean(log, job)
 
 
@@ -118,8 +119,8 @@ def _check(tasks: list[Task], planned: list[PlannedTask], job: str) -> None:
     for task, plan in zip(tasks, planned, strict=True):
         if not task.gathered + task.bad + len(task.left) == task.assigned == plan.files:
             raise QuireError(
-                f"task {task.task} of job {job} was given {plan.files:,} files and accounts for {task.gathered:,} gathered, {task.bad:,} set "
-                f"aside and {len(task.left):,} left out: nothing was committed. Give the job up with recover(abort={job!r}) and report this."
+                f"task {task.task} of job {job} was given {plan.files:,} files and accounts for {task.gathered:,} gathered, {task.bad:,} "
+                f"set aside and {len(task.left):,} left out: nothing was committed. Give it up with recover(dest, abort={job!r})."
             )
 
 
@@ -136,6 +137,6 @@ def _first_bad(log: Log, tasks: list[Task]) -> str:
 def _give_up(failed: list[tuple[int, Failure]], total: int, job: str, dest: str) -> None:
     task, failure = failed[0]
     raise QuireError(
-        f"{len(failed)} of {total} tasks failed {ATTEMPTS} times; task {task}: {failure}. Nothing of job {job} is visible in {dest}, and what "
-        f"is done is kept: call again to go on, or give it up with recover(dest, abort={job!r})."
+        f"{len(failed)} of {total} tasks failed {ATTEMPTS} times; task {task}: {failure}. Nothing of job {job} is visible in {dest}, and "
+        f"what is done is kept: call again to go on, or give it up with recover(dest, abort={job!r})."
     )

@@ -127,8 +127,8 @@ def build(
 ) -> Options:  # fmt: skip
     """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line."""
     kind = "callable" if callable(transform) else choose(transform, TRANSFORMS, "transform")
-    format = pair(kind, format)
-    compression = compression_for(format, compression)
+    laid_out = pair(kind, format)
+    compression = compression_for(laid_out, compression)
     target = parse_size(target_size, "target_size")
     choose(planner, PLANNERS, "planner")
     choose(layout, LAYOUTS, "layout")
@@ -145,7 +145,7 @@ def build(
     name = identity(transform, version) if callable(transform) else kind
     convert = Convert(
         kind,
-        format,
+        laid_out,
         compression,
         target,
         parse_size(max_file_size, "max_file_size"),
@@ -156,12 +156,14 @@ def build(
     include, exclude = files.patterns(include, "include"), files.patterns(exclude, "exclude")
     age = None if min_age is None else seconds(min_age, "min_age")
     intent = {
-        "sources": [[r.url, list(r.wanted)] for r in roots], "dest": to, "transform": name, "format": format, "compression": compression,
+        "sources": [[r.url, list(r.wanted)] for r in roots], "dest": to, "transform": name, "format": laid_out, "compression": compression,
         "target": target, "planner": planner, "parts": cut.parts, "hash_function": hash_function if planner == "hash" else None,
         "committer": by, "layout": layout, "include": list(include), "exclude": list(exclude), "hidden": hidden,
         "follow_links": follow_links, "min_age": age, "max_file_size": convert.max_file_size,
     }  # fmt: skip
-    words = Words(transform=name.rpartition("@")[0] if callable(transform) else kind, format=format, compression=compression, layout=layout)
+    words = Words(
+        transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout
+    )
     return Options(
         roots, to, {**(storage_options or {}), **(dest_options or {})} or None, convert, words, cut, by, include, exclude, hidden,
         follow_links, age, 0 if on_error == "fail" else max_failures, on_change, append, intent,

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from quire import display
+from quire.errors import printable
 from quire.planning.skew import SkewResult
 from quire.sizes import format_size
 
@@ -72,7 +73,7 @@ class Report:
         return rows
 
     def _note(self) -> str:
-        parts = [f"{path}: {reason}" for path, reason in (*self.set_aside[:SHOWN], *self.left_out[:SHOWN])]
+        parts = [printable(f"{path}: {reason}") for path, reason in (*self.set_aside[:SHOWN], *self.left_out[:SHOWN])]
         if self.set_aside_count > SHOWN:
             parts.append(f"… all of them: quire ledger failed {shlex.quote(_plain(self.dest))}")
         parts += [

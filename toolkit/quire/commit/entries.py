@@ -12,6 +12,7 @@ import msgspec
 
 from quire.commit import names
 from quire.errors import FormatError
+from quire.storage.base import safe
 
 FORMAT = 1
 
@@ -46,6 +47,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     task: int
     attempt: str
     files: tuple[DataFile, ...] = ()
+    folder: str = ""  # of the source, where the plan kept directories apart
+    part: int = 0  # of the directory, in a hash plan
     segment: str | None = None
     first: str = ""  # the smallest and the greatest path in the segment
     last: str = ""
@@ -98,6 +101,9 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
     committer: str
     words: Words
     time: str
+    planner: str = ""
+    hash_parts: int = 1
+    target: int = 0
     tasks: tuple[Task, ...] = ()
     dropped: tuple[int, ...] = ()
     left: tuple[Left, ...] = ()  # those of dropped tasks; the others' stand in their tasks
@@ -193,6 +199,6 @@ def check_task(job: str, task: Task) -> Task:
     if task.segment is not None and task.segment != names.segment(job, task.task, task.attempt):
         raise FormatError(f"{task.segment[:200]!r} is not the ledger segment of task {task.task} of job {job}: nothing was touched.")
     for name in task.removes:
-        if names.job_of_data_file(names.safe(name)) is None or name.split("/")[0] == names.STATE:
+        if names.job_of_data_file(safe(name)) is None or name.split("/")[0] == names.STATE:
             raise FormatError(f"{name[:200]!r}, which job {job} wants to remove, is not a data file: nothing was touched.")
     return task

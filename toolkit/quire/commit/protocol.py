@@ -25,12 +25,17 @@ Progress = Callable[[int, int], None]
 PARALLEL = 8
 
 
+def _silent(_done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
 def now() -> str:
     """For people who read the history; no decision looks at it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def committer(name: str) -> Committer:
+    """The committer of that name."""
     return COMMITTERS[choose(name, COMMITTERS, "committer")]()
 
 
@@ -92,6 +97,7 @@ def put_manifest(store: Store, job: str, task: Task) -> bool:
 
 
 def get_manifest(store: Store, job: str, task: int) -> Task | None:
+    """What the attempt that won the task did; None: nobody has won yet, or the job is over."""
     name = names.manifest(job, task)
     try:
         manifest: Manifest = decode(store.get(name), Manifest, f"{store.url}/{name}")
@@ -123,7 +129,8 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
         out = [t for t in tasks if t not in kept]
         return Commit(
             job=head.job, base=head.base, committer=head.committer, words=head.words, time=now(),
-            tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out),
+            planner=str(head.intent.get("planner", "")), hash_parts=int(head.intent.get("parts", 1)),
+            target=int(head.intent.get("target", 0)), tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out),
         )  # fmt: skip
 
     log.append(compute)
@@ -133,7 +140,7 @@ def _left(tasks: Iterable[Task]) -> tuple[Left, ...]:
     return tuple(left for task in tasks for left in task.left)
 
 
-def publish(log: Log, entry: Commit, progress: Progress = lambda done, total: None) -> None:
+def publish(log: Log, entry: Commit, progress: Progress = _silent) -> None:
     """Make a committed job's files visible, from the entry alone, then say so in the log."""
     if log.refresh().published(entry.job) is not None:
         return
@@ -189,7 +196,7 @@ def clean(log: Log, job: str) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------------- recover
-def recover(store: Store, abort_jobs: str | None = None, progress: Progress = lambda done, total: None) -> Log:
+def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _silent) -> Log:
     """Publish and clean what others left behind; before that give up the job `abort_jobs`, or all open ones ("open").
 
     Open jobs that nobody names are left alone: the next run of the same intent goes on with them.

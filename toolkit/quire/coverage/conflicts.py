@@ -41,4 +41,8 @@ def _meet(log: Log, a: Task, b: Task) -> bool:
 
 
 def _other_words(commit: Commit, head: PlanHead) -> str:
-    return f"the destination holds transform {commit.words.transform!r} in format {commit.words.format!r} since job {commit.job}, this job made {head.words.transform!r} in {head.words.format!r}"
+    there, ours = commit.words, head.words
+    return (
+        f"the destination holds transform {there.transform!r} in format {there.format!r} since job {commit.job}, "
+        f"and this job made {ours.transform!r} in {ours.format!r}"
+    )

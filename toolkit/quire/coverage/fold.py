@@ -56,6 +56,10 @@ class Fold:
             return schema.empty_table()
         return pa.concat_tables(tables).select([*columns, "commit"])
 
+    def of(self, source: Source) -> Fold:
+        """The same, of one segment alone."""
+        return Fold(self.version, (source,), self.removed, self.uncovered)
+
     def _also(self) -> list[str]:
         """The columns that deciding needs."""
         return (["data_file"] if self.removed else []) + (["path", "version", "start", "length"] if self.uncovered else [])

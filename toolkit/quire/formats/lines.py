@@ -15,6 +15,7 @@ import zstandard
 
 from quire.storage import Sink, Store
 
+DAMAGED = (zlib.error, zstandard.ZstdError)  # what decompressing a damaged file raises
 FRAME = 1 << 20
 BUFFER = 4 << 20
 

@@ -59,7 +59,9 @@ class ParquetWriter:
         self.schema = self.schema or batch.schema
         n = batch.nbytes
         ratio = self._packed / self._taken if self._taken else 1.0
-        if (self._file is not None and self._rows and self._file.at + (self._waiting_bytes + n) * ratio > self.target) or self._file is None:
+        if (
+            self._file is not None and self._rows and self._file.at + (self._waiting_bytes + n) * ratio > self.target
+        ) or self._file is None:
             self._next_file()
         self.files.append(len(self.sizes) - 1)
         self.offsets.append(self._rows)
@@ -145,7 +147,7 @@ class Rows:
         self.file = open_file(store, name)
         counts = [self.file.metadata.row_group(i).num_rows for i in range(self.file.num_row_groups)]
         self.starts = [sum(counts[:i]) for i in range(len(counts) + 1)]
-        self._group, self._table = -1, None
+        self._group, self._table = -1, pa.table({})
 
     def take(self, start: int, n: int) -> pa.Table:
         """The rows [start, start + n)."""

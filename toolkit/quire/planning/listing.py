@@ -182,7 +182,7 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
         found.done += left.done
         found.changed += len(left.changed)
         found.changed_examples += left.changed[: max(0, EXAMPLES - len(found.changed_examples))]
-        replaces = {}
+        replaces = dict[str, list[Any]]()
         for u in left.uncovers:
             replaces.setdefault(u.path, []).append([u.version, u.ranges])
         rows = _cut_long(left.files.to_pydict(), listing.cut, replaces)

@@ -54,24 +54,30 @@ def pack(runs: Iterable[Run], cut: Cut, ratio: float) -> list[PlannedTask]:
     tasks: list[PlannedTask] = []
     for (folder, part), found in sorted(groups.items()):
         if cut.planner == "balanced":
-            tasks += _balance(folder, found, cut.target * HEADROOM / max(ratio, 0.001))
+            budget = cut.target * HEADROOM / max(ratio, 0.001)
+            even = _fill(folder, found, budget, math.ceil(sum(run.bytes for run in found) / budget))
+            # Where the runs did not fit into that many, they are spread evenly over as many as it takes.
+            tasks += _fill(folder, found, budget, len(even))
         elif 0 <= part < max(cut.parts, 1):  # an input split is handed out for each of [0, parts), as in the article
             tasks.append(PlannedTask(folder, part, found))
     return tasks
 
 
-def _balance(folder: str, runs: list[Run], budget: float) -> Iterator[PlannedTask]:
-    """Fill tasks evenly, in the runs' order, none beyond the budget unless a single run is."""
+def _fill(folder: str, runs: list[Run], budget: float, n: int) -> list[PlannedTask]:
+    """Fill about `n` tasks evenly, in the runs' order, none beyond the budget unless a single run is."""
     total = sum(run.bytes for run in runs)
-    even = total / max(1, math.ceil(total / budget))
-    task, size = PlannedTask(folder, 0), 0
+    even = total / max(1, n)
+    tasks, size, seen = [PlannedTask(folder, 0)], 0, 0
     for run in runs:
-        if task.runs and (size + run.bytes > budget or size + run.bytes / 2 > even):
-            yield task
-            task, size = PlannedTask(folder, 0), 0
-        task.runs.append(run)
+        # Shares are counted from the beginning, so that what tasks have too little does not pile up into one more task.
+        full = size + run.bytes > budget or (seen + run.bytes / 2 > even * len(tasks) and seen < total)
+        if tasks[-1].runs and full:
+            tasks.append(PlannedTask(folder, 0))
+            size = 0
+        tasks[-1].runs.append(run)
         size += run.bytes
-    yield task
+        seen += run.bytes
+    return tasks
 
 
 def check_complete(tasks: list[PlannedTask], files: int, size: int, cut: Cut) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -46,28 +46,29 @@ class Planned:
 
     def skew(self) -> skew.SkewResult:
         """Hash plans by files within each directory, other plans by bytes."""
-        return plan_skew(self.tasks, self.cut, self.listed.splits, self.ratio)
+        rows = [(t.folder, t.part, t.files, t.bytes) for t in self.tasks]
+        return evenness(rows, self.cut.planner, self.cut.parts, self.cut.target / max(self.ratio, 0.001), self.listed.splits)
 
 
-def plan_skew(tasks: list[pack.PlannedTask], cut: Cut, listed: int, ratio: float) -> skew.SkewResult:
-    """Whether a plan is even."""
-    if cut.planner == "hash":
-        counts = {(t.folder, t.part): t.files for t in tasks}
-        folders = sorted({t.folder for t in tasks})
-        every = [(folder, part) for folder in folders for part in range(cut.parts)]
-        labels = {key: f"{key[0] or '.'}#{key[1]}" for key in every}
-        named = {labels[key]: counts.get(key, 0) for key in every}
-        return skew.check(named, {labels[key]: key[0] or "." for key in every}, listed=listed)
-    sizes = {(f"{t.folder}#" if cut.by_folder else "") + str(i): t.bytes for i, t in enumerate(tasks)}
-    expected = None
-    if cut.planner == "balanced":
-        # The last task of a directory may be light; only one that is too heavy is wrong.
-        expected = max(max(sizes.values(), default=0) if len(sizes) == 1 else 0, sum(sizes.values()) / max(1, len(sizes)))
-    return skew.check(sizes, expected=expected, unit="bytes")
+def evenness(tasks: Iterable[tuple[str, int, int, int]], planner: str, parts: int, budget: float, listed: int | None) -> skew.SkewResult:
+    """Whether tasks (directory, part, files, bytes) are even.
+
+    Hash plans by files within each directory. Balanced plans by bytes against what a task may hold, as the last one of a
+    directory may well be light; directory plans by bytes against their mean.
+    """
+    tasks = list(tasks)
+    if planner == "hash":
+        counts = {(folder, part): files for folder, part, files, _ in tasks}
+        every = [(folder, part) for folder in sorted({t[0] for t in tasks}) for part in range(parts)]
+        groups = {f"{folder or '.'}#{part}": folder or "." for folder, part in every}
+        return skew.check({name: counts.get(key, 0) for name, key in zip(groups, every, strict=True)}, groups, listed=listed)
+    sizes = {f"{i} {folder}".rstrip(): size for i, (folder, _, _, size) in enumerate(tasks)}
+    mean = sum(sizes.values()) / max(1, len(sizes))
+    return skew.check(sizes, expected=max(mean, budget) if planner == "balanced" and sizes else None, unit="bytes")
 
 
-def make(runner: Runner, store: Store, log: Log, base: int, job: str, wanted: Wanted, progress: Progress) -> Planned | None:
-    """List, anti-join with the ledger at `base`, pack and write the plan; None: there is nothing to do.
+def make(runner: Runner, store: Store, log: Log, base: int, job: str, wanted: Wanted, progress: Progress) -> Planned:
+    """List, anti-join with the ledger at `base`, pack and write the plan (with no tasks: there is nothing to do, and nothing is written).
 
     Only objects in names of this plan's own are written; whoever puts plan.json decides whether they count.
     """

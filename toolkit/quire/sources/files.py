@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fsspec.utils import glob_translate
 
@@ -62,7 +63,7 @@ def is_hidden(name: str) -> bool:
 
 
 def _glob(pattern: str) -> str:
-    return glob_translate(pattern).removesuffix(r"\Z")
+    return str(glob_translate(pattern)).removesuffix(r"\Z")
 
 
 def _place(wanted: str) -> str:
@@ -124,8 +125,8 @@ def _is_pair(source: object) -> bool:
 
 def _root(item: object, options: Options) -> Root:
     if _is_pair(item):
-        item, own = item  # type: ignore[misc]  # the line above has looked
-        options = {**(options or {}), **own}
+        pair: Any = item
+        item, options = pair[0], {**(options or {}), **pair[1]}
     if not isinstance(item, str | os.PathLike):
         raise UsageError(f"a source is a path or URL, a glob, a list of them, or (url, options) pairs, not {scrub(repr(item))}")
     text = os.fspath(item)

@@ -60,7 +60,8 @@ def normalise(url: str | os.PathLike[str]) -> str:
 
 
 def connect(url: str, options: Options = None) -> Store:
-    """Open the store at a normalised URL."""
+    """Open the store at a normalised URL. Local disk and memory need no options; other stores take their credentials from them."""
+    del options
     if url.startswith("memory://"):
         return MemoryStore(url)
     return LocalStore(url.removeprefix("file://"))

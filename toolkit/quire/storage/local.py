@@ -164,7 +164,8 @@ class LocalStore:
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
         with _explained("list", self._shown(folder)), os.scandir(self._path(folder)) as found:
             for item in found:
-                yield to_text(item.name), item.is_dir(follow_symlinks=follow)
+                is_folder = item.is_dir(follow_symlinks=follow)
+                yield to_text(item.name), is_folder and not (item.is_symlink() and self._loops(item.path))
 
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
         below = f"{folder}/" if folder else ""

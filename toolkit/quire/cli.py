@@ -1,0 +1,343 @@
+"""The same verbs and words as in Python, from a shell: `quire consolidate IN OUT`, `quire ledger summary OUT`, …
+
+Exit codes: 0 done (files that were set aside are reported), 1 more than max_failures (nothing committed), 2 wrong use,
+3 failed, but the next run goes on, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+import quire
+from quire.errors import QuireError, UsageError, scrub
+from quire.options import LAYOUTS, PLANNERS
+from quire.planning.hashing import FUNCTIONS
+from quire.reading import first_rows
+from quire.storage import connect, normalise
+
+F = TypeVar("F", bound=Callable[..., Any])
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+QUIET = click.option("--quiet", is_flag=True, help="No progress bars.")
+
+# The options of consolidate and plan, with the names and defaults that they have in Python.
+_JOB = [
+    click.option("--transform", default="lines", show_default=True, help="lines, raw, xml or json."),
+    click.option("--format", help="lines, raw or parquet; default: what fits the transform."),
+    click.option("--compression", help="none, gzip or zstd; default: none, in Parquet zstd."),
+    click.option("--target-size", default="256 MiB", show_default=True, help="Bytes of a data file."),
+    click.option("--planner", default="balanced", show_default=True, help=f"{', '.join(PLANNERS)}."),
+    click.option("--parts", default=8, show_default=True, help="Parts a directory, for the hash planner."),
+    click.option("--hash-function", default="xxh64", show_default=True, help=f"{', '.join(FUNCTIONS)}."),
+    click.option("--committer", default="auto", show_default=True, help="auto, rename or rename_v2."),
+    click.option("--layout", default="flat", show_default=True, help=f"{', '.join(LAYOUTS)}: the source's directories stay."),
+    click.option("--include", multiple=True, help="Only files that match this glob (again for more)."),
+    click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more)."),
+    click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot."),
+    click.option("--follow-links", is_flag=True, help="Follow symbolic links."),
+    click.option("--min-age", help="Leave files that changed within this time: '5 min'."),
+    click.option("--on-error", default="quarantine", show_default=True, help="quarantine or fail."),
+    click.option("--max-failures", type=int, help="Commit nothing if more files have to be set aside."),
+    click.option("--on-change", default="error", show_default=True, help="error or ignore: files rewritten since they were gathered."),
+    click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files are set aside where they must be held whole."),
+    click.option("--append", is_flag=True, help="Allow a destination that holds other files."),
+    click.option("--master", help="Spark's master; default: local[*]."),
+]
+
+
+def _job_options(function: F) -> F:
+    for option in reversed(_JOB):
+        function = option(function)
+    return function
+
+
+def _show(result: Any, as_json: bool) -> None:
+    if not as_json:
+        click.echo(str(result))
+        return
+    found = result.as_dict() if hasattr(result, "as_dict") else result
+    click.echo(json.dumps(found, default=str, ensure_ascii=False))
+
+
+def _settings(given: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+    master = given.pop("master")
+    return {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}, master
+
+
+@contextmanager
+def _spark(master: str | None) -> Iterator[Any]:
+    spark = quire.session(master=master) if master else quire.session()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(quire.__version__, prog_name="quire")
+def cli() -> None:
+    """Gather millions of small files into a few large ones, exactly once."""
+
+
+@cli.command()
+@click.argument("source", nargs=-1, required=True)
+@click.argument("dest")
+@_job_options
+@click.option("--every", help="Again and again, this far apart ('1 min'), until Ctrl-C.")
+@click.option("--max-runs", type=int, help="With --every: how often.")
+@AS_JSON
+@QUIET
+def consolidate(
+    source: tuple[str, ...], dest: str, every: str | None, max_runs: int | None, as_json: bool, quiet: bool, **given: Any
+) -> None:
+    """Gather the files below SOURCE… into large files below DEST."""
+    settings, master = _settings(given)
+    _check_first(source, dest, settings)
+    with _spark(master) as spark:
+        _show(
+            quire.consolidate(_source(source), dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings), as_json
+        )
+
+
+@cli.command()
+@click.argument("source", nargs=-1, required=True)
+@click.argument("dest")
+@_job_options
+@AS_JSON
+@QUIET
+def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Say what consolidate would do; nothing of it is done or left."""
+    settings, master = _settings(given)
+    _check_first(source, dest, settings)
+    with _spark(master) as spark:
+        found = quire.plan(_source(source), dest, spark=spark, progress=not quiet, **settings)
+        try:
+            _show(found, as_json)
+        finally:
+            found.discard()
+
+
+def _check_first(source: tuple[str, ...], dest: str, settings: Mapping[str, Any]) -> None:
+    """A wrong argument is said at once, not after Spark's start."""
+    from quire import options
+
+    options.build(_source(source), dest, **settings)
+
+
+def _source(source: tuple[str, ...]) -> str | list[str]:
+    return source[0] if len(source) == 1 else list(source)
+
+
+@cli.command()
+@click.argument("dest")
+@click.option("--abort", help="Give up this unfinished job, or all of them: open.")
+@AS_JSON
+def recover(dest: str, abort: str | None, as_json: bool) -> None:
+    """Publish and clean what others left behind in DEST; with --abort give up unfinished work."""
+    _show(quire.recover(dest, abort=abort), as_json)
+
+
+@cli.command()
+@click.argument("what")
+@AS_JSON
+def skew(what: str, as_json: bool) -> None:
+    """Say whether partitions are even: of a destination's last commit, or of counts in a JSON file (- reads them from the input).
+
+    The JSON is a list of counts, or an object from name to count, or {"counts": …, "groups": …, "expected": …, "listed": …}.
+    """
+    if what == "-" or what.endswith(".json"):
+        found = _counts(sys.stdin.read() if what == "-" else _text(what))
+    else:
+        found = quire.Ledger(what).skew()
+    if as_json:
+        _show(found, True)
+        return
+    click.echo(f"{found.verdict}: {found.explanation}")
+    for name, count, ratio in found.heaviest:
+        click.echo(f"  {name}: {count:,.0f} ({ratio:.2f} of its share)")
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8")
+    except OSError as e:
+        raise UsageError(f"cannot read {path}: {e.strerror}. Give a destination, a JSON file, or - for the input.") from e
+
+
+def _counts(text: str) -> quire.skew.SkewResult:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise UsageError(f'the counts are no JSON ({e}). Give for example [12, 13, 11] or {{"a": 12, "b": 13}}.') from e
+    arguments = found if isinstance(found, dict) and "counts" in found else {"counts": found}
+    unknown = set(arguments) - {"counts", "groups", "expected", "listed", "unit"}
+    if unknown:
+        raise UsageError(f"unknown in the JSON: {', '.join(sorted(unknown))}. Known: counts, groups, expected, listed, unit.")
+    return quire.skew.check(**arguments)
+
+
+@cli.command()
+@click.argument("directory")
+@click.option("--files", default=400_000, show_default=True, help="How many.")
+@click.option("--size", default="5KB", show_default=True, help="Bytes of a file, on average.")
+@click.option("--dirs", default=20, show_default=True, help="Directories.")
+@click.option("--shape", default="even", show_default=True, help="even, skewed, deep or flat.")
+@click.option("--dirty", default=0.01, show_default=True, help="Share of broken, empty or wrongly encoded files.")
+@click.option("--seed", default=7, show_default=True, help="Another number, other files.")
+@click.option("--processes", type=int, help="Default: as many as there are processors.")
+@AS_JSON
+@QUIET
+def populate(directory: str, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Fill DIRECTORY with small device files to try things on."""
+    report = quire.populate(directory, progress=not quiet, **given)
+    if as_json:
+        from dataclasses import asdict
+
+        _show(asdict(report), True)
+    else:
+        click.echo(repr(report))
+
+
+@cli.command()
+@click.argument("dest")
+@click.option("--limit", default=20, show_default=True, help="Rows at most.")
+@AS_JSON
+def read(dest: str, limit: int, as_json: bool) -> None:
+    """Print the first rows of what DEST holds (raw: the bytes, in pieces)."""
+    for row in first_rows(connect(normalise(dest)), limit):
+        if as_json:
+            click.echo(json.dumps({"value": row} if isinstance(row, bytes) else row, default=_plain, ensure_ascii=False))
+        elif isinstance(row, bytes):
+            sys.stdout.buffer.write(row + b"\n")
+        else:
+            click.echo(json.dumps(row, default=_plain, ensure_ascii=False))
+
+
+def _plain(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+# ------------------------------------------------------------------------------------------------------------------------ ledger
+@cli.group()
+def ledger() -> None:
+    """Look into what has been gathered, where it lies, and what was set aside."""
+
+
+@ledger.command()
+@click.argument("dest")
+@AS_JSON
+def summary(dest: str, as_json: bool) -> None:
+    """The destination in numbers."""
+    _show(quire.Ledger(dest).summary(), as_json)
+
+
+@ledger.command()
+@click.argument("dest")
+@AS_JSON
+def failed(dest: str, as_json: bool) -> None:
+    """The files that were set aside, with the reasons."""
+    _frame(quire.Ledger(dest).failed(), as_json, "nothing was set aside")
+
+
+@ledger.command()
+@click.argument("dest")
+@AS_JSON
+def history(dest: str, as_json: bool) -> None:
+    """The entries of the log."""
+    _frame(quire.Ledger(dest).history(), as_json, "the log is empty")
+
+
+def _frame(frame: Any, as_json: bool, empty: str) -> None:
+    if as_json:
+        click.echo(frame.to_json(orient="records", date_format="iso"))
+    else:
+        click.echo(frame.to_string(index=False, max_colwidth=120) if len(frame) else empty)
+
+
+@ledger.command()
+@click.argument("dest")
+@click.argument("path")
+@AS_JSON
+def locate(dest: str, path: str, as_json: bool) -> None:
+    """Where the source file PATH lies now."""
+    found = quire.Ledger(dest).locate(path)
+    if as_json:
+        click.echo(json.dumps([vars(x) for x in found], ensure_ascii=False))
+        return
+    for x in found:
+        where = f"{x.data_file} at {x.offset:,}+{x.skip:,}, {x.written:,} bytes" if x.data_file else (x.reason or "empty")
+        click.echo(f"{x.path} [{x.start:,}, {x.start + x.length:,}) {x.state}: {where} (commit {x.commit})")
+
+
+@ledger.command("read")
+@click.argument("dest")
+@click.argument("path")
+def read_one(dest: str, path: str) -> None:
+    """Write the content of the gathered source file PATH to the output."""
+    out = sys.stdout.buffer
+    with quire.Ledger(dest).open(path) as stream:
+        while data := stream.read(1 << 20):
+            out.write(data)
+
+
+@ledger.command()
+@click.argument("dest")
+@click.option("--where", help="A condition in SQL: \"state = 'bad'\".")
+@click.option("--limit", default=20, show_default=True, help="Rows at most.")
+@click.option("--master", help="Spark's master; default: local[*].")
+@AS_JSON
+def splits(dest: str, where: str | None, limit: int, master: str | None, as_json: bool) -> None:
+    """The ledger's rows, read on Spark."""
+    found = quire.Ledger(dest)
+    with _spark(master) as spark:
+        _frame(found.splits(spark, where).limit(limit).toPandas(), as_json, "no row")
+
+
+@ledger.command()
+@click.argument("dest")
+@click.option("--master", help="Spark's master; default: local[*].")
+@AS_JSON
+def verify(dest: str, master: str | None, as_json: bool) -> None:
+    """Read every data file again and compare the checksums, on Spark."""
+    opened = quire.Ledger(dest)
+    with _spark(master) as spark:
+        found = opened.verify(spark)
+    _show(found, as_json)
+    if not found.ok:
+        sys.exit(3)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The console script: one line for each error, and the exit code for it."""
+    try:
+        cli.main(arguments, prog_name="quire", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Abort:
+        _end("interrupted: what was committed is safe, and the next run goes on", 130)
+    except KeyboardInterrupt:
+        _end("interrupted: what was committed is safe, and the next run goes on", 130)
+    except click.ClickException as e:
+        e.show()
+        sys.exit(2)
+    except QuireError as e:
+        _end(f"error: {scrub(str(e), 1000)}", e.exit_code)
+    except BrokenPipeError:
+        # The reader of a pipe has gone: nothing is left to say, and the interpreter must not try at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _end(text: str, code: int) -> None:
+    click.echo(text, err=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

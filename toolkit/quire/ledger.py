@@ -1,0 +1,417 @@
+"""The ledger that users open: which files have been processed, by which commit, where they lie now, or why they were set aside.
+
+It is what the log says, and no more: opening it reads the log, and only the segments that a question needs.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from quire import display
+from quire.commit import names
+from quire.commit.entries import Abort, Commit, Published, Task
+from quire.commit.log import Log
+from quire.commit.protocol import open_jobs
+from quire.coverage import segments
+from quire.coverage.fold import Fold, Source, fold
+from quire.errors import FormatError, QuireError, StorageError, UsageError
+from quire.formats import lines, parquet
+from quire.planning import skew
+from quire.planning.plan import evenness
+from quire.runner import Failure, InProcess, OnSpark
+from quire.sizes import format_size
+from quire.storage import Store, connect, normalise
+from quire.storage.local import to_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Ledger", "Location", "Summary", "Verified"]
+
+# What users see of a row. One fixed schema, whatever the job.
+COLUMNS = ["path", "version", "start", "length", "state", "reason", "data_file", "offset", "skip", "written", "records", "checksum"]
+SPARK_SCHEMA = (
+    "path string, version string, start long, length long, state string, reason string, data_file string, offset long, skip long, "
+    "written long, records long, checksum string, commit long, attempt string"
+)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A destination in numbers. `files` are gathered ones, `set_aside` those in quarantine; `open_jobs` have no outcome yet."""
+
+    dest: str
+    version: int
+    transform: str
+    format: str
+    compression: str
+    layout: str
+    commits: int
+    files: int
+    bytes_read: int
+    set_aside: int
+    data_files: int
+    bytes_written: int
+    ledger_rows: int
+    last_commit: str
+    unpublished: int
+    open_jobs: tuple[str, ...]
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "transform": f"{self.transform} → {self.format}, compression {self.compression}, layout {self.layout}",
+            "files gathered": f"{self.files:,} ({format_size(self.bytes_read)})",
+            "set aside": f"{self.set_aside:,}",
+            "data files": f"{self.data_files:,} ({format_size(self.bytes_written)})",
+            "commits": f"{self.commits:,}, the last one {self.last_commit or 'never'}",
+            "version": self.version,
+            **({"unpublished commits": self.unpublished} if self.unpublished else {}),
+            **({"open jobs": ", ".join(self.open_jobs)} if self.open_jobs else {}),
+        }
+
+    def __str__(self) -> str:
+        return display.lines(self.dest, self._facts())
+
+    def _repr_html_(self) -> str:
+        return display.facts(self.dest, self._facts())
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where one file, or one range of a long file, is.
+
+    `offset` is the record's byte in the data file (compressed: its frame's; Parquet: its first row's number), `skip` the bytes
+    to leave out after it, `written` its bytes there, `checksum` their xxh3-64.
+    """
+
+    path: str
+    version: str
+    start: int
+    length: int
+    state: str
+    reason: str | None
+    data_file: str | None
+    offset: int | None
+    skip: int | None
+    written: int | None
+    records: int | None
+    checksum: str | None
+    commit: int
+    attempt: str = ""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What re-reading the data files showed: `damaged` holds (data file, source path, what is wrong)."""
+
+    dest: str
+    data_files: int
+    files: int
+    bytes: int
+    damaged: tuple[tuple[str, str, str], ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is damaged."""
+        return not self.damaged
+
+    def _facts(self) -> dict[str, object]:
+        rows: dict[str, object] = {
+            "data files read": f"{self.data_files:,}",
+            "files compared": f"{self.files:,} ({format_size(self.bytes)})",
+        }
+        return {**rows, "damaged": f"{len(self.damaged):,}", "verdict": "every checksum agrees" if self.ok else "DAMAGED"}
+
+    def _note(self) -> str:
+        return "\n".join(f"{file}: {path}: {what}" for file, path, what in self.damaged[:10])
+
+    def __str__(self) -> str:
+        return display.lines(self.dest, self._facts(), self._note())
+
+    def _repr_html_(self) -> str:
+        return display.facts(self.dest, self._facts(), self._note())
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {**asdict(self), "ok": self.ok}
+
+
+class Ledger:
+    """The ledger of a destination, as its log stands when it is opened; `refresh()` looks again."""
+
+    def __init__(self, dest: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
+        self._url, self._options = normalise(dest), storage_options
+        self._store = connect(self._url, storage_options)
+        if not self._store.is_folder(names.STATE):
+            raise UsageError(
+                f"{self._url} holds no ledger: nothing was gathered there. Look for a typing mistake, or run quire consolidate first."
+            )
+        self.refresh()
+
+    def refresh(self) -> Ledger:
+        """Read the log to its tip."""
+        self._log = Log(self._store).refresh()
+        self._fold = fold(self._log, reader=True)
+        return self
+
+    @property
+    def version(self) -> int:
+        """The number of the log's last entry."""
+        return self._log.tip
+
+    # ------------------------------------------------------------------------------------------------------------ from the log
+    def _tasks(self) -> Iterator[tuple[int, Commit, Task]]:
+        for number, commit in self._log.commits():
+            for task in self._log.in_effect(commit, reader=True):
+                yield number, commit, task
+
+    def summary(self) -> Summary:
+        """The destination in numbers, from the log alone."""
+        tasks = [t for _, _, t in self._tasks()]
+        commits = [c for _, c in self._log.commits() if self._log.in_effect(c, reader=True)]
+        words = commits[0].words if commits else None
+        uncovered = sum(len(u.ranges) for t in tasks for u in t.uncovers)
+        return Summary(
+            dest=self._url, version=self.version, transform=words.transform if words else "", format=words.format if words else "",
+            compression=words.compression if words else "", layout=words.layout if words else "", commits=len(commits),
+            files=sum(t.files_in for t in tasks), bytes_read=sum(t.bytes_in for t in tasks),
+            set_aside=sum(t.bad for t in tasks) - uncovered, data_files=sum(len(t.files) for t in tasks),
+            bytes_written=sum(f.size for t in tasks for f in t.files),
+            ledger_rows=sum(t.gathered + t.bad for t in tasks) - uncovered, last_commit=commits[-1].time if commits else "",
+            unpublished=len(self._log.unpublished()), open_jobs=tuple(h.job for h in open_jobs(self._store, self._log)),
+        )  # fmt: skip
+
+    def history(self) -> pd.DataFrame:
+        """One row an entry of the log: version, kind, job, time, tasks, files, bytes, data_files, set_aside, left_out, note."""
+        rows = []
+        for number, entry in enumerate(self._log.entries, 1):
+            tasks = entry.tasks if isinstance(entry, Commit) else ()
+            note = entry.why if isinstance(entry, Abort) else ""
+            if isinstance(entry, Published) and entry.lost:
+                note = f"lost tasks: {', '.join(map(str, entry.lost))}"
+            rows.append(
+                (number, type(entry).__name__.lower(), getattr(entry, "job", ""), entry.time, len(tasks), sum(t.files_in for t in tasks),
+                 sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks), sum(t.bad for t in tasks),
+                 sum(len(t.left) for t in tasks) + len(getattr(entry, "left", ())), note)
+            )  # fmt: skip
+        header = ["version", "kind", "job", "time", "tasks", "files", "bytes", "data_files", "set_aside", "left_out", "note"]
+        return pd.DataFrame(rows, columns=header)
+
+    def skew(self) -> skew.SkewResult:
+        """Whether the last commit that gathered anything was even: hash plans by files within each directory, others by bytes."""
+        for _, commit in reversed(list(self._log.commits())):
+            tasks = self._log.in_effect(commit, reader=True)
+            if any(t.assigned for t in tasks):
+                rows = [(t.folder, t.part, t.assigned, t.bytes_in) for t in tasks]
+                return evenness(rows, commit.planner, commit.hash_parts, commit.target, None)
+        return skew.check([])
+
+    # -------------------------------------------------------------------------------------------------------- from the segments
+    def failed(self) -> pd.DataFrame:
+        """The files in quarantine: path, version, start, length, reason, attempt, commit."""
+        with_bad: set[str | None] = {t.segment for _, _, t in self._tasks() if t.bad and t.segment}
+        rows = self._rows(["path", "version", "start", "length", "state", "reason"], only=with_bad, attempt=True)
+        rows = rows.filter(pc.equal(rows.column("state"), "bad"))
+        found: pd.DataFrame = rows.select(["path", "version", "start", "length", "reason", "attempt", "commit"]).to_pandas()
+        return found
+
+    def _rows(
+        self, columns: list[str], first: str = "", last: str = "", only: set[str | None] | None = None, attempt: bool = False
+    ) -> pa.Table:
+        tables = []
+        for source in self._fold.sources:
+            if only is None or source.segment in only:
+                table = self._fold.of(source).rows(self._store, columns, first, last)
+                tables.append(_with_attempt(table, source.segment) if attempt else table)
+        empty = pa.schema([segments.SCHEMA.field(c) for c in columns] + [pa.field("commit", pa.int64())]).empty_table()
+        return pa.concat_tables([_with_attempt(empty, "") if attempt else empty, *tables])
+
+    def splits(self, spark: SparkSession, where: str | None = None) -> DataFrame:
+        """Every row as a Spark DataFrame; `where` is a condition in SQL: `"state = 'bad'"`, `"path like '%/dt=2026-11-21/%'"`."""
+        sources = list(self._fold.sources)
+        url, options, folded = self._url, self._options, self._fold
+
+        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            store = connect(url, options)
+            for batch in batches:
+                for i in batch.column(0).to_pylist():
+                    table = folded.of(sources[i]).rows(store, COLUMNS)
+                    table = table.set_column(table.schema.get_field_index("checksum"), "checksum", pa.array(_hex(table.column("checksum"))))
+                    yield from _with_attempt(table, sources[i].segment).to_batches(max_chunksize=10_000)
+
+        n = len(sources)
+        frame = spark.range(0, n, 1, max(n, 1)).mapInArrow(read, SPARK_SCHEMA)
+        return frame.where(where) if where else frame
+
+    def locate(self, path: str | os.PathLike[str]) -> list[Location]:
+        """Where a source file is: one location, or one for each range of a long file. UsageError if the ledger does not know it."""
+        for key in _keys(path):
+            rows = self._rows(COLUMNS, key, key, attempt=True)
+            if rows.num_rows:
+                found = rows.sort_by([("start", "ascending")]).to_pylist()
+                return [Location(**{**row, "checksum": None if row["checksum"] is None else f"{row['checksum']:016x}"}) for row in found]
+        raise UsageError(
+            f"{_keys(path)[-1]} is not in the ledger of {self._url}: it was not gathered, or under another path. Look with .splits(spark)."
+        )
+
+    def open(self, path: str | os.PathLike[str]) -> io.BufferedReader:
+        """The content of a gathered file as a stream: the original bytes of `raw` (and of Parquet content); else the written record."""
+        found = self.locate(path)
+        bad = next((x for x in found if x.state == "bad"), None)
+        if bad is not None:
+            raise QuireError(f"{bad.path} was set aside ({bad.reason}): its content was never gathered. Read it at its source.")
+        return io.BufferedReader(_Pieces(self._pieces(found)))
+
+    def read(self, path: str | os.PathLike[str]) -> bytes:
+        """All of what `open` gives."""
+        with self.open(path) as stream:
+            return stream.read()
+
+    def _pieces(self, found: list[Location]) -> Iterator[bytes]:
+        compression = next(c.words.compression for _, c in self._log.commits())
+        for x in found:
+            if x.data_file is None:
+                continue  # an empty file
+            if x.data_file.endswith(".parquet"):
+                rows = parquet.Rows(self._store, x.data_file).take(x.offset or 0, x.records or 0)
+                if rows.schema.names != parquet.CONTENT.names:
+                    raise UsageError(
+                        f"{x.path} became {x.records} rows of a function's own columns. Read them with quire.read(spark, dest)."
+                    )
+                parts = rows.column("content").to_pylist()
+                yield from (part + b"\n" for part in parts) if len(parts) > 1 else parts
+            else:
+                size = min(lines.BUFFER, max((x.written or 0) + (x.skip or 0), 1 << 16))
+                yield from lines.cursor(self._store, x.data_file, compression, size).take(x.offset or 0, x.skip or 0, x.written or 0)
+
+    # ------------------------------------------------------------------------------------------------------------------ verify
+    def verify(self, spark: Any = None) -> Verified:
+        """Read every data file again and compare each record with its checksum, on Spark."""
+        if isinstance(spark, InProcess | OnSpark):
+            runner: Any = spark
+        elif spark is None:
+            from quire.session import session
+
+            runner = OnSpark(session())
+        else:
+            runner = OnSpark(spark)
+        items = []
+        for number, commit, task in self._tasks():
+            if task.files and task.segment:
+                source = Source(number, task.segment, task.first, task.last)
+                items.append((source, {f.name: f.size for f in task.files}, commit.words.compression))
+        work = functools.partial(_verify, self._url, self._options, self._fold)
+        files = size = count = 0
+        damaged: list[tuple[str, str, str]] = []
+        for outcome, (_, sizes, _) in zip(runner.run(work, items), items, strict=True):
+            if isinstance(outcome, Failure):
+                raise QuireError(f"cannot verify {', '.join(sizes)}: {outcome}")
+            count += len(sizes)
+            files, size = files + outcome["files"], size + outcome["bytes"]
+            damaged += [tuple(d) for d in outcome["damaged"]]
+        return Verified(self._url, count, files, size, tuple(damaged))
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._url!r}, version={self.version})"
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+
+def _with_attempt(table: pa.Table, segment: str) -> pa.Table:
+    attempt = segment.removesuffix(".parquet").rpartition("-")[2]
+    return table.append_column("attempt", pa.array([attempt] * table.num_rows, pa.string()))
+
+
+def _hex(column: pa.ChunkedArray) -> list[str | None]:
+    return [None if value is None else f"{value:016x}" for value in column.to_pylist()]
+
+
+def _keys(path: str | os.PathLike[str]) -> list[str]:
+    """The keys that a path may have: as it is written (links followed under their own names), and with links resolved."""
+    text = os.fspath(path)
+    text = os.fsdecode(text) if isinstance(text, bytes) else text
+    resolved = normalise(text)
+    if "://" in text and not text.startswith("file:"):
+        return [resolved]
+    plain = "file://" + to_text(os.path.abspath(os.path.expanduser(text.removeprefix("file://"))))
+    return list(dict.fromkeys([plain, resolved]))
+
+
+class _Pieces(io.RawIOBase):
+    """An iterator of bytes as a stream."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._source, self._rest = pieces, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            piece = next(self._source, None)
+            if piece is None:
+                return 0
+            self._rest = memoryview(piece)
+        n = min(len(buffer), len(self._rest))
+        buffer[:n], self._rest = self._rest[:n], self._rest[n:]
+        return n
+
+
+def _verify(url: str, options: Any, folded: Fold, item: tuple[Source, dict[str, int], str]) -> dict[str, Any]:
+    """One task's data files against its segment."""
+    source, sizes, compression = item
+    store = connect(url, options)
+    rows = folded.of(source).rows(store, ["path", "data_file", "offset", "skip", "written", "records", "checksum"])
+    rows = rows.filter(pc.is_valid(rows.column("data_file"))).sort_by(
+        [("data_file", "ascending"), ("offset", "ascending"), ("skip", "ascending")]
+    )
+    damaged, files, size = [], 0, 0
+    for name, length in sizes.items():
+        entry = store.stat(name)
+        if entry is None or entry.size != length:
+            damaged.append((name, "", "the file is gone" if entry is None else f"{entry.size:,} bytes instead of {length:,}"))
+        if entry is None:
+            continue
+        mine = rows.filter(pc.equal(rows.column("data_file"), name))
+        for path, what, n in _compare(store, name, compression, mine):
+            files, size = files + 1, size + n
+            if what:
+                damaged.append((name, path, what))
+    return {"files": files, "bytes": size, "damaged": damaged[:1000]}
+
+
+def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Iterable[tuple[str, str, int]]:
+    try:
+        taker: Any = parquet.Rows(store, name) if name.endswith(".parquet") else lines.cursor(store, name, compression)
+    except (pa.ArrowException, OSError) as e:
+        yield "", f"cannot be opened ({type(e).__name__})", 0
+        return
+    for row in rows.to_pylist():
+        try:
+            if isinstance(taker, parquet.Rows):
+                found = parquet.checksum(taker.take(row["offset"], row["records"]))
+            else:
+                check = xxhash.xxh3_64()
+                for piece in taker.take(row["offset"], row["skip"], row["written"]):
+                    check.update(piece)
+                found = check.intdigest()
+            yield row["path"], "" if found == row["checksum"] else "the checksum differs", row["written"]
+        except (EOFError, StorageError, OSError, pa.ArrowException, FormatError, *lines.DAMAGED) as e:
+            yield row["path"], f"cannot be read back ({type(e).__name__})", 0
+            if not isinstance(taker, parquet.Rows):
+                taker = lines.cursor(store, name, compression)

@@ -1,0 +1,69 @@
+"""`quire.recover`: what any job does first, and giving up unfinished work on request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from quire import display
+from quire.commit import names, protocol
+from quire.commit.entries import Abort, Published
+from quire.commit.log import Log
+from quire.errors import UsageError
+from quire.storage import connect, normalise
+
+__all__ = ["Recovered", "recover"]
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What `recover` did: jobs published, given up, and those that are still open (the next run of the same call goes on)."""
+
+    dest: str
+    published: tuple[str, ...]
+    given_up: tuple[str, ...]
+    open: tuple[str, ...]
+    version: int
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "published": ", ".join(self.published) or "nothing",
+            "given up": ", ".join(self.given_up) or "nothing",
+            "still open": ", ".join(self.open) or "nothing",
+            "version": self.version,
+        }
+
+    def __str__(self) -> str:
+        return display.lines(self.dest, self._facts())
+
+    def _repr_html_(self) -> str:
+        return display.facts(self.dest, self._facts())
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return asdict(self)
+
+
+def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_options: Mapping[str, Any] | None = None) -> Recovered:
+    """Publish what was committed and not yet published, and delete what jobs that are over have left.
+
+    abort   a job's name, or "open" for all unfinished ones: give them up first. Otherwise unfinished jobs stay, and the next
+            call with the same arguments goes on with them.
+
+    Raises UsageError if there is no such job, or nothing of quire's in `dest`.
+    """
+    store = connect(normalise(dest), storage_options)
+    if not store.is_folder(names.STATE):
+        raise UsageError(f"{store.url} holds nothing of quire's. Look for a typing mistake.")
+    before = Log(store).refresh()
+    log = protocol.recover(store, abort).refresh()
+    new = log.entries[before.tip :]
+    return Recovered(
+        store.url,
+        tuple(e.job for e in new if isinstance(e, Published)),
+        tuple(e.job for e in new if isinstance(e, Abort)),
+        tuple(h.job for h in protocol.open_jobs(store, log)),
+        log.tip,
+    )
