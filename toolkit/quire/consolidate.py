@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 
@@ -22,7 +22,7 @@ from quire.commit.entries import Commit, PlanHead
 from quire.commit.log import Log
 from quire.coverage import segments
 from quire.errors import RefusedError, UsageError, printable
-from quire.options import Options, seconds, whole
+from quire.options import Options, Settings, seconds, shows_settings, whole
 from quire.planning import pack
 from quire.planning import plan as planning
 from quire.planning.listing import EXAMPLES
@@ -39,9 +39,10 @@ TWICE = 2  # a call takes a path up at most this often, so it ends though a file
 
 
 # -------------------------------------------------------------------------------------------------------------------- public
+@shows_settings
 def consolidate(
     source: Any, dest: Any, *, spark: Any = None, every: str | float | None = None, max_runs: int | None = None, progress: bool = True,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Report:  # fmt: skip
     """Gather the files below `source` into large files below `dest`, and remember each of them.
 
@@ -72,7 +73,8 @@ def consolidate(
 
     Returns the report (of the last run). Raises UsageError, TooManyFailures or another QuireError, each in one line.
     """
-    made = _options(source, dest, settings)
+    options.check_names(settings)
+    made = options.build(source, dest, **settings)
     runner = _runner(spark, made)
     bars = Progress(progress)
     if every is None:
@@ -90,13 +92,16 @@ def consolidate(
                 return report
 
 
-def plan(source: Any, dest: Any, *, spark: Any = None, progress: bool = True, **settings: Any) -> Plan:
+@shows_settings
+def plan(source: Any, dest: Any, *, spark: Any = None, progress: bool = True, **settings: Unpack[Settings]) -> Plan:
     """Look before you run: what `consolidate` with the same arguments would do. Nothing that a later run would pick up is left."""
-    made = _options(source, dest, settings)
+    options.check_names(settings)
+    made = options.build(source, dest, **settings)
     runner = _runner(spark, made)
     store = made.store()
     _check_destination(store, made)
     log = Log(store).refresh()
+    _check_words(log, made)
     base = log.settled_version()
     found = planning.make(runner, store, log, base, _job(made, base), made.wanted(), Progress(progress))
     return Plan(made, runner, found)
@@ -203,6 +208,7 @@ def _gather(made: Options, runner: Runner, bars: Progress, planned: planning.Pla
     call = _Call(made, bars)
     while True:
         log = protocol.recover(store)
+        _check_words(log, made)
         head = _open_job(store, log, made, call)
         fresh = head is None
         if head is None:
@@ -331,20 +337,6 @@ class _Call:
 
 
 # -------------------------------------------------------------------------------------------------------------------- helpers
-def _options(source: Any, dest: Any, settings: dict[str, Any]) -> Options:
-    import difflib
-    import inspect
-
-    known = list(inspect.signature(options.build).parameters)[2:]
-    for name in settings:
-        if name not in known:
-            near = difflib.get_close_matches(name, [*known, "spark", "every", "max_runs", "progress"], n=1)
-            raise UsageError(
-                f"unknown option {name!r}." + (f" Did you mean {near[0]!r}?" if near else f" It is one of: {', '.join(known)}.")
-            )
-    return options.build(source, dest, **settings)
-
-
 def _runner(spark: Any, made: Options) -> Runner:
     if isinstance(spark, InProcess | OnSpark):
         runner: Runner = spark
@@ -376,12 +368,15 @@ def _check_destination(store: Store, made: Options) -> None:
                 f"the destination {store.url} is not empty and not quire's (it holds {name!r}): nothing was touched. "
                 f"Choose another, or say append=True."
             )
-    log = Log(store).refresh()
+
+
+def _check_words(log: Log, made: Options) -> None:
+    """Refuse to mix two transforms or formats in one destination."""
     for _, commit in log.commits():
         if commit.words != made.words:
             there, ours = commit.words, made.words
             raise RefusedError(
-                f"the destination {store.url} holds transform {there.transform!r}, format {there.format!r}, compression "
+                f"the destination {made.dest} holds transform {there.transform!r}, format {there.format!r}, compression "
                 f"{there.compression!r}, layout {there.layout!r}; this call says {ours.transform!r}, {ours.format!r}, "
                 f"{ours.compression!r}, {ours.layout!r}. Say the same, or choose another destination."
             )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 from quire.attempt import Work, attempt
 from quire.commit import names, protocol
@@ -33,9 +34,16 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_failures: 
     try:
         planned = read_head(store, names.plan_parquet(head.job, head.plan))
     except NotFoundError:
-        return  # it ended and was cleaned since we looked
+        if log.refresh().outcome(head.job) is None and protocol.plan_head(store, head.job) is not None:
+            raise QuireError(
+                f"the plan of job {head.job} in {store.url} is missing: somebody deleted below _quire/. Give the job up with "
+                f"recover(dest, abort={head.job!r}) and call again: nothing of it is visible."
+            ) from None
+        _settle(log, head.job, progress)  # it ended since we looked
+        return
     tasks = _manifests(runner, log, work, planned, progress)
     if tasks is None:
+        _settle(log, head.job, progress)
         return
     _check(tasks, planned, head.job)
     bad = sum(task.bad for task in tasks)
@@ -46,14 +54,13 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_failures: 
             f"{bad:,} files had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {first}. "
             f"Repair them, or call again with a larger max_failures."
         )
-    finish(log, work, tasks, progress)
+    protocol.commit(log, head, tasks, conflicts)
+    _settle(log, head.job, progress)
 
 
-def finish(log: Log, work: Work, tasks: list[Task], progress: Progress) -> None:
-    """Commit, publish, clean."""
-    job = work.head.job
-    protocol.commit(log, work.head, tasks, conflicts)
-    for entry in log.unpublished():
+def _settle(log: Log, job: str, progress: Progress) -> None:
+    """Publish and clean a job that has its outcome, whoever brought it about: its files are visible when the call returns."""
+    for entry in log.refresh().unpublished():
         if entry.job == job:
             with progress.phase("publishing", total=sum(len(t.files) for t in entry.tasks)) as bar:
                 protocol.publish(log, entry, lambda done, _: bar.update(done - bar.n))
@@ -88,7 +95,7 @@ def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask],
     return [task for task in found if task is not None]
 
 
-def _watch(log: Log, job: str, planned: list[PlannedTask], bar: object) -> None:
+def _watch(log: Log, job: str, planned: list[PlannedTask], bar: Any) -> None:
     """Move the bar by what the store shows: finished tasks, and the output of those under way."""
     done = protocol.finished(log.store, job)
     size = sum(planned[i].bytes for i in done if i < len(planned))
@@ -96,7 +103,10 @@ def _watch(log: Log, job: str, planned: list[PlannedTask], bar: object) -> None:
         task = e.name.removeprefix(names.attempts(job) + "/").partition("-")[0]
         if task.isdigit() and int(task) not in done:
             size += e.size
-    bar.update(max(0, min(size, bar.total) - bar.n))  # type: ignore[attr-defined]
+    bar.set_postfix_str(
+        f"{len(done)}/{len(planned)} tasks, {sum(planned[i].files for i in done if i < len(planned)):,} files", refresh=False
+    )
+    bar.update(max(0, min(size, bar.total) - bar.n))
 
 
 def _groups(tasks: Sequence[PlannedTask], parallelism: int) -> list[list[int]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import inspect
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 from quire.attempt import Convert
 from quire.commit.entries import Words
@@ -115,6 +117,57 @@ class Estimate:
             return 0
         data = made if isinstance(made, bytes) else b"".join(made.column("content").to_pylist())
         return len(data) if self.convert.compression == "none" else len(_compressor(self.convert.compression)(data))
+
+
+class Settings(TypedDict, total=False):
+    """The keyword arguments of `quire.consolidate` and `quire.plan` that say what to do; `build` has their defaults."""
+
+    transform: str | Callable[..., Any]
+    format: str | None
+    compression: str | None
+    target_size: str | int
+    planner: str
+    parts: int
+    hash_function: str
+    committer: str
+    layout: str
+    include: str | Iterable[str] | None
+    exclude: str | Iterable[str] | None
+    hidden: bool
+    follow_links: bool
+    min_age: str | float | None
+    on_error: str
+    max_failures: int | None
+    on_change: str
+    max_file_size: str | int
+    keep_messages: bool
+    version: str | None
+    storage_options: Mapping[str, Any] | None
+    source_options: Mapping[str, Any] | None
+    dest_options: Mapping[str, Any] | None
+    append: bool
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def shows_settings(function: F) -> F:
+    """Give a function with `**settings` the signature that it really has, for help() and for the notebook's tooltip."""
+    own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    settings = [p for name, p in inspect.signature(build).parameters.items() if name in Settings.__annotations__]
+    function.__signature__ = inspect.Signature([*own, *settings])  # type: ignore[attr-defined]  # functions have no such field for mypy
+    return function
+
+
+def check_names(settings: Iterable[str]) -> None:
+    """UsageError for an option that does not exist, with the nearest one that does."""
+    known = [*Settings.__annotations__]
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, [*known, "spark", "every", "max_runs", "progress"], n=1)
+            raise UsageError(
+                f"unknown option {name!r}." + (f" Did you mean {near[0]!r}?" if near else f" It is one of: {', '.join(known)}.")
+            )
 
 
 def build(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from quire.storage import Entry, Folder, Gone, Request, Store, Trouble, Unreadab
 ENOUGH_NAMES = 300_000  # that the driver looks at before it lets the tasks do the rest
 SLICE = 50_000  # files of one directory listed by one task, if there are tasks enough
 LARGEST_SLICE = 500_000
+FOLDERS = 10_000  # of more directories in one, the driver holds no list: they are sliced as files are
 CHUNK = 100_000  # rows that a task holds at once
 ROW_GROUP = 5_000
 EXAMPLES = 1_000  # names that a report may hold
@@ -132,10 +133,11 @@ def pieces(roots: tuple[Root, ...], selection: Selection, parallelism: int) -> I
                 continue
             files, folders, sample = _look(store, folder, selection, root_folder=not folder)
             names += files + len(folders)
-            waiting += folders
-            if files:
+            many = len(folders) > FOLDERS
+            waiting += [] if many else folders
+            if files or many:
                 found += 1
-                yield from _slices(index, folder, files, sample, parallelism)
+                yield from _slices(index, folder, files + len(folders), sample, parallelism, below=many)
 
 
 def _look(store: Store, folder: str, selection: Selection, root_folder: bool) -> tuple[int, list[str], list[tuple[int, str]]]:
@@ -147,8 +149,8 @@ def _look(store: Store, folder: str, selection: Selection, root_folder: bool) ->
             if is_folder:
                 if selection.shows(name):
                     folders.append(f"{folder}/{name}" if folder else name)
-                continue
-            files += 1
+            else:
+                files += 1
             rank = -xxhash.xxh3_64_intdigest(name.encode())
             if len(sample) < 512:
                 heapq.heappush(sample, (rank, name))
@@ -161,12 +163,12 @@ def _look(store: Store, folder: str, selection: Selection, root_folder: bool) ->
     return files, sorted(folders), sample
 
 
-def _slices(index: int, folder: str, files: int, sample: list[tuple[int, str]], parallelism: int) -> Iterator[Piece]:
-    n = max(min(-(-files // SLICE), parallelism), -(-files // LARGEST_SLICE))
+def _slices(index: int, folder: str, count: int, sample: list[tuple[int, str]], parallelism: int, below: bool) -> Iterator[Piece]:
+    n = max(1, min(-(-count // (SLICE if not below else 100)), parallelism * (8 if below else 1)), -(-count // LARGEST_SLICE))
     ordered = sorted(name for _, name in sample)
     bounds = [ordered[len(ordered) * i // n] for i in range(1, n)] if len(ordered) >= n else []
     for after, until in zip(["", *bounds], [*bounds, ""], strict=True):
-        yield Piece(index, folder, after=after, until=until)
+        yield Piece(index, folder, below, after, until)
 
 
 # ------------------------------------------------------------------------------------------------------------------ in a task
@@ -194,38 +196,63 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
 
 
 def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entry]]:
-    """The wanted files of a piece, sorted by name, a bounded number at a time (a slice of one directory is never cut)."""
+    """The wanted files of a piece, sorted by name, a bounded number at a time."""
     root = listing.roots[piece.root]
-    selection, store, wanted = listing.selection, root.store(), listing.selection.chooser(root)
-    everything = root.wanted == ("",) and not selection.include and not selection.exclude
+    selection, store, takes = listing.selection, root.store(), _taker(root, listing.selection, found)
     waiting, chunk = [piece.folder], list[Entry]()
     while waiting:
-        folders = []
-        for item in store.scan(waiting.pop(), after=piece.after, until=piece.until, follow=selection.links):
-            name = item.name
-            if not selection.shows(name[name.rfind("/") + 1 :]) and name != piece.folder:
-                continue
-            if isinstance(item, Entry):
-                if not everything and not wanted.match(name):
+        folders, here = list[str](), waiting.pop()
+        for after, until in _ranges(store, selection, piece, here):
+            for item in store.scan(here, after=after, until=until, follow=selection.links):
+                name = item.name
+                last = name[name.rfind("/") + 1 :]
+                if name == here:  # the directory itself cannot be listed
+                    if after == piece.after == "":
+                        _note(item, root, found)
+                elif last < after or (until and last >= until) or not selection.shows(last):
                     continue
-                if selection.newest is not None and item.modified > selection.newest:
-                    found.young += 1
-                elif not selection.without or f"{root.url.rstrip('/')}/{name}" not in selection.without:
-                    chunk.append(item)
-            elif isinstance(item, Folder):
-                if piece.below:
+                elif isinstance(item, Entry):
+                    if takes(item):
+                        chunk.append(item)
+                elif not isinstance(item, Folder):
+                    _note(item, root, found)
+                elif piece.below:
                     folders.append(name)
-            else:
-                _note(item, root, found)
+            if len(chunk) >= CHUNK:
+                yield sorted(chunk)
+                chunk = []
         waiting += sorted(folders, reverse=True)
-        if len(chunk) >= CHUNK:
-            yield sorted(chunk)
-            chunk = []
     if chunk:
         yield sorted(chunk)
 
 
-def _note(trouble: Trouble, root: Root, found: Listed) -> None:
+def _taker(root: Root, selection: Selection, found: Listed) -> Callable[[Entry], bool]:
+    """Whether a file that is not hidden is wanted."""
+    wanted, prefix = selection.chooser(root), root.url.rstrip("/") + "/"
+    everything = root.wanted == ("",) and not selection.include and not selection.exclude
+
+    def takes(entry: Entry) -> bool:
+        if not everything and not wanted.match(entry.name):
+            return False
+        if selection.newest is not None and entry.modified > selection.newest:
+            found.young += 1
+            return False
+        return not selection.without or prefix + entry.name not in selection.without
+
+    return takes
+
+
+def _ranges(store: Store, selection: Selection, piece: Piece, folder: str) -> list[tuple[str, str]]:
+    """The ranges of names in which a task lists a directory: one, but for a very large one that the driver has not looked at."""
+    if folder == piece.folder and (piece.after or piece.until or not piece.below):
+        return [(piece.after, piece.until)]
+    files, _, sample = _look(store, folder, selection, root_folder=False)
+    return [(p.after, p.until) for p in _slices(0, folder, files, sample, 1, below=False)]
+
+
+def _note(trouble: Entry | Folder | Trouble, root: Root, found: Listed) -> None:
+    if not isinstance(trouble, Trouble):
+        return
     if trouble.kind == "link":
         found.links += 1
     elif trouble.kind == "unreadable" and len(found.troubles) < EXAMPLES:

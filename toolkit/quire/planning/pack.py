@@ -88,8 +88,16 @@ def check_complete(tasks: list[PlannedTask], files: int, size: int, cut: Cut) ->
     missing = files - assigned
     pattern = ""
     n = cut.parts
-    if cut.planner == "hash" and missing > 0 and abs(missing / files - (n - 1) / (2 * n)) < 0.05:
-        pattern = f" {missing / files:.0%} of all, about (N-1)/2N with N = {n} parts: the pattern of a missing abs() around hash(name) % N."
+    predicted = (n - 1) / (2 * n)
+    if (
+        cut.planner == "hash"
+        and missing > 0
+        and (cut.hash_function == "java_without_abs" or abs(missing / files - predicted) < predicted / 5)
+    ):
+        pattern = (
+            f" That is {missing / files:.0%} of all, and (N-1)/2N is {predicted:.0%} with N = {n} parts: the pattern of a missing abs() "
+            f"around hash(name) % N."
+        )
     raise RefusedError(
         f"the plan is refused: {missing:,} of {files:,} files would be read by no task.{pattern} "
         f"Nothing was read or written. Use hash_function='java' or 'xxh64', or the balanced planner."

@@ -103,8 +103,6 @@ def discard(store: Store, planned: Planned) -> None:
     for run in planned.listed.runs:
         store.remove(run["object"])
     store.remove(names.plan_parquet(planned.job, planned.plan))
-    if not any(True for _ in store.walk(names.job_folder(planned.job))):
-        store.remove_tree(names.job_folder(planned.job))
 
 
 def _merge(runner: Runner, listing: Listing, found: list[Piece]) -> Listed:

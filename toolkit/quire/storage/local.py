@@ -101,8 +101,15 @@ class LocalSink:
     def __init__(self, path: str, shown: str) -> None:
         self.path, self.shown = path, shown
         with _explained("write", shown):
-            _make_folder(os.path.dirname(path))
-            self.fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+            for tries_left in reversed(range(100)):
+                _make_folder(os.path.dirname(path))
+                try:
+                    self.fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+                except FileNotFoundError:
+                    if not tries_left:  # else a clean-up took the directory between the two
+                        raise
+                else:
+                    return
 
     def write(self, data: bytes | memoryview) -> None:
         with _explained("write", self.shown):
@@ -364,6 +371,17 @@ class LocalStore:
         path = self._path(name)
         with _explained("remove", self._shown(name)):
             _unlink(path)
+            self._prune(os.path.dirname(path))
+
+    def _prune(self, folder: str) -> None:
+        """Remove directories of quire's own that have become empty; writers make theirs again."""
+        below = f"{self._prefix}_quire/"
+        while folder.startswith(below):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return  # something is in it, or it is gone already
+            folder = os.path.dirname(folder)
 
     def remove_tree(self, folder: str) -> None:
         path = self._path(safe(folder))
