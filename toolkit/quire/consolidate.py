@@ -11,9 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Unpack
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Unpack
 
 from quire import display, jobs, options
 from quire.attempt import Work
@@ -32,6 +30,9 @@ from quire.report import Report
 from quire.runner import InProcess, OnSpark, Runner
 from quire.sizes import format_size
 from quire.storage import Store
+
+if TYPE_CHECKING:
+    import pandas as pd  # below, it is imported where it is used: Spark's workers start without it
 
 __all__ = ["Plan", "consolidate", "plan"]
 
@@ -116,11 +117,15 @@ class Plan:
     @property
     def tasks(self) -> pd.DataFrame:
         """One row a task: task, directory, part, files, bytes."""
+        import pandas as pd
+
         rows = [(i, t.folder, t.part, t.files, t.bytes) for i, t in enumerate(self._planned.tasks)]
         return pd.DataFrame(rows, columns=["task", "directory", "part", "files", "bytes"])
 
     def files(self, limit: int | None = None) -> pd.DataFrame:
         """The files to read in their order: task, path, start, length, size, modified (UTC); at most `limit` rows."""
+        import pandas as pd
+
         tables, left = [], limit
         store = self._options.store()
         for i, task in enumerate(self._planned.tasks):

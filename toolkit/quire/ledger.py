@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
@@ -34,6 +33,7 @@ from quire.storage import Store, connect, normalise
 from quire.storage.local import to_text
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Ledger", "Location", "Summary", "Verified"]
@@ -197,6 +197,8 @@ class Ledger:
 
     def history(self) -> pd.DataFrame:
         """One row an entry of the log: version, kind, job, time, tasks, files, bytes, data_files, set_aside, left_out, note."""
+        import pandas as pd  # here, because Spark's workers start without it
+
         rows = []
         for number, entry in enumerate(self._log.entries, 1):
             tasks = entry.tasks if isinstance(entry, Commit) else ()

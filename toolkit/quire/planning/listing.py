@@ -196,34 +196,38 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
 
 
 def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entry]]:
-    """The wanted files of a piece, sorted by name, a bounded number at a time."""
+    """The wanted files of a piece, sorted by name, a bounded number at a time; where it is cut depends on the tree alone."""
     root = listing.roots[piece.root]
-    selection, store, takes = listing.selection, root.store(), _taker(root, listing.selection, found)
+    store, takes = root.store(), _taker(root, listing.selection, found)
     waiting, chunk = [piece.folder], list[Entry]()
     while waiting:
         folders, here = list[str](), waiting.pop()
-        for after, until in _ranges(store, selection, piece, here):
-            for item in store.scan(here, after=after, until=until, follow=selection.links):
-                name = item.name
-                last = name[name.rfind("/") + 1 :]
-                if name == here:  # the directory itself cannot be listed
-                    if after == piece.after == "":
-                        _note(item, root, found)
-                elif last < after or (until and last >= until) or not selection.shows(last):
-                    continue
-                elif isinstance(item, Entry):
+        for after, until in _ranges(store, listing.selection, piece, here):
+            for item in _shown(store, listing.selection, here, after, until):
+                if isinstance(item, Entry):
                     if takes(item):
                         chunk.append(item)
-                elif not isinstance(item, Folder):
+                elif isinstance(item, Trouble):
                     _note(item, root, found)
                 elif piece.below:
-                    folders.append(name)
+                    folders.append(item.name)
             if len(chunk) >= CHUNK:
                 yield sorted(chunk)
                 chunk = []
         waiting += sorted(folders, reverse=True)
     if chunk:
         yield sorted(chunk)
+
+
+def _shown(store: Store, selection: Selection, folder: str, after: str, until: str) -> Iterator[Entry | Folder | Trouble]:
+    """What of a directory is not hidden and has a name in [after, until)."""
+    for item in store.scan(folder, after=after, until=until, follow=selection.links):
+        last = item.name[item.name.rfind("/") + 1 :]
+        if item.name == folder:  # the directory itself cannot be listed: one of its slices says so
+            if not after:
+                yield item
+        elif last >= after and (not until or last < until) and selection.shows(last):
+            yield item
 
 
 def _taker(root: Root, selection: Selection, found: Listed) -> Callable[[Entry], bool]:
@@ -250,9 +254,7 @@ def _ranges(store: Store, selection: Selection, piece: Piece, folder: str) -> li
     return [(p.after, p.until) for p in _slices(0, folder, files, sample, 1, below=False)]
 
 
-def _note(trouble: Entry | Folder | Trouble, root: Root, found: Listed) -> None:
-    if not isinstance(trouble, Trouble):
-        return
+def _note(trouble: Trouble, root: Root, found: Listed) -> None:
     if trouble.kind == "link":
         found.links += 1
     elif trouble.kind == "unreadable" and len(found.troubles) < EXAMPLES:
