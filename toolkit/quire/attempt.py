@@ -67,7 +67,7 @@ class Convert:
         if isinstance(made, bytes):
             made = [made]
         if self.format == "lines":
-            return b"".join(record if record.endswith(b"\n") else record + b"\n" for record in made if record or self.transform != "lines")
+            return b"".join(record if record.endswith(b"\n") else record + b"\n" for record in made if record)
         return b"".join(made)
 
     def _rows(self, made: bytes | list[bytes], file: FileInfo) -> pa.RecordBatch:
@@ -181,7 +181,7 @@ class _Attempt:
             task=self.task, attempt=self.id, files=self._files(), folder=self.planned.folder, part=self.planned.part, segment=name,
             first=self.segment.first, last=self.segment.last,
             assigned=self.planned.files, gathered=self.gathered, bad=self.bad, files_in=self.files, bytes_in=self.bytes_in,
-            seconds=round(time.monotonic() - started, 3), uncovers=tuple(self.uncovers), left=tuple(self.left),
+            schema=self._schema(), seconds=round(time.monotonic() - started, 3), uncovers=tuple(self.uncovers), left=tuple(self.left),
         )  # fmt: skip
         if name and segment:
             self.store.put(name, segment)
@@ -195,6 +195,11 @@ class _Attempt:
             DataFile(final, sizes[i], self.file_records.get(i, 0), self.by.place(self.store, job, self.task, self.id, final))
             for i, final in enumerate(self.finals)
         )
+
+    def _schema(self) -> str:
+        """The columns of a function's rows: all tasks of a destination must have the same."""
+        schema = self.writer.schema if isinstance(self.writer, ParquetWriter) and self.convert.function else None
+        return "" if schema is None else ", ".join(f"{f.name}: {f.type}" for f in schema)
 
     def _read(self, store: Store, prefix: int, columns: list[list[Any]]) -> None:
         paths, sizes, versions, modified, starts, lengths, replaces = columns

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any, TypeVar
 import click
 
 import quire
-from quire.errors import QuireError, UsageError, scrub
+from quire.errors import QuireError, UsageError, choose, printable, scrub
 from quire.options import LAYOUTS, PLANNERS
 from quire.planning.hashing import FUNCTIONS
 from quire.reading import first_rows
@@ -80,7 +82,38 @@ def _spark(master: str | None) -> Iterator[Any]:
         spark.stop()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _NobodyReads(Exception):
+    """The reader of the output has gone."""
+
+
+def _nobody_reads() -> bool:
+    """Whether the output is a pipe whose reader has gone (another broken pipe is a failure)."""
+    look = select.poll()
+    look.register(sys.stdout.fileno(), 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in look.poll(0))
+
+
+class _Commands(click.Group):
+    """Commands, of which an unknown one is answered with those that there are."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if not args[0].startswith("-"):
+            choose(args[0], self.list_commands(ctx), "command")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as e:
+            if _nobody_reads():
+                raise _NobodyReads from e  # click would end with 1, which is said for max_failures
+            raise QuireError("a connection was lost. Call again: what was committed is safe.") from e
+
+
+_Commands.group_class = type  # groups in groups are of this class too
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(quire.__version__, prog_name="quire")
 def cli() -> None:
     """Gather millions of small files into a few large ones, exactly once."""
@@ -161,7 +194,7 @@ def skew(what: str, as_json: bool) -> None:
         return
     click.echo(f"{found.verdict}: {found.explanation}")
     for name, count, ratio in found.heaviest:
-        click.echo(f"  {name}: {count:,.0f} ({ratio:.2f} of its share)")
+        click.echo(f"  {printable(name)}: {count:,.0f} ({ratio:.2f} of its share)")
 
 
 def _text(path: str) -> str:
@@ -210,7 +243,7 @@ def populate(directory: str, as_json: bool, quiet: bool, **given: Any) -> None:
 @click.option("--limit", default=20, show_default=True, help="Rows at most.")
 @AS_JSON
 def read(dest: str, limit: int, as_json: bool) -> None:
-    """Print the first rows of what DEST holds (raw: the bytes, in pieces)."""
+    """Print the first rows of what DEST holds: lines as they are, others as JSON."""
     for row in first_rows(connect(normalise(dest)), limit):
         if as_json:
             click.echo(json.dumps({"value": row} if isinstance(row, bytes) else row, default=_plain, ensure_ascii=False))
@@ -258,7 +291,8 @@ def _frame(frame: Any, as_json: bool, empty: str) -> None:
     if as_json:
         click.echo(frame.to_json(orient="records", date_format="iso"))
     else:
-        click.echo(frame.to_string(index=False, max_colwidth=120) if len(frame) else empty)
+        shown = frame.map(lambda value: printable(value) if isinstance(value, str) else value)
+        click.echo(shown.to_string(index=False, max_colwidth=120) if len(frame) else empty)
 
 
 @ledger.command()
@@ -273,7 +307,7 @@ def locate(dest: str, path: str, as_json: bool) -> None:
         return
     for x in found:
         where = f"{x.data_file} at {x.offset:,}+{x.skip:,}, {x.written:,} bytes" if x.data_file else (x.reason or "empty")
-        click.echo(f"{x.path} [{x.start:,}, {x.start + x.length:,}) {x.state}: {where} (commit {x.commit})")
+        click.echo(printable(f"{x.path} [{x.start:,}, {x.start + x.length:,}) {x.state}: {where} (commit {x.commit})"))
 
 
 @ledger.command("read")
@@ -319,19 +353,27 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         cli.main(arguments, prog_name="quire", standalone_mode=False)
         sys.stdout.flush()
-    except click.exceptions.Abort:
-        _end("interrupted: what was committed is safe, and the next run goes on", 130)
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         _end("interrupted: what was committed is safe, and the next run goes on", 130)
     except click.ClickException as e:
-        e.show()
-        sys.exit(2)
+        _end(_said(e), 2)
     except QuireError as e:
         _end(f"error: {scrub(str(e), 1000)}", e.exit_code)
-    except BrokenPipeError:
+    except (_NobodyReads, BrokenPipeError):
         # The reader of a pipe has gone: nothing is left to say, and the interpreter must not try at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except Exception as e:  # of Spark, say: a line of text and a code that is not that of max_failures
+        place = traceback.extract_tb(e.__traceback__)[-1]
+        _end(f"error: {type(e).__name__}: {scrub(str(e), 500)} (at {Path(place.filename).name}:{place.lineno})", 3)
+
+
+def _said(e: click.ClickException) -> str:
+    """What is wrong with the arguments, and where to look, in one line; the list of commands where none was given."""
+    if type(e).__name__ == "NoArgsIsHelpError":
+        return e.format_message()
+    context = getattr(e, "ctx", None)
+    return f"error: {scrub(e.format_message(), 1000)}" + (f" Look at: {context.command_path} --help" if context else "")
 
 
 def _end(text: str, code: int) -> None:

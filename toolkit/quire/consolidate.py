@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from quire import display, jobs, options
 from quire.attempt import Work
 from quire.commit import names, protocol
-from quire.commit.entries import Commit, PlanHead
+from quire.commit.entries import Commit, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage import segments
 from quire.errors import RefusedError, UsageError, printable
@@ -113,6 +113,7 @@ class Plan:
 
     def __init__(self, made: Options, runner: Runner, planned: planning.Planned) -> None:
         self._options, self._runner, self._planned = made, runner, planned
+        self._discarded = False
 
     @property
     def tasks(self) -> pd.DataFrame:
@@ -161,10 +162,11 @@ class Plan:
 
     def run(self, progress: bool = True) -> Report:
         """Do it. If the destination has moved on meanwhile, what is left is planned anew."""
-        return _gather(self._options, self._runner, Progress(progress), self._planned)
+        return _gather(self._options, self._runner, Progress(progress), None if self._discarded else self._planned)
 
     def discard(self) -> None:
-        """Delete what looking has written, if it was not run."""
+        """Delete what looking has written, if it was not run; `run` then plans anew."""
+        self._discarded = True
         store = self._options.store()
         if protocol.plan_head(store, self._planned.job) is None:
             planning.discard(store, self._planned)
@@ -254,6 +256,8 @@ def _freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead 
         job=planned.job, base=planned.base, plan=planned.plan, tasks=len(planned.tasks), committer=made.committer, words=made.words,
         intent=made.intent,
     )  # fmt: skip
+    if store.stat(names.plan_parquet(planned.job, planned.plan)) is None:
+        return None  # it was discarded, or another driver has ended the job and cleaned
     protocol.freeze(store, head)
     there = protocol.plan_head(store, planned.job)
     if there is not None and store.stat(names.plan_parquet(there.job, there.plan)) is None:
@@ -305,6 +309,7 @@ class _Call:
             lost = len(tasks) < len(outcome.tasks)
             for task in tasks:
                 left += task.left
+                self._gathered_after_all(task, store)
                 self.files += task.files_in
                 self.bytes += task.bytes_in
                 self.bad += task.bad
@@ -318,6 +323,13 @@ class _Call:
         self.left.update({item.path: item.why for item in left})
         return isinstance(outcome, Commit) and not left and not outcome.dropped and not lost
 
+    def _gathered_after_all(self, task: Task, store: Store) -> None:
+        """Take what was left out before, and is in a later task's segment, from the list of what is left out."""
+        before = [path for path in self.left if task.first <= path <= task.last]
+        if before and task.segment:
+            for path in segments.read(store, task.segment, ["path"], min(before), max(before)).column("path").to_pylist():
+                self.left.pop(path, None)
+
     def report(self, log: Log, took: float) -> Report:
         """For the user."""
         made, listed = self.made, self.listed.listed if self.listed else None
@@ -330,12 +342,11 @@ class _Call:
                 why = "rewritten since it was gathered: the old content stays, the new one was not read"
                 changed = [(path, why) for path in listed.changed_examples]
                 count = listed.changed
-        tired = self.tired()
         return Report(
             source=", ".join(r.url for r in made.roots), dest=made.dest, files=self.files, bytes=self.bytes, written=self.written,
             data_files=self.data_files, set_aside=(*self.bad_examples[:EXAMPLES], *changed, *troubles),
             set_aside_count=self.bad + count + len(troubles),
-            left_out=tuple((p, why) for p, why in self.left.items() if p in tired), done=listed.done if listed else 0,
+            left_out=tuple(self.left.items()), done=listed.done if listed else 0,
             young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
             seconds=took, skew=self.skew, others=tuple(self.others),
         )  # fmt: skip
@@ -353,8 +364,10 @@ def _runner(spark: Any, made: Options) -> Runner:
         from quire.session import session
 
         runner = OnSpark(session())
-    else:
+    elif hasattr(spark, "newSession"):
         runner = OnSpark(spark)
+    else:
+        raise UsageError(f"spark= takes a SparkSession, not {type(spark).__name__}. Leave it out, or pass quire.session().")
     return runner
 
 
@@ -369,6 +382,8 @@ def _check_destination(store: Store, made: Options) -> None:
         return
     if not store.is_folder(names.STATE) and not made.append:
         for name, _ in store.peek():
+            if store.is_folder(names.STATE):
+                return  # another driver has just begun here
             raise RefusedError(
                 f"the destination {store.url} is not empty and not quire's (it holds {name!r}): nothing was touched. "
                 f"Choose another, or say append=True."

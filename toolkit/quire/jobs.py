@@ -11,10 +11,10 @@ from typing import Any
 
 from quire.attempt import Work, attempt
 from quire.commit import names, protocol
-from quire.commit.entries import Task
+from quire.commit.entries import Commit, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
-from quire.errors import NotFoundError, QuireError, TooManyFailures
+from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, TooManyFailures
 from quire.planning.pack import PlannedTask, read_head
 from quire.progress import Progress
 from quire.runner import Failure, Runner
@@ -46,10 +46,14 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_failures: 
         _settle(log, head.job, progress)
         return
     _check(tasks, planned, head.job)
+    _check_schema(log, tasks, head.job)
     bad = sum(task.bad for task in tasks)
     if max_failures is not None and bad > max_failures:
         first = _first_bad(log, tasks)
         protocol.abort(log, head.job, f"{bad} files had to be set aside, more than max_failures={max_failures}")
+        if isinstance(log.outcome(head.job), Commit):  # another driver of the job allows more
+            _settle(log, head.job, progress)
+            return
         raise TooManyFailures(
             f"{bad:,} files had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {first}. "
             f"Repair them, or call again with a larger max_failures."
@@ -80,9 +84,11 @@ def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask],
             groups = _groups([planned[i] for i in missing], runner.parallelism)
             outcomes = runner.run(functools.partial(attempt, work), missing, groups=groups, watch=watch)
             failed = [(task, o) for task, o in zip(missing, outcomes, strict=True) if isinstance(o, Failure)]
-            if failed and not tries_left and set(missing) - protocol.finished(store, job):
+            if not failed:
+                continue
+            if not tries_left and set(missing) - protocol.finished(store, job) and log.refresh().outcome(job) is None:
                 _give_up(failed, len(planned), job, log.store.url)
-            if failed:
+            if tries_left:
                 progress.say(f"{len(failed)} of {len(missing)} tasks failed ({failed[0][1]}): trying them again")
         bar.update(total - bar.n)
     if log.refresh().outcome(job) is not None:
@@ -134,12 +140,27 @@ def _check(tasks: list[Task], planned: list[PlannedTask], job: str) -> None:
             )
 
 
+def _check_schema(log: Log, tasks: list[Task], job: str) -> None:
+    """Give up a job whose function gave rows of two schemas, or of another one than those that are there: nobody could read both."""
+    there = [t for _, commit in log.commits() for t in log.in_effect(commit)]
+    schemas = list(dict.fromkeys(t.schema for t in (*there, *tasks) if t.schema))
+    if len(schemas) > 1:
+        protocol.abort(log, job, "rows of two schemas")
+        raise RefusedError(
+            f"the function gave rows of two schemas, ({schemas[0]}) and ({schemas[1]}): nothing was committed. Let it give the same "
+            f"columns for every file, or gather into another destination."
+        )
+
+
 def _first_bad(log: Log, tasks: list[Task]) -> str:
     from quire.coverage.segments import read
 
     for task in tasks:
         if task.bad and task.segment:
-            rows = read(log.store, task.segment, ["path", "state", "reason"]).to_pylist()
+            try:
+                rows = read(log.store, task.segment, ["path", "state", "reason"]).to_pylist()
+            except FormatError:  # another driver has given the job up, or dropped the task, and cleaned
+                continue
             return next(f"{r['path']}: {r['reason']}" for r in rows if r["state"] == "bad")
     return ""
 

@@ -23,7 +23,7 @@ from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
 from quire.coverage import segments
 from quire.coverage.fold import Fold, Source, fold
-from quire.errors import FormatError, QuireError, StorageError, UsageError
+from quire.errors import FormatError, QuireError, StorageError, UsageError, printable, scrub
 from quire.formats import lines, parquet
 from quire.planning import skew
 from quire.planning.plan import evenness
@@ -40,6 +40,8 @@ __all__ = ["Ledger", "Location", "Summary", "Verified"]
 
 # What users see of a row. One fixed schema, whatever the job.
 COLUMNS = ["path", "version", "start", "length", "state", "reason", "data_file", "offset", "skip", "written", "records", "checksum"]
+# What reading a damaged data file raises
+DAMAGED = (EOFError, OSError, ValueError, pa.ArrowException, *lines.DAMAGED)
 SPARK_SCHEMA = (
     "path string, version string, start long, length long, state string, reason string, data_file string, offset long, skip long, "
     "written long, records long, checksum string, commit long, attempt string"
@@ -137,7 +139,8 @@ class Verified:
         return {**rows, "damaged": f"{len(self.damaged):,}", "verdict": "every checksum agrees" if self.ok else "DAMAGED"}
 
     def _note(self) -> str:
-        return "\n".join(f"{file}: {path}: {what}" for file, path, what in self.damaged[:10])
+        more = [f"… {len(self.damaged) - 10:,} more in .damaged"] if len(self.damaged) > 10 else []
+        return "\n".join([*(printable(": ".join(filter(None, d))) for d in self.damaged[:10]), *more])
 
     def __str__(self) -> str:
         return display.lines(self.dest, self._facts(), self._note())
@@ -244,6 +247,8 @@ class Ledger:
 
     def splits(self, spark: SparkSession, where: str | None = None) -> DataFrame:
         """Every row as a Spark DataFrame; `where` is a condition in SQL: `"state = 'bad'"`, `"path like '%/dt=2026-11-21/%'"`."""
+        from pyspark.errors import PySparkException
+
         sources = list(self._fold.sources)
         url, options, folded = self._url, self._options, self._fold
 
@@ -257,7 +262,12 @@ class Ledger:
 
         n = len(sources)
         frame = spark.range(0, n, 1, max(n, 1)).mapInArrow(read, SPARK_SCHEMA)
-        return frame.where(where) if where else frame
+        try:
+            return frame.where(where) if where else frame
+        except PySparkException as e:
+            raise UsageError(
+                f"where={where!r} is no condition about the ledger's columns ({scrub(str(e), 200)}). They are: {SPARK_SCHEMA}."
+            ) from e
 
     def locate(self, path: str | os.PathLike[str]) -> list[Location]:
         """Where a source file is: one location, or one for each range of a long file. UsageError if the ledger does not know it."""
@@ -271,11 +281,15 @@ class Ledger:
         )
 
     def open(self, path: str | os.PathLike[str]) -> io.BufferedReader:
-        """The content of a gathered file as a stream: the original bytes of `raw` (and of Parquet content); else the written record."""
+        """The content of a gathered file as a stream: the original bytes of `raw` (and of Parquet content); else the written record.
+
+        Its checksum is compared on the way: the last read raises StorageError if the data file is damaged.
+        """
         found = self.locate(path)
         bad = next((x for x in found if x.state == "bad"), None)
         if bad is not None:
             raise QuireError(f"{bad.path} was set aside ({bad.reason}): its content was never gathered. Read it at its source.")
+        _check_whole(found)
         return io.BufferedReader(_Pieces(self._pieces(found)))
 
     def read(self, path: str | os.PathLike[str]) -> bytes:
@@ -284,21 +298,38 @@ class Ledger:
             return stream.read()
 
     def _pieces(self, found: list[Location]) -> Iterator[bytes]:
-        compression = next(c.words.compression for _, c in self._log.commits())
         for x in found:
-            if x.data_file is None:
-                continue  # an empty file
-            if x.data_file.endswith(".parquet"):
-                rows = parquet.Rows(self._store, x.data_file).take(x.offset or 0, x.records or 0)
-                if rows.schema.names != parquet.CONTENT.names:
-                    raise UsageError(
-                        f"{x.path} became {x.records} rows of a function's own columns. Read them with quire.read(spark, dest)."
-                    )
-                parts = rows.column("content").to_pylist()
-                yield from (part + b"\n" for part in parts) if len(parts) > 1 else parts
-            else:
-                size = min(lines.BUFFER, max((x.written or 0) + (x.skip or 0), 1 << 16))
-                yield from lines.cursor(self._store, x.data_file, compression, size).take(x.offset or 0, x.skip or 0, x.written or 0)
+            if x.data_file is not None:  # an empty file has none
+                try:
+                    yield from self._record(x, x.data_file)
+                except QuireError:
+                    raise
+                except DAMAGED as e:
+                    what = "its checksum differs" if isinstance(e, _Differs) else type(e).__name__
+                    raise StorageError(
+                        f"{x.path} cannot be read back: {self._url}/{x.data_file} is damaged ({what}). "
+                        f"See what else it hit with quire ledger verify."
+                    ) from e
+
+    def _record(self, x: Location, data_file: str) -> Iterator[bytes]:
+        """What was written for a file or range; at its end, ValueError if its checksum differs."""
+        if data_file.endswith(".parquet"):
+            rows = parquet.Rows(self._store, data_file).take(x.offset or 0, x.records or 0)
+            if rows.schema.names != parquet.CONTENT.names:
+                raise UsageError(f"{x.path} became {x.records} rows of a function's own columns. Read them with quire.read(spark, dest).")
+            checksum = parquet.checksum(rows)
+            parts = rows.column("content").to_pylist()
+            yield from (part + b"\n" for part in parts) if len(parts) > 1 else parts
+        else:
+            compression = next(c.words.compression for _, c in self._log.commits())
+            size = min(lines.BUFFER, max((x.written or 0) + (x.skip or 0), 1 << 16))
+            digest = xxhash.xxh3_64()
+            for piece in lines.cursor(self._store, data_file, compression, size).take(x.offset or 0, x.skip or 0, x.written or 0):
+                digest.update(piece)
+                yield piece
+            checksum = digest.intdigest()
+        if f"{checksum:016x}" != x.checksum:
+            raise _Differs
 
     # ------------------------------------------------------------------------------------------------------------------ verify
     def verify(self, spark: Any = None) -> Verified:
@@ -344,14 +375,37 @@ def _hex(column: pa.ChunkedArray) -> list[str | None]:
 
 
 def _keys(path: str | os.PathLike[str]) -> list[str]:
-    """The keys that a path may have: as it is written (links followed under their own names), and with links resolved."""
-    text = os.fspath(path)
-    text = os.fsdecode(text) if isinstance(text, bytes) else text
-    resolved = normalise(text)
-    if "://" in text and not text.startswith("file:"):
-        return [resolved]
-    plain = "file://" + to_text(os.path.abspath(os.path.expanduser(text.removeprefix("file://"))))
-    return list(dict.fromkeys([plain, resolved]))
+    """The keys that a path may have: as the ledger shows it, and with its links resolved: all, or only those it is found through.
+
+    (A link that was followed below a source keeps its own name, while the links above the source are resolved.)
+    """
+    resolved = normalise(os.fsdecode(path) if isinstance(path, bytes) else path)
+    text = os.fsdecode(path)
+    shown = [text] if text.startswith(("file:///", "memory://")) else [f"file://{text}"] if text.startswith("/") else []
+    if not resolved.startswith("file://"):
+        return list(dict.fromkeys([*shown, resolved]))
+    plain = os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
+    parts = plain.split("/")
+    through = [os.path.join(os.path.realpath("/".join(parts[:i]) or "/"), *parts[i:]) for i in range(1, len(parts))]
+    return list(dict.fromkeys([*shown, *("file://" + to_text(p) for p in through), resolved]))
+
+
+class _Differs(ValueError):
+    """A checksum is another one than the ledger's."""
+
+
+def _check_whole(found: list[Location]) -> None:
+    """Refuse to give the beginning of a file for all of it: of a long file, a range may not have been gathered."""
+    at, size = 0, found[0].version.rpartition("-")[2]  # a local version ends with the size; another store's may not say it
+    for x in found:
+        if x.start != at:
+            break
+        at += x.length
+    if at != sum(x.length for x in found) or (size.isdigit() and at < int(size)):
+        raise QuireError(
+            f"only a part of {found[0].path} was gathered (it changed meanwhile, or the rest comes with the next run). "
+            f"Its ranges: ledger.locate(path). Read it at its source."
+        )
 
 
 class _Pieces(io.RawIOBase):
@@ -400,7 +454,7 @@ def _verify(url: str, options: Any, folded: Fold, item: tuple[Source, dict[str, 
 def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Iterable[tuple[str, str, int]]:
     try:
         taker: Any = parquet.Rows(store, name) if name.endswith(".parquet") else lines.cursor(store, name, compression)
-    except (pa.ArrowException, OSError) as e:
+    except DAMAGED as e:
         yield "", f"cannot be opened ({type(e).__name__})", 0
         return
     for row in rows.to_pylist():
@@ -413,7 +467,7 @@ def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Itera
                     check.update(piece)
                 found = check.intdigest()
             yield row["path"], "" if found == row["checksum"] else "the checksum differs", row["written"]
-        except (EOFError, StorageError, OSError, pa.ArrowException, FormatError, *lines.DAMAGED) as e:
+        except (StorageError, FormatError, *DAMAGED) as e:
             yield row["path"], f"cannot be read back ({type(e).__name__})", 0
             if not isinstance(taker, parquet.Rows):
                 taker = lines.cursor(store, name, compression)

@@ -47,9 +47,11 @@ _UNITS = {
 
 def seconds(value: str | float, what: str) -> float:
     """`"1 min"`, `"30 s"`, `90` → seconds; UsageError for anything else."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*?)s?\s*", str(value).lower()) if not isinstance(value, bool) else None
-    if match and (match[2] or "s") in _UNITS and float(match[1]) >= 0:
-        return float(match[1]) * _UNITS[match[2] or "s"]
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", str(value).lower()) if not isinstance(value, bool) else None
+    unit = (match[2] or "s") if match else ""
+    unit = unit if unit in _UNITS else unit.removesuffix("s")  # "ms" is no plural
+    if match and unit in _UNITS:
+        return float(match[1]) * _UNITS[unit]
     raise UsageError(f"{what}={scrub(repr(value))} is no time span. Write for example '30 s', '1 min' or '2 h'.")
 
 
@@ -164,7 +166,7 @@ def check_names(settings: Iterable[str]) -> None:
     known = [*Settings.__annotations__]
     for name in settings:
         if name not in known:
-            near = difflib.get_close_matches(name, [*known, "spark", "every", "max_runs", "progress"], n=1)
+            near = difflib.get_close_matches(name, {*known, "spark", "every", "max_runs", "progress"} - {name}, n=1)
             raise UsageError(
                 f"unknown option {name!r}." + (f" Did you mean {near[0]!r}?" if near else f" It is one of: {', '.join(known)}.")
             )
@@ -191,6 +193,9 @@ def build(
     whole(parts, "parts", 1, 100_000)
     if max_failures is not None:
         whole(max_failures, "max_failures", 0)
+    for what, given in (("storage_options", storage_options), ("source_options", source_options), ("dest_options", dest_options)):
+        if given is not None and not isinstance(given, Mapping):
+            raise UsageError(f"{what} is a dictionary of options for the store, not {type(given).__name__}.")
     by = "rename" if committer == "auto" else choose(committer, ("auto", *COMMITTERS), "committer")
     roots = tuple(files.roots(source, {**(storage_options or {}), **(source_options or {})} or None))
     to = normalise(dest)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,24 +34,25 @@ def read(
 
     Format lines gives `value: binary`, one row a line without its newline; raw gives `path: string, content: binary`, one row a
     file (of a file longer than target_size: one a range, in order); Parquet gives its own columns. With layout="directories",
-    the directories `name=value` are columns too, as Spark would infer them. Raises UsageError for a version that is not there.
+    the directories `name=value` are columns too, where all files have the same ones: int, long, double, date or string, as Spark
+    infers them (Parquet: whatever Spark infers). Raises UsageError for a version that is not there.
     """
     url = normalise(dest)
     store = connect(url, storage_options)
     words, tasks, folded = live(store, version)
     if words is None:
-        raise UsageError(
-            f"there is nothing to read in {url}: no commit is published{f' at version {version}' if version is not None else ''}."
-        )
+        raise _nothing(store, version)
     files = [file.name for task in tasks for file in task.files if file.name not in folded.removed]
-    partitions = _partitions(files) if words.layout == "directories" else {}
     if words.format == "parquet":
-        return _parquet(spark, store, files, words)
+        return _parquet(spark, store, storage_options, files, words)
     items: list[Any] = list(files)
+    places = files
     if words.format == "raw":
         with_rows = [t for t in tasks if t.segment]
         items = [(source, f"{task.folder}/") for source, task in zip(folded.sources, with_rows, strict=True)]
-    columns = "".join(f", `{name}` {kind}" for name, (kind, _) in partitions.items())
+        places = [f"{task.folder}/" for task in with_rows if task.gathered]  # one of empty files has no data file
+    partitions = _partitions(places, ["value"] if words.format == "lines" else ["path", "content"]) if words.layout == "directories" else {}
+    columns = "".join(f", {_quoted(name)} {kind}" for name, (kind, _) in partitions.items())
     of_lines, compression = words.format == "lines", words.compression
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -70,7 +72,7 @@ def live(store: Store, version: int | None = None) -> tuple[Words | None, list[T
     """What a destination holds at a version: its words, the tasks of the published commits, and the fold."""
     log = Log(store).refresh()
     if version is not None:
-        whole(version, "version", 0, max(log.tip, 1))
+        whole(version, "version", 0)
         if version > log.tip:
             raise UsageError(f"version {version} of {store.url} is not there yet: the last one is {log.tip}.")
         if any(isinstance(e, Expired) and e.below > version for e in log.entries):
@@ -79,6 +81,12 @@ def live(store: Store, version: int | None = None) -> tuple[Words | None, list[T
     tasks = [t for _, found in commits for t in found]
     words = next((c.words for c, found in commits if found), None)
     return words, tasks, fold(log, version, reader=True)
+
+
+def _nothing(store: Store, version: int | None = None) -> UsageError:
+    at = "" if version is None else f" at version {version}"
+    advice = "Look for a typing mistake, or run quire consolidate first." if version is None else "ledger.history() lists them."
+    return UsageError(f"there is nothing to read in {store.url}: no commit is published{at}. {advice}")
 
 
 def _lines(store: Store, name: str, compression: str) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -129,27 +137,49 @@ def _raw(store: Store, item: tuple[Source, str], compression: str, folded: Fold)
         yield folder, pa.record_batch([pa.array(paths), pa.array(contents, pa.binary())], ["path", "content"])
 
 
-def _parquet(spark: SparkSession, store: Store, files: list[str], words: Words) -> DataFrame:
+def _parquet(spark: SparkSession, store: Store, options: Mapping[str, Any] | None, files: list[str], words: Words) -> DataFrame:
     if not files:
         raise UsageError(f"there is nothing to read in {store.url}: no data file is committed yet.")
-    reader = spark.read
-    if words.layout == "directories":
-        reader = reader.option("basePath", store.url)
-    return reader.parquet(*[f"{store.url}/{name}" for name in files])
+    found = parquet.open_file(store, files[0]).schema_arrow
+    partitions = _partitions(files, found.names) if words.layout == "directories" else {}
+    if all(_PLAIN.fullmatch(f"{store.url}/{name}") for name in files) and (not partitions or _only(files, partitions)):
+        reader = spark.read.option("basePath", store.url) if partitions else spark.read.option("recursiveFileLookup", True)
+        return reader.parquet(*[f"{store.url}/{name}" for name in files])
+
+    # Names that Spark takes for globs, or its Java cannot open, and directories that it refuses to see as partitions
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    url = store.url
+    schema = from_arrow_schema(pa.schema([*found, *(pa.field(key, kind) for key, (_, kind) in partitions.items())]))
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        store = connect(url, options)
+        for batch in batches:
+            for i in batch.column(0).to_pylist():
+                file = parquet.open_file(store, files[i])
+                for group in range(file.num_row_groups):
+                    for rows in file.read_row_group(group).cast(found).to_batches():
+                        yield _with_partitions(rows, files[i], partitions)
+
+    return spark.range(0, len(files), 1, len(files)).mapInArrow(work, schema)
 
 
 def first_rows(store: Store, limit: int) -> Iterator[Any]:
     """The first rows of a destination, without Spark: bytes a line, or a dict a row or file (for the shell)."""
     words, tasks, folded = live(store)
-    for task in tasks:
-        for file in task.files:
-            if words is None or file.name in folded.removed:
-                continue
-            for row in _rows_of(store, file.name, words):
-                if limit <= 0:
-                    return
-                limit -= 1
-                yield row
+    if words is None:
+        raise _nothing(store)
+    if words.format == "raw":
+        found: Iterator[Any] = (row for source in folded.sources for row in _files_of(store, source, words, folded))
+    else:
+        files = (file.name for task in tasks for file in task.files if file.name not in folded.removed)
+        found = (row for name in files for row in _rows_of(store, name, words))
+    yield from itertools.islice(found, max(limit, 0))
+
+
+def _files_of(store: Store, source: Source, words: Words, folded: Fold) -> Iterator[Any]:
+    for _, batch in _raw(store, (source, ""), words.compression, folded):
+        yield from batch.to_pylist()
 
 
 def _rows_of(store: Store, name: str, words: Words) -> Iterator[Any]:
@@ -157,14 +187,13 @@ def _rows_of(store: Store, name: str, words: Words) -> Iterator[Any]:
         file = parquet.open_file(store, name)
         for batch in file.iter_batches(batch_size=100):
             yield from batch.to_pylist()
-    elif words.format == "lines":
+    else:
         for _, batch in _lines(store, name, words.compression):
             yield from batch.column(0).to_pylist()
-    else:
-        yield from lines.contents(store, name, words.compression)
 
 
 # ---------------------------------------------------------------------------------------------------------- partition columns
+_PLAIN = re.compile(r"file:///[A-Za-z0-9_./=+@,~-]*")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
 
@@ -174,28 +203,51 @@ def _values(name: str) -> dict[str, str | None]:
     for part in name.split("/")[:-1]:
         key, equals, value = part.partition("=")
         if key and equals:
-            text = _ESCAPED.sub(lambda m: chr(int(m[1], 16)), value)
-            found[key] = None if value == _NULL else text
+            found[_unescaped(key)] = None if value == _NULL else _unescaped(value)
     return found
 
 
-def _partitions(files: list[str]) -> dict[str, tuple[str, pa.DataType]]:
-    """The columns that directories `name=value` make, with the types that Spark infers; none if not all files have them."""
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda m: chr(int(m[1], 16)), text)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _partitions(files: list[str], columns: list[str]) -> dict[str, tuple[str, pa.DataType]]:
+    """The columns that directories `name=value` make, with the types that Spark infers; none if not all files have them.
+
+    A directory that is called like one of the data's own `columns` makes none.
+    """
     found = [_values(name) for name in files]
     if not found or any(f.keys() != found[0].keys() for f in found):
         return {}
-    return {key: _kind([f[key] for f in found if f[key] is not None]) for key in found[0]}
+    taken = {c.lower() for c in columns}
+    return {key: _kind([f[key] for f in found if f[key] is not None]) for key in found[0] if key.lower() not in taken}
+
+
+def _only(files: list[str], partitions: Mapping[str, object]) -> bool:
+    """Whether the files' directories are the partitions, in one order, and nothing else: what Spark asks for."""
+    return all([part.partition("=")[0] for part in name.split("/")[:-1]] == [*partitions] for name in files)
 
 
 def _kind(values: list[Any]) -> tuple[str, pa.DataType]:
-    if values and all(re.fullmatch(r"-?[0-9]{1,18}", v) for v in values):
-        small = all(-(2**31) <= int(v) < 2**31 for v in values)
-        return ("int", pa.int32()) if small else ("long", pa.int64())
+    small = [re.fullmatch(r"[+-]?[0-9]{1,19}", v) is not None and -(2**31) <= int(v) < 2**31 for v in values]
+    if values and all(small):
+        return "int", pa.int32()
+    if values and all(re.fullmatch(r"[+-]?[0-9]{1,19}", v) and -(2**63) <= int(v) < 2**63 for v in values):
+        return "long", pa.int64()
     if values and all(re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", v) and _is_date(v) for v in values):
         return "date", pa.date32()
-    if values and all(re.fullmatch(r"-?[0-9]*\.[0-9]+", v) for v in values):
+    if values and all(i or re.fullmatch(r"[+-]?[0-9]*\.[0-9]+", v) for i, v in zip(small, values, strict=True)):
         return "double", pa.float64()
     return "string", pa.string()
+
+
+_OF_KIND: dict[str, Callable[[str], Any]] = {
+    "int32": int, "int64": int, "double": float, "date32[day]": dt.date.fromisoformat, "string": str,
+}  # fmt: skip
 
 
 def _is_date(text: str) -> bool:
@@ -212,7 +264,8 @@ def _with_partitions(batch: pa.RecordBatch, name: str, partitions: Mapping[str, 
     values = _values(name)
     arrays, header = list(batch.columns), list(batch.schema.names)
     for key, (_, kind) in partitions.items():
-        value = pa.array([values.get(key)], pa.string()).cast(kind)
+        text = values.get(key)
+        value = pa.array([None if text is None else _OF_KIND[str(kind)](text)], kind)
         arrays.append(value.take(pa.array(np.zeros(batch.num_rows, np.int64))))
         header.append(key)
     return pa.record_batch(arrays, header)

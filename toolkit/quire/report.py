@@ -22,7 +22,7 @@ class Report:
     files, bytes      gathered by this call (bytes as read); `written` bytes in `data_files`
     set_aside         (path, reason) of files that are in quarantine since this call, or were gathered in another version;
     set_aside_count   how many there are (of very many, only the first stand in `set_aside`)
-    left_out          (path, reason) of files that vanished or changed while they were read, twice: the next call tries again
+    left_out          (path, reason) of files that vanished, or changed while they were read, twice: the next call tries again
     done              files that were gathered or set aside before
     young, links      files changed within `min_age`; symbolic links that were not followed
     jobs              of this call, in the log's order; `version` is the log's number at the end

@@ -55,6 +55,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     assigned: int = 0  # files that the plan gave to the task = gathered + bad + left out
     gathered: int = 0
     bad: int = 0
+    schema: str = ""  # of the rows that a user's function gave
     files_in: int = 0  # files gathered whole, or their first range
     bytes_in: int = 0
     seconds: float = 0.0

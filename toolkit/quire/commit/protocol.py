@@ -16,8 +16,8 @@ from quire.commit import names
 from quire.commit.entries import Abort, Commit, Entry, Left, Manifest, PlanHead, Published, Task, check_task, decode, encode
 from quire.commit.log import Log
 from quire.commit.rename import COMMITTERS, Committer
-from quire.errors import NotFoundError, StorageError, UsageError, choose
-from quire.storage import Store
+from quire.errors import FormatError, NotFoundError, StorageError, UsageError, choose
+from quire.storage import Folder, Store
 
 # Which tasks must be dropped because of what was committed since the job's base; what is kept, and why a job cannot commit.
 Conflicts = Callable[[Log, PlanHead, list[Task]], "set[int] | str"]
@@ -47,9 +47,10 @@ def freeze(store: Store, head: PlanHead) -> None:
         try:
             store.put_if_absent(name, data)
         except StorageError:
-            if not tries_left or store.stat(name) is None:
+            if not tries_left:
                 raise
-        return
+        else:
+            return
 
 
 def plan_head(store: Store, job: str) -> PlanHead | None:
@@ -64,8 +65,11 @@ def plan_head(store: Store, job: str) -> PlanHead | None:
 
 
 def jobs(store: Store) -> dict[str, set[str]]:
-    """The jobs that have left anything in jobs/, with the names of it."""
+    """The jobs that have left anything in jobs/ (at least a directory), with the names of it."""
     found = defaultdict[str, set[str]](set)
+    for item in store.scan(names.JOBS):
+        if isinstance(item, Folder):
+            found[item.name.rsplit("/", 1)[-1]] = set()
     for e in store.walk(names.JOBS):
         found[e.name.removeprefix(f"{names.JOBS}/").split("/")[0]].add(e.name)
     return dict(found)
@@ -119,7 +123,15 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
     def compute(log: Log) -> Entry | None:
         if log.outcome(head.job) is not None:
             return None
-        found = conflicts(log, head, tasks)
+        try:
+            found = conflicts(log, head, tasks)
+        except FormatError:
+            # A segment is not there. Either the job has ended since the log was read, and somebody cleaned, or a commit was
+            # published since, and has lost the task: both stand in the log by now. If not, the segment is really missing.
+            tip = log.tip
+            if log.refresh().tip == tip:
+                raise
+            return compute(log)
         if isinstance(found, str):
             return Abort(job=head.job, why=found, time=now(), committer=head.committer, left=_left(tasks))
         kept = [t for t in tasks if t.task not in found and (t.segment or t.removes or t.uncovers)]
@@ -166,6 +178,11 @@ def abort(log: Log, job: str, why: str) -> None:
     clean(log, job)
 
 
+def _committer_of(outcome: Commit | Abort) -> Committer:
+    """Who wrote a job's output. An abort may not know, since the plan came after its look: then it is the one that leaves most."""
+    return committer(outcome.committer or "rename_v2")
+
+
 def clean(log: Log, job: str) -> None:
     """Delete what a job that is over has left; nothing happens while it is not."""
     outcome, published = log.outcome(job), log.published(job)
@@ -179,7 +196,7 @@ def clean(log: Log, job: str) -> None:
         for task in log.in_effect(outcome):
             segments.add(task.segment or "")
             files.update(file.name for file in task.files)
-    committer(outcome.committer or "rename").clean(store, job, files)
+    _committer_of(outcome).clean(store, job, files)
     for e in list(store.walk(names.LEDGER)):
         if names.job_of_segment(e.name) == job and e.name not in segments:
             store.remove(e.name)
@@ -234,7 +251,7 @@ def _leftovers(store: Store, log: Log) -> set[str]:
     parts = {c.parts for _, c in log.commits()}
     found |= {names.job_of_segment(e.name) or "" for e in store.walk(names.LEDGER) if e.name not in named}
     found |= {names.job_of_part(e.name) or "" for e in store.walk(names.PARTS) if e.name not in parts}
-    if any(e.committer and committer(e.committer).leaks for e in log.outcomes()):
+    if any(_committer_of(e).leaks for e in log.outcomes()):
         files = {file.name for _, c in log.commits() for t in log.in_effect(c) for file in t.files}
         found |= {names.job_of_data_file(e.name) or "" for e in store.walk() if e.name not in files}
     return {job for job in found if job and log.outcome(job) is not None}

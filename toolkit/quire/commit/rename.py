@@ -83,7 +83,7 @@ class RenameV2(Rename):
             store.rename(file.handle, file.name)
 
     def publish(self, store: Store, job: str, task: Task, file: DataFile) -> bool:
-        return True
+        return store.stat(file.name) is not None
 
     def clean(self, store: Store, job: str, named: Iterable[str]) -> None:
         super().clean(store, job, named)

@@ -51,7 +51,6 @@ class FrameWriter:
         self._frame: list[bytes] = []
         self._framed = 0
         self._frame_skips: list[int] = []
-        self._taken = self._packed = 0  # bytes before and after compression, to guess from
 
     def add(self, data: bytes) -> None:
         """Append a record. Its place is known after the next `add` or `close`."""
@@ -79,25 +78,42 @@ class FrameWriter:
 
     def add_stream(self, pieces: Iterable[bytes], expected: int) -> None:
         """Append a record that comes in pieces, of about `expected` bytes."""
-        if self.compress is not None:
-            self._end_frame()
-            expected = int(expected * self._packed / self._taken) if self._taken else expected
-        if self._sink is None or (self._size + expected > self.target and self._size):
+        if self.compress is None:
+            self._begin(expected)
+            for piece in pieces:
+                for start in range(0, len(piece), FRAME):
+                    self._write(piece[start : start + FRAME])
+            return
+        self._end_frame()
+        held, size, taken, begun = list[bytes](), 0, 0, False  # frames whose file is not decided yet
+        for piece in pieces:
+            for start in range(0, len(piece), FRAME):
+                part = piece[start : start + FRAME]
+                packed = self.compress(part)
+                if begun:
+                    self._write(packed)
+                    continue
+                held.append(packed)
+                size, taken = size + len(packed), taken + len(part)
+                # It fits no more, or is too much to hold: then the rest is guessed from what there is.
+                if self._sink is None or not self._size or self._size + size > self.target or size > BUFFER:
+                    self._begin(size * max(expected, taken) // taken)
+                    begun = True
+                    for frame in held:
+                        self._write(frame)
+                    held.clear()
+        if not begun:
+            self._begin(size)
+            for frame in held:
+                self._write(frame)
+
+    def _begin(self, size: int) -> None:
+        """The place of a record of `size` bytes: here if it fits, else in the next file."""
+        if self._sink is None or (self._size + size > self.target and self._size):
             self._next_file()
         self.files.append(len(self.sizes) - 1)
         self.offsets.append(self._size)
         self.skips.append(0)
-        for piece in pieces:
-            for start in range(0, len(piece), FRAME):
-                part = piece[start : start + FRAME]
-                self._write(part if self.compress is None else self._pack(part))
-
-    def _pack(self, data: bytes) -> bytes:
-        assert self.compress is not None
-        packed = self.compress(data)
-        self._taken += len(data)
-        self._packed += len(packed)
-        return packed
 
     def _write(self, data: bytes) -> None:
         self._buffer.append(data)
@@ -107,9 +123,9 @@ class FrameWriter:
             self._flush()
 
     def _end_frame(self) -> None:
-        if not self._frame_skips:
+        if not self._frame_skips or self.compress is None:
             return
-        packed = self._pack(b"".join(self._frame))
+        packed = self.compress(b"".join(self._frame))
         if self._sink is None or (self._size + len(packed) > self.target and self._size):
             self._next_file()
         n = len(self._frame_skips)

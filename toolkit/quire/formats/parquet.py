@@ -23,14 +23,15 @@ class _SinkFile(io.RawIOBase):
     """A sink as pyarrow wants a file."""
 
     def __init__(self, sink: Sink) -> None:
-        self.sink, self.at = sink, 0
+        self.sink, self.at, self.given_up = sink, 0, False
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
         view = memoryview(data)
-        self.sink.write(view)
+        if not self.given_up:
+            self.sink.write(view)
         self.at += view.nbytes
         return view.nbytes
 
@@ -104,6 +105,7 @@ class ParquetWriter:
         """Give up what was written."""
         if self._file is not None:
             self._file.sink.discard()
+            self._file.given_up = True  # pyarrow's writer ends its file, also when it is collected
             self._file = self._writer = None
 
 

@@ -23,7 +23,7 @@ from quire.errors import StorageError
 from quire.planning.hashing import parts_of
 from quire.sources.files import Root, Selection
 from quire.splits import FileInfo
-from quire.storage import Entry, Folder, Gone, Request, Store, Trouble, Unreadable, connect
+from quire.storage import Entry, Folder, Gone, Request, Store, Trouble, Unreadable, below, connect, normalise
 
 ENOUGH_NAMES = 300_000  # that the driver looks at before it lets the tasks do the rest
 SLICE = 50_000  # files of one directory listed by one task, if there are tasks enough
@@ -202,6 +202,9 @@ def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entr
     waiting, chunk = [piece.folder], list[Entry]()
     while waiting:
         folders, here = list[str](), waiting.pop()
+        if listing.selection.links and below(normalise(f"{root.url}/{here}"), listing.dest):
+            found.links += 1  # a link into the destination: what was gathered must not be gathered again
+            continue
         for after, until in _ranges(store, listing.selection, piece, here):
             for item in _shown(store, listing.selection, here, after, until):
                 if isinstance(item, Entry):

@@ -81,7 +81,7 @@ def _anywhere(pattern: str) -> str:
 
 def patterns(given: str | Iterable[str] | None, what: str) -> tuple[str, ...]:
     """`include=` and `exclude=` as a tuple of globs."""
-    found = (given,) if isinstance(given, str) else tuple(given or ())
+    found = tuple(given or ()) if isinstance(given, Iterable) and not isinstance(given, str) else () if given is None else (given,)
     for pattern in found:
         if not isinstance(pattern, str) or not pattern:
             raise UsageError(f"{what} takes globs such as '*.xml' or 'dt=*/*.json', not {scrub(repr(pattern))}")

@@ -17,7 +17,7 @@ import shutil
 import stat as stat_bits
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 
 from quire.errors import NotFoundError, StorageError
@@ -75,6 +75,19 @@ def _sync_folder(path: str) -> None:
         os.close(fd)
 
 
+def _sync_folder_of(path: str) -> None:
+    """Make the name of an object durable, unless a clean-up has taken object and directory by now."""
+    with suppress(FileNotFoundError):
+        _sync_folder(os.path.dirname(path))
+
+
+def _is_folder(item: os.DirEntry[str], follow: bool) -> bool:
+    try:
+        return item.is_dir(follow_symlinks=follow)
+    except OSError:
+        return False  # a link to itself, say: looking it up as a file tells the reason
+
+
 def _make_folder(path: str) -> None:
     """Make a directory and its parents durable: an object is as safe as the names that lead to it."""
     missing = []
@@ -102,8 +115,8 @@ class LocalSink:
         self.path, self.shown = path, shown
         with _explained("write", shown):
             for tries_left in reversed(range(100)):
-                _make_folder(os.path.dirname(path))
                 try:
+                    _make_folder(os.path.dirname(path))
                     self.fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
                 except FileNotFoundError:
                     if not tries_left:  # else a clean-up took the directory between the two
@@ -171,7 +184,7 @@ class LocalStore:
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
         with _explained("list", self._shown(folder)), os.scandir(self._path(folder)) as found:
             for item in found:
-                is_folder = item.is_dir(follow_symlinks=follow)
+                is_folder = _is_folder(item, follow)
                 yield to_text(item.name), is_folder and not (item.is_symlink() and self._loops(item.path))
 
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
@@ -188,7 +201,7 @@ class LocalStore:
                 name = item.name if item.name.isascii() else to_text(item.name)
                 if item.is_symlink() and not follow:
                     yield Trouble(below + name, "link", "a symbolic link, not followed")
-                elif item.is_dir(follow_symlinks=follow):
+                elif _is_folder(item, follow):
                     if item.is_symlink() and self._loops(item.path):
                         yield Trouble(below + name, "link", "a symbolic link to a directory above it")
                     else:
@@ -307,7 +320,7 @@ class LocalStore:
             os.fsync(fd)
         except BaseException:
             os.close(fd)
-            os.unlink(path)
+            _unlink(path)
             raise
         os.close(fd)
         return path
@@ -316,13 +329,12 @@ class LocalStore:
         path = self._path(name)
         with _explained("write", self._shown(name)):
             for _ in range(100):
-                _make_folder(os.path.dirname(path))
-                temporary = self._temporary(data)
                 try:
-                    os.replace(temporary, path)
+                    _make_folder(os.path.dirname(path))
+                    os.replace(self._temporary(data), path)
                 except FileNotFoundError:
                     continue  # a sweep took the temporary file, or a clean-up the directory: write it again
-                _sync_folder(os.path.dirname(path))
+                _sync_folder_of(path)
                 return
             raise FileNotFoundError(path)
 
@@ -330,19 +342,22 @@ class LocalStore:
         path = self._path(name)
         with _explained("write", self._shown(name)):
             for _ in range(100):
-                _make_folder(os.path.dirname(path))
-                temporary = self._temporary(data)
+                try:
+                    _make_folder(os.path.dirname(path))
+                    temporary = self._temporary(data)
+                except FileNotFoundError:
+                    continue
                 try:
                     os.link(temporary, path)
                 except FileNotFoundError:
                     continue
                 except FileExistsError:
                     # The winner may not have come to its fsync: whoever acts on what is there must find it after a power cut.
-                    _sync_folder(os.path.dirname(path))
+                    _sync_folder_of(path)
                     return False
                 finally:
                     _unlink(temporary)
-                _sync_folder(os.path.dirname(path))
+                _sync_folder_of(path)
                 return True
             raise FileNotFoundError(path)
 
@@ -354,8 +369,8 @@ class LocalStore:
         with _explained("publish", self._shown(new)):
             _make_folder(os.path.dirname(target))
             os.rename(source, target)
-            _sync_folder(os.path.dirname(target))
-            _sync_folder(os.path.dirname(source))
+            _sync_folder_of(target)
+            _sync_folder_of(source)
 
     def check_writable(self) -> None:
         path = self.root

@@ -117,10 +117,11 @@ class MemoryStore:
         return MemorySink(self._path(name))
 
     def rename(self, old: str, new: str) -> None:
+        source, target = self._path(old), self._path(new)
         with _lock:
-            if self._path(old) not in _objects:
+            if source not in _objects:
                 raise NotFoundError(f"cannot publish {self.url}/{new}: {old} is not there")
-            _objects[self._path(new)] = _objects.pop(self._path(old))
+            _objects[target] = _objects.pop(source)
 
     def check_writable(self) -> None:
         """Memory can always be written."""

@@ -1,0 +1,62 @@
+"""What the tests of the main job share: calls without Spark, and trees."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire
+from quire import Report
+from quire.errors import QuireError
+
+
+def gather(source: Any, dest: Any, **settings: Any) -> Report:
+    """`quire.consolidate`, in this process and without bars."""
+    return quire.consolidate(source, dest, spark=settings.pop("spark", None) or quire.InProcess(), progress=False, **settings)
+
+
+def look(source: Any, dest: Any, **settings: Any) -> quire.Plan:
+    """`quire.plan`, likewise."""
+    return quire.plan(source, dest, spark=quire.InProcess(), progress=False, **settings)
+
+
+def write(folder: Path, files: Mapping[str, bytes]) -> Path:
+    """Write files below a directory; their times are a minute old, so that a rewritten file always shows."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        before = time.time() - 60
+        os.utime(path, (before, before))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def documents(n: int, kind: str = "txt", folders: int = 3) -> dict[str, bytes]:
+    """Small files in some directories."""
+    content = {"txt": "line {0}\nsecond of {0}", "xml": '<a n="{0}">\n  <b>{0}</b>\n</a>', "json": '{{"n": {0},\n "x": [1, 2]}}'}[kind]
+    return {f"d{i % folders}/f{i:04}.{kind}": content.format(i).encode() for i in range(n)}
+
+
+@contextmanager
+def refused(kind: type[QuireError], code: int, *words: str) -> Iterator[None]:
+    """The block raises `kind`: one line that holds the words, names no traceback and has the exit code."""
+    with pytest.raises(kind) as caught:
+        yield
+    text = str(caught.value)
+    assert caught.value.exit_code == code
+    assert text.isprintable(), "more than one line, or control characters"
+    assert len(text) < 700
+    for word in words:
+        assert word in text, text
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file below a directory, to compare with later."""
+    return {os.path.relpath(p, folder): (p.stat().st_mtime_ns, p.read_bytes()) for p in sorted(folder.rglob("*")) if p.is_file()}

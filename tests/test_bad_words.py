@@ -1,0 +1,103 @@
+"""Bad input: every wrong argument is one clear line that names it and says what would be right, before anything is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gathering import documents, gather, refused, write
+from gathering import look as plan
+from quire.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"planner": "balancd"}, ("unknown planner 'balancd'", "Did you mean 'balanced'?")),
+        ({"transform": "xlm"}, ("unknown transform 'xlm'", "Did you mean 'xml'?")),
+        ({"transform": 5}, ("unknown transform 5", "lines, raw, xml, json")),
+        ({"format": "parkett"}, ("unknown format 'parkett'", "Did you mean 'parquet'?")),
+        ({"transform": "lines", "format": "parquet"}, ("'lines' does not go into format 'parquet'", "raw → raw or parquet")),
+        ({"compression": "gz"}, ("unknown compression 'gz'", "'gzip'")),
+        ({"committer": "renam"}, ("unknown committer 'renam'", "'rename'")),
+        ({"committer": ["x"]}, ("unknown committer",)),
+        ({"layout": "flatt"}, ("unknown layout 'flatt'", "'flat'")),
+        ({"hash_function": "md5"}, ("unknown hash_function 'md5'", "xxh64, java, java_without_abs")),
+        ({"on_error": "ignore"}, ("unknown on_error", "quarantine, fail")),
+        ({"on_change": "eror"}, ("unknown on_change", "'error'")),
+        ({"target_sice": 1}, ("unknown option 'target_sice'", "Did you mean 'target_size'?")),
+        ({"nonsense": 1}, ("unknown option 'nonsense'", "It is one of: transform, format")),
+        ({"target_size": "12 potatoes"}, ("target_size is '12 potatoes'", "'256 MiB'")),
+        ({"target_size": 0}, ("target_size is 0",)),
+        ({"target_size": -5}, ("target_size is -5",)),
+        ({"target_size": None}, ("target_size is None",)),
+        ({"target_size": 1.5}, ("target_size is 1.5",)),
+        ({"target_size": True}, ("target_size is True",)),
+        ({"max_file_size": "much"}, ("max_file_size is 'much'",)),
+        ({"parts": 0, "planner": "hash"}, ("parts=0", "from 1 to 100,000")),
+        ({"parts": "8"}, ("parts='8'",)),
+        ({"max_failures": -1}, ("max_failures=-1", "from 0")),
+        ({"max_failures": 1.5}, ("max_failures=1.5",)),
+        ({"min_age": "soon"}, ("min_age='soon'", "'1 min'")),
+        ({"min_age": -1}, ("min_age=-1",)),
+        ({"min_age": float("nan")}, ("min_age=nan",)),
+        ({"every": "often"}, ("every='often'",)),
+        ({"every": "1 s", "max_runs": 0}, ("max_runs=0",)),
+        ({"max_runs": 3}, ("every=",)),
+        ({"include": ""}, ("include takes globs",)),
+        ({"include": 5}, ("include takes globs",)),
+        ({"exclude": [5]}, ("exclude takes globs",)),
+        ({"include": "**a"}, ("include: '**a' is not a glob",)),
+        ({"storage_options": "key"}, ("storage_options",)),
+        ({"dest_options": ["key"]}, ("dest_options",)),
+        ({"version": "a b", "transform": len}, ("version",)),
+        ({"spark": "local[*]"}, ("spark",)),
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_names_itself_and_what_would_be_right(tmp_path: Path, wrong: dict[str, Any], words: tuple[str, ...]) -> None:
+    source = write(tmp_path / "in", documents(3))
+    with refused(UsageError, 2, *words):
+        gather(source, tmp_path / "out", **wrong)
+    if not {"every", "max_runs"} & wrong.keys() and "spark" not in wrong:
+        with refused(UsageError, 2, *words):
+            plan(source, tmp_path / "out", **wrong)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_only_consolidate_takes_is_not_offered_by_plan(tmp_path: Path) -> None:
+    with refused(UsageError, 2, "unknown option 'every'. It is one of"):
+        plan(write(tmp_path / "in", documents(3)), tmp_path / "out", every="1 min")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1 min", 60),
+        ("500 ms", 0.5),
+        ("30 s", 30),
+        ("2 hours", 7200),
+        ("90", 90),
+        (1.5, 1.5),
+        ("1 day", 86400),
+        ("2secs", 2),
+        ("5 ns", 5e-9),
+    ],
+)
+def test_time_spans_are_what_they_say(text: str | float, seconds: float) -> None:
+    from quire.options import seconds as read
+
+    assert read(text, "every") == pytest.approx(seconds)
+
+
+def test_no_secret_is_in_any_error_or_repr(tmp_path: Path) -> None:
+    secret = {"account_key": "hunter2=="}
+    found = plan(write(tmp_path / "in", documents(3)), tmp_path / "out", storage_options=secret)
+    found.run(progress=False)
+    assert "hunter2" not in repr(found) + str(found) + repr(vars(found))
+    assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and b"hunter2" in p.read_bytes()]
+    with pytest.raises(UsageError) as caught:
+        gather(("https://user:hunter2@host/x?sig=hunter2", {}), tmp_path / "x")
+    assert "hunter2" not in str(caught.value)

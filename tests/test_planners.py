@@ -1,0 +1,247 @@
+"""How files are put into tasks and data files: sizes, evenness, order, directories, the article's hash, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checker import check, look, tree, unchanged, with_newline
+from gathering import documents, gather, refused, write
+from gathering import look as plan
+from quire.errors import RefusedError
+from quire.planning.hashing import java_hashes, parts_of
+
+COMPRESSIONS = ["none", "gzip", "zstd"]
+
+
+def uneven(seed: int = 3) -> dict[str, bytes]:
+    """One large directory, many small ones, a few larger files; content that compresses to a third."""
+    draw = random.Random(seed)
+    sizes = {f"big/f{i:04}": draw.randrange(200, 2000) for i in range(400)}
+    sizes |= {f"small{i:02}/f": draw.randrange(0, 500) for i in range(40)}
+    sizes |= {f"big/long{i}": draw.randrange(5_000, 15_000) for i in range(6)}
+    return {name: draw.randbytes(size // 2).hex().encode() for name, size in sizes.items()}
+
+
+# ------------------------------------------------------------------------------------------------------------- target_size
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("transform", ["lines", "raw"])
+def test_no_data_file_is_larger_than_the_target_and_no_file_spans_two(tmp_path: Path, transform: str, compression: str) -> None:
+    source = write(tmp_path / "in", uneven())
+    gather(source, tmp_path / "out", transform=transform, compression=compression, target_size=20_000)
+    found = check(source, tmp_path / "out", with_newline if transform == "lines" else unchanged)
+    assert max(found.data.values()) <= 20_000
+    assert len(found.data) > 5
+    assert set(Counter(row["path"] for row in found.rows).values()) == {1}, "a smaller file is in one data file"
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("size", [1_000_000, 1_000_001, 2_500_000, 99_999])
+def test_a_file_longer_than_the_target_is_cut_into_ranges(tmp_path: Path, size: int, compression: str) -> None:
+    content = random.Random(size).randbytes(size)
+    source = write(tmp_path / "in", {"a/long": content, "a/short": b"short", "b": b"b"})
+    report = gather(source, tmp_path / "out", transform="raw", compression=compression, target_size=300_000)
+    found = check(source, tmp_path / "out", unchanged)
+    assert report.files == 3, "a range is no file of its own"
+    assert report.bytes == size + 6
+    rows = [r for r in found.rows if r["path"].endswith("long")]
+    assert len(rows) == len({r["data_file"] for r in rows}) == -(-size // 300_000)
+    assert max(r["length"] for r in rows) - min(r["length"] for r in rows) <= 1
+    assert gather(source, tmp_path / "out", transform="raw", compression=compression, target_size=300_000).files == 0
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("ends", [b"", b"\n"])
+def test_ranges_of_lines_never_split_a_line(tmp_path: Path, ends: bytes, compression: str) -> None:
+    draw = random.Random(5)
+    lines = [b"%d " % i + b"x" * draw.choice([0, 1, 7, 50, 50, 5_000, 400_000 if i % 300 == 0 else 3]) for i in range(2_000)]
+    source = write(tmp_path / "in", {"long": b"\n".join(lines) + ends, "one line": b"y" * 900_000, "newlines": b"\n" * 500_000})
+    gather(source, tmp_path / "out", compression=compression, target_size=200_000)
+    found = check(source, tmp_path / "out")
+    assert len([r for r in found.rows if r["path"].endswith("/long")]) > 5
+    for row in found.rows:
+        assert row["records"] > 0 or not row["data_file"], "an empty range has no record"
+    if compression == "none":
+        for name in found.data:
+            assert (tmp_path / "out" / name).read_bytes().endswith(b"\n")
+
+
+@given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b" ")), max_size=30), st.integers(1, 60), st.integers(1, 40))
+def test_the_ranges_of_any_text_put_together_are_the_text(lines: list[bytes], target: int, piece: int) -> None:
+    from quire.attempt import _lines_of
+
+    content = b"\n".join(lines)
+    size = len(content)
+    n = max(1, -(-size // target))
+    found = []
+    for i in range(n):
+        start, end = size * i // n, size * (i + 1) // n
+        begin = max(start - 1, 0)
+        pieces = (content[at : at + piece] for at in range(begin, size, piece))
+        found.append(b"".join(_lines_of(pieces, begin, start, end, size)))
+    assert b"".join(found) == with_newline(content)
+    assert all(part.endswith(b"\n") for part in found if part)
+
+
+# ---------------------------------------------------------------------------------------------------------- balanced planner
+
+
+def test_balanced_tasks_are_even_with_big_and_small_directories(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", uneven())
+    found = plan(source, tmp_path / "out", target_size=30_000)
+    sizes = found.tasks["bytes"]
+    assert sizes.sum() == found.bytes == sum(map(len, uneven().values()))
+    assert sizes.max() <= 30_000
+    assert sizes.max() <= 1.25 * sizes.mean()
+    assert len(sizes) <= -(-sizes.sum() // 30_000) + 1, "nearly as few as can be"
+    assert found.skew().verdict == "even"
+
+
+def test_the_order_of_the_input_is_kept_and_runs_give_the_same_bytes(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", uneven())
+    content = []
+    for run in ("1", "2"):
+        gather(source, tmp_path / run, target_size=30_000)
+        found = check(source, tmp_path / run)
+        order = found.order()
+        assert all(paths == sorted(paths) for paths in order.values())
+        by_task = sorted(found.data, key=lambda name: int(name.split("-")[3]))
+        content.append([(tmp_path / run / name).read_bytes() for name in by_task])
+        for name, paths in order.items():
+            assert (tmp_path / run / name).read_bytes() == b"".join(with_newline(Path(p).read_bytes()) for p in paths)
+    assert content[0] == content[1]
+
+
+def test_what_xml_and_compression_save_is_guessed_so_that_data_files_come_near_the_target(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {f"d{i % 3}/{i}.xml": b"<a>\n" + b" " * 900 + b"\n<b>%064d</b>\n</a>" % i for i in range(600)})
+    found = plan(source, tmp_path / "out", transform="xml", target_size=20_000)
+    assert 0.5 < found.estimate / (600 * len(b"<a><b></b></a>\n" + b"0" * 64)) < 2
+    gather(source, tmp_path / "out", transform="xml", target_size=20_000)
+    assert 3 <= len(look(tmp_path / "out").data) <= 5
+
+
+# ---------------------------------------------------------------------------------------------------------------- directories
+
+
+@pytest.mark.parametrize("planner", ["balanced", "hash", "directory"])
+@pytest.mark.parametrize("transform", ["lines", "raw"])
+def test_with_layout_directories_a_data_file_never_mixes_directories(tmp_path: Path, transform: str, planner: str) -> None:
+    files = {f"dt=2026-11-{d}/kind={k}/f{i}": b"%d" % i * 50 for d in (20, 21) for k in "ab" for i in range(9)} | {
+        "top": b"1",
+        "dt=2026-11-20/x": b"2",
+    }
+    source = write(tmp_path / "in", files)
+    gather(source, tmp_path / "out", transform=transform, layout="directories", planner=planner, target_size=200)
+    found = check(source, tmp_path / "out", with_newline if transform == "lines" else unchanged)
+    for row in found.rows:
+        assert os.path.dirname(row["path"]).removeprefix(f"file://{source}").strip("/") == os.path.dirname(row["data_file"])
+    assert {os.path.dirname(name) for name in found.data} == {os.path.dirname(name) for name in files}
+
+
+def test_with_layout_flat_all_data_files_lie_at_the_top(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(20))
+    gather(source, tmp_path / "out", planner="directory")
+    assert not [name for name in check(source, tmp_path / "out").data if "/" in name]
+
+
+def test_the_directory_planner_makes_one_task_a_directory(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {**documents(30, folders=5), "deep/er/x": b"x"})
+    found = plan(source, tmp_path / "out", planner="directory")
+    assert list(found.tasks["directory"]) == ["d0", "d1", "d2", "d3", "d4", "deep/er"]
+    found.run(progress=False)
+    assert len(check(source, tmp_path / "out").data) == 6
+
+
+# ----------------------------------------------------------------------------------------------------------------------- hash
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode, as the Java documentation defines it, in plain Python."""
+    units = text.encode("utf-16-be")
+    total = 0
+    for i in range(0, len(units), 2):
+        total = (31 * total + units[i] * 256 + units[i + 1]) & 0xFFFFFFFF
+    return total - (1 << 32) if total >= 1 << 31 else total
+
+
+def java_part(text: str, n: int) -> int:
+    """Math.abs(hash % n), with Java's remainder, which has the sign of the dividend."""
+    h = java_hash(text)
+    return abs(h) % n
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=20), st.integers(1, 1000))
+def test_java_parts_are_those_of_javas_string_hash_code(names: list[str], n: int) -> None:
+    assert java_hashes(names).tolist() == [java_hash(name) for name in names]
+    assert parts_of(names, n, "java").tolist() == [java_part(name, n) for name in names]
+    without = parts_of(names, n, "java_without_abs").tolist()
+    assert without == [
+        part if java_hash(name) >= 0 else -part for part, name in zip(parts_of(names, n, "java").tolist(), names, strict=True)
+    ]
+
+
+def test_known_hashes_of_java() -> None:
+    # from a JDK: "".hashCode(), "a", "polygenelubricants" (the famous Integer.MIN_VALUE), "Größe"
+    assert java_hashes(["", "a", "polygenelubricants"]).tolist() == [0, 97, -(2**31)]
+    assert parts_of(["polygenelubricants"], 8, "java").tolist() == [0]
+    assert java_hashes(["x" * 300]).dtype == np.int32
+
+
+@pytest.mark.parametrize("hash_function", ["xxh64", "java"])
+def test_a_hash_plan_has_the_articles_parts_in_each_directory(tmp_path: Path, hash_function: str) -> None:
+    import xxhash
+
+    source = write(tmp_path / "in", documents(200, folders=4))
+    part = {"java": lambda name: java_part(name, 5), "xxh64": lambda name: xxhash.xxh64_intdigest(name.encode()) % 5}[hash_function]
+    made = {"planner": "hash", "parts": 5, "hash_function": hash_function}
+    found = plan(source, tmp_path / "out", **made)
+    assert found.tasks["files"].sum() == 200
+    gather(source, tmp_path / "out", **made)
+    for paths in check(source, tmp_path / "out").order().values():
+        assert len({(os.path.dirname(p), part(os.path.basename(p))) for p in paths}) == 1
+
+
+def test_a_hash_without_abs_is_refused_before_anything_is_lost(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {f"device-{i:05}.xml": b"<a/>" for i in range(2000)})
+    lost = sum(java_hash(f"device-{i:05}.xml") < 0 and java_hash(f"device-{i:05}.xml") % 8 != 0 for i in range(2000))
+    for act in (plan, gather):
+        with refused(RefusedError, 2, f"{lost:,} of 2,000 files would be read by no task", "missing abs()", "hash_function='java'"):
+            act(source, tmp_path / "out", planner="hash", hash_function="java_without_abs")
+    assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file()], "nothing is visible and no job is open"
+    assert gather(source, tmp_path / "out", planner="hash", hash_function="java").files == 2000
+    check(source, tmp_path / "out")
+
+
+def test_a_hash_without_abs_that_loses_nothing_by_luck_runs(tmp_path: Path) -> None:
+    name = next(f"f{i}" for i in range(100) if java_hash(f"f{i}") >= 0)
+    source = write(tmp_path / "in", {name: b"1"})
+    assert gather(source, tmp_path / "out", planner="hash", hash_function="java_without_abs").files == 1
+
+
+# ----------------------------------------------------------------------------------------------------------------------- skew
+
+
+def test_the_plan_says_whether_it_is_skewed(tmp_path: Path) -> None:
+    heavy = write(tmp_path / "in", {**{f"d{i}/f": b"x" * 100 for i in range(9)}, "huge/f": b"x" * 5000})
+    assert plan(heavy, tmp_path / "1", planner="directory").skew().verdict == "skewed"
+    assert plan(heavy, tmp_path / "2", target_size=2000).skew().verdict == "even"
+    fair = write(tmp_path / "fair", {f"device-{i:05}.xml": b"<a/>" for i in range(2000)})
+    report = gather(fair, tmp_path / "3", planner="hash")
+    assert report.skew is not None
+    assert report.skew.verdict == "even"
+    same = next(f"{i}" for i in range(100) if java_part(f"f{i}", 4) == 2)
+    names = [name for name in (f"f{same}{i}" for i in range(5000)) if java_part(name, 4) == 2]
+    skewed = write(tmp_path / "skewed", dict.fromkeys([*names[:300], "a", "b", "c"], b"1"))
+    found = plan(skewed, tmp_path / "4", planner="hash", parts=4, hash_function="java")
+    assert found.skew().verdict == "skewed"
+    assert "skew" in str(found)
+    assert len(tree(skewed)) == found.tasks["files"].sum()

@@ -1,0 +1,388 @@
+"""What the protocol needs of a store, held against every store that has no service behind it: local disk and memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gathering import refused
+from quire.errors import FormatError, NotFoundError, QuireError, StorageError, UsageError
+from quire.storage import Entry, Folder, Gone, Request, Store, Trouble, Unreadable, below, connect, normalise
+from quire.storage.base import safe
+from quire.storage.local import LocalStore, to_os, to_text
+
+ODD = [
+    "a\nb",
+    "quote'\"",
+    "%41",
+    "..a",
+    "a..",
+    "x" * 255,
+    "Süd/Größe",
+    " ",
+    "tab\t",
+    "back\\slash",
+    "a=b",
+    "*?[]",
+    "\u202e",
+    "-rf",
+    "file:",
+]
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "local":
+        return connect(normalise(tmp_path / "root"))
+    return connect(f"memory://{uuid.uuid4().hex}/root")
+
+
+def content(data: Any) -> bytes:
+    return data if isinstance(data, bytes) else b"".join(data)
+
+
+# ------------------------------------------------------------------------------------------------------------------ writing
+
+
+def test_what_is_put_is_what_is_got(store: Store) -> None:
+    assert store.stat("d/a") is None
+    assert not store.is_folder("d")
+    store.put("d/a", b"12345")
+    assert store.get("d/a") == b"12345"
+    assert store.get_range("d/a", 1, 3) == b"234"
+    assert store.get_range("d/a", 3, 100) == b"45"
+    assert store.get_range("d/a", 9, 1) == b""
+    found = store.stat("d/a")
+    assert found is not None
+    assert (found.name, found.size) == ("d/a", 5)
+    assert store.is_folder()
+    assert store.is_folder("d")
+    assert store.stat("d") is None
+    assert store.stat("d/a/b") is None
+    store.put("d/a", b"2")
+    assert store.get("d/a") == b"2"
+    assert store.stat("d/a").version != found.version  # type: ignore[union-attr]
+
+
+def test_what_is_not_there_is_said_so(store: Store) -> None:
+    for act in (lambda: store.get("no"), lambda: store.get_range("no", 0, 1), lambda: store.rename("no", "new")):
+        with pytest.raises(NotFoundError, match="is not there"):
+            act()
+    store.remove("no")
+    store.remove_tree("no")
+    assert list(store.walk("no")) == list(store.walk()) == list(store.scan("no")) == []
+
+
+def test_of_many_writers_who_put_if_absent_one_wins_and_nobody_sees_a_part(store: Store) -> None:
+    wrong = []
+
+    def race(number: int) -> None:
+        barrier, data = threading.Barrier(8), [bytes([i]) * 300_000 for i in range(8)]
+
+        def one(i: int) -> bool:
+            barrier.wait()
+            won = store.put_if_absent(f"log/{number}", data[i])
+            there = store.get(f"log/{number}")
+            if there not in data or (won and there != data[i]):
+                wrong.append((number, i))
+            return won
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(one, range(8))) == 1
+
+    for number in range(10):
+        race(number)
+    assert not wrong
+    assert {e.name for e in store.walk()} == {f"log/{n}" for n in range(10)}, "no temporary file is left"
+
+
+def test_a_new_object_is_complete_after_close_and_may_be_given_up(store: Store) -> None:
+    sink = store.create("_quire/jobs/x/part")
+    sink.write(b"123")
+    sink.write(memoryview(b"45"))
+    sink.close()
+    assert store.get("_quire/jobs/x/part") == b"12345"
+    given_up = store.create("_quire/jobs/x/other")
+    given_up.write(b"1")
+    given_up.discard()
+    given_up.discard()
+    store.remove_tree("_quire/jobs/x")
+    assert list(store.walk()) == []
+
+
+def test_rename_moves_an_object_in_one_step(store: Store) -> None:
+    store.put("_quire/a", b"1")
+    store.rename("_quire/a", "new/dir/b")
+    assert store.get("new/dir/b") == b"1"
+    with pytest.raises(NotFoundError):
+        store.rename("_quire/a", "new/dir/b")
+    assert [e.name for e in store.walk()] == ["new/dir/b"]
+
+
+def test_remove_and_remove_tree_take_what_is_named_alone(store: Store) -> None:
+    for name in ("a/b/c", "a/b/d/e", "a/bc", "ab"):
+        store.put(name, b"")
+    store.remove("a/bc")
+    store.remove_tree("a/b")
+    assert [e.name for e in store.walk()] == ["ab"]
+
+
+def test_sweeping_and_cleaning_does_no_harm_to_living_writers(store: Store) -> None:
+    stop, failed = threading.Event(), list[BaseException]()
+
+    def guarded(act: Callable[[int], None]) -> Callable[[], None]:
+        def run() -> None:
+            number = 0
+            try:
+                while not stop.is_set():
+                    act(number)
+                    number += 1
+            except BaseException as e:
+                failed.append(e)
+
+        return run
+
+    def write(who: str) -> Callable[[int], None]:
+        def act(number: int) -> None:
+            store.put(f"_quire/{who}/{number}/x", b"%d" % number)
+            assert store.put_if_absent(f"_quire/log/{who}-{number}", b"%d" % number)
+            store.remove(f"_quire/{who}/{number}/x")
+
+        return act
+
+    acts = [write("a"), write("b"), lambda _: store.sweep("_quire"), lambda _: store.remove_tree("_quire/empty")]
+    threads = [threading.Thread(target=guarded(act)) for act in acts]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.0)
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+    assert not failed, failed
+    for e in store.walk("_quire/log"):
+        assert store.get(e.name) == e.name.rpartition("-")[2].encode()
+    store.sweep("_quire")
+    assert {e.name.split("/")[1] for e in store.walk()} == {"log"}
+
+
+# -------------------------------------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../b", "a/./b", "a//b", "", "a/", "..", ".", "a\0b", "/"])
+def test_no_name_leads_out_of_a_store(store: Store, name: str) -> None:
+    with pytest.raises(FormatError, match="leads out of its store"):
+        safe(name)
+    acts: list[Callable[[], object]] = [
+        lambda: store.get(name), lambda: store.put(name, b""), lambda: store.put_if_absent(name, b""), lambda: store.rename("x", name),
+        lambda: store.rename(name, "x"), lambda: store.create(name), lambda: store.remove(name), lambda: store.remove_tree(name),
+    ]  # fmt: skip
+    store.put("x", b"1")
+    for act in acts:
+        if name:
+            with refused(FormatError, 2, "leads out of its store"):
+                act()
+    assert store.get("x") == b"1"
+
+
+def test_any_name_comes_back_from_a_listing_as_it_went_in(store: Store) -> None:
+    for name in ODD:
+        store.put(f"d/{name}", name.encode())
+    assert {e.name for e in store.walk("d")} == {f"d/{name}" for name in ODD}
+    for e in store.walk("d"):
+        assert store.get(e.name).decode() == e.name[2:]
+
+
+@given(st.binary(min_size=1, max_size=60))
+def test_each_name_on_disk_has_one_text_and_each_text_one_name(name: bytes) -> None:
+    text = to_text(os.fsdecode(name))
+    assert os.fsencode(to_os(text)) == name
+    text.encode()  # it can be written into any file
+
+
+def test_bytes_that_are_not_utf8_and_the_characters_that_stand_for_them_are_told_apart(tmp_path: Path) -> None:
+    names = [b"\xff", "\uf7ff".encode(), b"\xef\x9f\xbf\xff", "\uf780x".encode(), b"a\x80"]
+    for i, name in enumerate(names):
+        with open(os.fsencode(tmp_path) + b"/" + name, "wb") as file:
+            file.write(b"%d" % i)
+    store = LocalStore(str(tmp_path))
+    assert {store.get(e.name): os.fsencode(to_os(e.name)) for e in store.walk()} == {b"%d" % i: name for i, name in enumerate(names)}
+
+
+def test_a_place_has_one_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.chdir(tmp_path)
+    url = f"file://{os.path.realpath(tmp_path)}/real"
+    for text in ("real", "./real/", "link", "x/../real", f"{tmp_path}//real", f"file://{tmp_path}/real", f"file:{tmp_path}/real",
+                 f"FILE://localhost{tmp_path}/link", tmp_path / "real"):  # fmt: skip
+        assert normalise(text) == url, text
+    assert normalise("memory:///a//b/./c/") == "memory://a/b/c"
+    assert normalise("/") == "file:///"
+    assert normalise("a%20b").endswith("/a%20b"), "a path is no URL: nothing is unquoted"
+    assert below("file:///a/b", "file:///a")
+    assert below("file:///a", "file:///")
+    assert not below("file:///ab", "file:///a")
+    for wrong, word in [
+        ("", "expected a path"),
+        (None, "expected a path"),
+        (5, "5"),
+        ("s3x://b/c", "unknown kind of store"),
+        ("file://host/x", "host"),
+        ("memory://", "needs a name"),
+        ("memory://a/../b", "'..'"),
+        ("a\0b", "NUL"),
+    ]:
+        with refused(UsageError, 2, word):
+            normalise(wrong)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------------------------------ listing
+
+
+def test_a_scan_is_one_level_and_slices_it_by_name(store: Store) -> None:
+    for i in range(20):
+        store.put(f"d/f{i:02}", b"1")
+    store.put("d/sub/x", b"1")
+    store.put("other", b"1")
+    everything = list(store.scan("d"))
+    assert {i.name for i in everything if isinstance(i, Entry)} == {f"d/f{i:02}" for i in range(20)}
+    assert [i for i in everything if not isinstance(i, Entry)] == [Folder("d/sub")]
+    bounds = ["", "f05", "f05a", "f19", ""]
+    slices = [{i.name for i in store.scan("d", after=a, until=u) if isinstance(i, Entry)} for a, u in pairwise(bounds)]
+    assert sum(map(len, slices)) == 20
+    assert set.union(*slices) == {f"d/f{i:02}" for i in range(20)}
+    assert slices[2] == {f"d/f{i:02}" for i in range(6, 19)}
+    assert sorted(store.peek("d")) == sorted([(f"f{i:02}", False) for i in range(20)] + [("sub", True)])
+    assert len(list(store.walk())) == 22
+    assert len(list(store.walk("d"))) == 21
+
+
+def test_what_is_no_file_is_told(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to nothing").symlink_to("nowhere")
+    (tmp_path / "to itself").symlink_to("to itself")
+    kinds = {t.name: t.kind for t in store.scan() if isinstance(t, Trouble)}
+    assert kinds == {"pipe": "special", "to nothing": "link", "to itself": "link"}
+    kinds = {t.name: t.kind for t in store.scan(follow=True) if isinstance(t, Trouble)}
+    assert (kinds["pipe"], kinds["to nothing"]) == ("special", "link")
+    assert kinds["to itself"] in ("unreadable", "link")
+    ((_, answer),) = store.read_many([Request("pipe", "0-0", 0, 0, 0)])
+    assert isinstance(answer, Gone), "a pipe that took a file's place does not block"
+
+
+# ------------------------------------------------------------------------------------------------------------------ reading
+
+
+def requests(store: Store, *names: str) -> list[Request]:
+    found = []
+    for name in names:
+        entry = store.stat(name)
+        assert entry is not None
+        found.append(Request(name, entry.version, entry.size, 0, entry.size))
+    return found
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 20, (1 << 20) + 1, 9 << 20])
+def test_many_are_read_in_their_order_whole_and_in_ranges(store: Store, size: int) -> None:
+    data = os.urandom(size)
+    store.put("a", data)
+    store.put("b", b"2")
+    wanted = requests(store, "a", "b", "a")
+    wanted += [r._replace(start=size // 3, length=size // 2) for r in wanted[:1]]
+    answers = [(request, content(answer)) for request, answer in store.read_many(wanted)]
+    assert answers == [(wanted[0], data), (wanted[1], b"2"), (wanted[2], data), (wanted[3], data[size // 3 : size // 3 + size // 2])]
+
+
+@pytest.mark.parametrize("size", [10, 5 << 20])
+def test_what_vanished_or_changed_since_it_was_planned_is_not_given(store: Store, size: int) -> None:
+    for name in "abc":
+        store.put(name, b"x" * size)
+    wanted = requests(store, "a", "b", "c")
+    time.sleep(0.02)
+    store.put("a", b"y" * size)
+    store.remove("b")
+    found = []
+    for _, answer in store.read_many(wanted):
+        try:
+            found.append(answer if isinstance(answer, Exception) else len(content(answer)))
+        except Gone as e:
+            found.append(e)
+    assert isinstance(found[0], Gone)
+    assert isinstance(found[1], Gone)
+    assert ("changed" in str(found[0]), "vanished" in str(found[1]), found[2]) == (True, True, size)
+
+
+@pytest.mark.parametrize("size", [1000, 9 << 20])
+def test_a_file_that_is_rewritten_while_it_is_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a", b"x" * size)
+    for call in ("read", "pread"):
+        real = getattr(os, call)
+
+        def changing(fd: int, *args: int, real: Any = real) -> bytes:
+            with open(tmp_path / "a", "ab") as file:
+                file.write(b"y")
+            return real(fd, *args)  # type: ignore[no-any-return]
+
+        monkeypatch.setattr(os, call, changing)
+    ((_, answer),) = store.read_many(requests(store, "a"))
+    with pytest.raises(Gone, match="changed while it was read"):
+        raise answer if isinstance(answer, Gone) else AssertionError(len(content(answer)))
+
+
+def test_an_error_of_the_disk_sets_a_file_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a", b"x")
+    wanted = requests(store, "a")
+
+    def broken(*args: Any) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "read", broken)
+    ((_, answer),) = store.read_many(wanted)
+    assert isinstance(answer, Unreadable)
+    assert str(answer) == "OSError: Input/output error"
+
+
+# ------------------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.ENOSPC, "the disk is full. Free some space"), (errno.EDQUOT, "quota"), (errno.EROFS, "read-only"), (errno.EIO, "Input/output"),
+     (errno.EACCES, "no permission")],
+)  # fmt: skip
+def test_an_error_of_the_disk_is_one_line_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str) -> None:
+    store = LocalStore(str(tmp_path))
+    sink = store.create("_quire/part")
+
+    def broken(*args: Any) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "write", broken)
+    acts = [lambda: store.put("_quire/a\nb", b"1"), lambda: store.put_if_absent("_quire/a", b"1"), lambda: sink.write(b"1")]
+    for act in acts:
+        with refused(StorageError, 3, f"cannot write file://{tmp_path}/_quire/", words):
+            act()
+    sink.discard()
+    monkeypatch.undo()
+    store.sweep("_quire")
+    assert {e.name for e in store.walk()} == {"_quire/part"}, "no temporary file is left"
+
+
+def test_every_error_is_one_line_whatever_name_it_is_about() -> None:
+    for kind in (QuireError, UsageError, StorageError):
+        assert str(kind("a\nb\x1b[31m\u202e")) == r"a\nb\x1b[31m\u202e"
