@@ -6,6 +6,7 @@ Exit codes: 0 done (files that were set aside are reported), 1 more than max_fai
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
@@ -186,7 +187,7 @@ def skew(what: str, as_json: bool) -> None:
     The JSON is a list of counts, or an object from name to count, or {"counts": …, "groups": …, "expected": …, "listed": …}.
     """
     if what == "-" or what.endswith(".json"):
-        found = _counts(sys.stdin.read() if what == "-" else _text(what))
+        found = _counts(sys.stdin.buffer.read() if what == "-" else _content(what))
     else:
         found = quire.Ledger(what).skew()
     if as_json:
@@ -197,14 +198,14 @@ def skew(what: str, as_json: bool) -> None:
         click.echo(f"  {printable(name)}: {count:,.0f} ({ratio:.2f} of its share)")
 
 
-def _text(path: str) -> str:
+def _content(path: str) -> bytes:
     try:
-        return Path(path).read_text("utf-8")
+        return Path(path).read_bytes()
     except OSError as e:
         raise UsageError(f"cannot read {path}: {e.strerror}. Give a destination, a JSON file, or - for the input.") from e
 
 
-def _counts(text: str) -> quire.skew.SkewResult:
+def _counts(text: bytes) -> quire.skew.SkewResult:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as e:
@@ -350,6 +351,9 @@ def verify(dest: str, master: str | None, as_json: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """The console script: one line for each error, and the exit code for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name or an arrow that the terminal's encoding lacks
     try:
         cli.main(arguments, prog_name="quire", standalone_mode=False)
         sys.stdout.flush()

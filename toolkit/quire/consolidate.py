@@ -1,42 +1,31 @@
-"""The main job: gather a tree of small files into few large ones, each byte once.
-
-recover → (an open job of this intent | list → take out what is done → plan → freeze) → tasks → commit → publish → clean
-"""
+"""The main job: gather a tree of small files into few large ones, each byte once."""
 
 from __future__ import annotations
 
 import signal
 import threading
-import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
-from quire import display, jobs, options
-from quire.attempt import Work
-from quire.commit import names, protocol
-from quire.commit.entries import Commit, PlanHead, Task
+from quire import display, options
+from quire.commit import protocol
 from quire.commit.log import Log
-from quire.coverage import segments
-from quire.errors import RefusedError, UsageError, printable
+from quire.errors import UsageError, printable
 from quire.options import Options, Settings, seconds, shows_settings, whole
 from quire.planning import pack
 from quire.planning import plan as planning
-from quire.planning.listing import EXAMPLES
 from quire.planning.skew import SkewResult
 from quire.progress import Progress
 from quire.report import Report
+from quire.rounds import check_destination, check_words, gather, job_name
 from quire.runner import InProcess, OnSpark, Runner
 from quire.sizes import format_size
-from quire.storage import Store
 
 if TYPE_CHECKING:
     import pandas as pd  # below, it is imported where it is used: Spark's workers start without it
 
 __all__ = ["Plan", "consolidate", "plan"]
-
-TWICE = 2  # a call takes a path up at most this often, so it ends though a file changes for ever
 
 
 # -------------------------------------------------------------------------------------------------------------------- public
@@ -81,12 +70,12 @@ def consolidate(
     if every is None:
         if max_runs is not None:
             raise UsageError("max_runs goes with every=: how often to run, and how far apart.")
-        return _gather(made, runner, bars)
+        return gather(made, runner, bars)
     pause = seconds(every, "every")
     runs = whole(max_runs, "max_runs", 1) if max_runs is not None else None
     with _until_signal() as stopped:
         while True:
-            report = _gather(made, runner, bars)
+            report = gather(made, runner, bars)
             bars.say(f"{report.files:,} files gathered, {report.set_aside_count:,} set aside; version {report.version}")
             runs = None if runs is None else runs - 1
             if runs == 0 or stopped.wait(pause):
@@ -100,11 +89,11 @@ def plan(source: Any, dest: Any, *, spark: Any = None, progress: bool = True, **
     made = options.build(source, dest, **settings)
     runner = _runner(spark, made)
     store = made.store()
-    _check_destination(store, made)
+    check_destination(store, made)
     log = Log(store).refresh()
-    _check_words(log, made)
+    check_words(log, made)
     base = log.settled_version()
-    found = planning.make(runner, store, log, base, _job(made, base), made.wanted(), Progress(progress))
+    found = planning.make(runner, store, log, base, job_name(made, base), made.wanted(), Progress(progress))
     return Plan(made, runner, found)
 
 
@@ -162,7 +151,7 @@ class Plan:
 
     def run(self, progress: bool = True) -> Report:
         """Do it. If the destination has moved on meanwhile, what is left is planned anew."""
-        return _gather(self._options, self._runner, Progress(progress), None if self._discarded else self._planned)
+        return gather(self._options, self._runner, Progress(progress), None if self._discarded else self._planned)
 
     def discard(self) -> None:
         """Delete what looking has written, if it was not run; `run` then plans anew."""
@@ -196,160 +185,17 @@ class Plan:
             "troubles": [list(t) for t in listed.troubles], "skew": self.skew().as_dict(), "tasks": self.tasks.to_dict("records"),
         }  # fmt: skip
 
+    def _note(self) -> str:
+        return "\n".join(printable(f"{path}: {reason}") for path, reason in self._planned.listed.troubles[:5])
+
     def __str__(self) -> str:
-        note = "\n".join(printable(f"{path}: {reason}") for path, reason in self._planned.listed.troubles[:5])
-        return display.lines(f"plan for {self._options.dest}", self._facts(), note)
+        return display.lines(f"plan for {self._options.dest}", self._facts(), self._note())
 
     def __repr__(self) -> str:
         return f"Plan({self._options.dest!r}, files={self._planned.listed.new:,}, bytes={self.bytes:,}, tasks={len(self._planned.tasks)})"
 
     def _repr_html_(self) -> str:
-        return display.facts(f"plan for {self._options.dest}", self._facts())
-
-
-# ----------------------------------------------------------------------------------------------------------------- the rounds
-def _gather(made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None = None) -> Report:
-    """Rounds until nothing is left; each round ends a job, ours or another's."""
-    started, store = time.monotonic(), made.store()
-    _check_destination(store, made)
-    call = _Call(made, bars)
-    while True:
-        log = protocol.recover(store)
-        _check_words(log, made)
-        head = _open_job(store, log, made, call)
-        fresh = head is None
-        if head is None:
-            base = log.tip
-            if not log.settled():
-                continue
-            if planned is None:
-                planned = planning.make(runner, store, log, base, _job(made, base), made.wanted(call.tired()), bars)
-            call.saw(planned)
-            if not planned.tasks:
-                break
-            head = _freeze(store, made, planned)
-            planned = None
-        if head is None or log.refresh().outcome(head.job) is not None:
-            protocol.clean(log.refresh(), head.job) if head else None
-            planned = None
-            continue
-        work = Work(made.dest, made.dest_options, made.roots, head, made.convert)
-        jobs.run(runner, log, work, bars, made.max_failures)
-        if call.ended(log.refresh(), head.job, store) and fresh:
-            break
-    return call.report(log, time.monotonic() - started)
-
-
-def _open_job(store: Store, log: Log, made: Options, call: _Call) -> PlanHead | None:
-    """The open job of this intent; those of others are named to the user."""
-    ours = None
-    for head in protocol.open_jobs(store, log):
-        if head.intent == made.intent:
-            ours = ours or head
-        else:
-            call.other(head.job)
-    return ours
-
-
-def _freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead | None:
-    head = PlanHead(
-        job=planned.job, base=planned.base, plan=planned.plan, tasks=len(planned.tasks), committer=made.committer, words=made.words,
-        intent=made.intent,
-    )  # fmt: skip
-    if store.stat(names.plan_parquet(planned.job, planned.plan)) is None:
-        return None  # it was discarded, or another driver has ended the job and cleaned
-    protocol.freeze(store, head)
-    there = protocol.plan_head(store, planned.job)
-    if there is not None and store.stat(names.plan_parquet(there.job, there.plan)) is None:
-        return None  # the job ended between the two looks
-    return there
-
-
-class _Call:
-    """What this call has seen so far. It decides only when the call ends; what is done stands in the log."""
-
-    def __init__(self, made: Options, bars: Progress) -> None:
-        self.made, self.bars = made, bars
-        self.taken_up = Counter[str]()  # paths that were left out, or replaced in quarantine
-        self.left: dict[str, str] = {}
-        self.jobs: list[str] = []
-        self.others: list[str] = []
-        self.listed: planning.Planned | None = None
-        self.skew: SkewResult | None = None
-        self.files = self.bytes = self.written = self.data_files = self.bad = 0
-        self.bad_examples: list[tuple[str, str]] = []
-
-    def tired(self) -> frozenset[str]:
-        """The paths that this call does not take up again."""
-        return frozenset(path for path, n in self.taken_up.items() if n >= TWICE)
-
-    def saw(self, planned: planning.Planned) -> None:
-        """A listing."""
-        self.listed = planned
-        if planned.tasks:
-            self.skew = planned.skew()
-
-    def other(self, job: str) -> None:
-        """An open job of another intent."""
-        if job not in self.others:
-            self.others.append(job)
-            self.bars.say(
-                f"job {job} of another call is unfinished; give it up with recover(dest, abort={job!r}) if nobody goes on with it"
-            )
-
-    def ended(self, log: Log, job: str, store: Store) -> bool:
-        """Count a job that is over; True: all that was listed for it is settled."""
-        outcome = log.outcome(job)
-        if outcome is None:
-            return False
-        left = list(outcome.left)
-        if isinstance(outcome, Commit):
-            self.jobs.append(job)
-            tasks = log.in_effect(outcome)
-            lost = len(tasks) < len(outcome.tasks)
-            for task in tasks:
-                left += task.left
-                self._gathered_after_all(task, store)
-                self.files += task.files_in
-                self.bytes += task.bytes_in
-                self.bad += task.bad
-                self.data_files += len(task.files)
-                self.written += sum(file.size for file in task.files)
-                self.taken_up.update({u.path for u in task.uncovers})
-                if task.bad and len(self.bad_examples) < EXAMPLES and task.segment:
-                    rows = segments.read(store, task.segment, ["path", "state", "reason"]).to_pylist()
-                    self.bad_examples += [(r["path"], r["reason"]) for r in rows if r["state"] == "bad"]
-        self.taken_up.update({item.path for item in left})
-        self.left.update({item.path: item.why for item in left})
-        return isinstance(outcome, Commit) and not left and not outcome.dropped and not lost
-
-    def _gathered_after_all(self, task: Task, store: Store) -> None:
-        """Take what was left out before, and is in a later task's segment, from the list of what is left out."""
-        before = [path for path in self.left if task.first <= path <= task.last]
-        if before and task.segment:
-            for path in segments.read(store, task.segment, ["path"], min(before), max(before)).column("path").to_pylist():
-                self.left.pop(path, None)
-
-    def report(self, log: Log, took: float) -> Report:
-        """For the user."""
-        made, listed = self.made, self.listed.listed if self.listed else None
-        changed: list[tuple[str, str]] = []
-        count = 0
-        troubles: list[tuple[str, str]] = []
-        if listed is not None:
-            troubles = list(listed.troubles)
-            if made.on_change == "error":
-                why = "rewritten since it was gathered: the old content stays, the new one was not read"
-                changed = [(path, why) for path in listed.changed_examples]
-                count = listed.changed
-        return Report(
-            source=", ".join(r.url for r in made.roots), dest=made.dest, files=self.files, bytes=self.bytes, written=self.written,
-            data_files=self.data_files, set_aside=(*self.bad_examples[:EXAMPLES], *changed, *troubles),
-            set_aside_count=self.bad + count + len(troubles),
-            left_out=tuple(self.left.items()), done=listed.done if listed else 0,
-            young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
-            seconds=took, skew=self.skew, others=tuple(self.others),
-        )  # fmt: skip
+        return display.facts(f"plan for {self._options.dest}", self._facts(), self._note())
 
 
 # -------------------------------------------------------------------------------------------------------------------- helpers
@@ -369,38 +215,6 @@ def _runner(spark: Any, made: Options) -> Runner:
     else:
         raise UsageError(f"spark= takes a SparkSession, not {type(spark).__name__}. Leave it out, or pass quire.session().")
     return runner
-
-
-def _job(made: Options, base: int) -> str:
-    return f"{base}-{made.intent_hash}"
-
-
-def _check_destination(store: Store, made: Options) -> None:
-    """Refuse a destination that holds somebody else's files, or ours in another form."""
-    store.check_writable()
-    if not store.is_folder():
-        return
-    if not store.is_folder(names.STATE) and not made.append:
-        for name, _ in store.peek():
-            if store.is_folder(names.STATE):
-                return  # another driver has just begun here
-            raise RefusedError(
-                f"the destination {store.url} is not empty and not quire's (it holds {name!r}): nothing was touched. "
-                f"Choose another, or say append=True."
-            )
-
-
-def _check_words(log: Log, made: Options) -> None:
-    """Refuse to mix two transforms or formats in one destination."""
-    for _, commit in log.commits():
-        if commit.words != made.words:
-            there, ours = commit.words, made.words
-            raise RefusedError(
-                f"the destination {made.dest} holds transform {there.transform!r}, format {there.format!r}, compression "
-                f"{there.compression!r}, layout {there.layout!r}; this call says {ours.transform!r}, {ours.format!r}, "
-                f"{ours.compression!r}, {ours.layout!r}. Say the same, or choose another destination."
-            )
-        break
 
 
 @contextmanager

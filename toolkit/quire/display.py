@@ -13,10 +13,10 @@ _LINE = "border-bottom: 1px solid var(--jp-border-color2, #8884)"
 
 def facts(title: str, rows: Mapping[str, object], note: str = "") -> str:
     """A title, a table of two columns, and a note."""
-    left, right = f'<th style="text-align:left;{_LINE}">', f'<td style="text-align:right;{_LINE}">'
-    body = "".join(f"<tr>{left}{html.escape(str(k))}</th>{right}{html.escape(str(v))}</td></tr>" for k, v in rows.items())
+    left, right = f'<th style="text-align:left;padding-right:16px;{_LINE}">', f'<td style="text-align:right;{_LINE}">'
+    body = "".join(f"<tr>{left}{html.escape(str(k))}</th>{right}{html.escape(printable(str(v)))}</td></tr>" for k, v in rows.items())
     tail = f'<p style="white-space:pre-wrap">{html.escape(note)}</p>' if note else ""
-    return f'<div class="quire" style="{_TEXT}"><strong>{html.escape(title)}</strong><table>{body}</table>{tail}</div>'
+    return f'<div class="quire" style="{_TEXT}"><strong>{html.escape(printable(title))}</strong><table>{body}</table>{tail}</div>'
 
 
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

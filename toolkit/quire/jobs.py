@@ -14,7 +14,7 @@ from quire.commit import names, protocol
 from quire.commit.entries import Commit, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
-from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, TooManyFailures
+from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures
 from quire.planning.pack import PlannedTask, read_head
 from quire.progress import Progress
 from quire.runner import Failure, Runner
@@ -103,9 +103,12 @@ def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask],
 
 def _watch(log: Log, job: str, planned: list[PlannedTask], bar: Any) -> None:
     """Move the bar by what the store shows: finished tasks, and the output of those under way."""
-    done = protocol.finished(log.store, job)
+    try:
+        done, under_way = protocol.finished(log.store, job), list(log.store.walk(names.attempts(job)))
+    except StorageError:
+        return  # only the bar stands still; a store that stays away is said by those who need it
     size = sum(planned[i].bytes for i in done if i < len(planned))
-    for e in log.store.walk(names.attempts(job)):
+    for e in under_way:
         task = e.name.removeprefix(names.attempts(job) + "/").partition("-")[0]
         if task.isdigit() and int(task) not in done:
             size += e.size

@@ -5,11 +5,10 @@ It is what the log says, and no more: opening it reads the log, and only the seg
 
 from __future__ import annotations
 
-import functools
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,15 +21,16 @@ from quire.commit.entries import Abort, Commit, Published, Task
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
 from quire.coverage import segments
-from quire.coverage.fold import Fold, Source, fold
-from quire.errors import FormatError, QuireError, StorageError, UsageError, printable, scrub
+from quire.coverage.fold import Source, fold
+from quire.errors import QuireError, StorageError, UsageError, scrub
 from quire.formats import lines, parquet
 from quire.planning import skew
 from quire.planning.plan import evenness
-from quire.runner import Failure, InProcess, OnSpark
+from quire.runner import InProcess, OnSpark, Runner
 from quire.sizes import format_size
-from quire.storage import Store, connect, normalise
+from quire.storage import connect, normalise
 from quire.storage.local import to_text
+from quire.verification import DAMAGED, Verified, verify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,8 +40,6 @@ __all__ = ["Ledger", "Location", "Summary", "Verified"]
 
 # What users see of a row. One fixed schema, whatever the job.
 COLUMNS = ["path", "version", "start", "length", "state", "reason", "data_file", "offset", "skip", "written", "records", "checksum"]
-# What reading a damaged data file raises
-DAMAGED = (EOFError, OSError, ValueError, pa.ArrowException, *lines.DAMAGED)
 SPARK_SCHEMA = (
     "path string, version string, start long, length long, state string, reason string, data_file string, offset long, skip long, "
     "written long, records long, checksum string, commit long, attempt string"
@@ -114,43 +112,6 @@ class Location:
     checksum: str | None
     commit: int
     attempt: str = ""
-
-
-@dataclass(frozen=True)
-class Verified:
-    """What re-reading the data files showed: `damaged` holds (data file, source path, what is wrong)."""
-
-    dest: str
-    data_files: int
-    files: int
-    bytes: int
-    damaged: tuple[tuple[str, str, str], ...] = field(default=())
-
-    @property
-    def ok(self) -> bool:
-        """Nothing is damaged."""
-        return not self.damaged
-
-    def _facts(self) -> dict[str, object]:
-        rows: dict[str, object] = {
-            "data files read": f"{self.data_files:,}",
-            "files compared": f"{self.files:,} ({format_size(self.bytes)})",
-        }
-        return {**rows, "damaged": f"{len(self.damaged):,}", "verdict": "every checksum agrees" if self.ok else "DAMAGED"}
-
-    def _note(self) -> str:
-        more = [f"… {len(self.damaged) - 10:,} more in .damaged"] if len(self.damaged) > 10 else []
-        return "\n".join([*(printable(": ".join(filter(None, d))) for d in self.damaged[:10]), *more])
-
-    def __str__(self) -> str:
-        return display.lines(self.dest, self._facts(), self._note())
-
-    def _repr_html_(self) -> str:
-        return display.facts(self.dest, self._facts(), self._note())
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
-        return {**asdict(self), "ok": self.ok}
 
 
 class Ledger:
@@ -335,28 +296,19 @@ class Ledger:
     def verify(self, spark: Any = None) -> Verified:
         """Read every data file again and compare each record with its checksum, on Spark."""
         if isinstance(spark, InProcess | OnSpark):
-            runner: Any = spark
+            runner: Runner = spark
         elif spark is None:
             from quire.session import session
 
             runner = OnSpark(session())
         else:
             runner = OnSpark(spark)
-        items = []
-        for number, commit, task in self._tasks():
-            if task.files and task.segment:
-                source = Source(number, task.segment, task.first, task.last)
-                items.append((source, {f.name: f.size for f in task.files}, commit.words.compression))
-        work = functools.partial(_verify, self._url, self._options, self._fold)
-        files = size = count = 0
-        damaged: list[tuple[str, str, str]] = []
-        for outcome, (_, sizes, _) in zip(runner.run(work, items), items, strict=True):
-            if isinstance(outcome, Failure):
-                raise QuireError(f"cannot verify {', '.join(sizes)}: {outcome}")
-            count += len(sizes)
-            files, size = files + outcome["files"], size + outcome["bytes"]
-            damaged += [tuple(d) for d in outcome["damaged"]]
-        return Verified(self._url, count, files, size, tuple(damaged))
+        items = [
+            (Source(number, task.segment, task.first, task.last), {f.name: f.size for f in task.files}, commit.words.compression)
+            for number, commit, task in self._tasks()
+            if task.files and task.segment
+        ]
+        return verify(runner, self._url, self._options, self._fold, items)
 
     def __repr__(self) -> str:
         return f"Ledger({self._url!r}, version={self.version})"
@@ -382,12 +334,21 @@ def _keys(path: str | os.PathLike[str]) -> list[str]:
     resolved = normalise(os.fsdecode(path) if isinstance(path, bytes) else path)
     text = os.fsdecode(path)
     shown = [text] if text.startswith(("file:///", "memory://")) else [f"file://{text}"] if text.startswith("/") else []
+    shown = [key for key in shown if key.isascii() or _is_utf8(key)]  # a name as Python gives it is no key of the ledger
     if not resolved.startswith("file://"):
         return list(dict.fromkeys([*shown, resolved]))
     plain = os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
     parts = plain.split("/")
     through = [os.path.join(os.path.realpath("/".join(parts[:i]) or "/"), *parts[i:]) for i in range(1, len(parts))]
     return list(dict.fromkeys([*shown, *("file://" + to_text(p) for p in through), resolved]))
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _Differs(ValueError):
@@ -426,48 +387,3 @@ class _Pieces(io.RawIOBase):
         n = min(len(buffer), len(self._rest))
         buffer[:n], self._rest = self._rest[:n], self._rest[n:]
         return n
-
-
-def _verify(url: str, options: Any, folded: Fold, item: tuple[Source, dict[str, int], str]) -> dict[str, Any]:
-    """One task's data files against its segment."""
-    source, sizes, compression = item
-    store = connect(url, options)
-    rows = folded.of(source).rows(store, ["path", "data_file", "offset", "skip", "written", "records", "checksum"])
-    rows = rows.filter(pc.is_valid(rows.column("data_file"))).sort_by(
-        [("data_file", "ascending"), ("offset", "ascending"), ("skip", "ascending")]
-    )
-    damaged, files, size = [], 0, 0
-    for name, length in sizes.items():
-        entry = store.stat(name)
-        if entry is None or entry.size != length:
-            damaged.append((name, "", "the file is gone" if entry is None else f"{entry.size:,} bytes instead of {length:,}"))
-        if entry is None:
-            continue
-        mine = rows.filter(pc.equal(rows.column("data_file"), name))
-        for path, what, n in _compare(store, name, compression, mine):
-            files, size = files + 1, size + n
-            if what:
-                damaged.append((name, path, what))
-    return {"files": files, "bytes": size, "damaged": damaged[:1000]}
-
-
-def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Iterable[tuple[str, str, int]]:
-    try:
-        taker: Any = parquet.Rows(store, name) if name.endswith(".parquet") else lines.cursor(store, name, compression)
-    except DAMAGED as e:
-        yield "", f"cannot be opened ({type(e).__name__})", 0
-        return
-    for row in rows.to_pylist():
-        try:
-            if isinstance(taker, parquet.Rows):
-                found = parquet.checksum(taker.take(row["offset"], row["records"]))
-            else:
-                check = xxhash.xxh3_64()
-                for piece in taker.take(row["offset"], row["skip"], row["written"]):
-                    check.update(piece)
-                found = check.intdigest()
-            yield row["path"], "" if found == row["checksum"] else "the checksum differs", row["written"]
-        except (StorageError, FormatError, *DAMAGED) as e:
-            yield row["path"], f"cannot be read back ({type(e).__name__})", 0
-            if not isinstance(taker, parquet.Rows):
-                taker = lines.cursor(store, name, compression)

@@ -1,0 +1,399 @@
+"""The shell: the same verbs, words and defaults as in Python, one line for each error, and an exit code that says what to do."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+
+import quire
+from checker import check, tree, with_newline
+from gathering import documents, gather, write
+from quire import cli
+from quire.commit import protocol
+from quire.errors import QuireError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parent.parent
+QUIRE = [sys.executable, "-m", "quire.cli"]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Call main() as the console script does: (exit code, output, errors). Spark's place is taken by this process."""
+
+    @contextmanager
+    def here(master: str | None) -> Iterator[Any]:
+        yield quire.InProcess()
+
+    monkeypatch.setattr(cli, "_spark", here)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = 0
+        try:
+            cli.main([str(a) for a in arguments])
+        except SystemExit as e:
+            code = int(e.code or 0)
+        out, err = capfdbinary.readouterr()
+        return code, out.decode("utf-8", "surrogateescape"), err.decode()
+
+    return call
+
+
+def answer(result: tuple[int, str, str], code: int = 0) -> Any:
+    """The JSON that a verb printed; strict, so NaN is none."""
+    assert result[0] == code, result
+    assert result[1].count("\n") == 1
+    return json.loads(result[1], parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+
+
+def one_line(result: tuple[int, str, str], code: int, *words: str) -> None:
+    found, out, err = result
+    assert (found, out) == (code, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert err.rstrip("\n").isprintable()
+    for word in words:
+        assert word in err, err
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A source and what was gathered of it: in/ and out/."""
+    write(tmp_path / "in", {**documents(9, "xml"), "bad\x1b[31m.xml": b"<a>", "Größe.xml": b"<a/>"})
+    gather(tmp_path / "in", tmp_path / "out", transform="xml")
+    return tmp_path
+
+
+# --------------------------------------------------------------------------------------------------------------------- the verbs
+
+COMMANDS = [
+    "consolidate", "plan", "recover", "skew", "populate", "read", "ledger", "ledger summary", "ledger failed", "ledger history",
+    "ledger locate", "ledger read", "ledger splits", "ledger verify",
+]  # fmt: skip
+
+
+def every(group: click.Group = cli.cli, path: str = "") -> dict[str, click.Command]:
+    found = {}
+    for name, command in group.commands.items():
+        found[f"{path}{name}"] = command
+        if isinstance(command, click.Group):
+            found |= every(command, f"{path}{name} ")
+    return found
+
+
+def test_the_verbs_are_those_of_the_design_and_each_has_its_help(run: Run) -> None:
+    assert set(every()) == set(COMMANDS)
+    for name, command in every().items():
+        code, out, err = run(*name.split(), "--help")
+        assert (code, err) == (0, "")
+        assert out.startswith(f"Usage: quire {name}")
+        assert command.help
+        assert run(*name.split(), "-h") == (0, out, "")
+        for parameter in command.params:
+            assert getattr(parameter, "help", "") or isinstance(parameter, click.Argument), f"{name} {parameter.name}"
+        if not isinstance(command, click.Group) and name != "ledger read":
+            assert "--json" in out, "everywhere but where a file's own bytes are printed"
+    assert run("--version") == (0, f"quire, version {quire.__version__}\n", "")
+    for group in ((), ("ledger",)):
+        code, out, err = run(*group)
+        assert (code, out) == (2, "")
+        assert "Commands:" in err
+
+
+@pytest.mark.parametrize("verb", ["consolidate", "plan"])
+def test_every_option_has_the_name_and_default_that_it_has_in_python(verb: str) -> None:
+    options = {p.name: p for p in every()[verb].params if isinstance(p, click.Option)}
+    python = inspect.signature(getattr(quire, verb)).parameters
+    ours = {"as_json", "quiet", "master"}  # what a shell needs and Python has otherwise
+    assert set(options) - ours <= set(python)
+    not_in_a_shell = "source dest spark progress keep_messages version storage_options source_options dest_options"
+    assert set(python) - set(options) == set(not_in_a_shell.split())
+    defaults = every()[verb].make_context(verb, ["in", "out"]).params
+    for name in set(options) - ours:
+        default = defaults[name]
+        assert (default or None if options[name].multiple else default) == python[name].default, name
+        assert options[name].opts == [f"--{name.replace('_', '-')}"]
+
+
+def test_consolidate_and_plan(run: Run, tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {**documents(30), "x.tmp": b"1", "_hidden": b"h"})
+    other = write(tmp_path / "other", {"y": b"2"})
+    arguments = (
+        source,
+        other,
+        tmp_path / "out",
+        "--exclude",
+        "*.tmp",
+        "--hidden",
+        "--compression",
+        "zstd",
+        "--target-size",
+        "1KB",
+        "--quiet",
+    )
+    plan = answer(run("plan", *arguments, "--json"))
+    assert set(plan) == {
+        "dest", "listed", "done", "files", "bytes", "estimate", "changed", "young", "links", "troubles", "skew", "tasks",
+    }  # fmt: skip
+    assert (plan["files"], plan["done"]) == (32, 0)
+    assert set(plan["tasks"][0]) == {"task", "directory", "part", "files", "bytes"}
+    assert not list((tmp_path / "out").rglob("plan*")), "looking leaves nothing"
+    assert "files listed" in run("plan", *arguments)[1]
+    report = answer(run("consolidate", *arguments, "--json"))
+    assert set(report) == set(quire.Report.__dataclass_fields__) | {"files_per_second", "next"}
+    assert report["files"] == 32
+    code, out, err = run("consolidate", *arguments)
+    assert (code, err) == (0, "")
+    assert re.search(r"already done +32\n", out)
+    check({**{p: c for p, c in tree(source, hidden=True).items() if not p.endswith("tmp")}, **tree(other)}, tmp_path / "out", with_newline)
+    again = answer(run("consolidate", *arguments, "--every", "1 ms", "--max-runs", "2", "--json"))
+    assert again["files"] == 0
+
+
+def test_recover(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert answer(run("recover", place / "out", "--json")) == {
+        "dest": f"file://{place}/out", "published": [], "given_up": [], "open": [], "version": 2,
+    }  # fmt: skip
+    write(place / "in", {"more.xml": b"<a/>"})
+    with monkeypatch.context() as patch:
+        patch.setattr(protocol, "commit", lambda *_, **__: (_ for _ in ()).throw(QuireError("the disk is full")))
+        one_line(run("consolidate", place / "in", place / "out", "--transform", "xml", "--quiet"), 3, "the disk is full")
+    (job,) = answer(run("recover", place / "out", "--json"))["open"]
+    one_line(run("recover", place / "out", "--abort", "nonsense"), 2, "is not known", job)
+    code, out, err = run("recover", place / "out", "--abort", "open")
+    assert (code, err) == (0, "")
+    assert re.search(rf"given up +{job}", out)
+
+
+def test_skew(run: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {*quire.skew.check([1]).as_dict()}
+    assert {"verdict", "p_value", "ratio", "heaviest", "missing_share", "explanation"} <= keys
+    assert set(answer(run("skew", place / "out", "--json"))) == keys
+    counts = tmp_path / "counts.json"
+    counts.write_text(json.dumps({"counts": {f"{i}\n": 200 if i == 0 else 100 for i in range(8)}, "listed": 1700}))
+    found = answer(run("skew", counts, "--json"))
+    assert set(found) == keys
+    assert found["verdict"] == "missing abs()"
+    code, out, err = run("skew", counts)
+    assert (code, err) == (0, "")
+    assert out.startswith("missing abs(): ")
+    assert r"0\n" in out
+    counts.write_text("[]")
+    assert answer(run("skew", counts, "--json"))["ratio"] is None
+    for text in ("[1, 2", '{"counts": [1], "colour": 2}', '"x"', "[-1, 2]", '[1, "a"]', "[1e999]", "{}x"):
+        counts.write_text(text)
+        one_line(run("skew", counts), 2)
+    one_line(run("skew", tmp_path / "no.json"), 2, "cannot read")
+    counts.write_bytes(b"\xff\xfe")
+    one_line(run("skew", counts), 2, "no JSON")
+    with (tmp_path / "given").open("w+") as given:
+        given.write("[10, 10]")
+        given.seek(0)
+        monkeypatch.setattr(sys, "stdin", given)
+        assert answer(run("skew", "-", "--json"))["parts"] == 2
+
+
+def test_populate(run: Run, tmp_path: Path) -> None:
+    found = answer(run("populate", tmp_path / "in", "--files", 20, "--dirs", 2, "--quiet", "--json", "--size", "1KB", "--processes", 1))
+    assert found["files"] == 20
+    assert sum(p.is_file() for p in (tmp_path / "in").rglob("*")) == 20
+    code, out, err = run("populate", tmp_path / "in2", "--files", 3, "--quiet", "--processes", 1)
+    assert (code, out.count("\n"), err) == (0, 1, "")
+    one_line(run("populate", tmp_path / "x", "--shape", "evn"), 2, "even")
+
+
+def test_read_prints_what_is_there(run: Run, place: Path, tmp_path: Path) -> None:
+    source = write(tmp_path / "latin", {"a": b"Gr\xfc\xdfe\nzwei", "b": b"drei\r\n", "c": b""})
+    for transform, laid_out in [("lines", "lines"), ("raw", "raw"), ("raw", "parquet")]:
+        gather(source, tmp_path / laid_out, transform=transform, format=laid_out)
+    assert run("read", tmp_path / "lines") == (0, "Gr\udcfc\udcdfe\nzwei\ndrei\r\n", "")
+    assert run("read", tmp_path / "lines", "--limit", 1)[1].count("\n") == 1
+    assert run("read", tmp_path / "lines", "--limit", 0)[1] == ""
+    rows = [json.loads(line) for line in run("read", tmp_path / "lines", "--json")[1].splitlines()]
+    assert rows == [{"value": r"Gr\xfc\xdfe"}, {"value": "zwei"}, {"value": "drei\r"}]
+    for laid_out in ("raw", "parquet"):
+        for more in ((), ("--json",)):
+            rows = [json.loads(line) for line in run("read", tmp_path / laid_out, *more)[1].splitlines()]
+            assert {r["path"].rpartition("/")[2]: r["content"] for r in rows} == {"a": "Gr\\xfc\\xdfe\nzwei", "b": "drei\r\n", "c": ""}
+    one_line(run("read", tmp_path / "nothing"), 2, "nothing to read")
+
+
+# --------------------------------------------------------------------------------------------------------------------- the ledger
+
+
+def test_the_ledgers_verbs(run: Run, place: Path) -> None:
+    dest = place / "out"
+    assert set(answer(run("ledger", "summary", dest, "--json"))) == set(quire.ledger.Summary.__dataclass_fields__)
+    failed = answer(run("ledger", "failed", dest, "--json"))
+    assert [set(row) for row in failed] == [{"path", "version", "start", "length", "reason", "attempt", "commit"}]
+    history = answer(run("ledger", "history", dest, "--json"))
+    assert [row["kind"] for row in history] == ["commit", "published"]
+    (found,) = answer(run("ledger", "locate", dest, place / "in/Größe.xml", "--json"))
+    assert set(found) == set(quire.ledger.Location.__dataclass_fields__)
+    verified = answer(run("ledger", "verify", dest, "--json"))
+    assert set(verified) == {*quire.ledger.Verified.__dataclass_fields__, "ok"}
+    for verb in ("summary", "failed", "history", "verify"):
+        code, out, err = run("ledger", verb, dest)
+        assert (code, err) == (0, "")
+        assert all(line.isprintable() for line in out.splitlines()), "a name never writes to the terminal"
+    code, out, err = run("ledger", "locate", dest, place / "in/bad\x1b[31m.xml")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert out.rstrip("\n").isprintable()
+    assert "bad: malformed XML" in out
+
+
+def test_ledger_read_writes_the_bytes_of_a_file(run: Run, tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a": b"\x00\xff\r\nno end", "empty": b""})
+    name = os.fsdecode(b"\xff%")
+    (source / name).write_bytes(b"odd")
+    gather(source, tmp_path / "out", transform="raw", compression="gzip")
+    assert run("ledger", "read", tmp_path / "out", source / "a") == (0, "\x00\udcff\r\nno end", "")
+    assert run("ledger", "read", tmp_path / "out", source / "empty") == (0, "", "")
+    assert run("ledger", "read", tmp_path / "out", source / name) == (0, "odd", "")
+    one_line(run("ledger", "read", tmp_path / "out", source / "b"), 2, "is not in the ledger")
+    one_line(run("ledger", "read", tmp_path / "in", "b"), 2, "holds no ledger")
+
+
+def test_splits_are_read_on_spark(run: Run, place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def shared(master: str | None) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(cli, "_spark", shared)
+    rows = answer(run("ledger", "splits", place / "out", "--where", "state = 'bad'", "--json"))
+    assert [set(row) for row in rows] == [set(quire.ledger.Location.__dataclass_fields__)]
+    code, out, _ = run("ledger", "splits", place / "out", "--limit", 3)
+    assert (code, len(out.splitlines())) == (0, 4)
+    one_line(run("ledger", "splits", place / "out", "--where", "colour = 1"), 2, "where=")
+
+
+def test_damage_ends_with_3(run: Run, place: Path) -> None:
+    (data,) = (place / "out").glob("part-*")
+    data.write_bytes(data.read_bytes()[:-3])
+    code, out, _ = run("ledger", "verify", place / "out")
+    assert code == 3
+    assert "DAMAGED" in out
+    assert answer(run("ledger", "verify", place / "out", "--json"), 3)["ok"] is False
+
+
+# --------------------------------------------------------------------------------------------------------------- errors and codes
+
+
+def test_what_is_typed_wrong_is_one_line_that_names_the_nearest_or_what_there_is(run: Run, tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
+    one_line(run("consolidat", source, dest), 2, "Did you mean 'consolidate'?")
+    one_line(run("zzz"), 2, "consolidate, ledger, plan, populate, read, recover, skew")
+    one_line(run("ledger", "sumary", dest), 2, "Did you mean 'summary'?")
+    one_line(run("consolidate", source, dest, "--planer", "hash"), 2, "--planner", "quire consolidate --help")
+    one_line(run("--planner", "hash"), 2, "--planner")
+    one_line(run("consolidate", source), 2, "Missing argument")
+    one_line(run("recover", dest, "more"), 2, "more")
+    one_line(run("consolidate", source, dest, "--parts", "many"), 2, "--parts", "many")
+    one_line(run("consolidate", source, dest, "--parts"), 2, "--parts")
+    for option, value, word in [
+        ("--planner", "balancd", "balanced"), ("--transform", "line", "lines"), ("--format", "parket", "parquet"),
+        ("--compression", "zst", "zstd"), ("--committer", "renam", "rename"), ("--layout", "flatt", "flat"),
+        ("--hash-function", "jav", "java"), ("--on-error", "quarantin", "quarantine"), ("--on-change", "ignored", "ignore"),
+    ]:  # fmt: skip
+        one_line(run("consolidate", source, dest, option, value), 2, f"Did you mean '{word}'?")
+    one_line(run("consolidate", source, dest, "--target-size", "12 potatoes"), 2, "target_size")
+    one_line(run("consolidate", source, dest, "--max-runs", 2), 2, "max_runs", "every")
+    one_line(run("plan", tmp_path / "no", dest), 2, "does not exist")
+    assert not dest.exists()
+
+
+def test_the_exit_codes(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = place / "in", place / "new"
+    assert run("consolidate", source, dest, "--transform", "xml", "--quiet")[0] == 0, "files that were set aside are no failure"
+    one_line(run("consolidate", source, place / "1", "--transform", "xml", "--max-failures", 0, "--quiet"), 1)
+    one_line(run("consolidate", source, dest, "--quiet"), 2, "holds transform 'xml'")
+
+    def raises(error: BaseException) -> Callable[..., None]:
+        def call(*_: Any, **__: Any) -> None:
+            raise error
+
+        return call
+
+    for error, code in [(QuireError("lost\nthe store"), 3), (RuntimeError("a bug\nsecret=abc"), 3), (MemoryError(), 3)]:
+        monkeypatch.setattr(quire, "recover", raises(error))
+        one_line(run("recover", dest), code)
+    assert "abc" not in run("recover", dest)[2]
+    monkeypatch.setattr(quire, "recover", raises(KeyboardInterrupt()))
+    code, out, err = run("recover", dest)
+    assert (code, out) == (130, "")
+    assert err.strip() == "interrupted: what was committed is safe, and the next run goes on"
+    monkeypatch.setattr(quire, "recover", raises(BrokenPipeError()))
+    one_line(run("recover", dest), 3, "connection")
+
+
+@pytest.mark.parametrize(
+    "verb", [("read", "out", "--limit", "1000000"), ("ledger", "read", "out", "in/big"), ("ledger", "failed", "out", "--json")]
+)
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, verb: tuple[str, ...]) -> None:
+    write(tmp_path / "in", {"big": b"0123456789\n" * 100_000})
+    gather(tmp_path / "in", tmp_path / "out")
+    command = subprocess.Popen([*QUIRE, *verb], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert command.stdout is not None
+    assert command.stderr is not None
+    command.stdout.read(5)
+    command.stdout.close()
+    assert command.stderr.read() == b""
+    command.stderr.close()
+    assert command.wait() == 0
+
+
+def test_from_a_shell_with_a_spark_of_its_own(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(20))
+    done = subprocess.run([*QUIRE, "consolidate", "in", "out", "--json", "--master", "local[1]"], cwd=tmp_path, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["files"] == 20
+    check(source, tmp_path / "out")
+
+
+def test_what_a_terminal_cannot_show_is_no_error(place: Path) -> None:
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([*QUIRE, "ledger", "summary", "out"], cwd=place, capture_output=True, env=latin)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"xml \u2192 lines" in done.stdout
+
+
+def test_a_wrong_argument_is_said_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    monkeypatch.setattr(cli, "_spark", lambda _: pytest.fail("it was started"))
+    for verb in ("consolidate", "plan"):
+        one_line(run(verb, tmp_path / "no", tmp_path / "out"), 2, "does not exist")
+    for verb in ("verify", "splits"):
+        one_line(run("ledger", verb, tmp_path), 2, "holds no ledger")
+
+
+# ------------------------------------------------------------------------------------------------------------------------ README
+
+
+def test_what_the_readme_says_exists() -> None:
+    pages = "".join((ROOT / page).read_text() for page in ("README.md", "CONTRIBUTING.md", "Makefile"))
+    targets = set(re.findall(r"^([a-z-]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^    |\n    )make ([a-z-]+)", pages))
+    assert {"demo", "test", "bench"} <= named <= targets
+    verbs = set(re.findall(r"(?:`|^    |\n    |bin/|\$\(BIN\)/)quire ((?:ledger )?[a-z]+)", pages))
+    assert {"consolidate", "ledger summary", "populate"} <= verbs <= set(every())
+    (listed,) = re.findall(r"`quire (plan \|[^`]*)`", (ROOT / "README.md").read_text())
+    assert {word.strip(" …") for word in listed.split("|")} == {name for name in every() if " " not in name}
+    for option in re.findall(r" (--[a-z-]+)", (ROOT / "Makefile").read_text().partition("demo:")[2].partition("##@")[0]):
+        assert any(option in p.opts for c in every().values() for p in c.params) or option == "--help"
+    for name in set(re.findall(r"`?quire\.([A-Za-z_.]+)[(`]", (ROOT / "README.md").read_text())):
+        thing: Any = quire
+        for part in name.split("."):
+            thing = getattr(thing, part)

@@ -1,0 +1,206 @@
+"""The rounds of a call: each ends a job, ours or another's, until nothing that was listed is left.
+
+recover → (an open job of this intent | list → take out what is done → plan → freeze) → tasks → commit → publish → clean
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from quire import jobs
+from quire.attempt import Work
+from quire.commit import names, protocol
+from quire.commit.entries import Commit, PlanHead, Task
+from quire.commit.log import Log
+from quire.coverage import segments
+from quire.errors import RefusedError
+from quire.options import Options
+from quire.planning import plan as planning
+from quire.planning.listing import EXAMPLES
+from quire.planning.skew import SkewResult
+from quire.progress import Progress
+from quire.report import Report
+from quire.runner import Runner
+from quire.storage import Store
+
+__all__ = ["check_destination", "check_words", "gather", "job_name"]
+
+TWICE = 2  # a call takes a path up at most this often, so it ends though a file changes for ever
+
+
+def gather(made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None = None) -> Report:
+    """Rounds until nothing is left; each round ends a job, ours or another's."""
+    started, store = time.monotonic(), made.store()
+    check_destination(store, made)
+    call = _Call(made, bars)
+    while True:
+        log = protocol.recover(store)
+        check_words(log, made)
+        head = _open_job(store, log, made, call)
+        fresh = head is None
+        if head is None:
+            base = log.tip
+            if not log.settled():
+                continue
+            if planned is None:
+                planned = planning.make(runner, store, log, base, job_name(made, base), made.wanted(call.tired()), bars)
+            call.saw(planned)
+            if not planned.tasks:
+                break
+            head = _freeze(store, made, planned)
+            planned = None
+        if head is None or log.refresh().outcome(head.job) is not None:
+            protocol.clean(log.refresh(), head.job) if head else None
+            planned = None
+            continue
+        work = Work(made.dest, made.dest_options, made.roots, head, made.convert)
+        jobs.run(runner, log, work, bars, made.max_failures)
+        if call.ended(log.refresh(), head.job, store) and fresh:
+            break
+    return call.report(log, time.monotonic() - started)
+
+
+def _open_job(store: Store, log: Log, made: Options, call: _Call) -> PlanHead | None:
+    """The open job of this intent; those of others are named to the user."""
+    ours = None
+    for head in protocol.open_jobs(store, log):
+        if head.intent == made.intent:
+            ours = ours or head
+        else:
+            call.other(head.job)
+    return ours
+
+
+def _freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead | None:
+    head = PlanHead(
+        job=planned.job, base=planned.base, plan=planned.plan, tasks=len(planned.tasks), committer=made.committer, words=made.words,
+        intent=made.intent,
+    )  # fmt: skip
+    if store.stat(names.plan_parquet(planned.job, planned.plan)) is None:
+        return None  # it was discarded, or another driver has ended the job and cleaned
+    protocol.freeze(store, head)
+    there = protocol.plan_head(store, planned.job)
+    if there is not None and store.stat(names.plan_parquet(there.job, there.plan)) is None:
+        return None  # the job ended between the two looks
+    return there
+
+
+class _Call:
+    """What this call has seen so far. It decides only when the call ends; what is done stands in the log."""
+
+    def __init__(self, made: Options, bars: Progress) -> None:
+        self.made, self.bars = made, bars
+        self.taken_up = Counter[str]()  # paths that were left out, or replaced in quarantine
+        self.left: dict[str, str] = {}
+        self.jobs: list[str] = []
+        self.others: list[str] = []
+        self.listed: planning.Planned | None = None
+        self.skew: SkewResult | None = None
+        self.files = self.bytes = self.written = self.data_files = self.bad = 0
+        self.bad_examples: list[tuple[str, str]] = []
+
+    def tired(self) -> frozenset[str]:
+        """The paths that this call does not take up again."""
+        return frozenset(path for path, n in self.taken_up.items() if n >= TWICE)
+
+    def saw(self, planned: planning.Planned) -> None:
+        """A listing."""
+        self.listed = planned
+        if planned.tasks:
+            self.skew = planned.skew()
+
+    def other(self, job: str) -> None:
+        """An open job of another intent."""
+        if job not in self.others:
+            self.others.append(job)
+            self.bars.say(
+                f"job {job} of another call is unfinished; give it up with recover(dest, abort={job!r}) if nobody goes on with it"
+            )
+
+    def ended(self, log: Log, job: str, store: Store) -> bool:
+        """Count a job that is over; True: all that was listed for it is settled."""
+        outcome = log.outcome(job)
+        if outcome is None:
+            return False
+        left = list(outcome.left)
+        if isinstance(outcome, Commit):
+            self.jobs.append(job)
+            tasks = log.in_effect(outcome)
+            lost = len(tasks) < len(outcome.tasks)
+            for task in tasks:
+                left += task.left
+                self._gathered_after_all(task, store)
+                self.files += task.files_in
+                self.bytes += task.bytes_in
+                self.bad += task.bad
+                self.data_files += len(task.files)
+                self.written += sum(file.size for file in task.files)
+                self.taken_up.update({u.path for u in task.uncovers})
+                if task.bad and len(self.bad_examples) < EXAMPLES and task.segment:
+                    rows = segments.read(store, task.segment, ["path", "state", "reason"]).to_pylist()
+                    self.bad_examples += [(r["path"], r["reason"]) for r in rows if r["state"] == "bad"]
+        self.taken_up.update({item.path for item in left})
+        self.left.update({item.path: item.why for item in left})
+        return isinstance(outcome, Commit) and not left and not outcome.dropped and not lost
+
+    def _gathered_after_all(self, task: Task, store: Store) -> None:
+        """Take what was left out before, and is in a later task's segment, from the list of what is left out."""
+        before = [path for path in self.left if task.first <= path <= task.last]
+        if before and task.segment:
+            for path in segments.read(store, task.segment, ["path"], min(before), max(before)).column("path").to_pylist():
+                self.left.pop(path, None)
+
+    def report(self, log: Log, took: float) -> Report:
+        """For the user."""
+        made, listed = self.made, self.listed.listed if self.listed else None
+        changed: list[tuple[str, str]] = []
+        count = 0
+        troubles: list[tuple[str, str]] = []
+        if listed is not None:
+            troubles = list(listed.troubles)
+            if made.on_change == "error":
+                why = "rewritten since it was gathered: the old content stays, the new one was not read"
+                changed = [(path, why) for path in listed.changed_examples]
+                count = listed.changed
+        return Report(
+            source=", ".join(r.url for r in made.roots), dest=made.dest, files=self.files, bytes=self.bytes, written=self.written,
+            data_files=self.data_files, set_aside=(*self.bad_examples[:EXAMPLES], *changed, *troubles),
+            set_aside_count=self.bad + count + len(troubles),
+            left_out=tuple(self.left.items()), done=listed.done if listed else 0,
+            young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
+            seconds=took, skew=self.skew, others=tuple(self.others),
+        )  # fmt: skip
+
+
+def job_name(made: Options, base: int) -> str:
+    """The job that a call is at a version: the same for every driver of it."""
+    return f"{base}-{made.intent_hash}"
+
+
+def check_destination(store: Store, made: Options) -> None:
+    """Refuse a destination that holds somebody else's files, or ours in another form."""
+    store.check_writable()
+    if not store.is_folder():
+        return
+    if not store.is_folder(names.STATE) and not made.append:
+        for name, _ in store.peek():
+            if store.is_folder(names.STATE):
+                return  # another driver has just begun here
+            raise RefusedError(
+                f"the destination {store.url} is not empty and not quire's (it holds {name!r}): nothing was touched. "
+                f"Choose another, or say append=True."
+            )
+
+
+def check_words(log: Log, made: Options) -> None:
+    """Refuse to mix two transforms or formats in one destination."""
+    for _, commit in log.commits():
+        if commit.words != made.words:
+            there, ours = commit.words, made.words
+            raise RefusedError(
+                f"the destination {made.dest} holds transform {there.transform!r}, format {there.format!r}, compression "
+                f"{there.compression!r}, layout {there.layout!r}; this call says {ours.transform!r}, {ours.format!r}, "
+                f"{ours.compression!r}, {ours.layout!r}. Say the same, or choose another destination."
+            )
+        break

@@ -1,0 +1,122 @@
+"""Reads data files again and compares each record with the checksum that the ledger has of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from quire import display
+from quire.coverage.fold import Fold, Source
+from quire.errors import FormatError, QuireError, StorageError, printable
+from quire.formats import lines, parquet
+from quire.runner import Failure, Runner
+from quire.sizes import format_size
+from quire.storage import Store, connect
+
+__all__ = ["DAMAGED", "Verified", "verify"]
+
+# What reading a damaged data file raises
+DAMAGED = (EOFError, OSError, ValueError, pa.ArrowException, *lines.DAMAGED)
+# A task's segment, its data files with their sizes, and their compression
+Item = tuple[Source, dict[str, int], str]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What re-reading the data files showed: `damaged` holds (data file, source path, what is wrong)."""
+
+    dest: str
+    data_files: int
+    files: int
+    bytes: int
+    damaged: tuple[tuple[str, str, str], ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is damaged."""
+        return not self.damaged
+
+    def _facts(self) -> dict[str, object]:
+        rows: dict[str, object] = {
+            "data files read": f"{self.data_files:,}",
+            "files compared": f"{self.files:,} ({format_size(self.bytes)})",
+        }
+        return {**rows, "damaged": f"{len(self.damaged):,}", "verdict": "every checksum agrees" if self.ok else "DAMAGED"}
+
+    def _note(self) -> str:
+        more = [f"… {len(self.damaged) - 10:,} more in .damaged"] if len(self.damaged) > 10 else []
+        return "\n".join([*(printable(": ".join(filter(None, d))) for d in self.damaged[:10]), *more])
+
+    def __str__(self) -> str:
+        return display.lines(self.dest, self._facts(), self._note())
+
+    def _repr_html_(self) -> str:
+        return display.facts(self.dest, self._facts(), self._note())
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {**asdict(self), "ok": self.ok}
+
+
+def verify(runner: Runner, url: str, options: Any, folded: Fold, items: list[Item]) -> Verified:
+    """The data files of tasks against their segments, spread by the runner."""
+    files = size = count = 0
+    damaged: list[tuple[str, str, str]] = []
+    for outcome, (_, sizes, _) in zip(runner.run(functools.partial(_verify, url, options, folded), items), items, strict=True):
+        if isinstance(outcome, Failure):
+            raise QuireError(f"cannot verify {', '.join(sizes)}: {outcome}. Call again when that is mended.")
+        count += len(sizes)
+        files, size = files + outcome["files"], size + outcome["bytes"]
+        damaged += [tuple(d) for d in outcome["damaged"]]
+    return Verified(url, count, files, size, tuple(damaged))
+
+
+def _verify(url: str, options: Any, folded: Fold, item: Item) -> dict[str, Any]:
+    """One task's data files against its segment."""
+    source, sizes, compression = item
+    store = connect(url, options)
+    rows = folded.of(source).rows(store, ["path", "data_file", "offset", "skip", "written", "records", "checksum"])
+    rows = rows.filter(pc.is_valid(rows.column("data_file"))).sort_by(
+        [("data_file", "ascending"), ("offset", "ascending"), ("skip", "ascending")]
+    )
+    damaged, files, size = [], 0, 0
+    for name, length in sizes.items():
+        entry = store.stat(name)
+        if entry is None or entry.size != length:
+            damaged.append((name, "", "the file is gone" if entry is None else f"{entry.size:,} bytes instead of {length:,}"))
+        if entry is None:
+            continue
+        mine = rows.filter(pc.equal(rows.column("data_file"), name))
+        for path, what, n in _compare(store, name, compression, mine):
+            files, size = files + 1, size + n
+            if what:
+                damaged.append((name, path, what))
+    return {"files": files, "bytes": size, "damaged": damaged[:1000]}
+
+
+def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Iterable[tuple[str, str, int]]:
+    try:
+        taker: Any = parquet.Rows(store, name) if name.endswith(".parquet") else lines.cursor(store, name, compression)
+    except DAMAGED as e:
+        yield "", f"cannot be opened ({type(e).__name__})", 0
+        return
+    for row in rows.to_pylist():
+        try:
+            if isinstance(taker, parquet.Rows):
+                found = parquet.checksum(taker.take(row["offset"], row["records"]))
+            else:
+                check = xxhash.xxh3_64()
+                for piece in taker.take(row["offset"], row["skip"], row["written"]):
+                    check.update(piece)
+                found = check.intdigest()
+            yield row["path"], "" if found == row["checksum"] else "the checksum differs", row["written"]
+        except (StorageError, FormatError, *DAMAGED) as e:
+            yield row["path"], f"cannot be read back ({type(e).__name__})", 0
+            if not isinstance(taker, parquet.Rows):
+                taker = lines.cursor(store, name, compression)
