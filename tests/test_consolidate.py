@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -238,3 +239,26 @@ def test_the_report_and_its_html_escape_every_name(tmp_path: Path) -> None:
     assert "set aside" in str(report)
     assert r"alert(1)<&\n>.xml" in str(report), "a newline in a name breaks no line of the report"
     assert sys.getsizeof(str(report)) < 10_000
+
+
+def test_no_thread_is_left_that_could_abort_the_interpreter_at_its_end(tmp_path: Path) -> None:
+    """A thread of Arrow's that still holds a Python object when the interpreter ends aborts the process, its work well done."""
+    script = """
+import os, sys, quire
+source, dest = sys.argv[1:]
+for i in range(9):
+    with open(f"{source}/{i}", "wb") as out:
+        out.write(b"a line")
+def threads():
+    return len(os.listdir("/proc/self/task"))
+before = threads()
+for _ in range(2):
+    quire.consolidate(source, dest, spark=quire.InProcess(), target_size=12, progress=False)
+ledger = quire.Ledger(dest)
+assert ledger.verify(quire.InProcess()).ok and len(ledger.failed()) == 0 and ledger.read(f"{source}/3") == b"a line\\n"
+print(threads() - before)
+"""
+    (tmp_path / "in").mkdir()
+    command = [sys.executable, "-c", script, str(tmp_path / "in"), str(tmp_path / "out")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "0", "")

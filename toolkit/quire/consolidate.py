@@ -124,7 +124,7 @@ class Plan:
                 if left is not None:
                     part = rows.slice(0, left)
                     left -= part.num_rows
-                found = part.to_pandas()
+                found = part.to_pandas(use_threads=False)
                 found.insert(0, "task", i)
                 tables.append(found)
                 if left == 0:

@@ -192,7 +192,9 @@ class Ledger:
         with_bad: set[str | None] = {t.segment for _, _, t in self._tasks() if t.bad and t.segment}
         rows = self._rows(["path", "version", "start", "length", "state", "reason"], only=with_bad, attempt=True)
         rows = rows.filter(pc.equal(rows.column("state"), "bad"))
-        found: pd.DataFrame = rows.select(["path", "version", "start", "length", "reason", "attempt", "commit"]).to_pandas()
+        found: pd.DataFrame = rows.select(["path", "version", "start", "length", "reason", "attempt", "commit"]).to_pandas(
+            use_threads=False
+        )
         return found
 
     def _rows(

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from quire.commit import names
 from quire.commit.entries import Abort, Commit, Entry, Manifest, Published, Task, check_task, decode, encode
 from quire.errors import FormatError, NotFoundError, StorageError
+from quire.formats.parquet import open_bytes
 from quire.storage import Store
 
 LONGEST = 1 << 20  # bytes; a longer entry keeps its tasks in a file of its own
@@ -172,7 +173,7 @@ def _with_tasks(commit: Commit, store: Store, where: str) -> Commit:
     if names.job_of_part(commit.parts) != commit.job:
         raise FormatError(f"{where} names {commit.parts[:200]!r}, which is not a part of its own: nothing was touched.")
     try:
-        table = pq.read_table(pa.BufferReader(store.get(commit.parts)))
+        table = open_bytes(store.get(commit.parts)).read()
         tasks = tuple(decode(t.encode(), Manifest, f"{where} ({commit.parts})").task for t in table.column("task").to_pylist())
     except (pa.ArrowException, KeyError) as e:
         raise FormatError(f"{where} names {commit.parts}, which is damaged: {str(e)[:200]}. Put back a good copy.") from e

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.errors import FormatError, NotFoundError
+from quire.formats.parquet import ParquetFile, open_bytes
 from quire.storage import Store
 
 SCHEMA = pa.schema(
@@ -80,7 +81,7 @@ class SegmentWriter:
 def read(store: Store, name: str, columns: Sequence[str], first: str = "", last: str = "") -> pa.Table:
     """The rows of a segment with paths in [first, last] (all where not given). A segment that is missing is an error, never empty."""
     try:
-        file = pq.ParquetFile(pa.BufferReader(store.get(name)))
+        file = open_bytes(store.get(name))
         groups = [i for i in range(file.num_row_groups) if _may_hold(file, i, first, last)]
         table = file.read_row_groups(groups, columns=list(columns)) if groups else _empty(columns)
     except NotFoundError as e:
@@ -95,7 +96,7 @@ def read(store: Store, name: str, columns: Sequence[str], first: str = "", last:
     return table
 
 
-def _may_hold(file: pq.ParquetFile, group: int, first: str, last: str) -> bool:
+def _may_hold(file: ParquetFile, group: int, first: str, last: str) -> bool:
     if not last:
         return True
     statistics = file.metadata.row_group(group).column(0).statistics

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.errors import FormatError, RefusedError
+from quire.formats.parquet import ParquetFile, open_bytes
 from quire.planning.listing import Cut, Run
 from quire.storage import Store
 
@@ -119,7 +121,9 @@ def write_head(store: Store, name: str, tasks: list[PlannedTask]) -> None:
 def read_head(store: Store, name: str, task: int | None = None) -> list[PlannedTask]:
     """The tasks of a plan by number, or one of them."""
     try:
-        table = pq.read_table(pa.BufferReader(store.get(name)), filters=None if task is None else [("task", "=", task)])
+        table = open_bytes(store.get(name)).read()
+        if task is not None:
+            table = table.filter(pc.equal(table.column("task"), task))
         rows = table.cast(HEAD).to_pylist()
     except (pa.ArrowException, ValueError) as e:
         raise FormatError(f"the plan {store.url}/{name} is damaged: give up its job with `quire recover --abort`, then run again.") from e
@@ -132,10 +136,10 @@ def read_head(store: Store, name: str, task: int | None = None) -> list[PlannedT
 
 def read_rows(store: Store, runs: list[Run], columns: list[str] | None = None) -> Iterator[pa.Table]:
     """The rows of runs, in their order, a piece of a plan's object at a time."""
-    opened: tuple[str, pq.ParquetFile] | None = None
+    opened: tuple[str, ParquetFile] | None = None
     for run in runs:
         if opened is None or opened[0] != run.object:
-            opened = run.object, pq.ParquetFile(pa.BufferReader(store.get(run.object)))
+            opened = run.object, open_bytes(store.get(run.object))
         file, at = opened[1], 0
         for group in range(file.num_row_groups):
             n = file.metadata.row_group(group).num_rows
