@@ -8,7 +8,7 @@ from __future__ import annotations
 import json as json_text
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -25,6 +25,7 @@ from quire.formats import extension
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import CONTENT, ParquetWriter, checksum
 from quire.planning.pack import PlannedTask, read_head, read_rows
+from quire.runner import without_collector
 from quire.sources import transforms
 from quire.sources.files import Root
 from quire.sources.transforms import BadContent, UserFunction
@@ -118,7 +119,8 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
     while True:
         one = _Attempt(work, store, task, planned, lost)
         try:
-            done = one.run()
+            with without_collector() if work.convert.function is None else nullcontext():
+                done = one.run()
         except _Lost as e:
             lost[e.at] = e.content
             one.abort()

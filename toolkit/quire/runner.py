@@ -6,12 +6,14 @@ one item does not end the others: it comes back as a `Failure`.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -66,6 +68,21 @@ def call(function: Function[T], item: T) -> Outcome:
     except Exception as e:
         frame = traceback.extract_tb(e.__traceback__)[-1]
         return Failure(type(e).__name__, scrub(str(e)), f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}")
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Keep the cyclic garbage collector from going through millions of rows again and again: they are in no cycle.
+
+    Worth a fifth of the time of a task that copies small files. Not for functions of users', whose objects may be in cycles.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class InProcess:

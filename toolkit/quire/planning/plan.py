@@ -14,7 +14,7 @@ from quire.errors import QuireError, RefusedError
 from quire.planning import pack, skew
 from quire.planning.listing import EXAMPLES, Cut, Listed, Listing, Piece, Run, list_piece, pieces
 from quire.progress import Progress
-from quire.runner import Failure, Runner
+from quire.runner import Failure, Runner, without_collector
 from quire.sources.files import Root, Selection
 from quire.storage import Store
 
@@ -123,4 +123,5 @@ def _merge(runner: Runner, listing: Listing, found: list[Piece]) -> Listed:
 
 
 def _list(listing: Listing, item: tuple[int, Piece]) -> dict[str, Any]:
-    return list_piece(listing, *item)
+    with without_collector():
+        return list_piece(listing, *item)
