@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
@@ -187,9 +188,9 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
         replaces = dict[str, list[Any]]()
         for u in left.uncovers:
             replaces.setdefault(u.path, []).append([u.version, u.ranges])
-        rows = _cut_long(left.files.to_pydict(), listing.cut, replaces)
-        if rows["path"]:
-            found.new += len(set(rows["path"]))
+        if left.files.num_rows:
+            rows = _splits(left.files, listing.cut, replaces)
+            found.new += len(set(left.files.column("path").to_pylist())) if left.uncovers or left.done else left.files.num_rows
             _write(listing, f"{number}-{chunk}-{objects.new_id()}", piece.root, rows, dest, found)
             _estimate(listing, listing.roots[piece.root], rows, found)
     return asdict(found)
@@ -226,7 +227,10 @@ def _shown(store: Store, selection: Selection, folder: str, after: str, until: s
     """What of a directory is not hidden and has a name in [after, until)."""
     for item in store.scan(folder, after=after, until=until, follow=selection.links):
         last = item.name[item.name.rfind("/") + 1 :]
-        if item.name == folder:  # the directory itself cannot be listed: one of its slices says so
+        if item.__class__ is Entry:  # nearly all; the store has kept to the range
+            if selection.shows(last):
+                yield item
+        elif item.name == folder:  # the directory itself cannot be listed: one of its slices says so
             if not after:
                 yield item
         elif last >= after and (not until or last < until) and selection.shows(last):
@@ -273,12 +277,16 @@ def _table(root: str, entries: list[Entry]) -> pa.Table:
     )
 
 
-def _cut_long(rows: dict[str, list[Any]], cut: Cut, replaces: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Cut the splits that are longer than the target into ranges; add what each file replaces to its first range."""
-    paths = rows["path"]
-    rows["replaces"] = [json.dumps(replaces.pop(p)) if p in replaces else None for p in paths] if replaces else [None] * len(paths)
-    if not cut.streams or max(rows["length"], default=0) <= cut.target:
-        return rows
+def _splits(files: pa.Table, cut: Cut, replaces: dict[str, list[Any]]) -> pa.Table:
+    """The rows of the plan: files, with what each replaces; those longer than the target are cut into ranges."""
+    longest = pc.max(files.column("length")).as_py()
+    if not replaces and (not cut.streams or longest <= cut.target):
+        # Nearly always so: the columns stay what they are, and no value passes through Python.
+        return files.append_column("replaces", pa.nulls(files.num_rows, pa.string())).select(PLAN.names).cast(PLAN)
+    rows = files.to_pydict()
+    rows["replaces"] = [json.dumps(replaces.pop(p)) if p in replaces else None for p in rows["path"]]
+    if not cut.streams or longest <= cut.target:
+        return pa.table({f.name: rows[f.name] for f in PLAN}, PLAN)
     found: dict[str, list[Any]] = {key: [] for key in rows}
     for row in zip(*rows.values(), strict=True):
         split = dict(zip(rows, row, strict=True))
@@ -288,19 +296,19 @@ def _cut_long(rows: dict[str, list[Any]], cut: Cut, replaces: dict[str, list[Any
             s, e = start + (end - start) * i // n, start + (end - start) * (i + 1) // n
             for key, value in {**split, "start": s, "length": e - s, "replaces": split["replaces"] if i == 0 else None}.items():
                 found[key].append(value)
-    return found
+    return pa.table({f.name: found[f.name] for f in PLAN}, PLAN)
 
 
-def _write(listing: Listing, name: str, root: int, rows: dict[str, list[Any]], dest: Store, found: Listed) -> None:
+def _write(listing: Listing, name: str, root: int, table: pa.Table, dest: Store, found: Listed) -> None:
     """Write the rows of a piece, sorted by group, and note their runs."""
     cut = listing.cut
     root_length = len(listing.roots[root].url.rstrip("/")) + 1
-    table = pa.table({f.name: rows[f.name] for f in PLAN}, PLAN)
+    paths = table.column("path").to_pylist() if cut.by_folder else []
     groups, numbers = [""] * table.num_rows, [0] * table.num_rows
     if cut.by_folder:
-        groups = [path[root_length:].rpartition("/")[0] for path in rows["path"]]
+        groups = [path[root_length:].rpartition("/")[0] for path in paths]
     if cut.planner == "hash":
-        numbers = parts_of([path[path.rfind("/") + 1 :] for path in rows["path"]], cut.parts, cut.hash_function).tolist()
+        numbers = parts_of([path[path.rfind("/") + 1 :] for path in paths], cut.parts, cut.hash_function).tolist()
     if cut.by_folder:
         order = sorted(range(table.num_rows), key=lambda i: (groups[i], numbers[i]))
         table, groups, numbers = table.take(order), [groups[i] for i in order], [numbers[i] for i in order]
@@ -333,15 +341,14 @@ def _write(listing: Listing, name: str, root: int, rows: dict[str, list[Any]], d
     dest.put(object_name, out.getvalue().to_pybytes())
 
 
-def _estimate(listing: Listing, root: Root, rows: dict[str, list[Any]], found: Listed) -> None:
+def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> None:
     """Read a few small files to see how many bytes would be written for those read."""
     if listing.estimate is None or found.sampled >= SAMPLE:
         return
     prefix = len(root.url.rstrip("/")) + 1
-    step = max(1, len(rows["path"]) // SAMPLE)
-    wanted = [i for i in range(0, len(rows["path"]), step) if 0 < rows["size"][i] <= 1 << 20][:SAMPLE]
-    columns = [rows[c] for c in ("path", "version", "size", "modified")]
-    chosen = [[column[i] for column in columns] for i in wanted]
+    some = rows.take(list(range(0, rows.num_rows, max(1, rows.num_rows // (4 * SAMPLE)))))
+    columns = (some.column(c).to_pylist() for c in ("path", "version", "size", "modified"))
+    chosen = [row for row in zip(*columns, strict=True) if 0 < row[2] <= 1 << 20][:SAMPLE]
     requests = [Request(path[prefix:], version, size, 0, size) for path, version, size, _ in chosen]
     for (path, version, size, modified), (_, content) in zip(chosen, root.store().read_many(requests), strict=True):
         if isinstance(content, bytes):

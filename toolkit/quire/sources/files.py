@@ -59,7 +59,8 @@ class Selection:
 
 def is_hidden(name: str) -> bool:
     """Spark's rule: `_x` and `.x` are hidden, but not a partition's `_x=1`; neither is a copy that is still under way shown."""
-    return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
+    first = name[0]
+    return (first == "_" and "=" not in name) or first == "." or (name[-1] == "_" and name.endswith("._COPYING_"))
 
 
 def _glob(pattern: str) -> str:
