@@ -4,11 +4,35 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
 from quire.errors import printable
 
 _TEXT = "color: var(--jp-ui-font-color1, inherit)"
 _LINE = "border-bottom: 1px solid var(--jp-border-color2, #8884)"
+
+
+class Shown:
+    """A result about a destination: `_facts` and a note, as text, in a notebook, and for programs."""
+
+    dest: str
+
+    def _facts(self) -> Mapping[str, object]:
+        raise NotImplementedError
+
+    def _note(self) -> str:
+        return ""
+
+    def __str__(self) -> str:
+        return lines(self.dest, self._facts(), self._note())
+
+    def _repr_html_(self) -> str:
+        return facts(self.dest, self._facts(), self._note())
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of its fields, as JSON takes them."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]  # the children are dataclasses
 
 
 def facts(title: str, rows: Mapping[str, object], note: str = "") -> str:

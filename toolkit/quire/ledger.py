@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -47,7 +47,7 @@ SPARK_SCHEMA = (
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(display.Shown):
     """A destination in numbers. `files` are gathered ones, `set_aside` those in quarantine; `open_jobs` have no outcome yet."""
 
     dest: str
@@ -78,16 +78,6 @@ class Summary:
             **({"unpublished commits": self.unpublished} if self.unpublished else {}),
             **({"open jobs": ", ".join(self.open_jobs)} if self.open_jobs else {}),
         }
-
-    def __str__(self) -> str:
-        return display.lines(self.dest, self._facts())
-
-    def _repr_html_(self) -> str:
-        return display.facts(self.dest, self._facts())
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

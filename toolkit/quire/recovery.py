@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from quire import display
@@ -18,7 +18,7 @@ __all__ = ["Recovered", "recover"]
 
 
 @dataclass(frozen=True)
-class Recovered:
+class Recovered(display.Shown):
     """What `recover` did: jobs published, given up, and those that are still open (the next run of the same call goes on)."""
 
     dest: str
@@ -34,16 +34,6 @@ class Recovered:
             "still open": ", ".join(self.open) or "nothing",
             "version": self.version,
         }
-
-    def __str__(self) -> str:
-        return display.lines(self.dest, self._facts())
-
-    def _repr_html_(self) -> str:
-        return display.facts(self.dest, self._facts())
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
-        return asdict(self)
 
 
 def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_options: Mapping[str, Any] | None = None) -> Recovered:

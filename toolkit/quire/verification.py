@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ Item = tuple[Source, dict[str, int], str]
 
 
 @dataclass(frozen=True)
-class Verified:
+class Verified(display.Shown):
     """What re-reading the data files showed: `damaged` holds (data file, source path, what is wrong)."""
 
     dest: str
@@ -53,15 +53,9 @@ class Verified:
         more = [f"… {len(self.damaged) - 10:,} more in .damaged"] if len(self.damaged) > 10 else []
         return "\n".join([*(printable(": ".join(filter(None, d))) for d in self.damaged[:10]), *more])
 
-    def __str__(self) -> str:
-        return display.lines(self.dest, self._facts(), self._note())
-
-    def _repr_html_(self) -> str:
-        return display.facts(self.dest, self._facts(), self._note())
-
     def as_dict(self) -> dict[str, Any]:
         """As JSON takes it."""
-        return {**asdict(self), "ok": self.ok}
+        return {**super().as_dict(), "ok": self.ok}
 
 
 def verify(runner: Runner, url: str, options: Any, folded: Fold, items: list[Item]) -> Verified:

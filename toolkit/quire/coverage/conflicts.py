@@ -17,6 +17,9 @@ def conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
     for _, commit in log.commits():
         if commit.words != head.words:
             return _other_words(commit, head)
+        there = {t.schema for t in log.in_effect(commit)} | {t.schema for t in tasks}
+        if len(there - {""}) > 1:
+            return "the destination holds, or would hold, rows of two schemas"
     since = [t for _, commit in log.commits(after=head.base) for t in log.in_effect(commit)]
     for task in tasks:
         for other in since:

@@ -190,7 +190,7 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
             replaces.setdefault(u.path, []).append([u.version, u.ranges])
         if left.files.num_rows:
             rows = _splits(left.files, listing.cut, replaces)
-            found.new += len(set(left.files.column("path").to_pylist())) if left.uncovers or left.done else left.files.num_rows
+            found.new += pc.count_distinct(left.files.column("path")).as_py()
             _write(listing, f"{number}-{chunk}-{objects.new_id()}", piece.root, rows, dest, found)
             _estimate(listing, listing.roots[piece.root], rows, found)
     return asdict(found)
