@@ -339,8 +339,34 @@ def test_a_file_that_is_rewritten_while_it_is_read_is_noticed(tmp_path: Path, mo
 
         monkeypatch.setattr(os, call, changing)
     ((_, answer),) = store.read_many(requests(store, "a"))
-    with pytest.raises(Gone, match="changed while it was read"):
+    with pytest.raises(Gone, match="changed"):
         raise answer if isinstance(answer, Gone) else AssertionError(len(content(answer)))
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_took_a_files_place_is_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a", b"x")
+    wanted = requests(store, "a")
+    (tmp_path / "a").unlink()
+    make(tmp_path / "a")
+    ((_, answer),) = store.read_many(wanted)
+    assert isinstance(answer, Gone)
+
+
+def test_a_long_object_goes_to_the_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, real, piece = list[int](), os.posix_fadvise, os.urandom(1 << 20)
+
+    def tell(fd: int, *rest: int) -> None:
+        told.append(os.fstat(fd).st_size)
+        real(fd, *rest)
+
+    monkeypatch.setattr(os, "posix_fadvise", tell)
+    sink = LocalStore(str(tmp_path)).create("a")
+    for _ in range(40):
+        sink.write(piece)
+    sink.close()
+    assert (told, (tmp_path / "a").read_bytes() == piece * 40) == ([16 << 20, 32 << 20], True)
 
 
 def test_an_error_of_the_disk_sets_a_file_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json as json_text
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -210,37 +210,45 @@ class _Attempt:
                 Uncover(path, version, tuple((s, n) for s, n in ranges))
                 for path, text in zip(paths, replaces, strict=True) if text for version, ranges in json_text.loads(text)
             ]  # fmt: skip
-        whole_lines = self.convert.transform == "lines" and self.convert.streams
-        too_long = None if self.convert.streams else self.convert.max_file_size
-        requests = []
-        for path, size, version, start, length in zip(paths, sizes, versions, starts, lengths, strict=True):
-            if whole_lines and (start or length != size):
-                # A line belongs to the range in which it begins: look one byte back, and read on to the line's end.
-                begin = max(start - 1, 0)
-                requests.append(Request(path[prefix:], version, size, begin, size - begin))
-            elif too_long is not None and size > too_long:
-                requests.append(Request(path[prefix:], version, size, 0, 0))
-            else:
-                requests.append(Request(path[prefix:], version, size, start, length))
-        answers = store.read_many(requests)
         plain = self.convert.format != "parquet" and self.convert.transform in ("lines", "raw")
-        add_newline, add, row = self.convert.transform == "lines", self.writer.add, self.rows.append
-        for i, (request, answer) in enumerate(answers):
+        add_newline, add, row, lost = self.convert.transform == "lines", self.writer.add, self.rows.append, self.lost
+        answers = store.read_many(self._requests([path[prefix:] for path in paths], versions, sizes, starts, lengths))
+        gathered = files = bytes_in = 0
+        for path, start, length, at, (request, answer) in zip(paths, starts, lengths, modified, answers, strict=True):
             content = answer
-            path, version, size, start, length = paths[i], versions[i], sizes[i], starts[i], lengths[i]
-            if content.__class__ is bytes and plain and content and request.length == length and (path, start) not in self.lost:
+            if content.__class__ is bytes and plain and content and request.length == length and not (lost and (path, start) in lost):
                 # The hot path of the main job.
                 if add_newline and content[-1] != 10:
                     content += b"\n"
                 add(content)
-                row((path, version, start, length, len(content), content.count(b"\n"), digest(content)))
-                self.gathered += 1
-                self.files += start == 0
-                self.bytes_in += length
+                # Most small documents are one line, and looking for a newline is many times faster than counting.
+                lines = content.count(b"\n") if content.find(b"\n", 0, -1) >= 0 else content[-1] == 10
+                row((path, request.version, start, length, len(content), int(lines), digest(content)))
+                gathered += 1
+                files += start == 0
+                bytes_in += length
             else:
-                file = FileInfo(path, size, version, modified[i])
-                self._take(store, request, content, file, start, length)
+                self._take(store, request, content, FileInfo(path, request.size, request.version, at), start, length)
+        self.gathered, self.files, self.bytes_in = self.gathered + gathered, self.files + files, self.bytes_in + bytes_in
         self._flush()
+
+    def _requests(
+        self, names: list[str], versions: list[str], sizes: list[int], starts: list[int], lengths: list[int]
+    ) -> Iterable[Request]:
+        """What to read for some splits."""
+        splits = names, versions, sizes, starts, lengths
+        if sizes == lengths and (self.convert.streams or max(sizes) <= self.convert.max_file_size):
+            return map(Request, *splits)  # nearly always: whole files
+        return map(self._request, *splits)
+
+    def _request(self, name: str, version: str, size: int, start: int, length: int) -> Request:
+        if self.convert.transform == "lines" and self.convert.streams and (start or length != size):
+            # A line belongs to the range in which it begins: look one byte back, and read on to the line's end.
+            begin = max(start - 1, 0)
+            return Request(name, version, size, begin, size - begin)
+        if not self.convert.streams and size > self.convert.max_file_size:
+            return Request(name, version, size, 0, 0)
+        return Request(name, version, size, start, length)
 
     def _take(self, store: Store, request: Request, content: Content, file: FileInfo, start: int, length: int) -> None:
         """Any other split: set aside, left out, empty, long, parsed or given to the user's function."""

@@ -208,8 +208,8 @@ def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entr
             continue
         for after, until in _ranges(store, listing.selection, piece, here):
             for item in _shown(store, listing.selection, here, after, until):
-                if isinstance(item, Entry):
-                    if takes(item):
+                if item.__class__ is Entry:
+                    if takes is None or takes(item):
                         chunk.append(item)
                 elif isinstance(item, Trouble):
                     _note(item, root, found)
@@ -237,10 +237,12 @@ def _shown(store: Store, selection: Selection, folder: str, after: str, until: s
             yield item
 
 
-def _taker(root: Root, selection: Selection, found: Listed) -> Callable[[Entry], bool]:
-    """Whether a file that is not hidden is wanted."""
+def _taker(root: Root, selection: Selection, found: Listed) -> Callable[[Entry], bool] | None:
+    """Whether a file that is not hidden is wanted; None if all are."""
     wanted, prefix = selection.chooser(root), root.url.rstrip("/") + "/"
     everything = root.wanted == ("",) and not selection.include and not selection.exclude
+    if everything and selection.newest is None and not selection.without:
+        return None
 
     def takes(entry: Entry) -> bool:
         if not everything and not wanted.match(entry.name):
