@@ -12,6 +12,7 @@ from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, S
 from quire.ledger import Ledger
 from quire.planning import skew
 from quire.populate import populate
+from quire.progress import Step
 from quire.reading import read
 from quire.recovery import recover
 from quire.report import Report
@@ -23,6 +24,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FileInfo", "FormatError", "InProcess", "Ledger", "NotFoundError", "Plan", "QuireError", "RefusedError", "Report",
-    "StorageError", "TooManyFailures", "UsageError", "__version__", "consolidate", "plan", "populate", "read", "recover",
+    "Step", "StorageError", "TooManyFailures", "UsageError", "__version__", "consolidate", "plan", "populate", "read", "recover",
     "session", "skew",
 ]  # fmt: skip

@@ -168,7 +168,7 @@ class _Attempt:
     # ---------------------------------------------------------------------------------------------------------- the way through
     def run(self) -> Task:
         """Read, write, make durable; the manifest's content."""
-        started = time.monotonic()
+        began, started = time.time(), time.monotonic()
         for root, runs in groupby(self.planned.runs, key=lambda run: run.root):
             source = self.work.roots[root]
             prefix = len(source.url.rstrip("/")) + 1
@@ -183,7 +183,8 @@ class _Attempt:
             task=self.task, attempt=self.id, files=self._files(), folder=self.planned.folder, part=self.planned.part, segment=name,
             first=self.segment.first, last=self.segment.last,
             assigned=self.planned.files, gathered=self.gathered, bad=self.bad, files_in=self.files, bytes_in=self.bytes_in,
-            schema=self._schema(), seconds=round(time.monotonic() - started, 3), uncovers=tuple(self.uncovers), left=tuple(self.left),
+            schema=self._schema(), started=round(began, 3), seconds=round(time.monotonic() - started, 3), uncovers=tuple(self.uncovers),
+            left=tuple(self.left),
         )  # fmt: skip
         if name and segment:
             self.store.put(name, segment)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
-from quire import display, options
+import pyarrow.compute as pc
+
+from quire import display, inspection, options
 from quire.commit import protocol
 from quire.commit.log import Log
-from quire.errors import UsageError, printable
+from quire.errors import UsageError, about, printable
 from quire.options import Options, Settings, seconds, shows_settings, whole
 from quire.planning import pack
 from quire.planning import plan as planning
 from quire.planning.skew import SkewResult
-from quire.progress import Progress
+from quire.progress import Progress, Step
 from quire.report import Report
 from quire.rounds import check_destination, check_words, gather, job_name
 from quire.runner import InProcess, OnSpark, Runner
@@ -31,8 +33,8 @@ __all__ = ["Plan", "consolidate", "plan"]
 # -------------------------------------------------------------------------------------------------------------------- public
 @shows_settings
 def consolidate(
-    source: Any, dest: Any, *, spark: Any = None, every: str | float | None = None, max_runs: int | None = None, progress: bool = True,
-    **settings: Unpack[Settings],
+    source: Any, dest: Any, *, spark: Any = None, every: str | float | None = None, max_runs: int | None = None,
+    progress: bool | Callable[[Step], object] = True,     **settings: Unpack[Settings],
 ) -> Report:  # fmt: skip
     """Gather the files below `source` into large files below `dest`, and remember each of them.
 
@@ -60,6 +62,8 @@ def consolidate(
     append       allow a destination that holds other files
     every, max_runs   again and again, "1 min" apart, until a signal (which lets the commit under way end) or `max_runs`
     storage_options, source_options, dest_options   for the stores
+    progress     True: bars | False | function(step), called several times a second with a `quire.Step`; what it raises ends the
+                 call as an interrupt does: nothing is lost, and the next call goes on with the job
 
     Returns the report (of the last run). Raises UsageError, TooManyFailures or another QuireError, each in one line.
     """
@@ -83,15 +87,18 @@ def consolidate(
 
 
 @shows_settings
-def plan(source: Any, dest: Any, *, spark: Any = None, progress: bool = True, **settings: Unpack[Settings]) -> Plan:
+def plan(
+    source: Any, dest: Any, *, spark: Any = None, progress: bool | Callable[[Step], object] = True, **settings: Unpack[Settings]
+) -> Plan:
     """Look before you run: what `consolidate` with the same arguments would do. Nothing that a later run would pick up is left."""
     options.check_names(settings)
     made = options.build(source, dest, **settings)
     runner = _runner(spark, made)
     store = made.store()
-    check_destination(store, made)
-    log = Log(store).refresh()
-    check_words(log, made)
+    with about("dest"):
+        check_destination(store, made)
+        log = Log(store).refresh()
+        check_words(log, made)
     base = log.settled_version()
     found = planning.make(runner, store, log, base, job_name(made, base), made.wanted(), Progress(progress))
     return Plan(made, runner, found)
@@ -145,11 +152,23 @@ class Plan:
         """Bytes that will be written, as guessed from a few files."""
         return int(self.bytes * self._planned.ratio)
 
+    def sizes(self) -> pd.DataFrame:
+        """How large files are, and would be, one row a class: up_to (bytes, a power of two), files_before, bytes_before, files_after, …"""
+        found: Any = None
+        for task in self._planned.tasks:
+            for rows in pack.read_rows(self._options.store(), task.runs, ["start", "size"]):
+                first = rows.filter(pc.equal(rows.column("start"), 0))
+                found = inspection.classed(first.column("size").to_numpy(), into=found)
+        guessed = [int(task.bytes * self._planned.ratio) for task in self._planned.tasks]
+        target = self._planned.cut.target
+        after = [size for n in guessed for size in [target] * (n // target) + ([n % target] if n % target else [])]
+        return inspection.size_classes(found or inspection.classed([]), inspection.classed(after))
+
     def skew(self) -> SkewResult:
         """Whether the tasks are even: hash plans by files within each directory, others by bytes."""
         return self._planned.skew()
 
-    def run(self, progress: bool = True) -> Report:
+    def run(self, progress: bool | Callable[[Step], object] = True) -> Report:
         """Do it. If the destination has moved on meanwhile, what is left is planned anew."""
         return gather(self._options, self._runner, Progress(progress), None if self._discarded else self._planned)
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "StorageError",
     "TooManyFailures",
     "UsageError",
+    "about",
     "choose",
     "printable",
     "scrub",
@@ -43,9 +45,10 @@ class QuireError(Exception):
 
 
 class UsageError(QuireError, ValueError):
-    """A wrong argument: nothing was read or written."""
+    """A wrong argument: nothing was read or written. `argument` names it where that is known."""
 
     exit_code = 2
+    argument: str | None = None
 
 
 class RefusedError(UsageError):
@@ -79,7 +82,18 @@ def choose(value: object, allowed: Iterable[str], what: str) -> str:
         return value
     near = difflib.get_close_matches(str(value), names, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise UsageError(f"unknown {what} {scrub(repr(value))}: it is one of {', '.join(names)}.{hint}")
+    with about(what):
+        raise UsageError(f"unknown {what} {scrub(repr(value))}: it is one of {', '.join(names)}.{hint}")
+
+
+@contextmanager
+def about(argument: str) -> Iterator[None]:
+    """A UsageError from here on is about this argument, so that a form can say it beside its field."""
+    try:
+        yield
+    except UsageError as e:
+        e.argument = e.argument or argument
+        raise
 
 
 def printable(text: str) -> str:

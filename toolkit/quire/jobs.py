@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 from quire.attempt import Work, attempt
 from quire.commit import names, protocol
@@ -16,7 +15,7 @@ from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
 from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures
 from quire.planning.pack import PlannedTask, read_head
-from quire.progress import Progress
+from quire.progress import Phase, Progress
 from quire.runner import Failure, Runner
 
 ATTEMPTS = 3  # of a task in one call, beyond those that the engine makes by itself
@@ -67,7 +66,7 @@ def _settle(log: Log, job: str, progress: Progress) -> None:
     for entry in log.refresh().unpublished():
         if entry.job == job:
             with progress.phase("publishing", total=sum(len(t.files) for t in entry.tasks)) as bar:
-                protocol.publish(log, entry, lambda done, _: bar.update(done - bar.n))
+                protocol.publish(log, entry, lambda done, _: bar.to(done))
     protocol.clean(log, job)
 
 
@@ -90,7 +89,7 @@ def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask],
                 _give_up(failed, len(planned), job, log.store.url)
             if tries_left:
                 progress.say(f"{len(failed)} of {len(missing)} tasks failed ({failed[0][1]}): trying them again")
-        bar.update(total - bar.n)
+        bar.to(total, tasks=len(planned), files=sum(t.files for t in planned))
     if log.refresh().outcome(job) is not None:
         return None
     found = [protocol.get_manifest(store, job, task) for task in range(len(planned))]
@@ -101,21 +100,19 @@ def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask],
     return [task for task in found if task is not None]
 
 
-def _watch(log: Log, job: str, planned: list[PlannedTask], bar: Any) -> None:
+def _watch(log: Log, job: str, planned: list[PlannedTask], bar: Phase) -> None:
     """Move the bar by what the store shows: finished tasks, and the output of those under way."""
     try:
         done, under_way = protocol.finished(log.store, job), list(log.store.walk(names.attempts(job)))
     except StorageError:
-        return  # only the bar stands still; a store that stays away is said by those who need it
+        bar.update(0)  # only the bar stands still; a store that stays away is said by those who need it
+        return
     size = sum(planned[i].bytes for i in done if i < len(planned))
     for e in under_way:
         task = e.name.removeprefix(names.attempts(job) + "/").partition("-")[0]
         if task.isdigit() and int(task) not in done:
             size += e.size
-    bar.set_postfix_str(
-        f"{len(done)}/{len(planned)} tasks, {sum(planned[i].files for i in done if i < len(planned)):,} files", refresh=False
-    )
-    bar.update(max(0, min(size, bar.total) - bar.n))
+    bar.to(size, tasks=len(done), files=sum(planned[i].files for i in done if i < len(planned)))
 
 
 def _groups(tasks: Sequence[PlannedTask], parallelism: int) -> list[list[int]]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from quire import display
+from quire import display, inspection
 from quire.commit import names
 from quire.commit.entries import Abort, Commit, Published, Task
 from quire.commit.log import Log
@@ -176,7 +176,16 @@ class Ledger:
                 return evenness(rows, commit.planner, commit.hash_parts, commit.target, None)
         return skew.check([])
 
+    def tasks(self) -> pd.DataFrame:
+        """One row a task: commit, task, directory, part, files, bytes, data_files, bytes_written, started (UTC), seconds."""
+        return inspection.task_table(self._tasks())
+
     # -------------------------------------------------------------------------------------------------------- from the segments
+    def sizes(self) -> pd.DataFrame:
+        """How large files were and are, one row a class: up_to (bytes, a power of two), files and bytes before and after."""
+        after = inspection.classed(f.size for _, _, t in self._tasks() for f in t.files)
+        return inspection.size_classes(inspection.file_lengths(self._store, self._fold), after)
+
     def failed(self) -> pd.DataFrame:
         """The files in quarantine: path, version, start, length, reason, attempt, commit."""
         with_bad: set[str | None] = {t.segment for _, _, t in self._tasks() if t.bad and t.segment}

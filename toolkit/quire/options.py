@@ -15,7 +15,7 @@ from typing import Any, TypedDict, TypeVar
 from quire.attempt import Convert
 from quire.commit.entries import Words
 from quire.commit.rename import COMMITTERS
-from quire.errors import UsageError, choose, scrub
+from quire.errors import UsageError, about, choose, scrub
 from quire.formats import TRANSFORMS, compression_for, pair
 from quire.formats.lines import _compressor
 from quire.planning.hashing import FUNCTIONS
@@ -52,16 +52,16 @@ def seconds(value: str | float, what: str) -> float:
     unit = unit if unit in _UNITS else unit.removesuffix("s")  # "ms" is no plural
     if match and unit in _UNITS:
         return float(match[1]) * _UNITS[unit]
-    raise UsageError(f"{what}={scrub(repr(value))} is no time span. Write for example '30 s', '1 min' or '2 h'.")
+    with about(what):
+        raise UsageError(f"{what}={scrub(repr(value))} is no time span. Write for example '30 s', '1 min' or '2 h'.")
 
 
 def whole(value: Any, what: str, least: int, most: int = 1 << 62) -> int:
     """A whole number in [least, most], or UsageError."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        upper = f" to {most:,}" if most < 1 << 62 else ""
-        raise UsageError(
-            f"{what}={scrub(repr(value))} is not a whole number from {least:,}{upper} on.".replace(" on.", "." if upper else " on.")
-        )
+        span = f"{least:,} to {most:,}." if most < 1 << 62 else f"{least:,} on."
+        with about(what):
+            raise UsageError(f"{what}={scrub(repr(value))} is not a whole number from {span}")
     return value
 
 
@@ -182,8 +182,10 @@ def build(
 ) -> Options:  # fmt: skip
     """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line."""
     kind = "callable" if callable(transform) else choose(transform, TRANSFORMS, "transform")
-    laid_out = pair(kind, format)
-    compression = compression_for(laid_out, compression)
+    with about("format"):
+        laid_out = pair(kind, format)
+    with about("compression"):
+        compression = compression_for(laid_out, compression)
     target = parse_size(target_size, "target_size")
     choose(planner, PLANNERS, "planner")
     choose(layout, LAYOUTS, "layout")
@@ -197,9 +199,11 @@ def build(
         if given is not None and not isinstance(given, Mapping):
             raise UsageError(f"{what} is a dictionary of options for the store, not {type(given).__name__}.")
     by = "rename" if committer == "auto" else choose(committer, ("auto", *COMMITTERS), "committer")
-    roots = tuple(files.roots(source, {**(storage_options or {}), **(source_options or {})} or None))
-    to = normalise(dest)
-    files.apart(roots, to)
+    with about("source"):
+        roots = tuple(files.roots(source, {**(storage_options or {}), **(source_options or {})} or None))
+    with about("dest"):
+        to = normalise(dest)
+        files.apart(roots, to)
     name = identity(transform, version) if callable(transform) else kind
     convert = Convert(
         kind,

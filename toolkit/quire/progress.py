@@ -1,40 +1,99 @@
-"""Progress bars: in a terminal, in JupyterLab, and silent where nobody looks."""
+"""Progress: bars in a terminal and in JupyterLab, silent where nobody looks, or told to a function of the caller's."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+
+from quire.errors import UsageError
+
+__all__ = ["Phase", "Progress", "Step"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a call is: `phase` is "listing", "planning", "gathering" or "publishing", `done` of `total` (None: not known) in `unit`s.
+
+    While gathering, `unit` is "B", and `tasks` and `files` are those that are done.
+    """
+
+    phase: str
+    done: int = 0
+    total: int | None = None
+    unit: str = "file"
+    tasks: int = 0
+    files: int = 0
+
+
+class Phase:
+    """One phase under way."""
+
+    def __init__(self, step: Step, show: Callable[[Step], object]) -> None:
+        self.step, self._show = step, show
+        show(step)
+
+    def to(self, done: int, *, tasks: int = 0, files: int = 0) -> None:
+        """It has come so far; never back, and never beyond its total."""
+        done = max(self.step.done, done if self.step.total is None else min(done, self.step.total))
+        self.step = Step(self.step.phase, done, self.step.total, self.step.unit, tasks, files)
+        self._show(self.step)
+
+    def update(self, n: int = 1) -> None:
+        """It has come so much further; 0 only looks whether the caller wants to stop."""
+        self.to(self.step.done + n, tasks=self.step.tasks, files=self.step.files)
 
 
 class Progress:
-    """One line a phase: `with progress.phase("listing", unit="file") as bar: bar.update(3)`."""
+    """One line a phase: `with progress.phase("listing", unit="file") as phase: phase.update(3)`.
 
-    def __init__(self, enabled: bool = True) -> None:
-        self.enabled = enabled
+    `show` is True, False, or a function that is called with a `Step` several times a second. What the function raises ends the
+    call as an interrupt does: nothing is lost, and an unfinished job stays open.
+    """
+
+    def __init__(self, show: bool | Callable[[Step], object] = True) -> None:
+        if not isinstance(show, bool) and not callable(show):
+            raise UsageError(f"progress= takes True, False or a function of a quire.Step, not {type(show).__name__}.")
+        self.show = show
 
     @contextmanager
-    def phase(self, name: str, total: int | None = None, unit: str = "file") -> Iterator[Any]:
+    def phase(self, name: str, total: int | None = None, unit: str = "file") -> Iterator[Phase]:
         """A bar for one phase; it stays when the phase ends well."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tqdm warns where ipywidgets are missing, and falls back to text
-            from tqdm.auto import tqdm
+        step = Step(name, total=total, unit=unit)
+        if callable(self.show):
+            yield Phase(step, self.show)
+            return
+        bar = _bar(step, self.show)
 
-            in_notebook = "notebook" in tqdm.__module__ or tqdm.__mro__[1].__module__ == "tqdm.notebook"
-            bar = tqdm(
-                total=total, desc=name, unit=unit, unit_scale=True, leave=True, dynamic_ncols=not in_notebook,
-                disable=not self.enabled or (None if not in_notebook else False), delay=0.3,
-            )  # fmt: skip
+        def move(step: Step) -> None:
+            if step.tasks:
+                bar.set_postfix_str(f"{step.tasks:,} tasks, {step.files:,} files", refresh=False)
+            bar.update(step.done - bar.n)
+
         try:
-            yield bar
+            yield Phase(step, move)
         finally:
             bar.close()
 
     def say(self, text: str) -> None:
         """One line about something that the user should know while it runs."""
-        if self.enabled and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        if self.show is True and (sys.stderr.isatty() or "ipykernel" in sys.modules):
             from tqdm import tqdm
 
             tqdm.write(text, file=sys.stderr)
+
+
+def _bar(step: Step, enabled: bool) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tqdm warns where ipywidgets are missing, and falls back to text
+        from tqdm.auto import tqdm
+
+        in_notebook = "notebook" in tqdm.__module__ or tqdm.__mro__[1].__module__ == "tqdm.notebook"
+        # In a notebook a bar is always shown, however fast its phase: a run's outputs must not depend on its speed.
+        return tqdm(
+            total=step.total, desc=step.phase, unit=step.unit, unit_scale=True, leave=True, dynamic_ncols=not in_notebook,
+            disable=not enabled or (None if not in_notebook else False), delay=0 if in_notebook else 0.3,
+        )  # fmt: skip

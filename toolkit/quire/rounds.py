@@ -14,7 +14,7 @@ from quire.commit import names, protocol
 from quire.commit.entries import Commit, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage import segments
-from quire.errors import RefusedError
+from quire.errors import RefusedError, about
 from quire.options import Options
 from quire.planning import plan as planning
 from quire.planning.listing import EXAMPLES
@@ -32,11 +32,13 @@ TWICE = 2  # a call takes a path up at most this often, so it ends though a file
 def gather(made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None = None) -> Report:
     """Rounds until nothing is left; each round ends a job, ours or another's."""
     started, store = time.monotonic(), made.store()
-    check_destination(store, made)
+    with about("dest"):
+        check_destination(store, made)
     call = _Call(made, bars)
     while True:
         log = protocol.recover(store)
-        check_words(log, made)
+        with about("dest"):
+            check_words(log, made)
         head = _open_job(store, log, made, call)
         fresh = head is None
         if head is None:
@@ -97,7 +99,7 @@ class _Call:
         self.others: list[str] = []
         self.listed: planning.Planned | None = None
         self.skew: SkewResult | None = None
-        self.files = self.bytes = self.written = self.data_files = self.bad = 0
+        self.files = self.bytes = self.written = self.data_files = self.bad = self.done = 0
         self.bad_examples: list[tuple[str, str]] = []
 
     def tired(self) -> frozenset[str]:
@@ -107,6 +109,8 @@ class _Call:
     def saw(self, planned: planning.Planned) -> None:
         """A listing."""
         self.listed = planned
+        # What this call has gathered in rounds before is found done, and was not done before.
+        self.done = max(0, planned.listed.done - self.files - self.bad)
         if planned.tasks:
             self.skew = planned.skew()
 
@@ -167,7 +171,7 @@ class _Call:
             source=", ".join(r.url for r in made.roots), dest=made.dest, files=self.files, bytes=self.bytes, written=self.written,
             data_files=self.data_files, set_aside=(*self.bad_examples[:EXAMPLES], *changed, *troubles),
             set_aside_count=self.bad + count + len(troubles),
-            left_out=tuple(self.left.items()), done=listed.done if listed else 0,
+            left_out=tuple(self.left.items()), done=self.done,
             young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
             seconds=took, skew=self.skew, others=tuple(self.others),
         )  # fmt: skip

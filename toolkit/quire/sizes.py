@@ -14,7 +14,7 @@ import operator
 import re
 from fractions import Fraction
 
-from quire.errors import UsageError, scrub
+from quire.errors import UsageError, about, scrub
 
 __all__ = ["format_size", "parse_size"]
 
@@ -35,10 +35,11 @@ def parse_size(text: str | int, what: str = "size") -> int:
     """
     size = _written(text) if isinstance(text, str) else _whole(text)
     if size is None or not 1 <= size < _LIMIT:
-        raise UsageError(
-            f"{scrub(what)} is {scrub(repr(text), 60)}, which is not a size in bytes of at least 1: "
-            "write for example '256 MiB', '5KB', '1.5GB' or 268435456"
-        )
+        with about(what):
+            raise UsageError(
+                f"{scrub(what)} is {scrub(repr(text), 60)}, which is not a size in bytes of at least 1: "
+                "write for example '256 MiB', '5KB', '1.5GB' or 268435456"
+            )
     return size
 
 

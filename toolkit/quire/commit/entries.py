@@ -58,6 +58,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = ""  # of the rows that a user's function gave
     files_in: int = 0  # files gathered whole, or their first range
     bytes_in: int = 0
+    started: float = 0.0  # seconds since 1970, by the clock of the machine that did it: for people alone
     seconds: float = 0.0
     removes: tuple[str, ...] = ()
     uncovers: tuple[Uncover, ...] = ()

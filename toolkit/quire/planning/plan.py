@@ -82,8 +82,8 @@ def make(runner: Runner, store: Store, log: Log, base: int, job: str, wanted: Wa
             found.append(piece)
             bar.update(1)
     with progress.phase("planning", total=len(found), unit="dir") as bar:
-        listed = _merge(runner, listing, found)
-        bar.update(len(found))
+        listed = _merge(runner, listing, found, lambda: bar.update(0))
+        bar.to(len(found))
     runs = [Run(**run) for run in listed.runs]
     ratio = wanted.ratio if wanted.ratio is not None else listed.sampled_out / listed.sampled if listed.sampled else 1.0
     planned = Planned(job, base, plan, pack.pack(runs, wanted.cut, ratio), listed, ratio, wanted.cut)
@@ -105,13 +105,13 @@ def discard(store: Store, planned: Planned) -> None:
     store.remove(names.plan_parquet(planned.job, planned.plan))
 
 
-def _merge(runner: Runner, listing: Listing, found: list[Piece]) -> Listed:
+def _merge(runner: Runner, listing: Listing, found: list[Piece], watch: Callable[[], None]) -> Listed:
     work = functools.partial(_list, listing)
     items = list(enumerate(found))
     n = min(len(items), max(1, 2 * runner.parallelism))
     groups = [list(range(len(items) * i // n, len(items) * (i + 1) // n)) for i in range(n)]
     total = Listed()
-    for outcome in runner.run(work, items, groups=groups):
+    for outcome in runner.run(work, items, groups=groups, watch=watch):
         if isinstance(outcome, Failure):
             raise QuireError(f"listing failed: {outcome}. Nothing was changed; call again when that is mended.")
         part = Listed(**outcome)

@@ -88,6 +88,7 @@ def check(
         total=found.total,
         missing_share=found.missing,
         explanation=_explain(verdict, found, rows),
+        unit=unit,
         rows=rows,
     )
 

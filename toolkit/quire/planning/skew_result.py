@@ -41,6 +41,7 @@ class SkewResult:
     missing_share  share of what was listed that is in no part (below 0: there is more in the parts than was listed);
                    None if it is not known how much there is
     explanation    one or two sentences
+    unit           what was counted: "files" | "bytes"
     """
 
     verdict: str
@@ -53,6 +54,7 @@ class SkewResult:
     total: float
     missing_share: float | None
     explanation: str
+    unit: str
     rows: Rows = field(repr=False, compare=False)
 
     def table(self) -> pd.DataFrame:
