@@ -12,15 +12,19 @@ PIP  := $(BIN)/python -m pip install --disable-pip-version-check --no-cache-dir 
 # A stamp says which extras are installed, for this content of the two files: when one changes, they are installed again.
 CONTENT := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 STAMP   := $(VENV)/quire-$(CONTENT)
-# Tests have a temporary directory of their own, which goes with them.
-TIDY := tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && TMPDIR=$$tmp
+# Tests have a temporary directory of their own, which goes with them; Jupyter's settings and the user's are not looked at.
+# Matplotlib's list of fonts stays: it takes a while to make.
+TIDY := tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && TMPDIR=$$tmp IPYTHONDIR=$$tmp/ipython JUPYTER_CONFIG_DIR=$$tmp/jupyter \
+    JUPYTER_DATA_DIR=$$tmp/jupyter/data JUPYTER_RUNTIME_DIR=$$tmp/jupyter/run MPLCONFIGDIR="$(CURDIR)/$(VENV)/matplotlib"
+# Every cell's output is compared with what is kept.
+NBVAL := --nbval --nbval-current-env --nbval-sanitize-with notebooks/nbval.cfg --nbval-cell-timeout 300 --nbval-kernel-startup-timeout 180
 SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 ##@ Look
 
 .PHONY: help
 help: ## this list
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 .PHONY: demo
 demo: $(STAMP)-core ## 5,000 small files become a few large ones, exactly once
@@ -37,8 +41,15 @@ demo: $(STAMP)-core ## 5,000 small files become a few large ones, exactly once
 ##@ Check
 
 .PHONY: test
-test: $(STAMP)-test ## all tests but the slow lanes below
+test: $(STAMP)-test ## all tests but the slow lanes below, then every notebook, cell by cell
 	$(TIDY) $(BIN)/python -m pytest
+	$(TIDY) $(BIN)/python -m pytest $(NBVAL) notebooks
+
+.PHONY: test-browser
+test-browser: $(STAMP)-browser ## notebooks and widgets in a real JupyterLab, by mouse and by keyboard (PICTURES=directory keeps pictures)
+	@$(BIN)/python -c 'import sys; sys.path.insert(0, "tests/browser"); import lab; lab.chromium()' 2> /dev/null \
+	    || { $(BIN)/python -c 'import sys; sys.path.insert(0, "tests/browser"); import lab; sys.exit(lab.HOW)'; }
+	$(TIDY) $(if $(PICTURES),QUIRE_PICTURES="$(abspath $(PICTURES))") $(BIN)/python -m pytest tests/browser
 
 .PHONY: lint
 lint: $(STAMP)-dev ## style, and the arrows between the modules
@@ -49,6 +60,14 @@ lint: $(STAMP)-dev ## style, and the arrows between the modules
 .PHONY: types
 types: $(STAMP)-dev ## the type checker
 	$(BIN)/mypy
+
+.PHONY: notebooks
+notebooks: $(STAMP)-test ## run the notebooks again and keep their outputs; look at the diff before you commit it
+	$(TIDY) $(BIN)/python tests/notebooks/refresh.py
+
+.PHONY: pictures
+pictures: $(STAMP)-browser ## make the pictures of the README again (needs Chromium)
+	$(TIDY) $(BIN)/python tests/browser/pictures.py
 
 .PHONY: format
 format: $(STAMP)-dev ## put the code into its form
@@ -103,7 +122,11 @@ $(STAMP)-core: | $(BIN)/python
 
 $(STAMP)-test: | $(BIN)/python
 	@echo "Installing quire and what its tests need. PySpark comes as a source archive of some 450 MB: the first time takes a few minutes."
-	$(PIP) -e ".[java,test]"
+	$(PIP) -e ".[java,widgets,test]"
+	@touch $@
+
+$(STAMP)-browser: $(STAMP)-test
+	$(PIP) -e ".[browser]"
 	@touch $@
 
 $(STAMP)-dev: | $(BIN)/python

@@ -58,6 +58,19 @@ def test_a_call_that_is_stopped_anywhere_loses_nothing_and_the_next_one_goes_on(
     assert len(check(source, tmp_path / "out").done) == 60
 
 
+@pytest.mark.parametrize("phase", PHASES[:2])
+def test_looking_that_is_stopped_leaves_nothing(tmp_path: Path, phase: str) -> None:
+    source = write(tmp_path / "in", documents(60))
+
+    def stop(step: quire.Step) -> None:
+        if step.phase == phase and (phase == "listing" or step.done == step.total):
+            raise Stop
+
+    with pytest.raises(Stop):
+        quire.plan(source, tmp_path / "out", spark=quire.InProcess(), progress=stop)
+    assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file()]
+
+
 def test_what_is_no_function_is_refused(tmp_path: Path) -> None:
     with refused(quire.UsageError, 2, "progress=", "quire.Step"):
         quire.consolidate(write(tmp_path / "in", {}), tmp_path / "out", spark=quire.InProcess(), progress="yes")  # type: ignore[arg-type]
@@ -80,6 +93,7 @@ def test_a_resumed_call_does_not_count_its_own_files_as_done_before(tmp_path: Pa
 @pytest.mark.parametrize(
     ("argument", "wrong"),
     [
+        ("source", {"source": "nope://x"}), ("dest", {"dest": "nope://x"}),
         ("source", {"source": "/nowhere/at/all"}), ("source", {"source": ""}), ("dest", {"dest": "IN/below"}), ("dest", {"dest": "FULL"}),
         ("transform", {"transform": "yaml"}), ("planner", {"planner": "fair"}), ("parts", {"planner": "hash", "parts": 0}),
         ("target_size", {"target_size": "big"}), ("format", {"transform": "xml", "format": "raw"}), ("min_age", {"min_age": "soon"}),

@@ -177,7 +177,7 @@ class Plan:
         self._discarded = True
         store = self._options.store()
         if protocol.plan_head(store, self._planned.job) is None:
-            planning.discard(store, self._planned)
+            planning.discard(store, self._planned.job, self._planned.plan)
 
     def _facts(self) -> dict[str, object]:
         listed = self._planned.listed

@@ -28,6 +28,7 @@ from urllib.request import url2pathname
 
 from quire.devices import DIRT, LARGEST, SMALLEST, Stock
 from quire.errors import StorageError, UsageError, choose, scrub
+from quire.progress import Progress
 from quire.sizes import format_size, parse_size
 
 __all__ = ["SHAPES", "PopulateReport", "populate"]
@@ -160,7 +161,7 @@ def populate(
     _prepare(tree)
     size_in_all = 0
     # closed at once when the bar is interrupted: the processes must not go on writing behind the error
-    with _bar(tree.files, progress) as bar, closing(_write_all(tree, wanted)) as steps:
+    with Progress(progress).phase("populate", tree.files) as bar, closing(_write_all(tree, wanted)) as steps:
         for written, length in steps:
             bar.update(written)
             size_in_all += length
@@ -358,14 +359,3 @@ def _mix(seed: int, number: int, salt: int = 0) -> int:
     bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & _WORD
     bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & _WORD
     return bits ^ bits >> 31
-
-
-# --- progress ---
-
-
-def _bar(files: int, progress: bool) -> Any:
-    from tqdm import tqdm  # here, because the processes that write start without third-party packages
-
-    notebook = "ipykernel" in sys.modules  # its output is no terminal, but somebody sees it
-    disable = (False if notebook else None) if progress else True
-    return tqdm(total=files, unit=" files", unit_scale=True, desc="populate", disable=disable)

@@ -48,7 +48,7 @@ class Phase:
 
 
 class Progress:
-    """One line a phase: `with progress.phase("listing", unit="file") as phase: phase.update(3)`.
+    """One line a phase, in a notebook one for all: `with progress.phase("listing", unit="file") as phase: phase.update(3)`.
 
     `show` is True, False, or a function that is called with a `Step` several times a second. What the function raises ends the
     call as an interrupt does: nothing is lost, and an unfinished job stays open.
@@ -58,6 +58,7 @@ class Progress:
         if not isinstance(show, bool) and not callable(show):
             raise UsageError(f"progress= takes True, False or a function of a quire.Step, not {type(show).__name__}.")
         self.show = show
+        self._widget: Any = None  # of a notebook: shown once, however many phases and rounds there are
 
     @contextmanager
     def phase(self, name: str, total: int | None = None, unit: str = "file") -> Iterator[Phase]:
@@ -66,7 +67,7 @@ class Progress:
         if callable(self.show):
             yield Phase(step, self.show)
             return
-        bar = _bar(step, self.show)
+        bar = self._bar(step)
 
         def move(step: Step) -> None:
             if step.tasks:
@@ -76,24 +77,40 @@ class Progress:
         try:
             yield Phase(step, move)
         finally:
-            bar.close()
+            bar.refresh()
+            if self._widget is None:
+                bar.close()
 
     def say(self, text: str) -> None:
         """One line about something that the user should know while it runs."""
-        if self.show is True and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        if self.show is True and (sys.stderr.isatty() or _in_kernel()):
             from tqdm import tqdm
 
             tqdm.write(text, file=sys.stderr)
 
+    def _bar(self, step: Step) -> Any:
+        if self._widget is not None:
+            self._widget.total, self._widget.unit = step.total, step.unit
+            self._widget.reset(step.total)
+            self._widget.set_postfix_str("", refresh=False)
+            self._widget.set_description_str(step.phase)
+            return self._widget
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # tqdm warns where ipywidgets are missing, and falls back to text
+            from tqdm.auto import tqdm
 
-def _bar(step: Step, enabled: bool) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tqdm warns where ipywidgets are missing, and falls back to text
-        from tqdm.auto import tqdm
+            widget = tqdm.__mro__[1].__module__ == "tqdm.notebook"
+            bar = tqdm(
+                total=step.total, desc=step.phase, unit=step.unit, unit_scale=True, leave=True, dynamic_ncols=not widget,
+                disable=not self.show or (False if _in_kernel() else None),  # None: only where somebody looks
+                # A widget is always shown, however fast its phase: a run's outputs must not depend on its speed.
+                delay=0 if widget else 0.3,
+            )  # fmt: skip
+        if widget:
+            self._widget = bar
+        return bar
 
-        in_notebook = "notebook" in tqdm.__module__ or tqdm.__mro__[1].__module__ == "tqdm.notebook"
-        # In a notebook a bar is always shown, however fast its phase: a run's outputs must not depend on its speed.
-        return tqdm(
-            total=step.total, desc=step.phase, unit=step.unit, unit_scale=True, leave=True, dynamic_ncols=not in_notebook,
-            disable=not enabled or (None if not in_notebook else False), delay=0 if in_notebook else 0.3,
-        )  # fmt: skip
+
+def _in_kernel() -> bool:
+    """Whether this is a notebook's kernel, whose output is no terminal, though somebody looks at it."""
+    return "ipykernel" in sys.modules

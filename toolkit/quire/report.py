@@ -73,14 +73,14 @@ class Report:
         return rows
 
     def _note(self) -> str:
-        parts = [printable(f"{path}: {reason}") for path, reason in (*self.set_aside[:SHOWN], *self.left_out[:SHOWN])]
+        parts = [f"{path}: {reason}" for path, reason in (*self.set_aside[:SHOWN], *self.left_out[:SHOWN])]
         if self.set_aside_count > SHOWN:
             parts.append(f"… all of them: quire ledger failed {shlex.quote(_plain(self.dest))}")
         parts += [
             f"job {job} of another call is unfinished: quire recover {shlex.quote(_plain(self.dest))} --abort {job}" for job in self.others
         ]
         parts.append(self.next)
-        return "\n".join(parts)
+        return "\n".join(map(printable, parts))
 
     @property
     def next(self) -> str:

@@ -1,4 +1,39 @@
 """The notebook interface: ipywidgets over quire's public API, with no logic of their own.
 
-Needs the extra `widgets`: `pip install "quire[widgets]"`.
+    ConsolidationPanel(source, dest)    a form: look, run, watch, cancel, and the same call as Python
+    SkewView(counts or a plan)          is it even? a picture, the verdict in words, the heaviest parts
+
+Needs the extra `widgets`: `pip install "quire[widgets]"`. Importing this package does not; using one of its names does.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quire_widgets.panel import ConsolidationPanel
+    from quire_widgets.skew_view import SkewView
+
+__all__ = ["ConsolidationPanel", "SkewView"]
+
+_HOMES = {"ConsolidationPanel": "panel", "SkewView": "skew_view"}
+_EXTRA = ("ipywidgets", "traitlets", "matplotlib")
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        home = importlib.import_module(f"{__name__}.{_HOMES[name]}")
+    except ImportError as e:
+        cause = e.__cause__ if isinstance(e.__cause__, ImportError) else e
+        missing = (cause.name or "").partition(".")[0]
+        if missing not in _EXTRA:
+            raise
+        raise ImportError(f'quire_widgets needs {missing}: pip install "quire[widgets]"', name=missing) from None
+    return getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

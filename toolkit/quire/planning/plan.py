@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage.fold import fold
-from quire.errors import QuireError, RefusedError
+from quire.errors import QuireError
 from quire.planning import pack, skew
 from quire.planning.listing import EXAMPLES, Cut, Listed, Listing, Piece, Run, list_piece, pieces
 from quire.progress import Progress
 from quire.runner import Failure, Runner, without_collector
 from quire.sources.files import Root, Selection
-from quire.storage import Store
+from quire.storage import Entry, Store
+
+MOST_PARTS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Wanted:
     selection: Selection
     cut: Cut
     dest: str
-    dest_options: Any
+    dest_options: Any = field(repr=False)
     estimate: Callable[..., int] | None
     ratio: float | None  # bytes written for a byte read, where that is known beforehand
 
@@ -59,7 +62,9 @@ def evenness(tasks: Iterable[tuple[str, int, int, int]], planner: str, parts: in
     tasks = list(tasks)
     if planner == "hash":
         counts = {(folder, part): files for folder, part, files, _ in tasks}
-        every = [(folder, part) for folder in sorted({t[0] for t in tasks}) for part in range(parts)]
+        folders = sorted({t[0] for t in tasks})
+        # Empty parts count too, but for so many that only a forged entry can mean them.
+        every = [(folder, part) for folder in folders for part in range(parts)] if len(folders) * parts <= MOST_PARTS else sorted(counts)
         groups = {f"{folder or '.'}#{part}": folder or "." for folder, part in every}
         return skew.check({name: counts.get(key, 0) for name, key in zip(groups, every, strict=True)}, groups, listed=listed)
     sizes = {f"{i} {folder}".rstrip(): size for i, (folder, _, _, size) in enumerate(tasks)}
@@ -73,6 +78,15 @@ def make(runner: Runner, store: Store, log: Log, base: int, job: str, wanted: Wa
     Only objects in names of this plan's own are written; whoever puts plan.json decides whether they count.
     """
     plan = names.new_id()
+    try:
+        return _make(runner, store, log, base, job, plan, wanted, progress)
+    except BaseException:  # an interrupt too
+        with suppress(QuireError):  # what goes wrong now is not what the user should hear of
+            discard(store, job, plan)
+        raise
+
+
+def _make(runner: Runner, store: Store, log: Log, base: int, job: str, plan: str, wanted: Wanted, progress: Progress) -> Planned:
     listing = Listing(
         wanted.dest, wanted.dest_options, job, plan, wanted.roots, wanted.selection, fold(log, base), wanted.cut, wanted.estimate
     )  # fmt: skip
@@ -89,20 +103,17 @@ def make(runner: Runner, store: Store, log: Log, base: int, job: str, wanted: Wa
     planned = Planned(job, base, plan, pack.pack(runs, wanted.cut, ratio), listed, ratio, wanted.cut)
     if not listed.splits:
         return planned
-    try:
-        pack.check_complete(planned.tasks, listed.splits, listed.split_bytes, wanted.cut)
-    except RefusedError:
-        discard(store, planned)
-        raise
+    pack.check_complete(planned.tasks, listed.splits, listed.split_bytes, wanted.cut)
     pack.write_head(store, names.plan_parquet(job, plan), planned.tasks)
     return planned
 
 
-def discard(store: Store, planned: Planned) -> None:
+def discard(store: Store, job: str, plan: str) -> None:
     """Delete a plan that nobody has frozen: its names are its own, so nothing can refer to them."""
-    for run in planned.listed.runs:
-        store.remove(run["object"])
-    store.remove(names.plan_parquet(planned.job, planned.plan))
+    own = names.plan_parquet(job, plan).removesuffix(".parquet")
+    for found in list(store.scan(names.job_folder(job))):
+        if isinstance(found, Entry) and found.name.startswith(own):
+            store.remove(found.name)
 
 
 def _merge(runner: Runner, listing: Listing, found: list[Piece], watch: Callable[[], None]) -> Listed:

@@ -36,6 +36,7 @@ _ROW = 0.2  # inches: a row of the legend
 
 _STYLE: dict[str, Any] = {
     "font.size": SMALL,
+    "font.sans-serif": ["DejaVu Sans", "sans-serif"],  # Matplotlib has it; a browser without it takes its own
     "text.parse_math": False,  # a $ in a name is a $
     "svg.fonttype": "none",  # text stays text: it can be found and read aloud, and the browser has the letters
     "svg.hashsalt": "quire",  # else each process would name its clip paths differently

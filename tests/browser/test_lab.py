@@ -1,0 +1,234 @@
+"""quire in a real JupyterLab in a real browser: notebooks run, and the panel is used by mouse and by keyboard.
+
+Pictures of the widgets, in light and dark, are kept where QUIRE_PICTURES says, to be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from lab import Notebook
+from playwright.sync_api import expect
+
+import quire
+from checker import check
+
+SOON, LATER = 15_000, 120_000  # ms
+PANEL = """\
+import quire
+from quire_widgets import ConsolidationPanel
+ConsolidationPanel(spark=quire.session(master="local[2]"))"""
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+
+# Each text that a person should be able to read: nothing of it hidden, cut off or under another one.
+LOOK = r"""
+root => {
+  const shown = e => { const b = e.getBoundingClientRect(), s = getComputedStyle(e);
+    return b.width > 0 && b.height > 0 && s.visibility !== 'hidden' && s.display !== 'none' };
+  const name = e => (e.className.baseVal ?? e.className) + ' ' + JSON.stringify((e.textContent || e.value || '').trim().slice(0, 40));
+  const parts = [...root.querySelectorAll('label, button, input, select, textarea, p, th, td, strong, [role=alert], [role=status]')]
+    .filter(shown).filter(e => !e.closest('svg'));
+  const faults = [];
+  for (const e of parts) {
+    const scrolls = /auto|scroll/.test(getComputedStyle(e).overflowX) || ['INPUT', 'TEXTAREA', 'SELECT'].includes(e.tagName);
+    if (!scrolls && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX !== 'visible') faults.push('cut off: ' + name(e));
+  }
+  for (let i = 0; i < parts.length; i++) for (let j = i + 1; j < parts.length; j++) {
+    const a = parts[i], b = parts[j];
+    if (a.contains(b) || b.contains(a)) continue;
+    const p = a.getBoundingClientRect(), q = b.getBoundingClientRect();
+    const across = Math.min(p.right, q.right) - Math.max(p.left, q.left), down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+    if (across > 1 && down > 1) faults.push('one over the other: ' + name(a) + ' and ' + name(b));
+  }
+  const texts = [...root.querySelectorAll('svg text')].filter(shown);
+  for (const t of texts) {
+    const b = t.getBoundingClientRect(), s = t.closest('svg').getBoundingClientRect();
+    if (b.left < s.left - 1 || b.right > s.right + 1 || b.top < s.top - 1 || b.bottom > s.bottom + 1) faults.push('cut off: ' + name(t));
+  }
+  return faults;
+}
+"""
+
+
+def notebook(folder: Path, name: str, *cells: str) -> str:
+    """A notebook of a test's own."""
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    made.metadata.kernelspec = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    nbformat.write(made, folder / name)
+    return name
+
+
+class Panel:
+    """A ConsolidationPanel on the page."""
+
+    def __init__(self, page: Any) -> None:
+        self.page, self.root = page, page.locator(".quire-panel").last
+        expect(self.root).to_be_visible(timeout=LATER)
+
+    def part(self, name: str) -> Any:
+        return self.root.locator(f".quire-{name}")
+
+    def button(self, name: str) -> Any:
+        return self.root.get_by_role("button", name=name, exact=True)
+
+    def fill(self, **fields: str) -> None:
+        for name, value in fields.items():
+            given = self.part(name.replace("_", "-")).locator("input, select").first
+            if given.evaluate("e => e.tagName") == "SELECT":
+                given.select_option(label=value)
+            else:
+                given.fill(value)
+                given.blur()
+
+    def says(self, words: str | re.Pattern[str], timeout: int = LATER) -> None:
+        expect(self.root).to_contain_text(words, timeout=timeout)
+
+
+def keep(page: Any, part: Any, name: str) -> None:
+    """A picture for people."""
+    if place := os.environ.get("QUIRE_PICTURES"):
+        Path(place).mkdir(parents=True, exist_ok=True)
+        part.scroll_into_view_if_needed()
+        part.screenshot(path=Path(place) / f"{name}.png")
+
+
+def looked_at(lab: Notebook, part: Any, name: str) -> None:
+    """Nothing is cut off or lies over something else, in light and in dark."""
+    for word, theme in THEMES.items():
+        lab.theme(theme)
+        keep(lab.page, part, f"{name}-{word}")
+        assert part.evaluate(LOOK) == [], f"{name} in {theme}"
+        assert part.evaluate(CONTRAST) == [], f"{name} in {theme}"
+
+
+# What cannot be told from its background: WCAG's contrast of 4.5 (3 for what is disabled is not asked for at all).
+CONTRAST = r"""
+root => {
+  const light = c => { const v = c.map(x => x / 255).map(x => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2] };
+  const parse = s => { const m = s.match(/[\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m };
+  const behind = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] > 0.5) return c }
+    return [255, 255, 255, 1] };
+  const faults = [];
+  for (const e of root.querySelectorAll('label, button, p, th, td, strong, pre, textarea, input, [role=alert], [role=status]')) {
+    if (e.closest('svg') || e.disabled || !(e.textContent || e.value || '').trim() || !e.getClientRects().length) continue;
+    const a = light(parse(getComputedStyle(e).color)), b = light(behind(e));
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) faults.push(contrast.toFixed(1) + ': ' + (e.textContent || e.value).trim().slice(0, 40));
+  }
+  return faults;
+}
+"""
+
+
+# ------------------------------------------------------------------------------------------------------------------ the notebooks
+@pytest.mark.parametrize("name", ["00_quickstart.ipynb", "01_small_files_and_skew.ipynb"])
+def test_a_notebook_runs_in_the_browser_as_it_was_kept(page: Any, address: str, folder: Path, name: str) -> None:
+    kept = nbformat.read(folder / name, as_version=4)
+    lab = Notebook(page, address, name)
+    lab.page.evaluate("() => window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
+    lab.run_all()
+    allowed = [o for c in kept.cells if c.cell_type == "code" for o in c.outputs if o.output_type == "error"]
+    assert [e.partition(":")[0] for e in lab.errors()] == [o.ename for o in allowed]
+    shown = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)").inner_text()
+    assert not re.search(r"Warning|IProgress|Traceback|Error displaying widget|Loading widget", shown)
+    assert not [o for o in lab.outputs() if o["output_type"] == "stream" and o["name"] == "stderr"]
+    assert not lab.complaints
+    lab.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------------- the panel
+def test_the_panel_by_mouse(page: Any, address: str, folder: Path, tree: Path) -> None:
+    """Wrong fields, look, run, cancel in the middle, run again, read the result; the code does the same."""
+    lab = Notebook(page, address, notebook(folder, "mouse.ipynb", PANEL))
+    lab.run_all()
+    panel = Panel(page)
+
+    panel.button("Run").click()
+    expect(panel.part("source").locator("xpath=ancestor-or-self::*[.//*[@role='alert']][1]").get_by_role("alert")).to_be_visible(
+        timeout=SOON
+    )
+    panel.fill(source=str(tree), dest=str(folder / "out-mouse"), target_size="a lot")
+    panel.button("Plan").click()
+    panel.says("not a size", SOON)
+    looked_at(lab, panel.root, "panel-wrong-field")
+
+    panel.fill(target_size="256 KiB", planner="hash")
+    panel.button("Plan").click()
+    panel.says("even")
+    expect(panel.part("skew").locator("svg")).to_be_visible()
+    assert not (folder / "out-mouse" / "_quire" / "log").exists(), "looking has begun something"
+    looked_at(lab, panel.root, "panel-planned")
+
+    panel.button("Run").click()
+    panel.says(re.compile(r"files/s|[0-9] files"))
+    panel.button("Cancel").click()
+    panel.says("abort", 30_000)
+    (job,) = quire.Ledger(folder / "out-mouse").summary().open_jobs
+    looked_at(lab, panel.root, "panel-cancelled")
+
+    panel.button("Run").click()
+    panel.says("files gathered")
+    looked_at(lab, panel.root, "panel-result")
+    assert len(check(tree, folder / "out-mouse").done) == 6_000
+    assert quire.Ledger(folder / "out-mouse").history()["job"].iloc[0] == job
+    assert not lab.complaints
+    lab.close()
+
+
+def test_the_panel_by_keyboard_alone(page: Any, address: str, folder: Path, tree: Path) -> None:
+    """Tab goes through the fields and buttons in their order; Enter plans, the space bar presses a button."""
+    lab = Notebook(page, address, notebook(folder, "keyboard.ipynb", PANEL))
+    lab.run_all()
+    panel = Panel(page)
+    panel.part("source").locator("input").focus()
+    page.keyboard.type(str(tree))
+    page.keyboard.press("Tab")
+    page.keyboard.type(str(folder / "out-keyboard"))
+    page.keyboard.press("Enter")
+    panel.says("files listed")
+    focus = "() => document.activeElement.textContent.trim()"
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        if page.evaluate(focus) == "Run":
+            break
+    assert page.evaluate(focus) == "Run", "Tab does not lead to the button"
+    page.keyboard.press("Space")
+    panel.says("files gathered")
+    assert len(check(tree, folder / "out-keyboard").done) == 6_000
+    lab.close()
+
+
+def test_what_a_notebook_shows_without_its_kernel(page: Any, address: str, folder: Path, tree: Path) -> None:
+    """A notebook with a panel and a SkewView that comes from a colleague is a page to read before anything is run."""
+    cells = (
+        f"from quire_widgets import ConsolidationPanel, SkewView\nConsolidationPanel({str(tree)!r}, '/data/out')",
+        ("SkewView({'p0': 2000, 'p1': 1003, 'p2': 998, 'p3': 1001}, listed=8004)"),
+    )
+    lab = Notebook(page, address, notebook(folder, "static.ipynb", *cells))
+    lab.run_all()
+    view = page.locator(".quire-skew").last
+    expect(view.locator("svg")).to_be_visible(timeout=SOON)
+    looked_at(lab, view, "skew-view")
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
+    page.wait_for_timeout(1_000)
+    lab.close()
+    saved = nbformat.read(folder / "static.ipynb", as_version=4)
+    saved.cells.append(nbformat.v4.new_markdown_cell("a colleague's word"))  # so JupyterLab does not take it for its own
+    for cell in saved.cells:
+        for output in cell.get("outputs", ()):
+            assert {"text/plain", "text/html"} <= set(output.data)
+    nbformat.write(saved, folder / "static.ipynb")
+    page.goto("about:blank")
+    again = Notebook(page, address, "static.ipynb")
+    text = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+    expect(text).to_contain_text("missing abs()", timeout=SOON)
+    expect(text).to_contain_text("quire.consolidate")
+    looked_at(again, text.locator(".jp-OutputArea").first, "panel-static")
+    looked_at(again, text.locator(".jp-OutputArea").last, "skew-view-static")
+    again.close()

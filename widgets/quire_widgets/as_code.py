@@ -1,0 +1,79 @@
+"""What a widget does, as Python to copy: only what differs from the defaults, and never what may be a secret."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import quire
+from quire.errors import scrub
+
+__all__ = ["consolidate", "recover", "skew"]
+
+_DEFAULTS = {p.name: p.default for p in inspect.signature(quire.consolidate).parameters.values()}
+_SECRET = ("storage_options", "source_options", "dest_options")
+_WIDTH = 100
+
+
+def consolidate(source: str, dest: str, spark: Any, settings: Mapping[str, Any]) -> str:
+    """`report = quire.consolidate(…)`, with the settings that are not the defaults."""
+    given = {name: value for name, value in settings.items() if not _is_default(name, value)}
+    named = {"source": _value("source", source), "dest": _value("dest", dest)}
+    if isinstance(spark, quire.InProcess):
+        named["spark"] = "quire.InProcess()"
+    elif spark is not None:
+        named["spark"] = "spark"
+    named |= {name: _value(name, value) for name, value in given.items()}
+    # A value that is its own name is a variable of the reader's.
+    theirs = [name for name, value in named.items() if value.isidentifier() and value not in ("True", "False", "None")]
+    note = f"# yours, as the panel has them: {', '.join(named[name] for name in theirs)}\n" if theirs else ""
+    arguments = [value if name in ("source", "dest") else f"{name}={value}" for name, value in named.items()]
+    return f"import quire\n\n{note}{_call('report = quire.consolidate', arguments)}"
+
+
+def recover(dest: str, settings: Mapping[str, Any], abort: bool) -> str:
+    """`quire.recover(…)`, to give unfinished work up or to publish what was committed."""
+    options = [f"{name}" for name in ("storage_options", "dest_options") if settings.get(name)]
+    merged = "{" + ", ".join(f"**{name}" for name in options) + "}" if len(options) > 1 else "".join(options)
+    arguments = [_value("dest", dest), *(["abort='open'"] if abort else []), *([f"storage_options={merged}"] if merged else [])]
+    return _call("quire.recover", arguments)
+
+
+def skew(what: Any, arguments: Mapping[str, Any]) -> str:
+    """How the SkewResult is had: `quire.skew.check(counts)`, `plan.skew()`."""
+    known = {quire.Plan: "plan.skew()", quire.Report: "report.skew", quire.Ledger: "ledger.skew()", quire.skew.SkewResult: "result"}
+    for kind, code in known.items():
+        if isinstance(what, kind):
+            return code
+    return _call("quire.skew.check", ["counts", *(f"{name}={_value(name, value)}" for name, value in arguments.items())])
+
+
+def _is_default(name: str, value: Any) -> bool:
+    """Compared by type too: 1 is not True, and an array is equal to nothing."""
+    default = _DEFAULTS.get(name, inspect.Parameter.empty)
+    return type(value) is type(default) and bool(value == default)
+
+
+def _value(name: str, value: Any) -> str:
+    """A value as Python; where it may hold a secret, or has no form in Python, the name of a variable."""
+    if name in _SECRET and value is not None:
+        return name
+    if callable(value):
+        own = getattr(value, "__name__", "")
+        return own if own.isidentifier() else name
+    if not _plain(value):
+        return name
+    written = repr(value)
+    return name if "***" in scrub(written, len(written)) and "***" not in written else written
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return type(value) in (list, tuple) and all(map(_plain, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def _call(function: str, arguments: list[str]) -> str:
+    line = f"{function}({', '.join(arguments)})"
+    return line if len(line) <= _WIDTH else "\n".join([f"{function}(", *(f"    {a}," for a in arguments), ")"])

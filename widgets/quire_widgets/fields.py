@@ -1,0 +1,53 @@
+"""A form's field: a label, the input, and right below it what is wrong with what was typed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets as widgets
+
+from quire_widgets import html
+
+__all__ = ["Field", "shown"]
+
+SETTLED = 0.25  # seconds
+_LABEL = "7em"
+
+
+class Field(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """An input with its label, which a click or a screen reader connects, and a message that goes when the value changes."""
+
+    def __init__(self, kind: type[Any], label: str, name: str, **settings: Any) -> None:
+        # The whole width for a text, so that a path is seen; the label is as wide in every field.
+        width = "auto" if issubclass(kind, widgets.Text) else "18em"
+        style = {"description_width": _LABEL}
+        self.input = kind(description=label, style=style, layout={"width": width}, **settings)
+        self.input.add_class(f"quire-{name}")
+        self._message = widgets.HTML(layout={"display": "none", "margin": f"0 2px 0 calc({_LABEL} + 6px)"})
+        super().__init__([self.input, self._message], layout={"max_width": "56em"})
+        self.input.observe(lambda _: self.say(""), "value")
+
+    def say(self, message: str) -> None:
+        """Say what is wrong, or with "" nothing."""
+        shown(self._message, html.alert(message) if message else "")
+
+    def on_enter(self, act: Callable[[], object]) -> None:
+        """Call `act` when Enter is pressed in a text."""
+
+        # on_submit is deprecated, and what takes its place says the value only when the field is left. The browser holds the last
+        # letters back until the kernel has answered the first ones, and Enter overtakes them: so wait for them.
+        def pressed(_: object, content: dict[str, Any], __: object) -> None:
+            if content.get("event") == "submit":
+                timer = threading.Timer(SETTLED, act)
+                timer.daemon = True
+                timer.start()
+
+        self.input.on_msg(pressed)
+
+
+def shown(place: Any, content: str) -> None:
+    """Put HTML into a widget; an empty one takes no room."""
+    place.value = content
+    place.layout.display = None if content else "none"

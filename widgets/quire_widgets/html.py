@@ -1,0 +1,122 @@
+"""Pieces of HTML for the widgets: every text escaped, in the theme's colours, and nothing told by colour alone.
+
+The colours are JupyterLab's variables, with fallbacks for everywhere else.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+from quire.errors import printable
+
+__all__ = ["alert", "block", "code", "copyable", "details", "image", "lines", "picture", "progress", "status", "table", "text"]
+
+_FONT = "color:var(--jp-ui-font-color1, inherit);font-family:var(--jp-ui-font-family, sans-serif);font-size:var(--jp-ui-font-size1, 13px)"
+_MONO = "font-family:var(--jp-code-font-family, monospace);font-size:var(--jp-code-font-size, 13px);line-height:1.4"
+_BOX = (
+    "color:var(--jp-ui-font-color1, inherit);background:var(--jp-layout-color2, transparent);"
+    "border:1px solid var(--jp-border-color1, #8888);border-radius:2px"
+)
+_ROOM = 80  # characters that surely stand side by side
+_FITTING = "max-width:100%;height:auto;display:block"
+_LINE = "border-bottom:1px solid var(--jp-border-color2, #8884)"
+
+
+def text(value: object) -> str:
+    """Any value as one line of escaped text."""
+    return html.escape(printable(str(value)))
+
+
+def lines(value: str) -> str:
+    """Several lines of escaped text."""
+    return "\n".join(map(text, value.split("\n")))
+
+
+def block(*parts: str) -> str:
+    """Pieces of HTML, one below the other, in the theme's font and colour; nothing for nothing."""
+    inside = "".join(part for part in parts if part)
+    return f'<div class="quire" style="{_FONT};line-height:1.4;overflow-wrap:anywhere">{inside}</div>' if inside else ""
+
+
+def alert(message: str, *, then: str = "") -> str:
+    """What is wrong, in words; read aloud at once. `then` is HTML that follows."""
+    return _said("alert", "--jp-error-color1, #b00020", f"<strong>⚠ </strong>{text(message)}", then)
+
+
+def status(message: str, *, then: str = "") -> str:
+    """What happened, in words; read aloud when nothing else is."""
+    return _said("status", "--jp-brand-color1, #1976d2", text(message), then)
+
+
+def _said(role: str, colour: str, words: str, then: str) -> str:
+    # The colour is the edge's alone: letters in a theme's red are hard to read in the dark one.
+    style = f"{_FONT};line-height:1.4;border-left:3px solid var({colour});padding:1px 8px;margin:2px 0;overflow-wrap:anywhere"
+    return f'<div role="{role}" style="{style}">{words}{then}</div>'
+
+
+def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = ()) -> str:
+    """A table with a caption; the columns named in `numbers` are aligned on the right."""
+    sides = ["right" if name in numbers else "left" for name in header]
+    cell = "padding:2px 12px 2px 0;white-space:normal;overflow-wrap:anywhere"
+    head = "".join(
+        f'<th scope="col" style="text-align:{side};{cell};{_LINE}">{text(name)}</th>' for name, side in zip(header, sides, strict=True)
+    )
+    body = "".join(
+        "<tr>" + "".join(f'<td style="text-align:{side};{cell}">{text(v)}</td>' for v, side in zip(row, sides, strict=True)) + "</tr>"
+        for row in rows
+    )
+    title = f'<caption style="text-align:left;caption-side:top;padding:4px 0;color:inherit"><strong>{text(caption)}</strong></caption>'
+    title = title if caption else ""
+    return f'<table style="border-collapse:collapse;margin:4px 0">{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def details(summary: str, inside: str) -> str:
+    """Something that opens on request, by mouse or keyboard."""
+    return f'<details style="margin:4px 0"><summary style="cursor:pointer">{text(summary)}</summary>{inside}</details>'
+
+
+def code(source: str) -> str:
+    """Python to read, for a page without a kernel."""
+    return (
+        f'<pre style="{_MONO};{_BOX};padding:6px 8px;margin:4px 0;white-space:pre-wrap;overflow-wrap:anywhere">{html.escape(source)}</pre>'
+    )
+
+
+def copyable(source: str, label: str) -> str:
+    """A field to select and copy from, by mouse or keyboard, and not to type in."""
+    # Without the attribute, JupyterLab takes Ctrl+A or C in a read-only field for the notebook's own shortcuts.
+    style = f"{_MONO};{_BOX};box-sizing:border-box;width:100%;padding:6px 8px;margin:2px 0;resize:vertical;white-space:pre;overflow:auto"
+    lines = source.split("\n")
+    rows = len(lines) + (max(map(len, lines)) > _ROOM)  # a scroll bar must not cover the last line
+    return (
+        f'<textarea readonly spellcheck="false" data-lm-suppress-shortcuts="true" rows="{rows}" aria-label="{text(label)}" '
+        f'style="{style}">\n{html.escape(source)}</textarea>'
+    )
+
+
+def progress(done: int, total: int | None, words: str) -> str:
+    """A bar, and the same in words; a bar without an end if the total is not known."""
+    known = f' value="{done}" max="{max(total, 1)}"' if total is not None else ""
+    style = "width:100%;max-width:48em;height:14px;accent-color:var(--jp-brand-color1, #1976d2)"
+    return f'<div style="{_FONT}"><progress{known} aria-label="{text(words)}" style="{style}"></progress><div>{text(words)}</div></div>'
+
+
+def picture(svg: str, label: str, key: str) -> str:
+    """An SVG as one picture with a name, as wide as there is room.
+
+    All pictures of a page share one space of ids: `key` is the prefix that tells this one's from the others'.
+    """
+    own = f"q{key}"
+    inside = re.sub(r"<[^<>]+>", lambda tag: re.sub(r'(\sid="|href="#|url\(#)', rf"\g<1>{own}-", tag[0]), svg[svg.index("<svg") :])
+    inside = re.sub(r"(<style[^>]*>)\s*\*", rf"\g<1>#{own} *", inside)  # its rules are about this picture, not about the page
+    inside = inside.replace("<svg", f'<svg id="{own}" style="{_FITTING}" aria-hidden="true"', 1)
+    return f'<div role="img" aria-label="{text(label)}" style="max-width:100%">{inside}</div>'
+
+
+def image(svg: str, label: str) -> str:
+    """The same for a page without a kernel: what JupyterLab leaves in a notebook that it does not trust."""
+    data = base64.b64encode(svg.encode()).decode()
+    return f'<img src="data:image/svg+xml;base64,{data}" alt="{text(label)}" style="{_FITTING}">'

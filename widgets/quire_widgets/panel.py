@@ -1,0 +1,348 @@
+"""The main job as a form: look, run, watch, cancel; and the same call as Python."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import ipywidgets as widgets
+import traitlets
+
+import quire
+from quire import Plan, QuireError, Report, Step, UsageError, display
+from quire.errors import choose, scrub
+from quire.formats import TRANSFORMS
+from quire.options import PLANNERS, check_names
+from quire_widgets import as_code, html, pages, stopped
+from quire_widgets.call import Call, Stopped
+from quire_widgets.fields import Field, shown
+from quire_widgets.skew_view import SkewView, page_of
+
+__all__ = ["ConsolidationPanel"]
+
+TOO_LATE = "It was over before it could be cancelled."
+BUSY = ("planning", "running", "cancelling")
+_NAMES = {
+    "source": "source",
+    "dest": "destination",
+    "planner": "planner",
+    "parts": "parts",
+    "transform": "transform",
+    "target_size": "target size",
+}
+
+
+class ConsolidationPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """`quire.consolidate` as a form. *Plan* looks before, *Run* does it in the background, *Cancel* stops it and loses nothing.
+
+    source, dest, planner, parts, transform, target_size    the fields; traits that can be set and observed
+    spark, **settings      as for `quire.consolidate`, unchanged
+
+    .plan() .run() .cancel()    what the buttons do; they return at once. While one call is under way, another is not begun
+    .wait(timeout)         wait for the end; False if the time was too short
+    .state                 "idle" | "planning" | "running" | "cancelling" | "done" | "failed" | "cancelled"
+    .planned .result .error    the Plan, the Report or the exception of the last call, else None
+    .code                  the same call as Python, without secrets
+
+    Observers are called in the thread that does the work. Raises UsageError for settings that do not exist.
+    """
+
+    source = traitlets.Unicode(help="what to gather: a directory's path or URL, or a glob")
+    dest = traitlets.Unicode(help="where to")
+    planner = traitlets.Unicode(PLANNERS[0], help="how files are dealt out to tasks")
+    parts = traitlets.Int(8, help="parts of a directory, for the planner hash")
+    transform = traitlets.Any(TRANSFORMS[0], help="what becomes of a file's content")
+    target_size = traitlets.Unicode("256 MiB", help="bytes of a data file")
+    planned = traitlets.Instance(Plan, allow_none=True, help="the plan that was looked at, until it is run")
+    result = traitlets.Instance(Report, allow_none=True, help="what the last run did")
+    error = traitlets.Instance(BaseException, allow_none=True, help="why the last call failed")
+    state = traitlets.Enum(("idle", *BUSY, "done", "failed", "cancelled"), "idle", help="where it is")
+    code = traitlets.Unicode(help="the same call as Python")
+
+    def __init__(
+        self, source: str | os.PathLike[str] = "", dest: str | os.PathLike[str] = "", *, spark: Any = None, planner: str = "balanced",
+        parts: int = 8, transform: str | Callable[..., Any] = "lines", target_size: str | int = "256 MiB", **settings: Any,
+    ) -> None:  # fmt: skip
+        _check_settings(settings)
+        self._spark, self._settings = spark, settings
+        self._call: Call | None = None
+        self._begin_lock = threading.RLock()  # an observer of the state may cancel
+        self._planned_for: dict[str, Any] | None = None  # the arguments that `planned` is of
+        self._message = ""  # what the panel says, as text
+        self._build()
+        super().__init__([*self._fields.values(), self._buttons, self._said, self._bar, self._code, self._facts, self._outcome, self._skew])
+        self.add_class("quire-panel")
+        self._show_first(
+            source=_path(source, "source"), dest=_path(dest, "dest"), planner=planner, parts=parts, transform=transform,
+            target_size=str(target_size),
+        )  # fmt: skip
+
+    def _show_first(self, **values: Any) -> None:
+        for name, value in values.items():
+            self._connect(name)
+            setattr(self, name, value)
+            _fill(self._fields[name].input, getattr(self, name))  # nothing follows where a value is the default
+        self._follow()
+
+    # ------------------------------------------------------------------------------------------------------------ what it holds
+    def _build(self) -> None:
+        text, choice = widgets.Text, widgets.Dropdown
+        self._fields = {
+            "source": Field(text, "source", "source", placeholder="/data/in, or a glob"),
+            "dest": Field(text, "destination", "dest", placeholder="/data/out"),
+            "planner": Field(choice, "planner", "planner", options=PLANNERS),
+            "parts": Field(widgets.IntText, "parts", "parts", value=8),
+            "transform": Field(choice, "transform", "transform", options=TRANSFORMS),
+            "target_size": Field(text, "target size", "target-size"),
+        }
+        for name in ("source", "dest", "target_size"):
+            self._fields[name].on_enter(self.plan)
+        self._plan_button = _button("Plan", "quire-plan-button", self.plan, tooltip="Look first: nothing is gathered")
+        self._run_button = _button("Run", "quire-run-button", self.run, button_style="primary", tooltip="Gather, in the background")
+        self._cancel_button = _button("Cancel", "quire-cancel-button", self.cancel, disabled=True, tooltip="Stop; nothing is lost")
+        self._buttons = widgets.HBox([self._plan_button, self._run_button, self._cancel_button], layout={"margin": "4px 0"})
+        self._said, self._bar, self._facts, self._outcome = (
+            _place(name) for name in ("quire-message", "quire-progress", "quire-plan", "quire-result")
+        )
+        self._skew = SkewView()
+        self._code = widgets.HTML()
+        self._code.add_class("quire-code")
+
+    def _connect(self, name: str) -> None:
+        """Field and trait follow each other."""
+        given = self._fields[name].input
+        given.observe(lambda change: setattr(self, name, change["new"]), "value")
+        self.observe(lambda change: _fill(given, change["new"]), name)
+
+    @traitlets.validate("planner")
+    def _check_planner(self, proposal: Mapping[str, Any]) -> str:
+        return choose(proposal["value"], PLANNERS, "planner")
+
+    @traitlets.validate("transform")
+    def _check_transform(self, proposal: Mapping[str, Any]) -> Any:
+        value = proposal["value"]
+        return value if callable(value) else choose(value, TRANSFORMS, "transform")
+
+    @traitlets.observe(*_NAMES)
+    def _follow(self, _: object = None) -> None:
+        """What else depends on the fields."""
+        self._fields["parts"].input.disabled = self.planner != "hash"
+        self.code = as_code.consolidate(self.source, self.dest, self._spark, self._arguments())
+        self._code.value = html.block("The same call as Python:", html.copyable(self.code, "the same call as Python"))
+        if self.planned is not None and self.state not in BUSY:
+            self._say(self._stale())
+
+    def _stale(self) -> str:
+        same = self._planned_for == self._what()
+        return "" if same else "The fields have changed since this plan. Plan looks again; Run goes by the fields."
+
+    def _arguments(self) -> dict[str, Any]:
+        """What the panel passes on, besides source and destination."""
+        dealt = {"planner": self.planner, **({"parts": self.parts} if self.planner == "hash" else {})}
+        return {**dealt, "transform": self.transform, "target_size": self.target_size, **self._settings}
+
+    def _what(self) -> dict[str, Any]:
+        """All of a call's arguments."""
+        return {"source": self.source, "dest": self.dest, **self._arguments()}
+
+    # ----------------------------------------------------------------------------------------------------------------- the verbs
+    def plan(self) -> None:
+        """Look at what `run` would do: how much there is, its tasks, and whether they are even."""
+        what, before = self._what(), self.planned
+
+        def look(progress: Callable[[Step], None]) -> Plan:
+            if before is not None:
+                before.discard()
+            return quire.plan(spark=self._spark, progress=progress, **what)
+
+        self._begin("planning", look, what)
+
+    def run(self) -> None:
+        """Do it: the plan that was looked at if the fields are the same, else what the fields say."""
+        what, before = self._what(), self.planned
+        seen = self._planned_for == what
+
+        def gather(progress: Callable[[Step], None]) -> Report:
+            try:
+                if before is not None and seen:
+                    return before.run(progress=progress)
+                return quire.consolidate(spark=self._spark, progress=progress, **what)
+            finally:
+                if before is not None:  # what was not begun is not needed any more; what was begun stays
+                    with suppress(QuireError):
+                        before.discard()
+
+        self._begin("running", gather, what)
+
+    def cancel(self) -> None:
+        """Stop what is under way. A job that was begun stays open, and the next run of the same call goes on with it."""
+        with self._begin_lock:
+            if self._call is not None and self.state in ("planning", "running"):
+                self._call.stop()
+                self._set_state("cancelling")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is under way, at most `timeout` seconds; return whether that is so."""
+        return self._call is None or self._call.wait(timeout)
+
+    def _begin(self, state: str, act: Callable[[Callable[[Step], None]], Any], what: dict[str, Any]) -> None:
+        with self._begin_lock:  # a double click begins one call
+            if self.state in BUSY:
+                return
+            for field in self._fields.values():
+                field.say("")
+            self._say("")
+            self.error = None
+            if not self._complete():
+                return
+            self.result = None
+            shown(self._outcome, "")
+            self._call = Call(act, lambda answer, error: self._ended(state, what, answer, error), self._show_progress)
+            self._show_progress(0, None, "starting")
+            self._set_state(state)
+            self._call.start()
+
+    def _complete(self) -> bool:
+        """Say beside each field what is missing."""
+        empty = [name for name in ("source", "dest") if not getattr(self, name).strip()]
+        for name in reversed(empty):
+            wanted = {"source": "what to gather: a directory, its URL, or a glob", "dest": "where to gather: a directory of quire's own"}
+            missing = UsageError(f"The {_NAMES[name]} is empty. Say {wanted[name]}.")
+            missing.argument = name
+            self._fail(missing)
+        return not empty
+
+    # ------------------------------------------------------------------------------------------- what a call ends with (its thread)
+    def _ended(self, state: str, what: dict[str, Any], answer: Any, error: BaseException | None) -> None:
+        planning, stopping = state == "planning", self.state == "cancelling"
+        phase = self._call.phase if self._call else ""
+        shown(self._bar, "")
+        try:
+            if error is None and planning:
+                self._show_plan(answer, what)
+                self._say(TOO_LATE if stopping else self._stale())
+                self._set_state("idle")
+            elif error is None:
+                self._show_plan(None, None)
+                self._show_result(answer)
+                self._say(TOO_LATE if stopping else "")
+                self._set_state("done")
+            else:
+                self._show_plan(None, None)
+                if isinstance(error, Stopped):
+                    self._say(*stopped.what_now(what["dest"], self._settings, phase, planning=planning))
+                    self._set_state("cancelled")
+                else:
+                    self._fail(error)
+        except Exception as e:  # an observer of the user's, or a picture: one line too
+            self._fail(e)
+
+    def _show_plan(self, plan: Plan | None, what: dict[str, Any] | None) -> None:
+        self._planned_for = what
+        self._skew.what = plan if plan is not None and len(plan.tasks) else None
+        shown(self._facts, "" if plan is None else pages.plan(plan))
+        self.planned = plan
+
+    def _show_result(self, report: Report) -> None:
+        shown(self._outcome, pages.report(report))
+        self._skew.what = report if report.skew else None
+        self.result = report
+
+    def _fail(self, error: BaseException) -> None:
+        """One line, beside the field that it is about or below the buttons; never a traceback."""
+        self.error = error
+        line = str(error) if isinstance(error, QuireError) else scrub(f"{type(error).__name__}: {error}".removesuffix(": "), 600)
+        field = self._fields.get(getattr(error, "argument", None) or "")
+        if field is None or field.input.disabled:
+            self._say(line, wrong=True)
+        else:
+            self._message = line
+            field.say(line)
+        self._set_state("failed")
+
+    # ------------------------------------------------------------------------------------------------------------ what it shows
+    def _set_state(self, state: str) -> None:
+        busy = state in BUSY
+        self._plan_button.disabled = self._run_button.disabled = busy
+        self._cancel_button.disabled = state not in ("planning", "running")
+        if state == "cancelling":
+            self._show_progress(0, None, "cancelling: what is done is kept")
+        self.state = state
+
+    def _show_progress(self, done: int, total: int | None, told: str) -> None:
+        if self.state != "cancelling":
+            shown(self._bar, html.progress(done, total, told))
+
+    def _say(self, message: str, code: str = "", *, wrong: bool = False) -> None:
+        """Below the buttons: words, and Python to copy."""
+        self._message = "\n".join(part for part in (message, code) if part)
+        then = html.copyable(code, "Python to copy") if code else ""
+        shown(self._said, (html.alert if wrong else html.status)(message, then=then) if message else "")
+
+    def _told_fields(self) -> dict[str, object]:
+        """The fields as text, those that mean nothing left out."""
+        names = [name for name in _NAMES if name != "parts" or self.planner == "hash"]
+        values = {name: getattr(self, name) for name in names}
+        return {_NAMES[n]: getattr(v, "__name__", "a function") if callable(v) else scrub(str(v), 2000) for n, v in values.items()}
+
+    def __repr__(self) -> str:
+        parts = [display.lines(f"ConsolidationPanel: {self.state}", self._told_fields())]
+        parts += [str(self.planned)] if self.planned is not None else []
+        parts += [repr(self._skew)] if self._skew.result is not None else []
+        parts += [repr(self.result)] if self.result is not None else []
+        return "\n\n".join([*parts, *([self._message] if self._message else []), self.code])
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """The widget, and what stands in its place without a kernel: the present state as a page, and as text."""
+        page = html.block(
+            display.facts("quire.consolidate", {**self._told_fields(), "state": self.state}),
+            f'<p style="white-space:pre-wrap">{html.lines(self._message)}</p>' if self._message else "",
+            html.code(self.code),
+            self._facts.value,
+            self._outcome.value,
+            page_of(self._skew.result) if self._skew.result is not None else "",
+        )
+        return {**super()._repr_mimebundle_(**kwargs), "text/plain": repr(self), "text/html": page}
+
+
+# ------------------------------------------------------------------------------------------------------------------------- helpers
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    for name in ("every", "max_runs", "progress"):
+        if name in settings:
+            raise UsageError(f"{name}= is not for a panel, which runs once and shows how far it is. Call quire.consolidate with it.")
+    check_names(settings)
+
+
+def _path(value: Any, name: str) -> str:
+    if isinstance(value, str | os.PathLike):
+        return os.fsdecode(value)
+    with_argument = UsageError(f"{name} is one path, URL or glob for a panel, not {type(value).__name__}. Call quire.consolidate with it.")
+    with_argument.argument = name
+    raise with_argument
+
+
+def _button(label: str, css: str, act: Callable[[], None], **settings: Any) -> Any:
+    button = widgets.Button(description=label, **settings)
+    button.add_class(css)
+    button.on_click(lambda _: act())
+    return button
+
+
+def _place(css: str) -> Any:
+    place = widgets.HTML(layout={"display": "none"})
+    place.add_class(css)
+    return place
+
+
+def _fill(given: Any, value: Any) -> None:
+    """Show a value in its input; a function becomes a choice of its own."""
+    if callable(value) and value not in [v for _, v in _choices(given)]:
+        given.options = [*_choices(given), (f"{getattr(value, '__name__', 'function')}()", value)]
+    given.value = value
+
+
+def _choices(given: Any) -> list[tuple[str, Any]]:
+    return [choice if isinstance(choice, tuple) else (choice, choice) for choice in given.options]
