@@ -14,13 +14,14 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from quire.commit import names
 from quire.commit.entries import DataFile, Left, PlanHead, Task, Uncover
 from quire.commit.protocol import committer, get_manifest, put_manifest
 from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
-from quire.errors import NotFoundError
+from quire.errors import FormatError, NotFoundError
 from quire.formats import extension
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import CONTENT, ParquetWriter, checksum
@@ -170,10 +171,13 @@ class _Attempt:
         """Read, write, make durable; the manifest's content."""
         began, started = time.time(), time.monotonic()
         for root, runs in groupby(self.planned.runs, key=lambda run: run.root):
+            if root >= len(self.work.roots):
+                raise FormatError(f"the plan of job {self.work.head.job} reads from a source that the job does not have: it is damaged.")
             source = self.work.roots[root]
             prefix = len(source.url.rstrip("/")) + 1
             from_store = source.store()
             for table in read_rows(self.store, list(runs), _COLUMNS):
+                _check_paths(table.column("path"), source, self.work.head.job)
                 self._read(from_store, prefix, [table.column(c).to_pylist() for c in _COLUMNS])
         self.writer.close()
         self._flush(last=True)
@@ -350,6 +354,15 @@ class _Attempt:
             table = pa.concat_tables(tables)
             self.segment.add(table.sort_by([("path", "ascending"), ("start", "ascending")]) if len(tables) > 1 else table)
         self.others = []
+
+
+def _check_paths(paths: pa.ChunkedArray, source: Root, job: str) -> None:
+    """Refuse a plan that names what does not lie in the source: plans may be forged, and we may have rights that their writer lacks."""
+    outside = pc.or_kleene(pc.invert(pc.starts_with(paths, source.url.rstrip("/") + "/")), pc.match_substring(paths, "\0"))
+    for part in ("/../", "/./"):
+        outside = pc.or_kleene(outside, pc.match_substring(pc.binary_join_element_wise(paths, "", "/"), part))
+    if pc.any(outside).as_py():
+        raise FormatError(f"the plan of job {job} names a file that does not lie in {source.url}: nothing was read. Look who wrote it.")
 
 
 def _table(*columns: Any) -> pa.Table:

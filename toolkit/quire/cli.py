@@ -65,8 +65,20 @@ def _show(result: Any, as_json: bool) -> None:
     if not as_json:
         click.echo(str(result))
         return
-    found = result.as_dict() if hasattr(result, "as_dict") else result
-    click.echo(json.dumps(found, default=str, ensure_ascii=False))
+    click.echo(_json(result.as_dict() if hasattr(result, "as_dict") else result))
+
+
+def _json(found: Any) -> str:
+    """One line of JSON in which a name cannot speak to the terminal: what is not printable is escaped, other letters are not."""
+    return _escaped(json.dumps(found, default=_plain, ensure_ascii=False))
+
+
+def _escaped(text: str) -> str:
+    return (
+        text
+        if text.isprintable()
+        else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 1 << 16 else json.dumps(c)[1:-1] for c in text)
+    )
 
 
 def _settings(given: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -247,11 +259,11 @@ def read(dest: str, limit: int, as_json: bool) -> None:
     """Print the first rows of what DEST holds: lines as they are, others as JSON."""
     for row in first_rows(connect(normalise(dest)), limit):
         if as_json:
-            click.echo(json.dumps({"value": row} if isinstance(row, bytes) else row, default=_plain, ensure_ascii=False))
+            click.echo(_json({"value": row} if isinstance(row, bytes) else row))
         elif isinstance(row, bytes):
             sys.stdout.buffer.write(row + b"\n")
         else:
-            click.echo(json.dumps(row, default=_plain, ensure_ascii=False))
+            click.echo(_json(row))
 
 
 def _plain(value: Any) -> str:
@@ -290,7 +302,7 @@ def history(dest: str, as_json: bool) -> None:
 
 def _frame(frame: Any, as_json: bool, empty: str) -> None:
     if as_json:
-        click.echo(frame.to_json(orient="records", date_format="iso"))
+        click.echo(_escaped(frame.to_json(orient="records", date_format="iso")))
     else:
         shown = frame.map(lambda value: printable(value) if isinstance(value, str) else value)
         click.echo(shown.to_string(index=False, max_colwidth=120) if len(frame) else empty)
@@ -304,7 +316,7 @@ def locate(dest: str, path: str, as_json: bool) -> None:
     """Where the source file PATH lies now."""
     found = quire.Ledger(dest).locate(path)
     if as_json:
-        click.echo(json.dumps([vars(x) for x in found], ensure_ascii=False))
+        click.echo(_json([vars(x) for x in found]))
         return
     for x in found:
         where = f"{x.data_file} at {x.offset:,}+{x.skip:,}, {x.written:,} bytes" if x.data_file else (x.reason or "empty")

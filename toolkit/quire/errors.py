@@ -15,6 +15,7 @@ text that comes from elsewhere.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -30,7 +31,9 @@ __all__ = [
     "UsageError",
     "about",
     "choose",
+    "hide",
     "printable",
+    "quoted",
     "scrub",
 ]
 
@@ -41,7 +44,7 @@ class QuireError(Exception):
     exit_code: ClassVar[int] = 3
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(printable(hide(arg)) if isinstance(arg, str) else arg for arg in args))
 
 
 class UsageError(QuireError, ValueError):
@@ -83,7 +86,7 @@ def choose(value: object, allowed: Iterable[str], what: str) -> str:
     near = difflib.get_close_matches(str(value), names, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     with about(what):
-        raise UsageError(f"unknown {what} {scrub(repr(value))}: it is one of {', '.join(names)}.{hint}")
+        raise UsageError(f"unknown {what} {quoted(value)}: it is one of {', '.join(names)}.{hint}")
 
 
 @contextmanager
@@ -92,7 +95,7 @@ def about(argument: str) -> Iterator[None]:
     try:
         yield
     except UsageError as e:
-        e.argument = e.argument or argument
+        e.argument = argument  # the outermost knows it best: to one who parses a URL it is a scheme, to the user it is the source
         raise
 
 
@@ -103,25 +106,35 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-_SECRETS = (
-    # user:password@ in a URL
-    (re.compile(r"(?<=://)[^/\s@:]+:[^/\s@]+@"), "***@"),
-    # SAS signatures, tokens and keys as query parameters or options
-    (
-        re.compile(
-            r"(?i)\b(sig|sv_sig|token|sas_token|account_key|accountkey|sharedaccesskey|secret|secret_key|password|passwd|pwd"
-            r"|aws_secret_access_key|aws_session_token|x-amz-signature|x-amz-security-token|client_secret|access_key|api_key)"
-            r"(['\"]?\s*[=:]\s*['\"]?)[^\s&;,'\"}]+"
-        ),
-        r"\1\2***",
-    ),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._=-]{8,}"), r"\1 ***"),
+_WORDS = (
+    r"(?:(?<![a-z])(?:sig|sas)|signature|token|secret|password|passwd|pwd|credentials?"
+    r"|(?:access|account|shared|api|private|storage)[_.-]?(?:access)?[_.-]?key)['\"]?\s*[=:]\s*"
 )
+_SECRETS = (
+    # user:password@ or token@ in a URL
+    (re.compile(r"(?<=://)[^/\s]*@"), "***@"),
+    # SAS signatures, tokens and keys as query parameters or options, whatever stands before the word: fs.x.account_key, accessToken
+    (re.compile(rf"({_WORDS})(['\"])(?:(?!\2)[^\\]|\\.)*(?:\2|$)", re.IGNORECASE), r"\1\2***\2"),
+    (re.compile(rf"({_WORDS})[^\s&;,'\"}}]+", re.IGNORECASE), r"\1***"),
+    (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9+/._=-]{8,}", re.IGNORECASE), r"\1 ***"),
+)
+
+
+def hide(text: str) -> str:
+    """The text without anything that looks like a secret."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
 
 
 def scrub(text: str, limit: int = 300) -> str:
     """One line of at most `limit` characters without control characters and without anything that looks like a secret."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    for pattern, replacement in _SECRETS:
-        line = pattern.sub(replacement, line)
+    line = hide(line)
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def quoted(value: object, limit: int = 300) -> str:
+    """A wrong argument as it may be repeated: of what holds other things, which may be secrets, the type alone."""
+    simple = value is None or isinstance(value, str | bytes | int | float | os.PathLike)
+    return scrub(repr(value), limit) if simple else f"a {type(value).__name__}"

@@ -40,6 +40,11 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_failures: 
             ) from None
         _settle(log, head.job, progress)  # it ended since we looked
         return
+    if len(planned) != head.tasks:
+        raise FormatError(
+            f"the plan of job {head.job} in {store.url} says {head.tasks:,} tasks and holds {len(planned):,}: it is damaged. Give the job "
+            f"up with recover(dest, abort={head.job!r}) and call again."
+        )
     tasks = _manifests(runner, log, work, planned, progress)
     if tasks is None:
         _settle(log, head.job, progress)
@@ -110,7 +115,7 @@ def _watch(log: Log, job: str, planned: list[PlannedTask], bar: Phase) -> None:
     size = sum(planned[i].bytes for i in done if i < len(planned))
     for e in under_way:
         task = e.name.removeprefix(names.attempts(job) + "/").partition("-")[0]
-        if task.isdigit() and int(task) not in done:
+        if task.isascii() and task.isdigit() and int(task) not in done:
             size += e.size
     bar.to(size, tasks=len(done), files=sum(planned[i].files for i in done if i < len(planned)))
 
@@ -161,13 +166,13 @@ def _first_bad(log: Log, tasks: list[Task]) -> str:
                 rows = read(log.store, task.segment, ["path", "state", "reason"]).to_pylist()
             except FormatError:  # another driver has given the job up, or dropped the task, and cleaned
                 continue
-            return next(f"{r['path']}: {r['reason']}" for r in rows if r["state"] == "bad")
+            return next((f"{r['path']}: {r['reason']}" for r in rows if r["state"] == "bad"), "")
     return ""
 
 
 def _give_up(failed: list[tuple[int, Failure]], total: int, job: str, dest: str) -> None:
     task, failure = failed[0]
-    raise QuireError(
+    raise failure.kind_of_error(
         f"{len(failed)} of {total} tasks failed {ATTEMPTS} times; task {task}: {failure}. Nothing of job {job} is visible in {dest}, and "
         f"what is done is kept: call again to go on, or give it up with recover(dest, abort={job!r})."
     )

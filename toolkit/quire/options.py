@@ -15,7 +15,7 @@ from typing import Any, TypedDict, TypeVar
 from quire.attempt import Convert
 from quire.commit.entries import Words
 from quire.commit.rename import COMMITTERS
-from quire.errors import UsageError, about, choose, scrub
+from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
 from quire.formats.lines import _compressor
 from quire.planning.hashing import FUNCTIONS
@@ -28,6 +28,7 @@ from quire.splits import FileInfo
 from quire.storage import Store, connect, normalise
 
 PLANNERS = ("balanced", "hash", "directory")
+LONGEST = 100 * 366 * 86400  # seconds of a time span
 LAYOUTS = ("flat", "directories")
 _UNITS = {
     "ns": 1e-9,
@@ -50,10 +51,10 @@ def seconds(value: str | float, what: str) -> float:
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", str(value).lower()) if not isinstance(value, bool) else None
     unit = (match[2] or "s") if match else ""
     unit = unit if unit in _UNITS else unit.removesuffix("s")  # "ms" is no plural
-    if match and unit in _UNITS:
-        return float(match[1]) * _UNITS[unit]
+    if match and unit in _UNITS and (found := float(match[1]) * _UNITS[unit]) <= LONGEST:
+        return found
     with about(what):
-        raise UsageError(f"{what}={scrub(repr(value))} is no time span. Write for example '30 s', '1 min' or '2 h'.")
+        raise UsageError(f"{what}={quoted(value, 60)} is no time span up to 100 years. Write for example '30 s', '1 min' or '2 h'.")
 
 
 def whole(value: Any, what: str, least: int, most: int = 1 << 62) -> int:
@@ -61,7 +62,7 @@ def whole(value: Any, what: str, least: int, most: int = 1 << 62) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         span = f"{least:,} to {most:,}." if most < 1 << 62 else f"{least:,} on."
         with about(what):
-            raise UsageError(f"{what}={scrub(repr(value))} is not a whole number from {span}")
+            raise UsageError(f"{what}={quoted(value)} is not a whole number from {span}")
     return value
 
 

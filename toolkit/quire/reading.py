@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 from quire.commit.entries import Expired, Task, Words
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, Source, fold
-from quire.errors import UsageError
+from quire.errors import QuireError, StorageError, UsageError
 from quire.formats import lines, parquet
 from quire.options import whole
 from quire.storage import Store, connect, normalise
+from quire.verification import DAMAGED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -174,7 +175,12 @@ def first_rows(store: Store, limit: int) -> Iterator[Any]:
     else:
         files = (file.name for task in tasks for file in task.files if file.name not in folded.removed)
         found = (row for name in files for row in _rows_of(store, name, words))
-    yield from itertools.islice(found, max(limit, 0))
+    try:
+        yield from itertools.islice(found, max(limit, 0))
+    except QuireError:
+        raise
+    except DAMAGED as e:
+        raise StorageError(f"a data file of {store.url} is damaged ({type(e).__name__}). See which with quire ledger verify.") from e
 
 
 def _files_of(store: Store, source: Source, words: Words, folded: Fold) -> Iterator[Any]:

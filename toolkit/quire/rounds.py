@@ -14,7 +14,7 @@ from quire.commit import names, protocol
 from quire.commit.entries import Commit, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage import segments
-from quire.errors import RefusedError, about
+from quire.errors import FormatError, RefusedError, about
 from quire.options import Options
 from quire.planning import plan as planning
 from quire.planning.listing import EXAMPLES
@@ -68,10 +68,20 @@ def _open_job(store: Store, log: Log, made: Options, call: _Call) -> PlanHead | 
     ours = None
     for head in protocol.open_jobs(store, log):
         if head.intent == made.intent:
+            _check_ours(head, made)
             ours = ours or head
         else:
             call.other(head.job)
     return ours
+
+
+def _check_ours(head: PlanHead, made: Options) -> None:
+    """Refuse a plan under our job's name that does not say what the job's name says: somebody forged it."""
+    if (head.intent, head.words, head.committer) != (made.intent, made.words, made.committer):
+        raise FormatError(
+            f"the plan of job {head.job} in {made.dest} does not say what this call says, and has its name: it is damaged or forged. Give "
+            f"the job up with recover(dest, abort={head.job!r}), and look who wrote it."
+        )
 
 
 def _freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead | None:
@@ -83,6 +93,8 @@ def _freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead 
         return None  # it was discarded, or another driver has ended the job and cleaned
     protocol.freeze(store, head)
     there = protocol.plan_head(store, planned.job)
+    if there is not None:
+        _check_ours(there, made)
     if there is not None and store.stat(names.plan_parquet(there.job, there.plan)) is None:
         return None  # the job ended between the two looks
     return there

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from quire.errors import UsageError, scrub
+from quire.errors import FormatError, QuireError, UsageError, scrub
 from quire.session import alive
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ class Failure:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}" if self.text else self.kind
+
+    @property
+    def kind_of_error(self) -> type[QuireError]:
+        """What to raise for it: calling again does not mend what is damaged."""
+        return FormatError if self.kind == FormatError.__name__ else QuireError
 
 
 Outcome = dict[str, Any] | Failure

@@ -14,7 +14,7 @@ import operator
 import re
 from fractions import Fraction
 
-from quire.errors import UsageError, about, scrub
+from quire.errors import UsageError, about, quoted, scrub
 
 __all__ = ["format_size", "parse_size"]
 
@@ -37,7 +37,7 @@ def parse_size(text: str | int, what: str = "size") -> int:
     if size is None or not 1 <= size < _LIMIT:
         with about(what):
             raise UsageError(
-                f"{scrub(what)} is {scrub(repr(text), 60)}, which is not a size in bytes of at least 1: "
+                f"{scrub(what)} is {quoted(text, 60)}, which is not a size in bytes of at least 1: "
                 "write for example '256 MiB', '5KB', '1.5GB' or 268435456"
             )
     return size

@@ -13,7 +13,7 @@ import xxhash
 
 from quire import display
 from quire.coverage.fold import Fold, Source
-from quire.errors import FormatError, QuireError, StorageError, printable
+from quire.errors import FormatError, StorageError, printable
 from quire.formats import lines, parquet
 from quire.runner import Failure, Runner
 from quire.sizes import format_size
@@ -64,7 +64,7 @@ def verify(runner: Runner, url: str, options: Any, folded: Fold, items: list[Ite
     damaged: list[tuple[str, str, str]] = []
     for outcome, (_, sizes, _) in zip(runner.run(functools.partial(_verify, url, options, folded), items), items, strict=True):
         if isinstance(outcome, Failure):
-            raise QuireError(f"cannot verify {', '.join(sizes)}: {outcome}. Call again when that is mended.")
+            raise outcome.kind_of_error(f"cannot verify {', '.join(sizes)}: {outcome}. Call again when that is mended.")
         count += len(sizes)
         files, size = files + outcome["files"], size + outcome["bytes"]
         damaged += [tuple(d) for d in outcome["damaged"]]

@@ -6,15 +6,21 @@ types here, names in `names.py`.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from quire.commit import names
 from quire.errors import FormatError
+from quire.formats import COMPRESSIONS, FORMATS
 from quire.storage.base import safe
 
 FORMAT = 1
+
+# What counts something, and what people look at: an entry that somebody forged must not cost hours or break a table.
+Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Parts = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=9_000_000_000)]
 
 
 class Uncover(msgspec.Struct, frozen=True, array_like=True):
@@ -22,7 +28,7 @@ class Uncover(msgspec.Struct, frozen=True, array_like=True):
 
     path: str
     version: str
-    ranges: tuple[tuple[int, int], ...]
+    ranges: tuple[tuple[Natural, Natural], ...]
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True):
@@ -36,30 +42,30 @@ class DataFile(msgspec.Struct, frozen=True):
     """A data file: final name, bytes, rows, and the handle by which its committer publishes it."""
 
     name: str
-    size: int
-    records: int
+    size: Natural
+    records: Natural
     handle: str
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What the winning attempt of a task did: the manifest's content and, kept, the commit entry's."""
 
-    task: int
+    task: Natural
     attempt: str
     files: tuple[DataFile, ...] = ()
     folder: str = ""  # of the source, where the plan kept directories apart
-    part: int = 0  # of the directory, in a hash plan
+    part: Natural = 0  # of the directory, in a hash plan
     segment: str | None = None
     first: str = ""  # the smallest and the greatest path in the segment
     last: str = ""
-    assigned: int = 0  # files that the plan gave to the task = gathered + bad + left out
-    gathered: int = 0
-    bad: int = 0
+    assigned: Natural = 0  # files that the plan gave to the task = gathered + bad + left out
+    gathered: Natural = 0
+    bad: Natural = 0
     schema: str = ""  # of the rows that a user's function gave
-    files_in: int = 0  # files gathered whole, or their first range
-    bytes_in: int = 0
-    started: float = 0.0  # seconds since 1970, by the clock of the machine that did it: for people alone
-    seconds: float = 0.0
+    files_in: Natural = 0  # files gathered whole, or their first range
+    bytes_in: Natural = 0
+    started: Seconds = 0.0  # seconds since 1970, by the clock of the machine that did it: for people alone
+    seconds: Seconds = 0.0
     removes: tuple[str, ...] = ()
     uncovers: tuple[Uncover, ...] = ()
     left: tuple[Left, ...] = ()
@@ -86,9 +92,9 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
     """`plan.json`: which plan of a job counts, and all that is needed to go on with it (no secrets)."""
 
     job: str
-    base: int
+    base: Natural
     plan: str
-    tasks: int
+    tasks: Natural
     committer: str
     words: Words
     intent: dict[str, Any]
@@ -99,13 +105,13 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
     """The commit point of a job, for its data and its ledger at once."""
 
     job: str
-    base: int
+    base: Natural
     committer: str
     words: Words
     time: str
     planner: str = ""
-    hash_parts: int = 1
-    target: int = 0
+    hash_parts: Parts = 1
+    target: Natural = 0
     tasks: tuple[Task, ...] = ()
     dropped: tuple[int, ...] = ()
     left: tuple[Left, ...] = ()  # those of dropped tasks; the others' stand in their tasks
@@ -191,6 +197,32 @@ def decode(data: bytes, kind: Any, where: str) -> Any:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as e:
         raise FormatError(f"{where} is damaged: {str(e)[:200]}. It was not written by quire in this form; put back a good copy.") from e
+
+
+def check_words(words: Words, where: str) -> None:
+    """Refuse words that this quire cannot read."""
+    if words.compression not in COMPRESSIONS or words.format not in FORMATS:
+        raise FormatError(
+            f"{where} names the format {words.format[:80]!r} with the compression {words.compression[:80]!r}, which this quire does not "
+            f"know. Update quire, or look who wrote it."
+        )
+
+
+def check_head(head: PlanHead, where: str) -> None:
+    """Refuse a plan whose name, base and intent do not go together: everything after it is computed from them."""
+    check_words(head.words, where)
+    try:
+        names.plan_parquet(head.job, head.plan)
+    except FormatError as e:
+        raise FormatError(f"{where} is damaged: {e}") from e
+    parts, target = head.intent.get("parts", 1), head.intent.get("target", 0)
+    try:
+        msgspec.convert(parts, Parts)
+        msgspec.convert(target, Natural)
+    except msgspec.ValidationError as e:
+        raise FormatError(f"{where} is damaged: {str(e)[:200]}. It was not written by quire in this form; put back a good copy.") from e
+    if head.job.partition("-")[0] != str(head.base):
+        raise FormatError(f"{where} names the base {head.base}, and its job is {head.job}: it is damaged or not quire's.")
 
 
 def check_task(job: str, task: Task) -> Task:

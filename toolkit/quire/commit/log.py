@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from quire.commit import names
-from quire.commit.entries import Abort, Commit, Entry, Manifest, Published, Task, check_task, decode, encode
+from quire.commit.entries import Abort, Commit, Entry, Manifest, Published, Task, check_task, check_words, decode, encode
 from quire.errors import FormatError, NotFoundError, StorageError
-from quire.formats.parquet import open_bytes
+from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.storage import Store
 
 LONGEST = 1 << 20  # bytes; a longer entry keeps its tasks in a file of its own
+_PART = pa.schema([pa.field("task", pa.string(), nullable=False)])
 
 
 class Log:
@@ -70,6 +71,7 @@ class Log:
         where = f"{self.store.url}/{names.entry(number)}"
         entry: Entry = decode(data, Entry, where)
         if isinstance(entry, Commit):
+            check_words(entry.words, where)
             if entry.parts is not None:
                 entry = _with_tasks(entry, self.store, where)
             for task in entry.tasks:
@@ -161,7 +163,7 @@ class Log:
         if not isinstance(entry, Commit) or len(encode(entry)) <= LONGEST:
             return entry
         name = names.part(entry.job)
-        table = pa.table({"task": [encode(Manifest(job=entry.job, task=task)).decode() for task in entry.tasks]})
+        table = pa.table({"task": [encode(Manifest(job=entry.job, task=task)).decode() for task in entry.tasks]}, _PART)
         out = pa.BufferOutputStream()
         pq.write_table(table, out, compression="zstd")
         self.store.put(name, out.getvalue().to_pybytes())
@@ -173,8 +175,8 @@ def _with_tasks(commit: Commit, store: Store, where: str) -> Commit:
     if names.job_of_part(commit.parts) != commit.job:
         raise FormatError(f"{where} names {commit.parts[:200]!r}, which is not a part of its own: nothing was touched.")
     try:
-        table = open_bytes(store.get(commit.parts)).read()
+        table = OwnParquet(store.get(commit.parts), _PART).read()
         tasks = tuple(decode(t.encode(), Manifest, f"{where} ({commit.parts})").task for t in table.column("task").to_pylist())
-    except (pa.ArrowException, KeyError) as e:
+    except DAMAGED as e:
         raise FormatError(f"{where} names {commit.parts}, which is damaged: {str(e)[:200]}. Put back a good copy.") from e
     return replace(commit, tasks=tasks)

@@ -30,7 +30,7 @@ _SEGMENT = re.compile(rf"({_JOB})-([0-9]+)-({_ATTEMPT})\.parquet")
 _DATA = re.compile(rf"(?:.*/)?part-({_JOB})-([0-9]+)-({_ATTEMPT})-[0-9]+\.[a-z0-9.]+", re.DOTALL)
 _PART = re.compile(rf"({_JOB})-[0-9a-f]{{12}}\.parquet")
 _IS_JOB = re.compile(_JOB)
-_IS_ATTEMPT = re.compile(_ATTEMPT)
+_IS_ATTEMPT = re.compile(_ATTEMPT)  # or the id of a plan
 
 
 def new_id() -> str:
@@ -53,6 +53,8 @@ def plan_head(job: str) -> str:
 
 
 def plan_parquet(job: str, plan: str, piece: str = "") -> str:
+    if not _IS_ATTEMPT.fullmatch(plan):
+        raise FormatError(f"{plan[:80]!r} is not the id of a plan")
     return f"{job_folder(job)}/plan-{plan}{piece and '-' + piece}.parquet"
 
 

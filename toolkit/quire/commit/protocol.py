@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from quire.commit import names
-from quire.commit.entries import Abort, Commit, Entry, Left, Manifest, PlanHead, Published, Task, check_task, decode, encode
+from quire.commit.entries import Abort, Commit, Entry, Left, Manifest, PlanHead, Published, Task, check_head, check_task, decode, encode
 from quire.commit.log import Log
 from quire.commit.rename import COMMITTERS, Committer
-from quire.errors import FormatError, NotFoundError, StorageError, UsageError, choose
+from quire.errors import FormatError, NotFoundError, StorageError, UsageError
 from quire.storage import Folder, Store
 
 # Which tasks must be dropped because of what was committed since the job's base; what is kept, and why a job cannot commit.
@@ -35,8 +35,12 @@ def now() -> str:
 
 
 def committer(name: str) -> Committer:
-    """The committer of that name."""
-    return COMMITTERS[choose(name, COMMITTERS, "committer")]()
+    """The committer of that name, which stands in a plan or an entry."""
+    if name not in COMMITTERS:
+        raise FormatError(
+            f"{name[:80]!r} is not a committer that this quire knows ({', '.join(COMMITTERS)}). Update quire, or look who wrote it."
+        )
+    return COMMITTERS[name]()
 
 
 # ---------------------------------------------------------------------------------------------------------------- a job's plan
@@ -60,7 +64,8 @@ def plan_head(store: Store, job: str) -> PlanHead | None:
         head: PlanHead = decode(store.get(name), PlanHead, f"{store.url}/{name}")
     except NotFoundError:
         return None
-    names.plan_parquet(head.job, head.plan)
+    check_head(head, f"{store.url}/{name}")
+    committer(head.committer)
     return head if head.job == job else None
 
 
@@ -113,7 +118,7 @@ def get_manifest(store: Store, job: str, task: int) -> Task | None:
 def finished(store: Store, job: str) -> set[int]:
     """The tasks that have a manifest."""
     stems = (e.name.rsplit("/", 1)[-1].removesuffix(".json") for e in store.walk(names.manifests(job)))
-    return {int(stem) for stem in stems if stem.isdigit()}
+    return {int(stem) for stem in stems if stem.isascii() and stem.isdigit()}
 
 
 # --------------------------------------------------------------------------------------------------------------------- commit
@@ -172,7 +177,10 @@ def publish(log: Log, entry: Commit, progress: Progress = _silent) -> None:
 
 def abort(log: Log, job: str, why: str) -> None:
     """Give up a job, unless it is decided already; then clean up after it."""
-    head = plan_head(log.store, job)
+    try:
+        head = plan_head(log.store, job)
+    except FormatError:
+        head = None  # damaged or forged: giving it up must go all the same
     by = head.committer if head else ""
     log.append(lambda log: None if log.outcome(job) else Abort(job=job, why=why, time=now(), committer=by))
     clean(log, job)

@@ -84,6 +84,8 @@ def gaps(covered: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
     found, at = [], 0
     for start, length in sorted(covered):
         if start > at:
-            found.append((at, start - at))
+            found.append((at, min(start, size) - at))
+        if start >= size:
+            return [gap for gap in found if gap[1] > 0]  # rows beyond the end: somebody forged them
         at = max(at, start + length)
     return [*found, (at, size - at)] if at < size else found

@@ -7,14 +7,14 @@ its record lies: data file, `offset` (of the frame; in Parquet the row's number)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.errors import FormatError, NotFoundError
-from quire.formats.parquet import ParquetFile, open_bytes
+from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.storage import Store
 
 SCHEMA = pa.schema(
@@ -81,14 +81,14 @@ class SegmentWriter:
 def read(store: Store, name: str, columns: Sequence[str], first: str = "", last: str = "") -> pa.Table:
     """The rows of a segment with paths in [first, last] (all where not given). A segment that is missing is an error, never empty."""
     try:
-        file = open_bytes(store.get(name))
-        groups = [i for i in range(file.num_row_groups) if _may_hold(file, i, first, last)]
-        table = file.read_row_groups(groups, columns=list(columns)) if groups else _empty(columns)
+        file = OwnParquet(store.get(name), SCHEMA)
+        table = file.read(columns, [i for i in range(len(file.groups)) if _may_hold(file, i, first, last)])
+        _check_places(table)
     except NotFoundError as e:
         raise FormatError(
             f"the ledger segment {store.url}/{name} is missing, and the log names it: put it back from a backup. Nothing was changed."
         ) from e
-    except (pa.ArrowException, OSError, KeyError) as e:
+    except DAMAGED as e:
         raise FormatError(f"the ledger segment {store.url}/{name} is damaged ({type(e).__name__}): put back a good copy.") from e
     if last and table.num_rows:
         path = table.column("path")
@@ -96,12 +96,17 @@ def read(store: Store, name: str, columns: Sequence[str], first: str = "", last:
     return table
 
 
-def _may_hold(file: ParquetFile, group: int, first: str, last: str) -> bool:
+def _check_places(table: pa.Table) -> None:
+    """A row that names a data file says where in it its record is."""
+    if "data_file" in table.schema.names:
+        named = pc.is_valid(table.column("data_file"))
+        for name in {"offset", "skip", "written", "records", "checksum"} & set(table.schema.names):
+            if pc.any(pc.and_(named, pc.is_null(table.column(name)))).as_py():
+                raise ValueError(f"a row names a data file and no {name}")
+
+
+def _may_hold(file: OwnParquet, group: int, first: str, last: str) -> bool:
     if not last:
         return True
-    statistics = file.metadata.row_group(group).column(0).statistics
+    statistics = file.groups[group].column(file.file.schema_arrow.get_field_index("path")).statistics
     return statistics is None or not statistics.has_min_max or (statistics.min <= last and statistics.max >= first)
-
-
-def _empty(columns: Iterable[str]) -> pa.Table:
-    return pa.schema([SCHEMA.field(name) for name in columns]).empty_table()

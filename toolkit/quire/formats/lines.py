@@ -18,6 +18,7 @@ from quire.storage import Sink, Store
 DAMAGED = (zlib.error, zstandard.ZstdError)  # what decompressing a damaged file raises
 FRAME = 1 << 20
 BUFFER = 4 << 20
+STEP = 4 << 10  # compressed bytes that are decompressed at once: to 128 MiB at most
 
 
 def _gzip(data: bytes) -> bytes:
@@ -232,13 +233,15 @@ class Framed:
         unpacker, frame = None, offset
         while data := self.store.get_range(self.name, offset, self.size):
             offset += len(data)
-            while data:
+            at = 0
+            while at < len(data):
                 unpacker = unpacker or self._new()
-                if out := unpacker.decompress(data):
+                # A little at a time: a forged frame may mean thirty thousand times its bytes.
+                if out := unpacker.decompress(data[at : at + STEP]):
                     yield frame, out
-                data = unpacker.unused_data if unpacker.eof else b""
+                at = min(at + STEP, len(data)) - (len(unpacker.unused_data) if unpacker.eof else 0)
                 if unpacker.eof:
-                    unpacker, frame = None, offset - len(data)
+                    unpacker, frame = None, offset - len(data) + at
         if unpacker is not None:
             raise EOFError(f"{self.name} ends within a compressed frame")
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
@@ -17,6 +18,11 @@ CONTENT = pa.schema(
     [pa.field("path", pa.string(), False), pa.field("modified", pa.timestamp("us", "UTC")), pa.field("content", pa.binary(), False)]
 )
 _LOSSLESS = {"none": "NONE", "gzip": "GZIP", "zstd": "ZSTD"}
+
+# What decoding quire's own Parquet may make of it; a segment of ours means some 30 times its bytes.
+_FREE, _GROWTH = 64 << 20, 1_000
+_ANY_SIGN = ("modified",)  # a time may lie before 1970; all other whole numbers count something
+DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
 
 
 class _SinkFile(io.RawIOBase):
@@ -159,14 +165,58 @@ class ParquetFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         """See pyarrow."""
         return super().read_row_groups(row_groups, columns, use_threads=False)
 
-    def iter_batches(self, batch_size: int) -> Iterator[pa.RecordBatch]:
+    def iter_batches(self, batch_size: int, groups: list[int] | None = None, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """See pyarrow."""
-        return super().iter_batches(batch_size, use_threads=False)  # type: ignore[no-any-return]  # pyarrow has no types
+        return super().iter_batches(batch_size, groups, columns, use_threads=False)  # type: ignore[no-any-return]  # pyarrow has no types
 
 
-def open_bytes(data: bytes) -> ParquetFile:
-    """A Parquet file that has been read."""
-    return ParquetFile(pa.BufferReader(data))
+class OwnParquet:
+    """A plan, a segment or the tasks of an entry: quire's own Parquet, which somebody may have forged.
+
+    Its columns are those of `schema`, else ValueError; rows are decoded a little at a time, so that a file of a few bytes that
+    means a few gigabytes is noticed before these are there.
+    """
+
+    def __init__(self, data: bytes, schema: pa.Schema) -> None:
+        self.schema, self._left = schema, _FREE + _GROWTH * len(data)
+        self.file = ParquetFile(pa.BufferReader(data))
+        self.groups = [self.file.metadata.row_group(i) for i in range(self.file.num_row_groups)]
+        found = self.file.schema_arrow
+        for field in schema:
+            if found.names.count(field.name) != 1 or found.field(field.name).type != field.type:
+                raise ValueError(f"it has no column {field.name!r} of {field.type}")
+        if found.names != [self.file.metadata.schema.column(i).path for i in range(len(self.file.metadata.schema))]:
+            raise ValueError("its columns are nested")
+
+    def read(self, columns: Sequence[str] | None = None, groups: Iterable[int] | None = None) -> pa.Table:
+        """Rows of some columns and row groups; ValueError for what no writer of ours has written."""
+        columns = self.schema.names if columns is None else columns
+        wanted = pa.schema([self.schema.field(name).remove_metadata() for name in columns])
+        tables = [self._group(i, wanted) for i in (range(len(self.groups)) if groups is None else groups)]
+        return pa.concat_tables(tables) if tables else wanted.empty_table()
+
+    def _group(self, number: int, wanted: pa.Schema) -> pa.Table:
+        group = self.groups[number]
+        chunks = [group.column(i) for i in range(group.num_columns)]
+        widest = max((c.total_uncompressed_size for c in chunks if c.path_in_schema in wanted.names), default=0)
+        if widest > self._left:
+            raise ValueError("it means many times the bytes that it has")
+        batches = []
+        # One value may be as long as its column, and stand in every row.
+        for batch in self.file.iter_batches(max(1, min(20_000, _FREE // max(1, widest))), [number], wanted.names):
+            self._left -= batch.nbytes
+            if self._left < 0:
+                raise ValueError("it means many times the bytes that it has")
+            batches.append(batch)
+        table = pa.Table.from_batches(batches).select(wanted.names) if batches else wanted.empty_table()
+        for field, column in zip(wanted, table.columns, strict=True):
+            if pa.types.is_int64(field.type) and field.name not in _ANY_SIGN:
+                least, most = (pc.min_max(column)[end].as_py() or 0 for end in ("min", "max"))
+                if least < 0 or most > 1 << 62:
+                    raise ValueError(f"the column {field.name!r} holds {least if least < 0 else most:,}")
+        table = table.combine_chunks().cast(wanted)  # which fails where a value is missing that has to be there
+        table.validate(full=True)  # text that is no UTF-8, say
+        return table
 
 
 def open_file(store: Store, name: str) -> ParquetFile:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from quire.errors import FormatError, RefusedError
-from quire.formats.parquet import ParquetFile, open_bytes
-from quire.planning.listing import Cut, Run
+from quire.errors import FormatError, RefusedError, scrub
+from quire.formats.parquet import DAMAGED, OwnParquet
+from quire.planning.listing import PLAN, Cut, Run
 from quire.storage import Store
 
 HEADROOM = 0.97  # of the target, so that a task whose output is a little longer than guessed has no tiny second file
@@ -120,33 +121,51 @@ def write_head(store: Store, name: str, tasks: list[PlannedTask]) -> None:
 
 def read_head(store: Store, name: str, task: int | None = None) -> list[PlannedTask]:
     """The tasks of a plan by number, or one of them."""
-    try:
-        table = open_bytes(store.get(name)).read()
+    tasks: dict[int, PlannedTask] = {}
+    with _damaged(store, name):
+        table = OwnParquet(store.get(name), _filled(HEAD)).read()
         if task is not None:
             table = table.filter(pc.equal(table.column("task"), task))
-        rows = table.cast(HEAD).to_pylist()
-    except (pa.ArrowException, ValueError) as e:
-        raise FormatError(f"the plan {store.url}/{name} is damaged: give up its job with `quire recover --abort`, then run again.") from e
-    tasks: dict[int, PlannedTask] = {}
-    for r in rows:
-        planned = tasks.setdefault(r["task"], PlannedTask(r["folder"], r["part"]))
-        planned.runs.append(Run(r["folder"], r["part"], r["object"], r["root"], r["row"], r["rows"], r["bytes"]))
+        for r in table.to_pylist():
+            if not r["object"].startswith(name.removesuffix(".parquet") + "-"):
+                raise ValueError(f"{r['object'][:200]!r} is no object of its own")
+            planned = tasks.setdefault(r["task"], PlannedTask(r["folder"], r["part"]))
+            planned.runs.append(Run(r["folder"], r["part"], r["object"], r["root"], r["row"], r["rows"], r["bytes"]))
+        if sorted(tasks) != (list(range(len(tasks))) if task is None else [task]):
+            raise ValueError("its tasks are not numbered from 0 on")
     return [tasks[i] for i in sorted(tasks)]
+
+
+def _filled(schema: pa.Schema) -> pa.Schema:
+    """The columns that we write, which have a value in every row; what a split replaces has not."""
+    return pa.schema([field.with_nullable(field.name == "replaces") for field in schema])
+
+
+@contextmanager
+def _damaged(store: Store, name: str) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGED as e:
+        raise FormatError(
+            f"the plan {store.url}/{name} is damaged ({scrub(str(e), 200)}): give up its job with `quire recover --abort`, then run again."
+        ) from e
 
 
 def read_rows(store: Store, runs: list[Run], columns: list[str] | None = None) -> Iterator[pa.Table]:
     """The rows of runs, in their order, a piece of a plan's object at a time."""
-    opened: tuple[str, ParquetFile] | None = None
+    opened: tuple[str, OwnParquet] | None = None
     for run in runs:
         if opened is None or opened[0] != run.object:
-            opened = run.object, open_bytes(store.get(run.object))
+            with _damaged(store, run.object):
+                opened = run.object, OwnParquet(store.get(run.object), _filled(PLAN))
         file, at = opened[1], 0
-        for group in range(file.num_row_groups):
-            n = file.metadata.row_group(group).num_rows
-            first, end = max(run.row, at), min(run.row + run.rows, at + n)
+        for number, group in enumerate(file.groups):
+            first, end = max(run.row, at), min(run.row + run.rows, at + group.num_rows)
             if first < end:
-                yield file.read_row_group(group, columns=columns).slice(first - at, end - first)
-            at += n
+                with _damaged(store, run.object):
+                    rows = file.read(columns, [number])
+                yield rows.slice(first - at, end - first)
+            at += group.num_rows
 
 
 __all__ = ["PlannedTask", "check_complete", "pack", "read_head", "read_rows", "write_head"]

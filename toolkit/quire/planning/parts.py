@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from quire.errors import UsageError, scrub
+from quire.errors import UsageError, quoted, scrub
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["Parts", "read_parts"]
 
+# What is expected of a part, and what it holds: beyond these, sums and shares would be no numbers any more.
+_LEAST, _MOST = 1e-9, 1e20
 _WRITTEN_NUMBER = re.compile(r"(\d+)\D*$", re.ASCII)
 
 
@@ -70,7 +72,7 @@ def _entries(given: Any, what: str) -> tuple[list[Any], list[Any]]:
     if isinstance(given, Iterable) and not isinstance(given, str | bytes | set | frozenset) and not hasattr(given, "columns"):
         values = list(given)
         return list(range(len(values))), values
-    raise UsageError(f"{what} is {scrub(repr(given), 60)}: it is a sequence, a dict or a pandas Series, with one entry for each part")
+    raise UsageError(f"{what} is {quoted(given, 60)}: it is a sequence, a dict or a pandas Series, with one entry for each part")
 
 
 def _aligned(given: Any, keys: list[Any], what: str) -> list[Any]:
@@ -84,14 +86,14 @@ def _aligned(given: Any, keys: list[Any], what: str) -> list[Any]:
     missing = [key for key in keys if key not in found]
     if missing or len(found) != len(own):
         name = _text(missing[0] if missing else next(key for key in own if own.count(key) > 1))
-        raise UsageError(f"{what} has {'no' if missing else 'more than one'} entry for the part {scrub(repr(name), 60)} of counts")
+        raise UsageError(f"{what} has {'no' if missing else 'more than one'} entry for the part {quoted(name, 60)} of counts")
     return [found[key] for key in keys]
 
 
 def _expected(expected: Any, keys: list[Any]) -> NDArray[np.float64]:
     if isinstance(expected, int | float | np.number):
-        return np.full(len(keys), _amount(expected, "expected", least=math.ulp(0.0)))
-    return _amounts(_aligned(expected, keys, "expected"), keys, "expected", least=math.ulp(0.0))
+        return np.full(len(keys), _amount(expected, "expected", least=_LEAST))
+    return _amounts(_aligned(expected, keys, "expected"), keys, "expected", least=_LEAST)
 
 
 def _total(listed: Any, groups: list[str]) -> float:
@@ -100,7 +102,7 @@ def _total(listed: Any, groups: list[str]) -> float:
     found = {str(group): value for group, value in listed.items()}
     if missing := [group for group in groups if group not in found]:
         raise UsageError(f"listed has no entry for the group {scrub(repr(missing[0]), 60)}: it is a number, or one for each group")
-    return math.fsum(_amount(value, f"listed of {scrub(repr(group), 60)}", least=0.0) for group, value in found.items())
+    return math.fsum(_amount(value, f"listed of {quoted(group, 60)}", least=0.0) for group, value in found.items())
 
 
 def _amounts(values: list[Any], keys: list[Any], what: str, least: float) -> NDArray[np.float64]:
@@ -112,10 +114,11 @@ def _amounts(values: list[Any], keys: list[Any], what: str, least: float) -> NDA
 def _amount(value: Any, what: str, least: float) -> float:
     try:
         number = math.nan if isinstance(value, bool | np.bool_ | str | bytes) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not least <= number < math.inf:
-        raise UsageError(f"{what} is {scrub(repr(value), 60)}: it is a number, {'0 or more' if least == 0 else 'more than 0'}")
+    if not least <= number <= _MOST:
+        more = "0 or more" if least == 0 else "more than 0"
+        raise UsageError(f"{what} is {quoted(value, 60)}: it is a number, {more}, and at most {_MOST:g}")
     return number
 
 
@@ -136,9 +139,10 @@ def _number(key: Any) -> int | None:
         match = _WRITTEN_NUMBER.search(key)
         return int(match[1][-15:]) if match else None
     try:
-        return operator.index(key)
+        number = operator.index(key)
     except TypeError:
         return None
+    return number if abs(number) < 10**15 else None
 
 
 def _text(key: Any) -> str:

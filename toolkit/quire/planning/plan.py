@@ -124,7 +124,7 @@ def _merge(runner: Runner, listing: Listing, found: list[Piece], watch: Callable
     total = Listed()
     for outcome in runner.run(work, items, groups=groups, watch=watch):
         if isinstance(outcome, Failure):
-            raise QuireError(f"listing failed: {outcome}. Nothing was changed; call again when that is mended.")
+            raise outcome.kind_of_error(f"listing failed: {outcome}. Nothing was changed; call again when that is mended.")
         part = Listed(**outcome)
         for f in fields(Listed):
             setattr(total, f.name, getattr(total, f.name) + getattr(part, f.name))

@@ -14,10 +14,11 @@ from typing import Any
 
 from fsspec.utils import glob_translate
 
-from quire.errors import RefusedError, UsageError, scrub
+from quire.errors import RefusedError, UsageError, quoted, scrub
 from quire.storage import Store, below, connect, normalise
 
 Options = Mapping[str, object] | None
+_STAR = "[^/]*"  # as glob_translate writes a star; a class of characters cannot look so, since a slash ends a part
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -64,7 +65,18 @@ def is_hidden(name: str) -> bool:
 
 
 def _glob(pattern: str) -> str:
-    return str(glob_translate(pattern)).removesuffix(r"\Z")
+    """A glob as a regular expression; `**` is a whole part of it, and means any directories."""
+    *folders, last = pattern.split("/")
+    found = "".join("(?:.+/)?" if part == "**" else f"{_part(part)}/" for part in folders)
+    return rf"(?s:{found}{_part(last)})"
+
+
+def _part(part: str) -> str:
+    """One part of a glob. What stands between two stars is taken where it comes first, and nowhere else is looked for it: a name of
+    255 dashes would keep `*-*-*-*-*-*` busy for hours.
+    """
+    first, *rest = str(glob_translate(part)).removeprefix("(?s:").removesuffix(r")\Z").split(_STAR)
+    return first + "".join(rf"(?>[^/]*?{fixed})" for fixed in rest[:-1]) + "".join(_STAR + fixed for fixed in rest[-1:])
 
 
 def _place(wanted: str) -> str:
@@ -85,7 +97,7 @@ def patterns(given: str | Iterable[str] | None, what: str) -> tuple[str, ...]:
     found = tuple(given or ()) if isinstance(given, Iterable) and not isinstance(given, str) else () if given is None else (given,)
     for pattern in found:
         if not isinstance(pattern, str) or not pattern:
-            raise UsageError(f"{what} takes globs such as '*.xml' or 'dt=*/*.json', not {scrub(repr(pattern))}")
+            raise UsageError(f"{what} takes globs such as '*.xml' or 'dt=*/*.json', not {quoted(pattern)}")
         _compiled(pattern, what)
     return found
 
@@ -129,7 +141,7 @@ def _root(item: object, options: Options) -> Root:
         pair: Any = item
         item, options = pair[0], {**(options or {}), **pair[1]}
     if not isinstance(item, str | os.PathLike):
-        raise UsageError(f"a source is a path or URL, a glob, a list of them, or (url, options) pairs, not {scrub(repr(item))}")
+        raise UsageError(f"a source is a path or URL, a glob, a list of them, or (url, options) pairs, not {quoted(item)}")
     text = os.fspath(item)
     text = os.fsdecode(text) if isinstance(text, bytes) else text
     if _MAGIC.search(text) and not connect(normalise(text), options).is_folder():

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from quire.errors import UsageError, choose, scrub
+from quire.errors import UsageError, choose, quoted, scrub
 from quire.storage.base import Content, Entry, Folder, Gone, Request, Sink, Store, Stream, Trouble, Unreadable
 from quire.storage.local import LocalStore, to_text
 from quire.storage.memory import MemoryStore
@@ -34,12 +34,14 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 def normalise(url: str | os.PathLike[str]) -> str:
     """One URL for one place: `in/../in/` → `file:///work/in`; links to directories are resolved, so that a file has one name."""
     if not isinstance(url, (str, os.PathLike)) or not os.fspath(url):
-        raise UsageError(f"expected a path or a URL, not {scrub(repr(url))}. Give for example '/data/in' or 'file:///data/in'.")
+        raise UsageError(f"expected a path or a URL, not {quoted(url)}. Give for example '/data/in' or 'file:///data/in'.")
     text = os.fspath(url)
     if isinstance(text, bytes):
         text = os.fsdecode(text)
     if "\0" in text:
         raise UsageError(f"a path cannot hold a NUL character: {scrub(text)!r}")
+    if not _writable(text):
+        raise UsageError(f"{scrub(text)!r} holds half of a character, which no name on disk has. Look where it comes from.")
     match = _SCHEME.match(text)
     scheme = match[1].lower() if match else "file"
     choose(scheme, ("file", "memory"), "kind of store")
@@ -52,11 +54,18 @@ def normalise(url: str | os.PathLike[str]) -> str:
     if match and rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):
-            raise UsageError(
-                f"{scrub(text)!r} names the host {host!r}, and local disk has none. Write file:///{host}{slash}{path} or a plain path."
-            )
+            said, instead = scrub(host.rpartition("@")[2], 80), scrub(f"file:///{host.rpartition('@')[2]}{slash}{path}")
+            raise UsageError(f"{scrub(text)!r} names the host {said!r}, and local disk has none. Write {instead} or a plain path.")
         rest = "/" + path
     return "file://" + to_text(os.path.realpath(rest))
+
+
+def _writable(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def connect(url: str, options: Options = None) -> Store:

@@ -18,6 +18,9 @@ from quire.errors import FormatError
 __all__ = ["Content", "Entry", "Folder", "Gone", "Request", "Sink", "Store", "Stream", "Trouble", "Unreadable", "safe"]
 
 
+LONGEST = 4096  # characters of a name, in any store
+
+
 class Entry(NamedTuple):
     """A file: its name below the store's root, bytes, version and last change (ns since 1970 UTC)."""
 
@@ -159,6 +162,8 @@ class Store(Protocol):
 
 def safe(name: str) -> str:
     """Return `name` if it stays below the root, else raise FormatError: names come from logs that somebody may have forged."""
+    if len(name) > LONGEST:
+        raise FormatError(f"the name {name[:200]!r}… has {len(name):,} characters: nothing was touched. Look who wrote it.")
     if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
         raise FormatError(f"the name {name[:200]!r} leads out of its store: nothing was touched. Look who wrote it.")
     return name

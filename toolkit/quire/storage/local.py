@@ -4,6 +4,9 @@ Put if absent is a temporary file, fsync, `link` and fsync of the directory. A l
 mtime are compared before and after reading. That misses a file that is rewritten with the same size within one tick of the
 file system's clock, or whose mtime is set back by its writer (`rsync -t`, `touch -r`).
 
+Links below the root are followed only where a source is listed. Objects are never read, written or deleted through one: somebody
+who may write into a destination must not reach what lies outside of it.
+
 Names on disk are bytes. They are shown as text; a byte that is not UTF-8 is shown as one character of U+F780..U+F7FF (and so
 are the bytes of a name that really holds such a character), so that each name has one text and each text one name.
 """
@@ -20,12 +23,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 
-from quire.errors import NotFoundError, StorageError
+from quire.errors import FormatError, NotFoundError, StorageError
 from quire.storage.base import Content, Entry, Folder, Gone, Request, Sink, Trouble, Unreadable, safe
 
 WHOLE = 1 << 20  # up to here a file is read by one call; larger ones come as a stream
 PIECE = 4 << 20
 WRITE_BACK = 16 << 20  # bytes written until the kernel is told to bring them to the disk
+LARGEST = 1 << 30  # bytes of an object that is held whole: far beyond any plan or segment, and a forged one must not fill the memory
 TEMPORARY = "_quire/tmp"
 
 _PRIVATE = re.compile("[\uf780-\uf7ff]")
@@ -168,6 +172,32 @@ class LocalStore:
     def _path(self, name: str) -> str:
         return self._prefix + to_os(safe(name)) if name else self.root
 
+    def _own(self, name: str) -> str:
+        """The path of an object; FormatError where a link on the way to it may lead out of the root."""
+        path = self._path(name)
+        at = path.find("/", len(self._prefix))
+        while at >= 0:
+            if os.path.islink(path[:at]):
+                raise self._not_followed(to_text(path[len(self._prefix) : at]))
+            at = path.find("/", at + 1)
+        return path
+
+    def _not_followed(self, name: str) -> FormatError:
+        return FormatError(f"{self._shown(name)} is a symbolic link that may lead out of its store: nothing was touched. Look who made it.")
+
+    def _open(self, name: str) -> int:
+        """Open an object, which is a regular file: a link is not followed, and a pipe in its place does not block."""
+        try:
+            fd = os.open(self._own(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as e:
+            if e.errno == errno.ELOOP:
+                raise self._not_followed(name) from e
+            raise
+        if not stat_bits.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise FormatError(f"{self._shown(name)} is not a regular file: it was not read. Look who made it.")
+        return fd
+
     def _shown(self, name: str) -> str:
         return f"{self.url}/{name}" if name else self.url
 
@@ -240,6 +270,8 @@ class LocalStore:
         return self.root.startswith(target.rstrip("/") + "/")
 
     def walk(self, folder: str = "") -> Iterator[Entry]:
+        if folder and os.path.islink(self._own(folder)):
+            raise self._not_followed(folder)
         waiting = [folder]
         while waiting:
             for item in self.scan(waiting.pop()):
@@ -251,11 +283,13 @@ class LocalStore:
                     raise StorageError(f"{self._shown(item.name)}: {item.reason}. Ask for the right to read it.")
 
     def get(self, name: str) -> bytes:
-        with _explained("read", self._shown(name)), open(self._path(name), "rb") as file:
+        with _explained("read", self._shown(name)), open(self._open(name), "rb") as file:
+            if os.fstat(file.fileno()).st_size > LARGEST:
+                raise FormatError(f"{self._shown(name)} is longer than {LARGEST:,} bytes, as no object of quire's is: it was not read.")
             return file.read()
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        with _explained("read", self._shown(name)), open(self._path(name), "rb") as file:
+        with _explained("read", self._shown(name)), open(self._open(name), "rb") as file:
             file.seek(start)
             return file.read(length)
 
@@ -319,7 +353,7 @@ class LocalStore:
 
     # ---------------------------------------------------------------------------------------------------------- writing
     def _temporary(self, data: bytes) -> str:
-        folder = self._path(TEMPORARY)
+        folder = self._own(f"{TEMPORARY}/x").rpartition("/")[0]
         _make_folder(folder)
         path = f"{folder}/{uuid.uuid4().hex}"
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
@@ -334,7 +368,11 @@ class LocalStore:
         return path
 
     def put(self, name: str, data: bytes) -> None:
-        path = self._path(name)
+        path = self._own(name)
+        if len(data) > LARGEST:
+            raise StorageError(
+                f"cannot write {self._shown(name)}: {len(data):,} bytes, of which {LARGEST:,} can be read back. Use a smaller target_size."
+            )
         with _explained("write", self._shown(name)):
             for _ in range(100):
                 try:
@@ -347,7 +385,7 @@ class LocalStore:
             raise FileNotFoundError(path)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        path = self._path(name)
+        path = self._own(name)
         with _explained("write", self._shown(name)):
             for _ in range(100):
                 try:
@@ -370,14 +408,19 @@ class LocalStore:
             raise FileNotFoundError(path)
 
     def create(self, name: str) -> Sink:
-        return LocalSink(self._path(name), self._shown(name))
+        return LocalSink(self._own(name), self._shown(name))
 
     def rename(self, old: str, new: str) -> None:
-        source, target = self._path(old), self._path(new)
+        source, target = self._own(old), self._own(new)
+        if os.path.islink(source):
+            raise self._not_followed(old)
         with _explained("publish", self._shown(new)):
             _make_folder(os.path.dirname(target))
-            os.rename(source, target)
-            _sync_folder_of(target)
+            try:
+                os.rename(source, target)
+            finally:
+                # Also where `old` is gone: who renamed it may not have come to its fsync, and our caller acts on what is there.
+                _sync_folder_of(target)
             _sync_folder_of(source)
 
     def check_writable(self) -> None:
@@ -391,7 +434,7 @@ class LocalStore:
             raise StorageError(f"cannot write below {self.url}: {why}. Choose a destination that can be written, or ask for the right.")
 
     def remove(self, name: str) -> None:
-        path = self._path(name)
+        path = self._own(name)
         with _explained("remove", self._shown(name)):
             _unlink(path)
             self._prune(os.path.dirname(path))
@@ -407,10 +450,13 @@ class LocalStore:
             folder = os.path.dirname(folder)
 
     def remove_tree(self, folder: str) -> None:
-        path = self._path(safe(folder))
+        path = self._own(safe(folder))
         with _explained("remove", self._shown(folder)):
             for _ in range(10):
                 try:
+                    if os.path.islink(path):
+                        os.unlink(path)  # the link alone: what it leads to is not ours
+                        return
                     shutil.rmtree(path)
                 except FileNotFoundError:
                     if not os.path.lexists(path):
