@@ -83,12 +83,22 @@ bench: $(STAMP)-test ## measure against the peers, in the same run: about an hou
 	done; [ -z "$$failed" ] || { echo "not all promises hold:$$failed" >&2; exit 1; }
 
 .PHONY: chaos
-chaos: $(STAMP)-test ## crashes, races and kills
+chaos: $(STAMP)-test ## real processes, really killed; each kill is written down (CHAOS_SEED=number repeats a run, CHAOS_LOG=file)
 	$(TIDY) $(BIN)/python -m pytest -m chaos
 
+.PHONY: matrix
+matrix: $(STAMP)-test ## pipeline × committer × kind of store, disturbed at every operation (RACES=interleavings, ONLY="--kinds disk")
+	$(TIDY) $(BIN)/python tests/matrix.py --races $(or $(RACES),2000) $(ONLY)
+
+.PHONY: mutants
+mutants: $(STAMP)-test ## plant mistakes in copies of quire: each must be caught by a test (ONLY="words of names")
+	$(TIDY) $(BIN)/python tests/mutants $(ONLY)
+
 .PHONY: nightly
-nightly: $(STAMP)-test ## what needs a service or an hour
-	$(TIDY) $(BIN)/python -m pytest -m nightly
+nightly: $(STAMP)-test ## what needs a service or an hour: also the matrix with 10,000 interleavings, and the mutants
+	$(TIDY) $(BIN)/python -m pytest -m nightly; status=$$?; [ $$status = 0 ] || [ $$status = 5 ] # 5: there is none yet
+	$(MAKE) matrix RACES=$(or $(RACES),10000)
+	$(MAKE) mutants
 
 ##@ Tidy
 

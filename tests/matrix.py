@@ -1,0 +1,186 @@
+"""Pipeline × committer × kind of store, each disturbed in every way there is: `make matrix`, or `python tests/matrix.py --help`.
+
+A new pipeline or committer is a line in a table here, a kind of store one in `sim/kinds.py`; the tests read the same tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import quire
+import sim
+from sim import races, ways
+from sim.ways import By, Case, Finding, Pipeline
+
+
+def documents(tree: sim.Tree, n: int = 12, xml: bool = False) -> None:
+    """Small files in three directories: an empty one, one without a newline at its end, one longer than the target; XML: broken ones."""
+    for i in range(n):
+        name = f"d{i % 3}/f{i:02}"
+        if xml:
+            tree.put(f"{name}.xml", f"<d n='{i}'><v>{i * i}</v></d>".encode() if i % 4 else b"" if i == 4 else b"<d n='%d'>BROKEN" % i)
+        else:
+            long = 300 if i == 7 else 30 if i % 2 else 60
+            tree.put(f"{name}.txt", b"" if i == 4 else f"file {i:02} line\n".encode() * (long // 12) + (b"the end" if i == 5 else b""))
+
+
+def few(tree: sim.Tree) -> None:
+    """The smallest job with two tasks and an empty file."""
+    for i, content in enumerate((b"one line\n", b"", b"another line\n")):
+        tree.put(f"f{i}.txt", content)
+
+
+def consolidate(**options: Any) -> Callable[[str, str, str], quire.Report]:
+    """One call of `quire.consolidate`."""
+
+    def work(source: str, dest: str, committer: str) -> quire.Report:
+        return quire.consolidate(source, dest, spark=quire.InProcess(), progress=False, committer=committer, **options)
+
+    return work
+
+
+def _xml(tree: sim.Tree) -> None:
+    documents(tree, xml=True)
+
+
+PIPELINES = {
+    pipeline.name: pipeline
+    for pipeline in (
+        Pipeline("few", "lines", few, consolidate(transform="lines", target_size=16)),
+        Pipeline("lines", "lines", documents, consolidate(transform="lines", target_size=250)),
+        Pipeline("raw+gzip", "raw", documents, consolidate(transform="raw", compression="gzip", target_size=80)),
+        Pipeline("parquet", "raw", documents, consolidate(transform="raw", format="parquet", planner="directory", target_size="64 KiB")),
+        Pipeline("xml", "xml", _xml, consolidate(transform="xml", target_size=100)),
+        Pipeline("directories", "lines", documents, consolidate(transform="lines", layout="directories", target_size=250)),
+    )
+}
+COMMITTERS = {
+    by.name: by
+    for by in (
+        By("rename", needs="rename"),
+        By("rename_v2", needs="rename", leaks=True),
+    )
+}
+KINDS = sim.KINDS
+PAIRS = ("few",)  # jobs that are small enough for every pair of crashes; of the others a sample is taken
+
+
+def fit(by: By, kind: sim.Kind) -> bool:
+    return by.needs in kind.offers
+
+
+def cases(pipelines: Iterable[str] = PIPELINES, committers: Iterable[str] = COMMITTERS, kinds: Iterable[str] = KINDS) -> list[Case]:
+    """The lines of the matrix; what a store has no way for is left out."""
+    found = [(PIPELINES[p], COMMITTERS[c], KINDS[k]) for k in kinds for c in committers for p in pipelines]
+    return [Case(p, c, k) for p, c, k in found if fit(c, k)]
+
+
+@dataclass
+class Line:
+    """What was tried, and what was found."""
+
+    said: str
+    counts: dict[str, int] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    COLUMNS = ("operations", "crashes", "pairs", "answers", "full", "power", "races")
+
+    def __str__(self) -> str:
+        numbers = "".join(f"{self.counts.get(c, '–'):>11}" for c in self.COLUMNS)
+        return f"{self.said:<34}{numbers}{len(self.findings):>10}{self.seconds:>9.1f}"
+
+    @classmethod
+    def header(cls) -> str:
+        return f"{'pipeline × committer × kind':<34}{''.join(f'{c:>11}' for c in cls.COLUMNS)}{'findings':>10}{'CPU s':>9}"
+
+    def tried(self, column: str, play: Callable[[], object]) -> None:
+        self.counts[column] = self.counts.get(column, 0) + 1
+        try:
+            play()
+        except Finding as e:
+            self.findings.append(str(e))
+
+
+def line(case: Case, thorough: bool = True) -> Line:
+    """One line of the matrix."""
+    case.fill()
+    found, began = Line(str(case)), time.process_time()
+    try:
+        found.counts["operations"] = len(case.steps())
+    except AssertionError as e:
+        found.findings.append(f"{case}: {e}")
+        return found
+    reads = thorough and not case.kind.disk  # on a disk: the system calls that change something
+    small = thorough and case.pipeline.name in PAIRS and not case.kind.disk
+    for column, scenarios in (
+        ("crashes", ways.crashes(case, reads)),
+        ("pairs", ways.pairs(case) if small else ways.some_pairs(case, 100 if thorough else 5, seed=1)),
+        ("answers", ways.answers(case)),
+        ("full", ways.full(case, 24 if thorough else 5)),
+        ("power", ways.power(case)),
+        ("power", ways.lasting(case)),
+    ):
+        for scenario in scenarios:
+            found.tried(column, scenario)
+            if len(found.findings) >= 3:
+                break
+    if case.by.leaks != bool(case.leaked):
+        found.findings.append(f"{case}: readers of the directory saw uncommitted files {case.leaked} times")
+    found.seconds = time.process_time() - began
+    return found
+
+
+def race_lines(number: int, first: int = 0) -> Iterable[Line]:
+    """So many interleavings, over all that fit."""
+    fitting = [(by, kind) for by in COMMITTERS.values() for kind in KINDS.values() if fit(by, kind)]
+    lines = {pair: Line(f"races × {pair[0].name} × {pair[1].name}") for pair in fitting}
+    for seed in range(first, first + number):
+        drawn = races.draw(seed, fitting)
+        found, began = lines[drawn.by, drawn.kind], time.process_time()
+        found.tried("races", lambda drawn=drawn: races.play(drawn))
+        found.seconds += time.process_time() - began
+    return lines.values()
+
+
+def main(arguments: list[str]) -> int:
+    """The whole matrix, or some of it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--pipelines", nargs="+", choices=PIPELINES, default=list(PIPELINES))
+    parser.add_argument("--committers", nargs="+", choices=COMMITTERS, default=list(COMMITTERS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--races", type=int, default=2_000, help="interleavings")
+    parser.add_argument("--first", type=int, default=0, help="the first seed of them")
+    parser.add_argument("--quick", action="store_true", help="changes only, and samples")
+    chosen = parser.parse_args(arguments)
+    began = os.times()
+    print(Line.header(), flush=True)
+    found: list[Line] = []
+    for case in cases(chosen.pipelines, chosen.committers, chosen.kinds):
+        found.append(line(case, not chosen.quick))
+        print(found[-1], flush=True)
+    if chosen.races:
+        for one in race_lines(chosen.races, chosen.first):
+            found.append(one)
+            print(one, flush=True)
+    without = [kind for kind in chosen.kinds if not any(fit(by, KINDS[kind]) for by in COMMITTERS.values())]
+    if without:
+        print(f"no committer fits: {', '.join(without)}")
+    total = Line("all together", {c: sum(one.counts.get(c, 0) for one in found) for c in Line.COLUMNS})
+    total.findings = [text for one in found for text in one.findings]
+    ended = os.times()
+    total.seconds = ended.user + ended.system - began.user - began.system
+    print(total)
+    for text in total.findings:
+        print(f"\n{text}")
+    return 1 if total.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

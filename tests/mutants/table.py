@@ -1,0 +1,168 @@
+"""Mistakes, each as a replacement in the source: what must be caught, and the rule or pitfall of protocol.md (§11) that it breaks.
+
+A line of the source is a line here, however long.
+"""
+
+# ruff: noqa: E501
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROTOCOL, LOG, NAMES, RENAME = "commit/protocol.py", "commit/log.py", "commit/names.py", "commit/rename.py"
+LOCAL, MEMORY, ATTEMPT, JOBS, ROUNDS = "storage/local.py", "storage/memory.py", "attempt.py", "jobs.py", "rounds.py"
+CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
+CONSOLIDATE = "consolidate.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """In `file` each `old` is there exactly once and becomes `new`."""
+
+    name: str
+    file: str
+    edits: tuple[tuple[str, str], ...]
+    first: str = ""  # the tests that are likely to catch it
+
+
+def m(name: str, file: str, old: str, new: str = "", *more: tuple[str, str], first: str = "") -> Mutant:
+    return Mutant(name, file, ((old, new), *more), first)
+
+
+MUTANTS = (
+    # plans
+    m("plan_overwrite", PROTOCOL, "        try:\n            store.put_if_absent(name, data)\n", "        try:\n            store.put(name, data)\n"),
+    m("plan.json put once, no answer is an error", PROTOCOL,
+      "range(5)):\n        try:\n            store.put_if_absent(name, data)\n", "range(1)):\n        try:\n            store.put_if_absent(name, data)\n"),
+    m("plan_parts_shared_name", NAMES, "plan-{plan}{piece and", "plan-{'0' * 12}{piece and"),
+    m("job_id_by_intent", ROUNDS, 'return f"{base}-{made.intent_hash}"', 'return f"0-{made.intent_hash}"'),
+    m("plan_before_roll_forward", ROUNDS, "        log = protocol.recover(store)\n", "        log = Log(store).refresh()\n"),
+    m("base_unpublished", ROUNDS, "if not log.settled():", "if False:"),
+    m("look_unsettled", LOG, "return version if open_since == at_most + 1 else self.settled_version(version)", "return at_most"),
+    m("settled version looked for once", LOG, "return version if open_since == at_most + 1 else self.settled_version(version)", "return version",
+      first="tests/test_matrix.py"),
+    m("abort_parts_unlogged: plans that are not frozen are never given up", PROTOCOL,
+      'if any("/plan" in name for name in left)]', "if names.plan_head(job) in left]"),
+    m("plan.json goes first", PROTOCOL, "    store.remove_tree(names.manifests(job))\n",
+      "    store.remove(names.plan_head(job))\n    store.remove_tree(names.manifests(job))\n"),
+    m("left_out_for_ever, replaced_for_ever", ROUNDS, "if n >= TWICE)", "if n >= 10**9)"),
+    # conflicts
+    m("no conflict check", PROTOCOL, "found = conflicts(log, head, tasks)", "found = set()"),
+    m("a conflict drops nothing", PROTOCOL, "if t.task not in found and (", "if ("),
+    m("conflict_since_restart", CONFLICTS, "log.commits(after=head.base)", "log.commits(after=log.tip)"),
+    m("conflict_by_version", CONFLICTS, "if version != other_version or overlap(", "if version == other_version and overlap("),
+    m("split_id_conflict", CONFLICTS, "overlap([(start, length)], [(s, n)])", "(start, length) == (s, n)"),
+    m("empty_no_conflict", FOLD, "(s1 == s2 and n1 == n2 == 0) or ", ""),
+    m("remove_no_conflict", CONFLICTS, "set(task.removes) & set(other.removes) or ", ""),
+    m("uncover_no_conflict", FOLD, "        found[uncover.path].extend(", "        list("),
+    m("the paths' ends are left out", CONFLICTS, "a.first <= b.last and b.first <= a.last", "a.first < b.last and b.first < a.last"),
+    m("drop_part", PROTOCOL, "(found and any(t.removes for t in tasks))", "False"),
+    m("retry_when_empty", PROTOCOL, "        if not kept or (", "        if not kept:\n            return None\n        if ("),
+    m("abort_without_files", PROTOCOL, "(t.segment or t.removes or t.uncovers)", "t.files"),
+    m("two transforms in one destination", CONFLICTS, "if commit.words != head.words:", "if False:"),
+    # the log
+    m("an entry is put, not put if absent", LOG, "self.store.put_if_absent(names.entry(", "self.store.put(names.entry("),
+    m("commit_blind_retry", LOG, "        while True:\n            self.refresh()\n            entry = compute(self)\n            if entry is None:\n",
+      "        entry = compute(self.refresh())\n        while True:\n            if entry is None or entry in self.refresh().entries:\n"),
+    m("the end of the listing is the tip", LOG, "        while (entry := self._get(self.tip + 1)) is not None:\n            self._take(entry)\n",
+      "        self.entries += []\n"),
+    m("a commit of a job that is over", PROTOCOL, "        if log.outcome(head.job) is not None:\n            return None\n        try:\n",
+      "        if isinstance(log.outcome(head.job), Commit):\n            return None\n        try:\n"),
+    m("a long entry's tasks are not written", LOG, "        self.store.put(name, out.getvalue().to_pybytes())\n"),
+    # attempts and manifests
+    m("attempt_number: ids that are not drawn", NAMES, "return uuid.uuid4().hex[:12]", 'return "0" * 12'),
+    m("attempts share a folder", NAMES, 'return f"{attempts(job)}/{task}-{attempt}"', 'return f"{attempts(job)}/{task}-{\'0\' * 12}"'),
+    m("segment_shared_name", NAMES, 'return f"{LEDGER}/{job}-{task}-{attempt}.parquet"', 'return f"{LEDGER}/{job}-{task}-{\'0\' * 12}.parquet"'),
+    m("manifest_overwrite", PROTOCOL, "            if store.put_if_absent(name, data):\n                return True\n            break\n",
+      "            store.put(name, data)\n            return True\n"),
+    m("ambiguous_loses", PROTOCOL, "            if not tries_left:\n                raise\n    there = get_manifest", "            return False\n    there = get_manifest"),
+    m("get_absent_loses", PROTOCOL, "return there is None or there.attempt", "return there is not None and there.attempt"),
+    m("acting on the answer: taken, so lost", PROTOCOL, "                return True\n            break\n", "                return True\n            return False\n"),
+    m("no answer, so the attempt's output is deleted", ATTEMPT, "            if not put_manifest(store, job, done):\n",
+      "            try:\n                won = put_manifest(store, job, done)\n            except Exception:\n                won = False\n            if not won:\n"),
+    m("manifest before segment", ATTEMPT, "        if name and segment:\n",
+      "        put_manifest(self.store, self.work.head.job, done)\n        if name and segment:\n"),
+    m("the segment is not written", ATTEMPT, "            self.store.put(name, segment)\n", "            pass\n"),
+    m("loser_deletes_segment", ATTEMPT, "                one.by.abort_task(store, job, task, one.id)\n",
+      "                one.by.abort_task(store, job, task, one.id)\n                store.remove(names.segment(job, task, one.id))\n",
+      ("            if not put_manifest(store, job, done):\n",
+       "            put_manifest(store, job, done)\n            there = get_manifest(store, job, task)\n            if there is None or there.attempt != one.id:\n")),
+    m("a lost attempt's folder stays", ATTEMPT, "                one.by.abort_task(store, job, task, one.id)\n", "                pass\n"),
+    m("discarding takes the others' folders too", RENAME, "store.remove_tree(names.attempt_folder(job, task, attempt))", "store.remove_tree(names.attempts(job))"),
+    m("no_if_match (memory)", MEMORY, "elif found.version != request.version:", "elif False:"),
+    m("no_if_match (disk)", LOCAL, 'if len(data) == size == status.st_size and f"{status.st_mtime_ns}-{size}" == version:', "if True:", first="tests/test_storage.py"),
+    m("no_if_match (disk, while a long file is read)", LOCAL, '            if version_of(os.fstat(fd)) != version:\n                raise Gone("changed while it was read")\n',
+      "", first="tests/test_storage.py"),
+    m("changed_is_quarantined", ATTEMPT, "        except Gone as e:\n            self.left", "        except _Lost as e:\n            self.left",
+      ("except (BadContent, Unreadable) as e:", "except (BadContent, Unreadable, Gone) as e:")),
+    m("quarantine_not_covered", ATTEMPT, '            self.others.append((file.path, file.version, start, length, "bad"', '            str((file.path, file.version, start, length, "bad"'),
+    m("set aside without a reason", ATTEMPT, "e.reason if isinstance(e, BadContent) else str(e)", "None"),
+    # commit, publish, abort
+    m("published_early", PROTOCOL, "    lost = set[int]()\n",
+      "    lost = set[int]()\n    log.append(lambda log: None if log.published(entry.job) else Published(job=entry.job, time=now()))\n"),
+    m("recovery forgets to publish", PROTOCOL, "        publish(log, entry, progress)\n", "        pass\n"),
+    m("a run does not publish", JOBS, "                protocol.publish(log, entry, lambda done, _: bar.to(done))\n", "                pass\n"),
+    m("lost_not_logged", PROTOCOL, "lost=tuple(sorted(lost))", "lost=()"),
+    m("gone_is_done: published without looking", RENAME, "be another's.\n            return store.stat(file.name) is not None", "be another's.\n            return True"),
+    m("gone_is_done (rename_v2)", RENAME, "bool:\n        return store.stat(file.name) is not None", "bool:\n        return True"),
+    m("gone_is_fatal", RENAME, "            # Somebody else published it", "            raise\n            # Somebody else published it"),
+    m("gone is lost, without looking", RENAME, "be another's.\n            return store.stat(file.name) is not None", "be another's.\n            return False", first="tests/test_crash.py"),
+    m("output is published when the task ends", RENAME, "-> None:\n        pass\n", "-> None:\n        for file in task.files:\n            store.rename(file.handle, file.name)\n"),
+    m("output is written where readers list it", RENAME, 'return f"{names.attempt_folder(job, task, attempt)}/{final}"', "return final"),
+    m("attempts are deleted before they are published", PROTOCOL, "    by = committer(entry.committer)\n    files =",
+      "    by = committer(entry.committer)\n    log.store.remove_tree(names.attempts(entry.job))\n    files ="),
+    m("abort_not_logged", PROTOCOL, "    log.append(lambda log: None if log.outcome(job) else Abort(job=job, why=why, time=now(), committer=by))\n    clean(log, job)\n",
+      "    if log.refresh().outcome(job) is None:\n        log.store.remove_tree(names.job_folder(job))\n    clean(log, job)\n"),
+    m("abort does not look at the log", PROTOCOL, "    log.append(lambda log: None if log.outcome(job) else Abort(job=job, why=why, time=now(), committer=by))\n",
+      "    log.append(lambda log: None if log.outcome(job) else Abort(job=job, why=why, time=now(), committer=by))\n    log.store.remove_tree(names.job_folder(job))\n"),
+    m("no_file_is_lost", PROTOCOL, "    lost = set[int]()\n", "    lost = {task.task for task in entry.tasks if not task.files}\n"),
+    # clean and recover
+    m("clean_before_publish", PROTOCOL, "(isinstance(outcome, Commit) and published is None)", "False", ("        assert published is not None\n", "")),
+    m("clean_open_job", PROTOCOL, "    if outcome is None or (isinstance", "    if (isinstance",
+      ("    _committer_of(outcome).clean(", '    committer("rename_v2").clean('), ("if job and log.outcome(job) is not None}", "if job}")),
+    m("clean deletes segments that the log names", PROTOCOL, "== job and e.name not in segments:", "== job:"),
+    m("clean leaves the losers' segments", PROTOCOL, "== job and e.name not in segments:", "== job and False:"),
+    m("clean leaves the manifests", PROTOCOL, "    store.remove_tree(names.manifests(job))\n", "",
+      ("        if e.name != names.plan_head(job):\n", '        if e.name != names.plan_head(job) and "/tasks/" not in e.name:\n'),
+      ("    store.remove_tree(names.job_folder(job))\n", "")),
+    m("clean leaves an aborted job's parts", PROTOCOL, "names.job_of_part(e.name) == job and e.name != part:", "False:"),
+    m("rename_v2 leaves what is not committed", RENAME, "if name not in keep and not", "if False and not"),
+    m("rename_v2 deletes what is committed", RENAME, "keep = set(named)", "keep = set[str]()"),
+    m("v2_loser_deletes_final", RENAME, "    leaks = True\n", "    leaks = True\n\n    def abort_task(self, store: Store, job: str, task: int, attempt: str) -> None:\n"
+      "        for e in list(store.walk()):\n            if names.job_of_data_file(e.name) == job and attempt in e.name:\n                store.remove(e.name)\n"),
+    m("a run does not clean", JOBS, "    protocol.clean(log, job)\n", "    pass\n", first="tests/test_crash.py"),
+    m("recovery does not clean", PROTOCOL, "    for job in sorted(_leftovers(store, log)):\n        clean(log, job)\n"),
+    m("a zombie's segments are not found", PROTOCOL, "if e.name not in named}", "if False}", first="tests/test_matrix.py"),
+    m("a zombie's files are not found (rename_v2)", PROTOCOL, "if any(_committer_of(e).leaks for e in log.outcomes()):", "if False:", first="tests/test_matrix.py"),
+    m("temporary files are not swept", LOCAL, "            self.remove_tree(TEMPORARY)\n", "            pass\n", first="tests/test_crash.py"),
+    # readers and the ledger
+    m("reader_before_publish", LOG, "return () if reader else commit.tasks", "return commit.tasks"),
+    m("readers are told of what is lost", LOG, "        if not published.lost:\n", "        if published:\n"),
+    m("lost_by_task, removes_despite_lost", LOG, "return () if commit.removing else tuple(", "return tuple("),
+    m("a missing segment is an empty one", SEGMENTS, "    except NotFoundError as e:\n        raise FormatError(",
+      "    except NotFoundError as e:\n        return pa.schema([SCHEMA.field(c) for c in columns]).empty_table()\n        raise FormatError("),
+    m("removed files keep their rows", FOLD, "                removed.setdefault(file, number)\n", "                pass\n", first="tests/test_matrix.py"),
+    m("uncovered ranges keep their rows", FOLD, "                uncovered[uncover.path].append((number, uncover))\n", "                pass\n"),
+    m("uncover_whole_key", FOLD, "u.version == version and overlap(u.ranges, [(start, length)])", "u.version == version"),
+    m("quarantine_by_path", ANTIJOIN, 'row[0] != version and row[3] != "bad"', "row[0] != version"),
+    m("empty_not_covered", ANTIJOIN, "covered = pc.and_(known, pc.fill_null(same, False))",
+      'covered = pc.and_(pc.and_(known, pc.fill_null(same, False)), pc.greater(listing.column("size"), 0))',
+      ("return [] if covered else [(0, 0)]", "return [(0, 0)]")),
+    m("covered in any version", ANTIJOIN, "covered = pc.and_(known, pc.fill_null(same, False))", "covered = known"),
+    # durability
+    m("no fsync of an object", LOCAL, "            _write_all(fd, data)\n            os.fsync(fd)\n", "            _write_all(fd, data)\n", first="tests/test_matrix.py"),
+    m("no fsync of a data file", LOCAL, "                os.fsync(self.fd)\n", "                pass\n", first="tests/test_matrix.py"),
+    m("no fsync of a data file's directory", LOCAL, "            _sync_folder(os.path.dirname(self.path))\n", "", first="tests/test_matrix.py"),
+    m("no fsync of the directory after put", LOCAL, "                _sync_folder_of(path)\n                return\n", "                return\n", first="tests/test_matrix.py"),
+    m("no fsync of the directory after put_if_absent", LOCAL, "                _sync_folder_of(path)\n                return True\n", "                return True\n", first="tests/test_matrix.py"),
+    m("no fsync where the name was taken", LOCAL, "                    _sync_folder_of(path)\n                    return False\n", "                    return False\n", first="tests/test_matrix.py"),
+    m("no fsync of the target's directory", LOCAL, "                _sync_folder_of(target)\n", "                pass\n", first="tests/test_matrix.py"),
+    m("no fsync where another has published", LOCAL, "            finally:\n                # Also where", "            except FileNotFoundError:\n                raise\n            else:\n                # Also where", first="tests/test_matrix.py"),
+    m("no fsync of the source's directory", LOCAL, "            _sync_folder_of(source)\n", "", first="tests/test_matrix.py"),
+    m("no fsync of a new directory's name", LOCAL, "        _sync_folder(os.path.dirname(folder))\n", "        pass\n", first="tests/test_matrix.py"),
+    m("put_if_absent replaces", LOCAL, "os.link(temporary, path)", "os.replace(temporary, path)", first="tests/test_matrix.py"),
+    m("put writes in place", LOCAL, "                    os.replace(self._temporary(data), path)\n",
+      "                    fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)\n                    _write_all(fd, data)\n                    os.fsync(fd)\n"
+      "                    os.close(fd)\n", first="tests/test_matrix.py"),
+    m("put_if_absent leaves its temporary file", LOCAL, "                finally:\n                    _unlink(temporary)\n", "                finally:\n                    pass\n", first="tests/test_crash.py"),
+    m("a full disk is not noticed", LOCAL, "        view = view[os.write(fd, view) :]\n", "        try:\n            view = view[os.write(fd, view) :]\n        except OSError:\n            return\n", first="tests/test_crash.py"),
+)  # fmt: skip

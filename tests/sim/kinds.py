@@ -1,0 +1,51 @@
+"""What kinds of stores promise, as switches. Another kind is another line in `KINDS`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, repr=False)
+class Kind:
+    """A kind of store: what it promises, and so what may go wrong in it."""
+
+    name: str
+    offers: frozenset[str] = frozenset({"rename"})  # ways to publish; a committer needs one of them
+    rename: str = "atomic"  # "atomic" | "copy": the client copies and deletes, which others see half done
+    put_if_absent: str = "atomic"  # "atomic" | "look": look first, then put, and others may come in between
+    streams: str = "seen"  # an object that is being written is "seen" (disk, HDFS) or "hidden" until it is closed (objects)
+    lag: int = 0  # operations of anybody for which listings may miss what another client has made
+    reorders: bool = False  # listings come in any order
+    disk: bool = False  # the local store by real system calls; what was not fsynced goes in a power cut
+
+    def __repr__(self) -> str:
+        return f"KINDS[{self.name!r}]"
+
+    @property
+    def url(self) -> str:
+        return "" if self.disk else "memory://dest"  # a disk lies where its world makes it
+
+
+def _offers(*ways: str) -> frozenset[str]:
+    return frozenset(ways)
+
+
+_ALL = (
+    Kind("objects", streams="hidden", reorders=True),  # strongly consistent, with a rename: what the memory store is
+    Kind("hdfs"),  # a file is seen while it is written; the namenode renames, and lists what is there
+    Kind("adls", streams="hidden"),  # hierarchical names: rename is a step; a flush shows the whole
+    Kind("nfs", lag=25, reorders=True),  # rename is a step; another client's listing is from its cache
+    Kind("disk", disk=True),
+    Kind("s3", _offers("upload"), rename="copy", streams="hidden", reorders=True),
+    Kind("azure", _offers("blocks"), rename="copy", streams="hidden", reorders=True),
+)
+KINDS = {kind.name: kind for kind in _ALL}
+
+# No quire may work on these: the tests must find out. (`can_rename` says it of the first; nothing can say it of the second.)
+UNFIT = {
+    kind.name: kind
+    for kind in (
+        Kind("copies", rename="copy"),
+        Kind("looks first", put_if_absent="look"),
+    )
+}

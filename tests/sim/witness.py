@@ -1,0 +1,278 @@
+"""Independent eyes: what lies in a destination, at each moment and at the end. They share no code with quire."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from quire.storage import memory
+from sim.world import DEST, SOURCE
+
+
+def objects(url: str) -> dict[str, bytes]:
+    """What lies in a store in memory."""
+    prefix = url + "/"
+    with memory._lock:
+        return {path[len(prefix) :]: value[0] for path, value in memory._objects.items() if path.startswith(prefix)}
+
+
+def forget_all(url: str = "") -> None:
+    """Empty the memory stores, or one of them."""
+    with memory._lock:
+        for path in [p for p in memory._objects if not url or p.startswith(url + "/")]:
+            del memory._objects[path]
+
+
+@functools.lru_cache(maxsize=64)
+def rows_of(data: bytes) -> list[dict[str, Any]]:
+    """The rows of a Parquet file; callers do not change them."""
+    found: list[dict[str, Any]] = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False).to_pylist()
+    return found
+
+
+class Log:
+    """What the entries of a destination say."""
+
+    def __init__(self, there: dict[str, bytes]) -> None:
+        self.entries: list[dict[str, Any]] = []
+        while (data := there.get(f"_quire/log/{len(self.entries) + 1:020d}.json")) is not None:
+            self.entries.append(json.loads(data))
+        listed = [name for name in there if re.fullmatch(r"_quire/log/[0-9]{20}\.json", name)]
+        assert len(listed) == len(self.entries), f"the log has a gap: {sorted(listed)}"
+        self.outcome: dict[str, dict[str, Any]] = {}
+        self.published: dict[str, dict[str, Any]] = {}
+        for entry in self.entries:
+            if entry["kind"] in ("commit", "abort"):
+                if entry.get("parts"):
+                    entry["tasks"] = [json.loads(row["task"])["task"] for row in rows_of(there[entry["parts"]])]
+                self.outcome.setdefault(entry["job"], entry)
+            elif entry["kind"] == "published":
+                assert self.outcome.get(entry["job"], {}).get("kind") == "commit", f"{entry['job']} is published and not committed"
+                self.published.setdefault(entry["job"], entry)
+
+    def tasks(self, only_published: bool = False) -> Iterator[dict[str, Any]]:
+        for job, entry in self.outcome.items():
+            there = self.published.get(job)
+            if entry["kind"] == "commit" and (there or not only_published):
+                yield from (t for t in entry["tasks"] if not there or t["task"] not in there["lost"])
+
+
+class Observer:
+    """Looks at a destination after each change: what readers of the directory and of the log see at that moment."""
+
+    def __init__(self, url: str = DEST, leaks: bool = False) -> None:
+        self.url, self.leaks = url, leaks
+        self.there: Callable[[], dict[str, bytes]] = lambda: objects(self.url)
+        self.known: dict[str, bytes] = {}
+        self.log = Log({})
+        self.named: set[str] = set()
+        self.live: list[tuple[str, int | None]] = []
+        self.won: dict[tuple[str, int], str] = {}  # job, task → the attempt whose manifest was there first
+        self.leaked = 0  # looks at which a reader of the directory saw what nobody has committed
+
+    def see(self, url: str, there: Callable[[], dict[str, bytes]]) -> None:
+        self.url, self.there = url, there
+
+    def look(self, op: str, name: str) -> None:
+        there = self.there()
+        if match := re.fullmatch(r"_quire/jobs/([^/]+)/tasks/([0-9]+)\.json", name):
+            self._manifest(match[1], int(match[2]), there.get(name))
+        entries = {n: data for n, data in there.items() if n.startswith("_quire/log/0")}
+        if entries != self.known:
+            assert self.known.items() <= entries.items(), f"{op} {name} rewrote or deleted an entry of the log"
+            before, self.known, self.log = len(self.known), entries, Log(there)
+            self._count()
+            for entry in self.log.entries[before:]:
+                self._winners(entry)
+        for file, size in self.live:
+            assert file in there, f"after {op} {name} the file {file} is missing, which readers of the log are told of"
+            assert size is None or len(there[file]) == size, f"after {op} {name} the file {file} is not whole"
+        seen = [n for n in there if not n.startswith("_quire/") and n not in self.named]
+        self.leaked += bool(seen)
+        assert self.leaks or not seen, f"after {op} {name} a reader of the directory sees {seen}, which nobody committed"
+
+    def _count(self) -> None:
+        self.named = {f["name"] for e in self.log.outcome.values() for t in e.get("tasks", ()) for f in t["files"]}
+        self.live = [(f["name"], f["size"]) for t in self.log.tasks(only_published=True) for f in t["files"]]
+        self.live += [(t["segment"], None) for t in self.log.tasks() if t["segment"]]
+
+    def _manifest(self, job: str, task: int, data: bytes | None) -> None:
+        """The first manifest of a task stays the one that counts, until its job is over."""
+        if data and job not in self.log.outcome:
+            attempt = json.loads(data)["task"]["attempt"]
+            first = self.won.setdefault((job, task), attempt)
+            assert first == attempt, f"the manifest of task {task} of job {job} names {attempt} after {first}"
+
+    def _winners(self, entry: dict[str, Any]) -> None:
+        if entry["kind"] == "commit" and self.log.outcome[entry["job"]] is entry:
+            for task in entry["tasks"]:
+                won = self.won.get((entry["job"], task["task"]))
+                assert won == task["attempt"], f"job {entry['job']} commits attempt {task['attempt']}, and the manifest names {won}"
+
+    def rewind(self) -> None:
+        """After a power cut what is there now is what counts: the log may have lost its end, an open job its manifests."""
+        there = self.there()
+        entries = {n: data for n, data in there.items() if n.startswith("_quire/log/0")}
+        assert entries.items() <= self.known.items(), "after a power cut the log holds what nobody wrote"
+        self.known, self.log = entries, Log(there)
+        self._count()
+        kept = {k: v for k, v in self.won.items() if k[0] in self.log.outcome or f"_quire/jobs/{k[0]}/tasks/{k[1]}.json" in there}
+        self.won = kept
+        self.look("power", "cut")
+
+
+@dataclass
+class Tree:
+    """A source in memory, with every content that its files ever had."""
+
+    url: str = SOURCE
+    now: dict[str, tuple[str, bytes]] = field(default_factory=dict)  # path → version, content
+    ever: dict[tuple[str, str], bytes] = field(default_factory=dict)
+
+    def put(self, name: str, content: bytes) -> None:
+        store = memory.MemoryStore(self.url)
+        store.put(name, content)
+        entry = store.stat(name)
+        assert entry is not None
+        path = f"{self.url}/{name}"
+        self.now[path] = entry.version, content
+        self.ever[path, entry.version] = content
+
+    def remove(self, name: str) -> None:
+        memory.MemoryStore(self.url).remove(name)
+        del self.now[f"{self.url}/{name}"]
+
+
+def expected(transform: str, content: bytes) -> bytes | None:
+    """What must be written for a file; None: it must be set aside."""
+    if transform == "xml":
+        return None if b"BROKEN" in content or not content else content.strip() + b"\n"
+    if transform == "lines" and content and not content.endswith(b"\n"):
+        return content + b"\n"
+    return content
+
+
+def record(there: dict[str, bytes], row: dict[str, Any]) -> bytes:
+    """What was written for a row of the ledger."""
+    name = row["data_file"]
+    if name is None:
+        return b""
+    data = there[name]
+    if name.endswith(".parquet"):
+        rows = rows_of(data)[row["offset"] :][: row["records"]]
+        assert {r["path"] for r in rows} == {row["path"]}
+        return b"".join(r["content"] for r in rows)
+    if name.endswith(".gz"):
+        data, out = data[row["offset"] :], b""
+        while data and len(out) < row["skip"] + row["written"]:
+            member = zlib.decompressobj(31)
+            out += member.decompress(data)
+            data = member.unused_data
+        data, row = out, row | {"offset": 0}
+    out = data[row["offset"] + row["skip"] :][: row["written"]]
+    assert xxhash.xxh3_64_intdigest(out) == row["checksum"], f"{row['path']}: the checksum in the ledger is not its record's"
+    return out
+
+
+def total(name: str, data: bytes) -> int:
+    """The bytes of content that a data file holds."""
+    if name.endswith(".parquet"):
+        return sum(len(row["content"]) for row in rows_of(data))
+    size = 0
+    while name.endswith(".gz") and data:
+        member = zlib.decompressobj(31)
+        size += len(member.decompress(data))
+        data = member.unused_data
+    return size if name.endswith(".gz") else len(data)
+
+
+def check(
+    tree: Tree,
+    transform: str,
+    *,
+    url: str = DEST,
+    there: dict[str, bytes] | None = None,
+    folders: Iterable[str] = (),
+    all_taken: bool = True,
+    clean: bool = True,
+    leaks: bool = False,
+) -> Log:
+    """Hold a destination against its source: each file exactly once or set aside, in one version, and nothing left over."""
+    there = objects(url) if there is None else there
+    log = Log(there)
+    tasks = list(log.tasks())
+    live = {f["name"]: f for t in tasks for f in t["files"]}
+    segments = {t["segment"] for t in tasks if t["segment"]}
+    _nothing_else(there, log, live, segments, clean, leaks)
+    if clean:
+        stray = [f for f in folders if (m := re.match("_quire/(?:jobs|tmp)/(.*)", f)) and ("/" in m[1] or m[1] in log.outcome)]
+        assert not stray, f"directories left over: {sorted(stray)}"
+        unpublished = [job for job, e in log.outcome.items() if e["kind"] == "commit" and job not in log.published]
+        assert not unpublished, f"committed and not published: {unpublished}"
+    uncovered = {(u[0], u[1]) for t in tasks for u in t["uncovers"]}
+    rows = defaultdict[str, list[dict[str, Any]]](list)
+    for name in segments:
+        for row in rows_of(there[name]):
+            if not (row["state"] == "bad" and (row["path"], row["version"]) in uncovered):
+                rows[row["path"]].append(row)
+    written = sum(_path(tree, transform, there, path, found) for path, found in rows.items())
+    sizes = {name: total(name, there[name]) for name in live}
+    assert sum(sizes.values()) == written, f"{sum(sizes.values())} bytes in the data files, {written} in the ledger"
+    places = [(r["data_file"], r["offset"], r["skip"]) for found in rows.values() for r in found if r["data_file"]]
+    assert len(set(places)) == len(places), "two rows of the ledger name one record"
+    assert {p[0] for p in places} <= set(live), "the ledger names a data file that the log does not"
+    if all_taken:
+        missing = [path for path in tree.now if path not in rows]
+        assert not missing, f"never taken: {missing}"
+    return log
+
+
+def _nothing_else(there: dict[str, bytes], log: Log, live: dict[str, dict[str, Any]], segments: set[str], clean: bool, leaks: bool) -> None:
+    seen = {name for name in there if not name.startswith("_quire/")}
+    if leaks:  # rename v2 shows what open jobs have written
+        open_jobs = {m[1] for name in there if (m := re.match(r"_quire/jobs/([^/]+)/", name)) and m[1] not in log.outcome}
+        seen = {name for name in seen if not any(job in name for job in open_jobs)}
+    lost = {f["name"] for e in log.outcome.values() for t in e.get("tasks", ()) for f in t["files"]} - set(live)
+    assert seen - lost == set(live), f"data files that nobody committed or that are missing: {(seen - lost) ^ set(live)}"
+    for name, file in live.items():
+        assert len(there[name]) == file["size"], f"{name} has {len(there[name])} bytes, and the log says {file['size']}"
+    if clean:
+        parts = {e["parts"] for e in log.entries if e.get("parts")}
+        left = {n for n in there if n.startswith("_quire/") and not n.startswith("_quire/log/0")} - segments - parts
+        assert not left, f"left over: {sorted(left)}"
+
+
+def _path(tree: Tree, transform: str, there: dict[str, bytes], path: str, found: list[dict[str, Any]]) -> int:
+    """What the ledger says of one path; how many bytes were written for it."""
+    versions = {row["version"] for row in found}
+    assert len(versions) == 1, f"{path} is there in two versions"
+    (version,) = versions
+    content = tree.ever[path, version]
+    found.sort(key=lambda row: row["start"])
+    at = 0
+    for row in found:
+        current = tree.now.get(path, ("", b""))[0] == version
+        assert row["start"] == at or not current, f"{path}: {row['start']} follows {at}: double or missing"
+        assert row["start"] >= at, f"{path}: {row['start']} follows {at}: double"
+        at = row["start"] + row["length"]
+    assert len(found) == 1 or content, f"{path} is empty and there {len(found)} times"
+    wanted = expected(transform, content)
+    if wanted is None:
+        assert [row["state"] for row in found] == ["bad"], path
+        assert found[0]["reason"], f"{path} is set aside without a reason"
+        return 0
+    assert {row["state"] for row in found} == {"done"}, path
+    out = b"".join(record(there, row) for row in found)
+    if at == len(content) and sum(row["length"] for row in found) == len(content):
+        assert out == wanted, f"{path}: {out!r} instead of {wanted!r}"
+    return len(out)
