@@ -140,5 +140,5 @@ $(STAMP)-browser: $(STAMP)-test
 	@touch $@
 
 $(STAMP)-dev: | $(BIN)/python
-	$(PIP) -e ".[dev]"
+	$(PIP) -e ".[widgets,dev]"
 	@touch $@
