@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tale import Tale
 
 FOREVER = {"every": 0.02}
+LATE = 20  # seconds, for attempts that lost, or whose driver or executor is dead
 
 
 def _worker(s: Story, d: Driver, card: Moment, victim: str = "Python worker", role: str = "worker") -> None:
@@ -31,12 +32,12 @@ def _worker(s: Story, d: Driver, card: Moment, victim: str = "Python worker", ro
     assert killed, f"{pid} has no {victim} above it"
     send(killed, signal.SIGKILL)
     s.struck(victim, call, card, pid=killed)
-    if killed != pid and s.rng.random() < 0.5:
+    if killed != pid and s.committer == "rename" and s.rng.random() < 0.5:
         send(pid, signal.SIGCONT)  # it goes on, and nobody waits for it any more
     else:
         send(pid, signal.SIGKILL)
     s.wait_gathered(d)
-    s.check("the same driver")
+    s.check("the same driver", late=LATE)
 
 
 def _any_worker(s: Story, d: Driver) -> None:
@@ -50,7 +51,7 @@ def _any_worker(s: Story, d: Driver) -> None:
     send(pid, signal.SIGKILL)
     s.struck("Python worker", calls[pid][1], pid=pid)
     s.wait_gathered(d)
-    s.check("the same driver")
+    s.check("the same driver", late=LATE)
 
 
 def _driver(s: Story, d: Driver, card: Moment, victim: str) -> None:
@@ -89,7 +90,7 @@ def _asleep(s: Story, d: Driver, card: Moment) -> None:
     s.wait_gathered(d)
     after = s.visible()
     assert {name: after.get(name) for name in before} == before, "what was visible has changed"
-    s.check("both drivers")
+    s.check("both drivers", late=LATE)
 
 
 def _ends(s: Story, d: Driver, victim: str) -> None:
@@ -141,7 +142,7 @@ def test_workers_and_drivers_on_spark(tmp_path: Path, tale: Tale) -> None:
                 with driver(s.place, s.settings | FOREVER, master) as d:
                     s.wait_gathered(d)
                     if tale.open:
-                        s.check("the next driver")
+                        s.check("the next driver", late=LATE)
                     strike(s, d, card, victim)
             s.recover()
     assert tale.total() - before >= 40
@@ -165,6 +166,7 @@ def test_executors_and_zombies_on_a_cluster(tmp_path: Path, tale: Tale) -> None:
             found = s.wait_stopped(d, JOB_COMMIT[0], "driver")
             d.kill()
             s.struck("driver and all its processes", found[1], JOB_COMMIT[0], pid=d.pid)
+        wait_until(lambda: not spark.find("executor JVM") + spark.find("Python worker"), 60, "the executors have ended")
         s.recover()
 
 
@@ -185,7 +187,7 @@ def _zombie(s: Story, d: Driver, card: Moment) -> None:
     assert s.visible() == before, "a zombie changed what is visible"
     s.add(30)
     s.wait_gathered(d)
-    s.check("the same driver")
+    s.check("the same driver", settled=False)  # it lists on and on; what is left at its end is looked at then
 
 
 def _frozen(s: Story, d: Driver, card: Moment) -> None:
@@ -204,4 +206,4 @@ def _frozen(s: Story, d: Driver, card: Moment) -> None:
     s.wait_gathered(d)
     after = s.visible()
     assert {name: after.get(name) for name in before} == before, "what was visible has changed"
-    s.check("the same driver")
+    s.check("the same driver", settled=False)
