@@ -8,7 +8,16 @@ df     = quire.read(spark, "/data/out")
 from __future__ import annotations
 
 from quire.consolidate import Plan, consolidate, plan
-from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures, UsageError
+from quire.errors import (
+    FormatError,
+    NotFoundError,
+    QuireError,
+    RefusedError,
+    StorageError,
+    TooManyFailures,
+    TransientError,
+    UsageError,
+)  # fmt: skip
 from quire.ledger import Ledger
 from quire.planning import skew
 from quire.populate import populate
@@ -23,7 +32,7 @@ from quire.splits import FileInfo
 __version__ = "0.1.0"
 
 __all__ = [
-    "FileInfo", "FormatError", "InProcess", "Ledger", "NotFoundError", "Plan", "QuireError", "RefusedError", "Report",
-    "Step", "StorageError", "TooManyFailures", "UsageError", "__version__", "consolidate", "plan", "populate", "read", "recover",
-    "session", "skew",
+    "FileInfo", "FormatError", "InProcess", "Ledger", "NotFoundError", "Plan", "QuireError", "RefusedError", "Report", "Step",
+    "StorageError", "TooManyFailures", "TransientError", "UsageError", "__version__", "consolidate", "plan", "populate", "read",
+    "recover", "session", "skew",
 ]  # fmt: skip

@@ -6,7 +6,8 @@
     ├── TooManyFailures       exit 1   more files set aside than max_failures allows; nothing was committed
     ├── FormatError           exit 2   an object below _quire/ is damaged, hostile, or of a newer quire
     └── StorageError          exit 3   the store could not do it (permission, space, network)
-        └── NotFoundError     exit 3   the object is not there
+        ├── NotFoundError     exit 3   the object is not there
+        └── TransientError    exit 3   it may go well next time (busy, time-out, connection lost): it was tried for a minute
 
 A message says what was wrong, where, and what to do, in one line. No secret is ever in it: `scrub` takes them out of any
 text that comes from elsewhere.
@@ -28,6 +29,7 @@ __all__ = [
     "RefusedError",
     "StorageError",
     "TooManyFailures",
+    "TransientError",
     "UsageError",
     "about",
     "choose",
@@ -76,6 +78,14 @@ class StorageError(QuireError):
 
 class NotFoundError(StorageError):
     """The object is not there."""
+
+
+class TransientError(StorageError):
+    """The store did not answer, or asked to come again: whether a change happened is not known. `wait`: seconds it asked for."""
+
+    def __init__(self, *args: object, wait: float = 0.0) -> None:
+        super().__init__(*args)
+        self.wait = wait
 
 
 def choose(value: object, allowed: Iterable[str], what: str) -> str:

@@ -10,6 +10,7 @@ from quire.errors import UsageError, choose, quoted, scrub
 from quire.storage.base import Content, Entry, Folder, Gone, Request, Sink, Store, Stream, Trouble, Unreadable
 from quire.storage.local import LocalStore, to_text
 from quire.storage.memory import MemoryStore
+from quire.storage.retry import Retrying, Told, silent
 
 __all__ = [
     "Content",
@@ -22,6 +23,7 @@ __all__ = [
     "Stream",
     "Trouble",
     "Unreadable",
+    "bare",
     "below",
     "connect",
     "normalise",
@@ -68,12 +70,18 @@ def _writable(text: str) -> bool:
     return True
 
 
-def connect(url: str, options: Options = None) -> Store:
-    """Open the store at a normalised URL. Local disk and memory need no options; other stores take their credentials from them."""
+def connect(url: str, options: Options = None, told: Told = silent) -> Store:
+    """Open the store at a normalised URL. Transient errors are tried again; `told` hears of each.
+
+    Local disk and memory need no options; other stores take their credentials from them.
+    """
+    return Retrying(bare(url, options), told)
+
+
+def bare(url: str, options: Options = None) -> Store:
+    """The store itself, whose errors are final."""
     del options
-    if url.startswith("memory://"):
-        return MemoryStore(url)
-    return LocalStore(url.removeprefix("file://"))
+    return MemoryStore(url) if url.startswith("memory://") else LocalStore(url.removeprefix("file://"))
 
 
 def below(url: str, root: str) -> bool:

@@ -1,0 +1,128 @@
+"""What a store could not do just now is tried again, longer and longer apart, for a minute. The one place where quire does so.
+
+Only operations that may be repeated are: a second `put` writes the same, a second `put_if_absent` may find its own first one
+there (whoever calls it reads what is there anyway), a second `rename` finds its file in the new place. What is written piece by
+piece is not: then the attempt starts again, by the engine. Reading many files at once has its own way in each store.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from quire.errors import NotFoundError, TransientError
+from quire.storage.base import Content, Entry, Folder, Request, Sink, Store, Trouble
+
+__all__ = ["Retrying", "Told"]
+
+T = TypeVar("T")
+Told = Callable[[str], object]  # is called with what failed, and in how many seconds it is tried again
+
+FIRST, LONGEST = 0.2, 15.0  # seconds between two tries; each pause is twice the one before, less a random part
+PATIENCE = 60.0  # seconds from the first failure on until no further try begins
+
+# By these names, so that a simulated clock can stand in their place.
+clock, pause = time.monotonic, time.sleep
+
+
+def silent(_: str) -> None:
+    """Nobody wants to know."""
+
+
+class Retrying:
+    """A store whose transient errors are tried again, and told; one that lasts is raised with what was tried."""
+
+    def __init__(self, inner: Store, told: Told = silent) -> None:
+        self.inner, self.told = inner, told
+        self.url, self.can_rename, self.shared = inner.url, inner.can_rename, inner.shared
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
+    def _again(self, operation: Callable[[], T], unsure: Callable[[], T | None] | None = None) -> T:
+        """Try until it is done, refused, or patience ends. `unsure`: what to answer when a try after the first finds nothing."""
+        began, tries = 0.0, 0
+        while True:
+            try:
+                return operation()
+            except NotFoundError:
+                if tries and unsure is not None and (found := unsure()) is not None:
+                    return found
+                raise
+            except TransientError as e:
+                tries += 1
+                began = began or clock()
+                wait = max(e.wait, min(FIRST * 2 ** (tries - 1), LONGEST) * random.uniform(0.5, 1))
+                took = clock() - began
+                if took + wait > PATIENCE:
+                    raise TransientError(f"{e} (tried {tries} times in {took:.0f} s)") from e
+                self.told(f"{e}: trying again in {wait:.1f} s")
+                pause(wait)
+
+    # reading
+    def stat(self, name: str) -> Entry | None:
+        return self._again(lambda: self.inner.stat(name))
+
+    def is_folder(self, name: str = "") -> bool:
+        return self._again(lambda: self.inner.is_folder(name))
+
+    def get(self, name: str) -> bytes:
+        return self._again(lambda: self.inner.get(name))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self._again(lambda: self.inner.get_range(name, start, length))
+
+    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
+        return self._listing(lambda: self.inner.scan(folder, after=after, until=until, follow=follow))
+
+    def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
+        return self._listing(lambda: self.inner.peek(folder, follow=follow))
+
+    def walk(self, folder: str = "") -> Iterator[Entry]:
+        return self._listing(lambda: self.inner.walk(folder))
+
+    def _listing(self, listing: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """A listing that fails before its first item begins again; a page further on is the store's own to ask for again."""
+        found, first = self._again(lambda: _begun(listing()))
+        yield from first
+        yield from found
+
+    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+        return self.inner.read_many(requests)
+
+    # writing
+    def put(self, name: str, data: bytes) -> None:
+        self._again(lambda: self.inner.put(name, data))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._again(lambda: self.inner.put_if_absent(name, data))
+
+    def create(self, name: str) -> Sink:
+        return self._again(lambda: self.inner.create(name))
+
+    def rename(self, old: str, new: str) -> None:
+        def renamed() -> bool:
+            self.inner.rename(old, new)
+            return True
+
+        self._again(renamed, lambda: self.stat(new) is not None or None)
+
+    def check_writable(self) -> None:
+        self._again(self.inner.check_writable)
+
+    def remove(self, name: str) -> None:
+        self._again(lambda: self.inner.remove(name))
+
+    def remove_tree(self, folder: str) -> None:
+        self._again(lambda: self.inner.remove_tree(folder))
+
+    def sweep(self, folder: str) -> None:
+        self._again(lambda: self.inner.sweep(folder))
+
+
+def _begun(items: Iterator[T]) -> tuple[Iterator[T], tuple[T, ...]]:
+    for item in items:
+        return items, (item,)
+    return items, ()
