@@ -629,7 +629,7 @@ def test_the_forged_things_are_near_enough_to_be_taken_now_and_then() -> None:
     use_all()
     taken = {"entry": 0, "rows": 0}
 
-    @tries(60)
+    @tries(300)
     @given(forged(json.loads(written()[object_like(COMMIT)])), tables(written()[object_like(SEGMENT)]))
     def count(entry: bytes, rows: bytes) -> None:
         taken["entry"] += answer(lambda: decode(entry, Entry, "where")) is not None

@@ -60,10 +60,10 @@ def after_power_cuts(tmp_path: Path, work: Work, look: Look, prepare: Work = _no
                     world.disk = disk
                     (where / "dest").mkdir()
                     disk.top.now["dest"] = disk.top.safe["dest"] = type(disk.top)()
-                    store = LocalStore(f"{disk.root}/dest")
-                    prepare(store)
+                    prepare(LocalStore(f"{disk.root}/dest"))
                     disk.keep()
-                    killed(store)
+                    killed(LocalStore(f"{disk.root}/dest"))
+                    store = LocalStore(f"{disk.root}/dest")
                     answered = sim.run(world, actor, lambda store=store: work(store)) is None
                     if answered:
                         world.power_cut(left)
@@ -136,6 +136,19 @@ def test_who_finds_it_published_finds_it_after_a_power_cut(tmp_path: Path) -> No
     after_power_cuts(tmp_path, work, look, prepare=lambda store: store.put("wait/a", b"data"), killed=killed)
 
 
+def test_what_is_put_into_a_directory_of_another_lasts(tmp_path: Path) -> None:
+    """The other one was killed between the mkdir and its fsync; nobody can see that its name may be gone after a power cut."""
+
+    def killed(store: LocalStore) -> None:
+        with store_killed_before_the_last_fsync(store):
+            store.put("jobs/1/a", b"one")
+
+    def look(store: LocalStore, answered: bool) -> None:
+        assert not answered or content(store, "jobs/1/b") == b"two"
+
+    after_power_cuts(tmp_path, lambda store: store.put("jobs/1/b", b"two"), look, killed=killed)
+
+
 class store_killed_before_the_last_fsync:  # noqa: N801 - reads as what it does
     """The fsyncs of directories do not come about, as if the process had been killed before them."""
 
@@ -143,13 +156,13 @@ class store_killed_before_the_last_fsync:  # noqa: N801 - reads as what it does
         pass
 
     def __enter__(self) -> None:
-        from quire.storage import local
+        from quire.storage import durable
 
-        self.local: Any = local
-        self.before, self.local._sync_folder = local._sync_folder, lambda _path: None
+        self.durable: Any = durable
+        self.before, self.durable.sync_folder = durable.sync_folder, lambda _path: None
 
     def __exit__(self, *_: object) -> None:
-        self.local._sync_folder = self.before
+        self.durable.sync_folder = self.before
 
 
 def test_a_closed_file_lasts(tmp_path: Path) -> None:

@@ -306,6 +306,8 @@ def test_a_pipe_or_a_device_in_an_objects_place_does_not_block(tmp_path: Path, w
     for make in (os.mkfifo, os.mkdir):
         path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
         make(path)
+        if make is os.mkdir:
+            (path / "x").touch()  # else it would be tidied up
         began = time.monotonic()
         with pytest.raises(QuireError) as caught:
             act()

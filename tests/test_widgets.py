@@ -464,6 +464,22 @@ def test_secrets_are_never_shown(source: Path, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------- as it is shown
 
 
+@pytest.mark.parametrize("field", ["source", "dest", "target_size"])
+def test_html_in_any_field_is_text_in_what_the_panel_answers(source: Path, tmp_path: Path, field: str) -> None:
+    """What is typed comes back in errors beside the field, in the code to copy and in the static page."""
+    evil = "<img src=x onerror=alert(1)>'\"</code></script><script>alert(2)</script>\u202e"
+    panel = panel_of(source, tmp_path / "out")
+    setattr(panel, field, {"source": f"/no/{evil}", "dest": f"file://{evil}/x"}.get(field, evil))
+    for act in (panel.plan, panel.run):
+        act()
+        assert done(panel).state == "failed"
+        page = Balanced(markup(panel))
+        assert not page.seen & {"img", "script"}
+        assert page.open == []
+        assert "\u202e" not in markup(panel)
+        assert "<img src=x" in beside(panel, {"target_size": "target-size"}.get(field, field))
+
+
 def test_hostile_names_are_text_wherever_they_are_shown(tmp_path: Path) -> None:
     evil = "<script>alert(1)<\\x>&amp;\n\u202e"
     source = write(tmp_path / "in", {f"{evil}/{evil}{i}.xml": b"<a>" if i % 2 else b"<a/>" for i in range(14)})

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PROTOCOL, LOG, NAMES, RENAME = "commit/protocol.py", "commit/log.py", "commit/names.py", "commit/rename.py"
-LOCAL, MEMORY, ATTEMPT, JOBS, ROUNDS = "storage/local.py", "storage/memory.py", "attempt.py", "jobs.py", "rounds.py"
+LOCAL, DURABLE, MEMORY, RETRY = "storage/local.py", "storage/durable.py", "storage/memory.py", "storage/retry.py"
+ATTEMPT, JOBS, ROUNDS = "attempt.py", "jobs.py", "rounds.py"
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
 
@@ -30,9 +31,7 @@ def m(name: str, file: str, old: str, new: str = "", *more: tuple[str, str], fir
 
 MUTANTS = (
     # plans
-    m("plan_overwrite", PROTOCOL, "        try:\n            store.put_if_absent(name, data)\n", "        try:\n            store.put(name, data)\n"),
-    m("plan.json put once, no answer is an error", PROTOCOL,
-      "range(5)):\n        try:\n            store.put_if_absent(name, data)\n", "range(1)):\n        try:\n            store.put_if_absent(name, data)\n"),
+    m("plan_overwrite", PROTOCOL, "    store.put_if_absent(names.plan_head(", "    store.put(names.plan_head("),
     m("plan_parts_shared_name", NAMES, "plan-{plan}{piece and", "plan-{'0' * 12}{piece and"),
     m("job_id_by_intent", ROUNDS, 'return f"{base}-{made.intent_hash}"', 'return f"0-{made.intent_hash}"'),
     m("plan_before_roll_forward", ROUNDS, "        log = protocol.recover(store)\n", "        log = Log(store).refresh()\n"),
@@ -72,11 +71,10 @@ MUTANTS = (
     m("attempt_number: ids that are not drawn", NAMES, "return uuid.uuid4().hex[:12]", 'return "0" * 12'),
     m("attempts share a folder", NAMES, 'return f"{attempts(job)}/{task}-{attempt}"', 'return f"{attempts(job)}/{task}-{\'0\' * 12}"'),
     m("segment_shared_name", NAMES, 'return f"{LEDGER}/{job}-{task}-{attempt}.parquet"', 'return f"{LEDGER}/{job}-{task}-{\'0\' * 12}.parquet"'),
-    m("manifest_overwrite", PROTOCOL, "            if store.put_if_absent(name, data):\n                return True\n            break\n",
-      "            store.put(name, data)\n            return True\n"),
-    m("ambiguous_loses", PROTOCOL, "            if not tries_left:\n                raise\n    there = get_manifest", "            return False\n    there = get_manifest"),
+    m("manifest_overwrite", PROTOCOL, "    if store.put_if_absent(names.manifest(job, task.task), encode(Manifest(job=job, task=task))):\n        return True\n",
+      "    store.put(names.manifest(job, task.task), encode(Manifest(job=job, task=task)))\n    return True\n"),
     m("get_absent_loses", PROTOCOL, "return there is None or there.attempt", "return there is not None and there.attempt"),
-    m("acting on the answer: taken, so lost", PROTOCOL, "                return True\n            break\n", "                return True\n            return False\n"),
+    m("ambiguous_loses: taken, so another has won", PROTOCOL, "    there = get_manifest(store, job, task.task)\n", "    return False\n    there = get_manifest(store, job, task.task)\n"),
     m("no answer, so the attempt's output is deleted", ATTEMPT, "            if not put_manifest(store, job, done):\n",
       "            try:\n                won = put_manifest(store, job, done)\n            except Exception:\n                won = False\n            if not won:\n"),
     m("manifest before segment", ATTEMPT, "        if name and segment:\n",
@@ -133,7 +131,8 @@ MUTANTS = (
     m("recovery does not clean", PROTOCOL, "    for job in sorted(_leftovers(store, log)):\n        clean(log, job)\n"),
     m("a zombie's segments are not found", PROTOCOL, "if e.name not in named}", "if False}", first="tests/test_matrix.py"),
     m("a zombie's files are not found (rename_v2)", PROTOCOL, "if any(_committer_of(e).leaks for e in log.outcomes()):", "if False:", first="tests/test_matrix.py"),
-    m("temporary files are not swept", LOCAL, "            self.remove_tree(TEMPORARY)\n", "            pass\n", first="tests/test_crash.py"),
+    m("temporary files are not swept", LOCAL, "        self.remove_tree(TEMPORARY)\n", "        pass\n", first="tests/test_crash.py"),
+    m("a dead writer's empty directory stays", LOCAL, "                    _rmdir(path)\n", "                    pass\n", first="tests/test_crash.py"),
     # readers and the ledger
     m("reader_before_publish", LOG, "return () if reader else commit.tasks", "return commit.tasks"),
     m("readers are told of what is lost", LOG, "        if not published.lost:\n", "        if published:\n"),
@@ -149,20 +148,28 @@ MUTANTS = (
       ("return [] if covered else [(0, 0)]", "return [(0, 0)]")),
     m("covered in any version", ANTIJOIN, "covered = pc.and_(known, pc.fill_null(same, False))", "covered = known"),
     # durability
-    m("no fsync of an object", LOCAL, "            _write_all(fd, data)\n            os.fsync(fd)\n", "            _write_all(fd, data)\n", first="tests/test_matrix.py"),
-    m("no fsync of a data file", LOCAL, "                os.fsync(self.fd)\n", "                pass\n", first="tests/test_matrix.py"),
-    m("no fsync of a data file's directory", LOCAL, "            _sync_folder(os.path.dirname(self.path))\n", "", first="tests/test_matrix.py"),
-    m("no fsync of the directory after put", LOCAL, "                _sync_folder_of(path)\n                return\n", "                return\n", first="tests/test_matrix.py"),
-    m("no fsync of the directory after put_if_absent", LOCAL, "                _sync_folder_of(path)\n                return True\n", "                return True\n", first="tests/test_matrix.py"),
-    m("no fsync where the name was taken", LOCAL, "                    _sync_folder_of(path)\n                    return False\n", "                    return False\n", first="tests/test_matrix.py"),
-    m("no fsync of the target's directory", LOCAL, "                _sync_folder_of(target)\n", "                pass\n", first="tests/test_matrix.py"),
+    m("no fsync of an object", LOCAL, "            write_all(fd, data)\n            os.fsync(fd)\n", "            write_all(fd, data)\n", first="tests/test_matrix.py"),
+    m("no fsync of a data file", DURABLE, "                os.fsync(self.fd)\n", "                pass\n", first="tests/test_matrix.py"),
+    m("no fsync of a data file's directory", DURABLE, "            sync_folder(os.path.dirname(self.path))\n", "", first="tests/test_matrix.py"),
+    m("no fsync of the directory after put", LOCAL, "                sync_folder_of(path)\n                return\n", "                return\n", first="tests/test_matrix.py"),
+    m("no fsync of the directory after put_if_absent", LOCAL, "                sync_folder_of(path)\n                return True\n", "                return True\n", first="tests/test_matrix.py"),
+    m("no fsync where the name was taken", LOCAL, "                    sync_folder_of(path)\n                    return False\n", "                    return False\n", first="tests/test_matrix.py"),
+    m("no fsync of the target's directory", LOCAL, "                sync_folder_of(target)\n", "                pass\n", first="tests/test_matrix.py"),
     m("no fsync where another has published", LOCAL, "            finally:\n                # Also where", "            except FileNotFoundError:\n                raise\n            else:\n                # Also where", first="tests/test_matrix.py"),
-    m("no fsync of the source's directory", LOCAL, "            _sync_folder_of(source)\n", "", first="tests/test_matrix.py"),
-    m("no fsync of a new directory's name", LOCAL, "        _sync_folder(os.path.dirname(folder))\n", "        pass\n", first="tests/test_matrix.py"),
+    m("no fsync of the source's directory", LOCAL, "            sync_folder_of(source)\n", "", first="tests/test_matrix.py"),
+    m("no fsync of a new directory's name", DURABLE, "            sync_folder(os.path.dirname(folder))\n", "            pass\n", first="tests/test_matrix.py"),
+    m("no fsync of the name of a directory that another has made", DURABLE, "        try:\n            sync_folder(", "        try:\n            ours and sync_folder(", first="tests/test_matrix.py"),
     m("put_if_absent replaces", LOCAL, "os.link(temporary, path)", "os.replace(temporary, path)", first="tests/test_matrix.py"),
     m("put writes in place", LOCAL, "                    os.replace(self._temporary(data), path)\n",
-      "                    fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)\n                    _write_all(fd, data)\n                    os.fsync(fd)\n"
+      "                    fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)\n                    write_all(fd, data)\n                    os.fsync(fd)\n"
       "                    os.close(fd)\n", first="tests/test_matrix.py"),
-    m("put_if_absent leaves its temporary file", LOCAL, "                finally:\n                    _unlink(temporary)\n", "                finally:\n                    pass\n", first="tests/test_crash.py"),
-    m("a full disk is not noticed", LOCAL, "        view = view[os.write(fd, view) :]\n", "        try:\n            view = view[os.write(fd, view) :]\n        except OSError:\n            return\n", first="tests/test_crash.py"),
+    m("put_if_absent leaves its temporary file", LOCAL, "                finally:\n                    unlink(temporary)\n", "                finally:\n                    pass\n", first="tests/test_crash.py"),
+    m("a full disk is not noticed", DURABLE, "        view = view[os.write(fd, view) :]\n", "        try:\n            view = view[os.write(fd, view) :]\n        except OSError:\n            return\n", first="tests/test_crash.py"),
+    # errors that pass
+    m("what is busy is not tried again", RETRY, "            except TransientError as e:\n", "            except TimeoutError as e:\n", first="tests/test_retry.py"),
+    m("a second rename that finds nothing has failed", RETRY, "                if patience.tries and unsure is not None and ", "                if False and ", first="tests/test_retry.py"),
+    m("a rename that finds nothing has come to pass", RETRY, "                if patience.tries and unsure is not None and ", "                if unsure is not None and ", first="tests/test_retry.py"),
+    m("a file that cannot be read just now is set aside", RETRY, "if isinstance(content, Busy) else content", "if False else content", first="tests/test_retry.py"),
+    m("a file that cannot be looked up just now is left out", RETRY, '            if item.__class__ is Trouble and item.kind == "busy":\n', '            if item.__class__ is Trouble and item.kind == "busy" and False:\n', first="tests/test_retry.py"),
+    m("a bad disk is tried again, and what it lost is taken for written", DURABLE, "    errno.EAGAIN,", "    errno.EIO, errno.EAGAIN,", first="tests/test_retry.py"),
 )  # fmt: skip

@@ -6,9 +6,11 @@ another could see):
 
     before, after   the process dies before or after the effect; every later operation of it fails as well
     torn            a write into an open file: half of the bytes are there when the process dies
-    ambiguous       the effect happened, the answer is an error
-    transient       no effect, the answer is an error
-    late            no effect yet, the answer is an error; the effect comes when others have gone on
+    ambiguous       the effect happened, the answer is an error after which one tries again
+    transient       no effect, and such an answer
+    late            no effect yet, and such an answer; the effect comes when others have gone on
+    away            such an answer, to this operation and to all that follow
+    refused         no effect, the answer is an error that says not to come again
     power: …        the machine stops before the operation (kind disk): what was not synced is lost, or names stay, or some
 
 An observer looks at the destination after each change, and `check` at the end; neither shares code with quire.

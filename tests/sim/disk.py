@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from quire.storage import local
+from quire.storage import durable, local
 
 LEFT = ("lost", "names", "some")
 
@@ -49,7 +49,6 @@ class Disk:
         self.root, self.watch = os.path.realpath(root), watch
         self.url = f"file://{self.root}/dest"  # whose operations these are
         self.top = Folder()
-        self.journal = False  # fsync of a directory keeps the names that lead to it too, as ext4, XFS and btrfs do
         self._open: dict[int, File | Folder] = {}
         self._names: dict[int, str] = {}
 
@@ -59,11 +58,12 @@ class Disk:
     @contextmanager
     def installed(self) -> Iterator[Disk]:
         before = local.os, local.shutil
-        local.os, local.shutil = self, self  # type: ignore[assignment]
+        local.os = local.shutil = durable.os = self  # type: ignore[assignment]
         try:
             yield self
         finally:
             local.os, local.shutil = before
+            durable.os = before[0]
             for fd in list(self._open):
                 self._forget(fd)
 
@@ -86,13 +86,6 @@ class Disk:
         node = self._at(folder)
         assert isinstance(node, Folder), path
         return node.now, name
-
-    def _keep_path(self, path: str) -> None:
-        while path != self.root:
-            parent, name = self._at(os.path.dirname(path)), os.path.basename(path)
-            if isinstance(parent, Folder) and name in parent.now:
-                parent.safe[name] = parent.now[name]
-            path = os.path.dirname(path)
 
     def objects(self, below: str) -> dict[str, bytes]:
         """What processes see below a directory."""
@@ -163,15 +156,15 @@ class Disk:
         return n
 
     def fsync(self, fd: int) -> None:
-        node = self._open[fd]
+        node = self._open.get(fd)
+        if node is None:
+            return  # of a directory above: there is no power cut for it
 
         def effect() -> None:
             if isinstance(node, File):
                 node.safe = node.now
             else:
                 node.safe = dict(node.now)
-                if self.journal:
-                    self._keep_path(self._names[fd])
 
         self._do("fsync", self._names[fd], effect)
 
@@ -226,6 +219,9 @@ class Disk:
 
     def scandir(self, path: str) -> Any:
         return self._do("scandir", path, lambda: os.scandir(path), False) if self._ours(path) else os.scandir(path)
+
+    def walk(self, path: str, topdown: bool = True) -> Iterator[tuple[str, list[str], list[str]]]:
+        return os.walk(path, topdown)  # what it finds is no step; what is done with it is
 
     def stat(self, path: str) -> os.stat_result:
         found: os.stat_result = self._do("stat", path, lambda: os.stat(path), False) if self._ours(path) else os.stat(path)

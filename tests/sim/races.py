@@ -81,7 +81,7 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
         sleeps = int(rng.triangular(1, 220, 60)) * length if rng.random() < 0.5 else 0
         faults: tuple[tuple[int, str], ...] = ()
         if faulty and rng.random() < 0.6:
-            hows = ("after", "torn", "ambiguous", "transient") if kind.disk else ("after", "torn", "ambiguous", "late", "transient")
+            hows = ("after", "torn", "ambiguous", "transient", "refused", *(() if kind.disk else ("late",)))
             faults = tuple((rng.randint(1, 45 * length), rng.choice(hows)) for _ in range(rng.choice((1, 2))))
         drivers.append(Driver(name, steps, faults, sleeps))
     edits: tuple[tuple[int, int, bool], ...] = ()
@@ -161,8 +161,6 @@ def once(race: Race) -> World:
 
     try:
         with world.installed():
-            if world.disk:
-                world.disk.journal = True  # see ways._lasting
             for name, ended in scheduler.run().items():
                 hit = scheduler.scripts[name][0].hit
                 fine = ended is None or (hit and isinstance(ended, Crash | QuireError))

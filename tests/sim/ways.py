@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Container, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -185,8 +185,6 @@ def pairs(case: Case, hows: tuple[str, ...] = ("after",)) -> Scenarios:
 
 def pair(case: Case, k: int, j: int, first: str, second: str, by: str) -> Scenario:
     def play(world: World, scenario: Scenario) -> None:
-        if world.disk is not None:
-            world.disk.journal = first not in POWER  # see _lasting
         _dies(case, world, Actor("first", {k: first}, only=first_writes()))
         world.settle()
         again = Actor("second", {j: second}, only=first_writes())
@@ -206,18 +204,28 @@ def some_pairs(case: Case, n: int, seed: int) -> Scenarios:
 
 
 # ------------------------------------------------------------------------------------------------- answers, space and power
+AGAIN = ("ambiguous", "transient", "late")  # answers after which one tries again
+LASTING = ("away", "refused")
+
+
 def answers(case: Case) -> Scenarios:
-    """A change is answered by an error, though it happened, did not, or happens later (a disk has no later)."""
+    """A change is answered by an error, though it happened, did not, or happens later (a disk has no later), once or for ever."""
     for k in range(1, case.changes() + 1):
-        for fault in ("ambiguous", "transient") if case.kind.disk else ("ambiguous", "transient", "late"):
-            yield _answer(case, k, fault)
+        for fault in (*AGAIN, *LASTING):
+            if not (fault == "late" and case.kind.disk):
+                yield _answer(case, k, fault)
 
 
 def _answer(case: Case, k: int, fault: str) -> Scenario:
     def play(world: World, scenario: Scenario) -> None:
-        actor = Actor("unlucky", {k: fault}, only=first_writes())
-        with world.acting(actor), suppress(QuireError):
-            case.work(world)()  # it may give up, with what it did safe
+        actor, said = Actor("unlucky", {k: fault}, only=first_writes()), ""
+        with world.acting(actor):
+            try:
+                case.work(world)()
+            except QuireError as e:
+                said = str(e)
+        assert not said or fault in LASTING, f"it was not tried again: {said}"
+        assert not said or "call again" in said.lower(), f"it does not say how to go on: {said}"
         scenario.hit = bool(actor.hit)
         world.land(everything=True)
         case.must(world, "next", case.work(world))
@@ -283,10 +291,6 @@ def _crash_by_power(case: Case, k: int, left: str) -> Scenario:
 
 def _lasting(case: Case, k: int) -> Scenario:
     def play(world: World, scenario: Scenario) -> None:
-        assert world.disk is not None
-        # A process that is killed between mkdir and the fsync of the parent leaves a directory of which the next one cannot
-        # know whether its name is durable. By POSIX it may not be; journals keep it with the first fsync in it.
-        world.disk.journal = k > 0
         scenario.hit = _dies(case, world, Actor("dead", {k: "after"}, only=first_writes()))
         case.must(world, "next", case.work(world))
         world.power_cut("lost")

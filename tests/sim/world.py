@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import quire
-from quire.errors import StorageError
-from quire.storage import local, memory
+from quire import storage
+from quire.errors import StorageError, TransientError
+from quire.storage import retry
 from sim.disk import Disk
 from sim.kinds import KINDS, Kind
 
@@ -104,6 +105,7 @@ class Actor:
     operations: int = 0
     counted: int = 0
     dead: bool = False
+    away: bool = False  # no operation of it reaches the store any more
     hit: list[str] = field(default_factory=list)
 
 
@@ -124,6 +126,7 @@ class World:
         self.made: dict[tuple[str, str], tuple[int, Actor | None]] = {}  # url, name → when, by whom (for listings that lag)
         self.disk: Disk | None = None
         self.dest = kind.url
+        self.time = 0.0  # seconds that were waited
         self._alive = list[Actor]()
         self._unnamed = 0  # operations of nobody in particular
         self._local = threading.local()
@@ -147,11 +150,12 @@ class World:
         """Every module of quire opens stores here, and runs its threads one after the other."""
         from sim.stores import SimStore
 
-        real = sys.modules["quire.storage"].connect
-        changed = []
+        real = storage.bare
+        changed: list[tuple[Any, str, Any]] = [(retry, "clock", retry.clock), (retry, "pause", retry.pause)]
+        retry.clock, retry.pause = lambda: self.time, self._pass
 
-        def connect(url: str, options: Any = None) -> Any:
-            return SimStore(real(url, options), self) if url.startswith("memory://") else real(url, options)
+        def connect(url: str, options: Any = None, told: storage.Told = storage.silent) -> Any:
+            return retry.Retrying(SimStore(real(url, options), self) if url.startswith("memory://") else real(url, options), told)
 
         for name, module in list(sys.modules.items()):
             if name == "quire" or name.startswith("quire."):
@@ -173,11 +177,14 @@ class World:
                 for module, attribute, old in changed:
                     setattr(module, attribute, old)
 
+    def _pass(self, seconds: float) -> None:
+        self.time += seconds
+
     def store(self, url: str) -> Any:
         """A store as a driver opens it."""
         from sim.stores import SimStore
 
-        return SimStore(memory.MemoryStore(url), self) if url.startswith("memory://") else local.LocalStore(url.removeprefix("file://"))
+        return retry.Retrying(SimStore(storage.bare(url), self) if url.startswith("memory://") else storage.bare(url))
 
     def there(self) -> dict[str, bytes]:
         """What lies in the destination, seen by nobody."""
@@ -201,16 +208,13 @@ class World:
             raise Endless(f"{actor.name} has made {actor.operations} operations")
         fault = self._fault(actor, op, name, changes)
         self.history.append((actor.name, op, name, fault or ""))
-        if fault in POWER:
-            self.power_cut(POWER[fault])
-        if fault == "before":
-            actor.dead = True
-        if fault == "torn" and half is not None:
-            half()
-            actor.dead = True
+        self._befall(actor, fault, half)
         self._go_on(actor)
-        if fault == "transient":
+        actor.away |= fault == "away"
+        if actor.away or fault == "transient":
             raise self._error("503: the network is slow today")
+        if fault == "refused":
+            raise StorageError("403: not you") if self.disk is None else OSError(errno.EIO, "not you")
         if fault == "late":
             self.late.append((len(self.history) + self.random.choice((3, 30, 300)), lambda: self._effect(store, op, name, effect, changes)))
             raise self._error("connection reset; it may come to pass later")
@@ -222,8 +226,17 @@ class World:
             raise self._error("connection reset; it came to pass")
         return result
 
+    def _befall(self, actor: Actor, fault: str | None, half: Callable[[], Any] | None) -> None:
+        if fault in POWER:
+            self.power_cut(POWER[fault])
+        if fault == "before":
+            actor.dead = True
+        if fault == "torn" and half is not None:
+            half()
+            actor.dead = True
+
     def _error(self, said: str) -> Exception:
-        return StorageError(said) if self.disk is None else OSError(errno.EIO, said)
+        return TransientError(said) if self.disk is None else OSError(errno.ETIMEDOUT, said)
 
     @staticmethod
     def _go_on(actor: Actor) -> None:

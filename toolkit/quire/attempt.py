@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
+from msgspec.structs import replace
 
 from quire.commit import names
 from quire.commit.entries import DataFile, Left, PlanHead, Task, Uncover
@@ -109,7 +110,8 @@ class _Lost(Exception):
 
 def attempt(work: Work, task: int) -> dict[str, Any]:
     """Do one task, unless it has a manifest. The answer is for the progress line; what counts is in the store."""
-    store, job = connect(work.dest, work.dest_options), work.head.job
+    retries = list[str]()
+    store, job = connect(work.dest, work.dest_options, retries.append), work.head.job
     if get_manifest(store, job, task) is not None:
         return {"task": task}
     try:
@@ -118,7 +120,7 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
         return {"task": task}  # the job is over and cleaned
     lost: dict[tuple[str, int], Gone | Unreadable] = {}
     while True:
-        one = _Attempt(work, store, task, planned, lost)
+        one = _Attempt(work, store, task, planned, lost, retries)
         try:
             with without_collector() if work.convert.function is None else nullcontext():
                 done = one.run()
@@ -137,8 +139,10 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
 class _Attempt:
     """The state of one attempt."""
 
-    def __init__(self, work: Work, store: Store, task: int, planned: PlannedTask, lost: dict[tuple[str, int], Gone | Unreadable]) -> None:
-        self.work, self.store, self.task, self.planned, self.lost = work, store, task, planned, lost
+    def __init__(
+        self, work: Work, store: Store, task: int, planned: PlannedTask, lost: dict[tuple[str, int], Gone | Unreadable], retries: list[str]
+    ) -> None:
+        self.work, self.store, self.task, self.planned, self.lost, self.retries = work, store, task, planned, lost, retries
         self.id = names.new_id()
         self.by = committer(work.head.committer)
         self.convert = work.convert
@@ -175,7 +179,7 @@ class _Attempt:
                 raise FormatError(f"the plan of job {self.work.head.job} reads from a source that the job does not have: it is damaged.")
             source = self.work.roots[root]
             prefix = len(source.url.rstrip("/")) + 1
-            from_store = source.store()
+            from_store = source.store(self.retries.append)
             for table in read_rows(self.store, list(runs), _COLUMNS):
                 _check_paths(table.column("path"), source, self.work.head.job)
                 self._read(from_store, prefix, [table.column(c).to_pylist() for c in _COLUMNS])
@@ -193,7 +197,7 @@ class _Attempt:
         if name and segment:
             self.store.put(name, segment)
         self.by.commit_task(self.store, self.work.head.job, done)
-        return done
+        return replace(done, retries=len(self.retries))
 
     def _files(self) -> tuple[DataFile, ...]:
         job = self.work.head.job

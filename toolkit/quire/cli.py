@@ -10,6 +10,7 @@ import io
 import json
 import os
 import select
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -374,7 +375,8 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as e:
         _end(_said(e), 2)
     except QuireError as e:
-        _end(f"error: {scrub(str(e), 1000)}", e.exit_code)
+        again = f" The same command: quire {scrub(shlex.join(sys.argv[1:]), 400)}" if e.exit_code == QuireError.exit_code else ""
+        _end(f"error: {scrub(str(e), 1000)}{again}", e.exit_code)
     except (_NobodyReads, BrokenPipeError):
         # The reader of a pipe has gone: nothing is left to say, and the interpreter must not try at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,14 +13,16 @@ from quire.commit import names, protocol
 from quire.commit.entries import Commit, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
-from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures
+from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures, TransientError
 from quire.planning.pack import PlannedTask, read_head
 from quire.progress import Phase, Progress
 from quire.runner import Failure, Runner
+from quire.storage import Patience
 
 ATTEMPTS = 3  # of a task in one call, beyond those that the engine makes by itself
 SMALL = 32 << 20  # bytes; smaller tasks share a task of the engine, which costs some 50 ms
 FEW = 4_000  # files, likewise
+LOOKS = 20  # manifests that are read each time the bar moves
 
 
 def run(runner: Runner, log: Log, work: Work, progress: Progress, max_failures: int | None = None) -> None:
@@ -80,24 +82,28 @@ def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask],
     store, job = log.store, work.head.job
     total = sum(t.bytes for t in planned)
     with progress.phase("gathering", total=total, unit="B") as bar:
-        watch = functools.partial(_watch, log, job, planned, bar)
-        for tries_left in reversed(range(ATTEMPTS)):
+        watch = functools.partial(_watch, log, job, planned, bar, retries := dict[int, int]())
+        tries, patience = 0, Patience(progress.again)
+        while tries < ATTEMPTS:
             missing = sorted(set(range(len(planned))) - protocol.finished(store, job))
             if not missing or log.refresh().outcome(job) is not None:
                 break
             groups = _groups([planned[i] for i in missing], runner.parallelism)
             outcomes = runner.run(functools.partial(attempt, work), missing, groups=groups, watch=watch)
             failed = [(task, o) for task, o in zip(missing, outcomes, strict=True) if isinstance(o, Failure)]
-            if not failed:
+            if failed and all(failure.transient for _, failure in failed):
+                patience.wait(TransientError(_said(failed, len(planned))))
                 continue
-            if not tries_left and set(missing) - protocol.finished(store, job) and log.refresh().outcome(job) is None:
+            tries += 1
+            if failed and tries < ATTEMPTS:
+                progress.say(f"{_said(failed, len(planned))}: trying again")
+            elif failed and set(missing) - protocol.finished(store, job) and log.refresh().outcome(job) is None:
                 _give_up(failed, len(planned), job, log.store.url)
-            if tries_left:
-                progress.say(f"{len(failed)} of {len(missing)} tasks failed ({failed[0][1]}): trying them again")
-        bar.to(total, tasks=len(planned), files=sum(t.files for t in planned))
+        found = [protocol.get_manifest(store, job, task) for task in range(len(planned))]
+        again = sum(task.retries for task in found if task is not None and task.task not in retries)
+        bar.to(total, tasks=len(planned), files=sum(t.files for t in planned), retries=again)
     if log.refresh().outcome(job) is not None:
         return None
-    found = [protocol.get_manifest(store, job, task) for task in range(len(planned))]
     if any(task is None for task in found):
         if log.refresh().outcome(job) is None:
             raise QuireError(f"manifests of job {job} in {store.url} are missing: somebody deletes below _quire/. Call again to go on.")
@@ -105,10 +111,14 @@ def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask],
     return [task for task in found if task is not None]
 
 
-def _watch(log: Log, job: str, planned: list[PlannedTask], bar: Phase) -> None:
-    """Move the bar by what the store shows: finished tasks, and the output of those under way."""
+def _watch(log: Log, job: str, planned: list[PlannedTask], bar: Phase, retries: dict[int, int]) -> None:
+    """Move the bar by what the store shows: finished tasks (their `retries` are kept), and the output of those under way."""
+    told = sum(retries.values())
     try:
         done, under_way = protocol.finished(log.store, job), list(log.store.walk(names.attempts(job)))
+        for number in sorted(done - retries.keys())[:LOOKS]:
+            if (manifest := protocol.get_manifest(log.store, job, number)) is not None:
+                retries[number] = manifest.retries
     except StorageError:
         bar.update(0)  # only the bar stands still; a store that stays away is said by those who need it
         return
@@ -117,7 +127,7 @@ def _watch(log: Log, job: str, planned: list[PlannedTask], bar: Phase) -> None:
         task = e.name.removeprefix(names.attempts(job) + "/").partition("-")[0]
         if task.isascii() and task.isdigit() and int(task) not in done:
             size += e.size
-    bar.to(size, tasks=len(done), files=sum(planned[i].files for i in done if i < len(planned)))
+    bar.to(size, tasks=len(done), files=sum(planned[i].files for i in done if i < len(planned)), retries=sum(retries.values()) - told)
 
 
 def _groups(tasks: Sequence[PlannedTask], parallelism: int) -> list[list[int]]:
@@ -170,9 +180,13 @@ def _first_bad(log: Log, tasks: list[Task]) -> str:
     return ""
 
 
-def _give_up(failed: list[tuple[int, Failure]], total: int, job: str, dest: str) -> None:
+def _said(failed: list[tuple[int, Failure]], total: int) -> str:
     task, failure = failed[0]
-    raise failure.kind_of_error(
-        f"{len(failed)} of {total} tasks failed {ATTEMPTS} times; task {task}: {failure}. Nothing of job {job} is visible in {dest}, and "
-        f"what is done is kept: call again to go on, or give it up with recover(dest, abort={job!r})."
+    return f"{len(failed)} of {total} tasks failed; task {task}: {failure}"
+
+
+def _give_up(failed: list[tuple[int, Failure]], total: int, job: str, dest: str) -> None:
+    raise failed[0][1].kind_of_error(
+        f"{_said(failed, total)} ({ATTEMPTS} times). Nothing of job {job} is visible in {dest}, and what is done is kept: call again to go "
+        f"on, or give it up with recover(dest, abort={job!r})."
     )

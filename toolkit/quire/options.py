@@ -25,7 +25,7 @@ from quire.sizes import parse_size
 from quire.sources import files
 from quire.sources.transforms import BadContent, identity
 from quire.splits import FileInfo
-from quire.storage import Store, connect, normalise
+from quire.storage import Store, Told, connect, normalise, silent
 
 PLANNERS = ("balanced", "hash", "directory")
 LONGEST = 100 * 366 * 86400  # seconds of a time span
@@ -92,9 +92,9 @@ class Options:
         """16 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.intent, sort_keys=True).encode()).hexdigest()[:16]
 
-    def store(self) -> Store:
-        """The destination."""
-        return connect(self.dest, self.dest_options)
+    def store(self, told: Told = silent) -> Store:
+        """The destination; `told` hears of what is tried again."""
+        return connect(self.dest, self.dest_options, told)
 
     def wanted(self, without: frozenset[str] = frozenset()) -> Wanted:
         """What to list and plan, now."""

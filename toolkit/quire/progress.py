@@ -6,10 +6,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from quire.errors import UsageError
+from quire.errors import UsageError, printable
 
 __all__ = ["Phase", "Progress", "Step"]
 
@@ -18,7 +18,8 @@ __all__ = ["Phase", "Progress", "Step"]
 class Step:
     """Where a call is: `phase` is "listing", "planning", "gathering" or "publishing", `done` of `total` (None: not known) in `unit`s.
 
-    While gathering, `unit` is "B", and `tasks` and `files` are those that are done.
+    While gathering, `unit` is "B", and `tasks` and `files` are those that are done. `retries`: how often this call has tried again
+    what a store could not do; `waits` says why it does so at this moment.
     """
 
     phase: str
@@ -27,6 +28,8 @@ class Step:
     unit: str = "file"
     tasks: int = 0
     files: int = 0
+    retries: int = 0
+    waits: str = ""
 
 
 class Phase:
@@ -36,10 +39,16 @@ class Phase:
         self.step, self._show = step, show
         show(step)
 
-    def to(self, done: int, *, tasks: int = 0, files: int = 0) -> None:
-        """It has come so far; never back, and never beyond its total."""
+    def to(self, done: int, *, tasks: int = 0, files: int = 0, retries: int = 0) -> None:
+        """It has come so far; never back, and never beyond its total. `retries` are those of tasks, beyond those told before."""
         done = max(self.step.done, done if self.step.total is None else min(done, self.step.total))
-        self.step = Step(self.step.phase, done, self.step.total, self.step.unit, tasks, files)
+        retries += self.step.retries
+        self.step = replace(self.step, done=done, tasks=tasks, files=files, retries=retries, waits="")
+        self._show(self.step)
+
+    def again(self, why: str) -> None:
+        """A store could not do something, and it is tried again in a moment."""
+        self.step = replace(self.step, retries=self.step.retries + 1, waits=why)
         self._show(self.step)
 
     def update(self, n: int = 1) -> None:
@@ -59,23 +68,35 @@ class Progress:
             raise UsageError(f"progress= takes True, False or a function of a quire.Step, not {type(show).__name__}.")
         self.show = show
         self._widget: Any = None  # of a notebook: shown once, however many phases and rounds there are
+        self.last = Phase(Step(""), lambda _: None)
+
+    @property
+    def retries(self) -> int:
+        """How often something was tried again so far."""
+        return self.last.step.retries
+
+    def again(self, why: str) -> None:
+        """A store could not do something, and it is tried again in a moment."""
+        self.last.again(why)
 
     @contextmanager
     def phase(self, name: str, total: int | None = None, unit: str = "file") -> Iterator[Phase]:
         """A bar for one phase; it stays when the phase ends well."""
-        step = Step(name, total=total, unit=unit)
+        step = Step(name, total=total, unit=unit, retries=self.retries)
         if callable(self.show):
-            yield Phase(step, self.show)
+            self.last = Phase(step, self.show)
+            yield self.last
             return
         bar = self._bar(step)
 
         def move(step: Step) -> None:
-            if step.tasks:
-                bar.set_postfix_str(f"{step.tasks:,} tasks, {step.files:,} files", refresh=False)
+            if words := _words(step):
+                bar.set_postfix_str(words, refresh=bool(step.waits))
             bar.update(step.done - bar.n)
 
         try:
-            yield Phase(step, move)
+            self.last = Phase(step, move)
+            yield self.last
         finally:
             bar.refresh()
             if self._widget is None:
@@ -109,6 +130,15 @@ class Progress:
         if widget:
             self._widget = bar
         return bar
+
+
+def _words(step: Step) -> str:
+    if step.waits:
+        return printable(step.waits)
+    parts = [f"{step.tasks:,} tasks, {step.files:,} files"] if step.tasks else []
+    if step.retries:
+        parts.append(f"tried again {step.retries:,} times" if step.retries > 1 else "tried again once")
+    return ", ".join(parts)
 
 
 def _in_kernel() -> bool:

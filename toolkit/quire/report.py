@@ -26,6 +26,7 @@ class Report:
     done              files that were gathered or set aside before
     young, links      files changed within `min_age`; symbolic links that were not followed
     jobs              of this call, in the log's order; `version` is the log's number at the end
+    retries           how often something was tried again because a store was busy or did not answer
     skew              whether the plan was even; None if there was nothing to do
     """
 
@@ -46,6 +47,7 @@ class Report:
     seconds: float = 0.0
     skew: SkewResult | None = None
     others: tuple[str, ...] = field(default=())
+    retries: int = 0
 
     @property
     def files_per_second(self) -> float:
@@ -66,6 +68,8 @@ class Report:
             rows["too young (min_age)"] = f"{self.young:,}"
         if self.links:
             rows["links not followed"] = f"{self.links:,}"
+        if self.retries:
+            rows["tried again"] = f"{self.retries:,} times"
         rows["seconds"] = f"{self.seconds:.1f} ({self.files_per_second:,.0f} files/s)"
         if self.skew is not None:
             rows["skew"] = self.skew.verdict

@@ -14,7 +14,7 @@ from quire.commit import names, protocol
 from quire.commit.entries import Commit, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage import segments
-from quire.errors import FormatError, RefusedError, about
+from quire.errors import FormatError, RefusedError, StorageError, about
 from quire.options import Options
 from quire.planning import plan as planning
 from quire.planning.listing import EXAMPLES
@@ -30,11 +30,21 @@ TWICE = 2  # a call takes a path up at most this often, so it ends though a file
 
 
 def gather(made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None = None) -> Report:
-    """Rounds until nothing is left; each round ends a job, ours or another's."""
-    started, store = time.monotonic(), made.store()
+    """Rounds until nothing is left; each round ends a job, ours or another's.
+
+    A store that does not do what it should ends the call with one line: what was done, what was not, and how to go on.
+    """
+    call = _Call(made, bars)
+    try:
+        return _rounds(call, made, runner, bars, planned)
+    except StorageError as e:
+        raise type(e)(f"{str(e).rstrip('.')}. {call.state()}") from e
+
+
+def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None) -> Report:
+    started, retries, store = time.monotonic(), bars.retries, made.store(bars.again)
     with about("dest"):
         check_destination(store, made)
-    call = _Call(made, bars)
     while True:
         log = protocol.recover(store)
         with about("dest"):
@@ -57,10 +67,11 @@ def gather(made: Options, runner: Runner, bars: Progress, planned: planning.Plan
             planned = None
             continue
         work = Work(made.dest, made.dest_options, made.roots, head, made.convert)
+        call.head = head
         jobs.run(runner, log, work, bars, made.max_failures)
         if call.ended(log.refresh(), head.job, store) and fresh:
             break
-    return call.report(log, time.monotonic() - started)
+    return call.report(log, time.monotonic() - started, bars.retries - retries)
 
 
 def _open_job(store: Store, log: Log, made: Options, call: _Call) -> PlanHead | None:
@@ -107,6 +118,7 @@ class _Call:
         self.made, self.bars = made, bars
         self.taken_up = Counter[str]()  # paths that were left out, or replaced in quarantine
         self.left: dict[str, str] = {}
+        self.head: PlanHead | None = None  # of the job under way
         self.jobs: list[str] = []
         self.others: list[str] = []
         self.listed: planning.Planned | None = None
@@ -136,7 +148,7 @@ class _Call:
 
     def ended(self, log: Log, job: str, store: Store) -> bool:
         """Count a job that is over; True: all that was listed for it is settled."""
-        outcome = log.outcome(job)
+        outcome, self.head = log.outcome(job), None
         if outcome is None:
             return False
         left = list(outcome.left)
@@ -167,7 +179,21 @@ class _Call:
             for path in segments.read(store, task.segment, ["path"], min(before), max(before)).column("path").to_pylist():
                 self.left.pop(path, None)
 
-    def report(self, log: Log, took: float) -> Report:
+    def state(self) -> str:
+        """How far this call has come, for an error that ends it: from what it knows, since the store may not answer."""
+        before = f"{self.files:,} files were gathered by this call and stay; " if self.jobs else ""
+        step, dest = self.bars.last.step, self.made.dest
+        if self.head is None:
+            return f"{before or 'Nothing was changed; '}call again to go on."
+        if step.phase == "publishing":
+            return (
+                f"{before}job {self.head.job} is committed and {step.done:,} of its {step.total or 0:,} data files are in their places: "
+                f"call again, or recover({dest!r}), to move the others."
+            )
+        done = f"{step.tasks:,} of the {self.head.tasks:,} tasks of job {self.head.job} are done and kept, nothing of it is visible"
+        return f"{before}{done}: call again to go on, or give it up with recover({dest!r}, abort={self.head.job!r})."
+
+    def report(self, log: Log, took: float, retries: int) -> Report:
         """For the user."""
         made, listed = self.made, self.listed.listed if self.listed else None
         changed: list[tuple[str, str]] = []
@@ -185,7 +211,7 @@ class _Call:
             set_aside_count=self.bad + count + len(troubles),
             left_out=tuple(self.left.items()), done=self.done,
             young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
-            seconds=took, skew=self.skew, others=tuple(self.others),
+            seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
         )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from quire.errors import FormatError, QuireError, UsageError, scrub
+from quire.errors import FormatError, QuireError, TransientError, UsageError, scrub
 from quire.session import alive
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ class Failure:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}" if self.text else self.kind
+
+    @property
+    def transient(self) -> bool:
+        """A store was busy or did not answer: the same may go well a moment later."""
+        return self.kind == TransientError.__name__
 
     @property
     def kind_of_error(self) -> type[QuireError]:

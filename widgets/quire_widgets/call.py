@@ -65,7 +65,7 @@ class Call:
             self._first = (now, step.files)  # tasks of an earlier call, which this one goes on with, are no work of its own
         if self._stop.is_set():
             raise Stopped
-        if now - self._shown >= _PAUSE or step.done == step.total:
+        if now - self._shown >= _PAUSE or step.done == step.total or step.waits:
             self._shown = now
             self._show(step.done, step.total, self._words(step, now))
 
@@ -78,4 +78,8 @@ class Call:
             parts += [f"tasks done: {step.tasks:,}", f"files: {step.files:,}"]
         if self._first is not None and now - self._first[0] > _STEADY:
             parts.append(f"{(step.files - self._first[1]) / (now - self._first[0]):,.0f} files/s")
+        if step.waits:
+            parts.append(step.waits)
+        elif step.retries:
+            parts.append(f"tried again: {step.retries:,}")
         return ", ".join(parts)

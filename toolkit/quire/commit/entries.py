@@ -66,6 +66,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     bytes_in: Natural = 0
     started: Seconds = 0.0  # seconds since 1970, by the clock of the machine that did it: for people alone
     seconds: Seconds = 0.0
+    retries: Natural = 0  # how often a store could not do something at once
     removes: tuple[str, ...] = ()
     uncovers: tuple[Uncover, ...] = ()
     left: tuple[Left, ...] = ()

@@ -16,7 +16,7 @@ from quire.commit import names
 from quire.commit.entries import Abort, Commit, Entry, Left, Manifest, PlanHead, Published, Task, check_head, check_task, decode, encode
 from quire.commit.log import Log
 from quire.commit.rename import COMMITTERS, Committer
-from quire.errors import FormatError, NotFoundError, StorageError, UsageError
+from quire.errors import FormatError, NotFoundError, UsageError
 from quire.storage import Folder, Store
 
 # Which tasks must be dropped because of what was committed since the job's base; what is kept, and why a job cannot commit.
@@ -45,16 +45,8 @@ def committer(name: str) -> Committer:
 
 # ---------------------------------------------------------------------------------------------------------------- a job's plan
 def freeze(store: Store, head: PlanHead) -> None:
-    """Put plan.json if absent, until the answer is definite: the caller goes on with whatever plan is there."""
-    name, data = names.plan_head(head.job), encode(head)
-    for tries_left in reversed(range(5)):
-        try:
-            store.put_if_absent(name, data)
-        except StorageError:
-            if not tries_left:
-                raise
-        else:
-            return
+    """Put plan.json if absent: the caller goes on with whatever plan is there."""
+    store.put_if_absent(names.plan_head(head.job), encode(head))
 
 
 def plan_head(store: Store, job: str) -> PlanHead | None:
@@ -90,16 +82,9 @@ def open_jobs(store: Store, log: Log) -> list[PlanHead]:
 
 # ------------------------------------------------------------------------------------------------------------------ manifests
 def put_manifest(store: Store, job: str, task: Task) -> bool:
-    """Put the manifest until it is created or exists; True: the one that is there is ours, False: another attempt has won."""
-    name, data = names.manifest(job, task.task), encode(Manifest(job=job, task=task))
-    for tries_left in reversed(range(5)):
-        try:
-            if store.put_if_absent(name, data):
-                return True
-            break
-        except StorageError:
-            if not tries_left:
-                raise
+    """Put the manifest if absent; True: the one that is there is ours, False: another attempt has won."""
+    if store.put_if_absent(names.manifest(job, task.task), encode(Manifest(job=job, task=task))):
+        return True
     there = get_manifest(store, job, task.task)
     # Gone: the job was committed and cleaned in the meantime, perhaps with our manifest. So nothing of ours may be touched.
     return there is None or there.attempt == task.attempt

@@ -24,7 +24,7 @@ from quire.errors import StorageError
 from quire.planning.hashing import parts_of
 from quire.sources.files import Root, Selection
 from quire.splits import FileInfo
-from quire.storage import Entry, Folder, Gone, Request, Store, Trouble, Unreadable, below, connect, normalise
+from quire.storage import Entry, Folder, Gone, Request, Store, Told, Trouble, Unreadable, below, connect, normalise, silent
 
 ENOUGH_NAMES = 300_000  # that the driver looks at before it lets the tasks do the rest
 SLICE = 50_000  # files of one directory listed by one task, if there are tasks enough
@@ -117,15 +117,20 @@ class Listed:
     runs: list[dict[str, Any]] = field(default_factory=list)
     sampled: int = 0
     sampled_out: int = 0
+    retries: int = 0  # how often a store could not do something at once
+
+    def again(self, why: str) -> None:
+        """It is tried again."""
+        self.retries += 1
 
 
 # ------------------------------------------------------------------------------------------------------------- on the driver
-def pieces(roots: tuple[Root, ...], selection: Selection, parallelism: int) -> Iterator[Piece]:
+def pieces(roots: tuple[Root, ...], selection: Selection, parallelism: int, told: Told = silent) -> Iterator[Piece]:
     """Cut the trees into pieces, breadth first; what is not looked at any more is a piece with all that lies below it."""
     names = 0
     enough = max(32, 16 * parallelism)
     for index, root in enumerate(roots):
-        store = root.store()
+        store = root.store(told)
         waiting, found = [""], 0
         while waiting:
             folder = waiting.pop(0)
@@ -176,7 +181,7 @@ def _slices(index: int, folder: str, count: int, sample: list[tuple[int, str]], 
 def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
     """List a piece, take out what the ledger covers, write the rest to the plan, and tell its runs."""
     found = Listed()
-    dest = connect(listing.dest, listing.dest_options)
+    dest = connect(listing.dest, listing.dest_options, found.again)
     for chunk, entries in enumerate(_chunks(listing, piece, found)):
         table = _table(listing.roots[piece.root].url, entries)
         found.files += len(entries)
@@ -199,7 +204,7 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
 def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entry]]:
     """The wanted files of a piece, sorted by name, a bounded number at a time; where it is cut depends on the tree alone."""
     root = listing.roots[piece.root]
-    store, takes = root.store(), _taker(root, listing.selection, found)
+    store, takes = root.store(found.again), _taker(root, listing.selection, found)
     waiting, chunk = [piece.folder], list[Entry]()
     while waiting:
         folders, here = list[str](), waiting.pop()
@@ -352,7 +357,7 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
     columns = (some.column(c).to_pylist() for c in ("path", "version", "size", "modified"))
     chosen = [row for row in zip(*columns, strict=True) if 0 < row[2] <= 1 << 20][:SAMPLE]
     requests = [Request(path[prefix:], version, size, 0, size) for path, version, size, _ in chosen]
-    for (path, version, size, modified), (_, content) in zip(chosen, root.store().read_many(requests), strict=True):
+    for (path, version, size, modified), (_, content) in zip(chosen, root.store(found.again).read_many(requests), strict=True):
         if isinstance(content, bytes):
             found.sampled += size
             found.sampled_out += listing.estimate(content, FileInfo(path, size, version, modified))

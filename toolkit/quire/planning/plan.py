@@ -92,12 +92,12 @@ def _make(runner: Runner, store: Store, log: Log, base: int, job: str, plan: str
     )  # fmt: skip
     with progress.phase("listing", unit="dir") as bar:
         found = list[Piece]()
-        for piece in pieces(wanted.roots, wanted.selection, runner.parallelism):
+        for piece in pieces(wanted.roots, wanted.selection, runner.parallelism, progress.again):
             found.append(piece)
             bar.update(1)
     with progress.phase("planning", total=len(found), unit="dir") as bar:
         listed = _merge(runner, listing, found, lambda: bar.update(0))
-        bar.to(len(found))
+        bar.to(len(found), retries=listed.retries)
     runs = [Run(**run) for run in listed.runs]
     ratio = wanted.ratio if wanted.ratio is not None else listed.sampled_out / listed.sampled if listed.sampled else 1.0
     planned = Planned(job, base, plan, pack.pack(runs, wanted.cut, ratio), listed, ratio, wanted.cut)

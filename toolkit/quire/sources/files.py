@@ -15,7 +15,7 @@ from typing import Any
 from fsspec.utils import glob_translate
 
 from quire.errors import RefusedError, UsageError, quoted, scrub
-from quire.storage import Store, below, connect, normalise
+from quire.storage import Store, Told, below, connect, normalise, silent
 
 Options = Mapping[str, object] | None
 _STAR = "[^/]*"  # as glob_translate writes a star; a class of characters cannot look so, since a slash ends a part
@@ -30,9 +30,9 @@ class Root:
     wanted: tuple[str, ...] = ("",)  # below the root: a directory ("" is all), or a glob
     options: Options = field(default=None, repr=False)
 
-    def store(self) -> Store:
-        """The store at the root."""
-        return connect(self.url, self.options)
+    def store(self, told: Told = silent) -> Store:
+        """The store at the root; `told` hears of what is tried again."""
+        return connect(self.url, self.options, told)
 
 
 @dataclass(frozen=True)

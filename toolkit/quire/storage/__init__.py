@@ -7,26 +7,30 @@ import re
 from collections.abc import Mapping
 
 from quire.errors import UsageError, choose, quoted, scrub
-from quire.storage.base import Content, Entry, Folder, Gone, Request, Sink, Store, Stream, Trouble, Unreadable
+from quire.storage.base import Busy, Content, Entry, Folder, Gone, Request, Sink, Store, Stream, Trouble, Unreadable
 from quire.storage.local import LocalStore, to_text
 from quire.storage.memory import MemoryStore
-from quire.storage.retry import Retrying, Told, silent
+from quire.storage.retry import Patience, Retrying, Told, silent
 
 __all__ = [
+    "Busy",
     "Content",
     "Entry",
     "Folder",
     "Gone",
+    "Patience",
     "Request",
     "Sink",
     "Store",
     "Stream",
+    "Told",
     "Trouble",
     "Unreadable",
     "bare",
     "below",
     "connect",
     "normalise",
+    "silent",
 ]
 
 Options = Mapping[str, object] | None

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from quire.errors import FormatError
 
-__all__ = ["Content", "Entry", "Folder", "Gone", "Request", "Sink", "Store", "Stream", "Trouble", "Unreadable", "safe"]
+__all__ = ["Busy", "Content", "Entry", "Folder", "Gone", "Request", "Sink", "Store", "Stream", "Trouble", "Unreadable", "safe"]
 
 
 LONGEST = 4096  # characters of a name, in any store
@@ -40,7 +40,7 @@ class Trouble(NamedTuple):
     """Something that a scan met and cannot list: a directory without permission, a link, a device."""
 
     name: str
-    kind: str  # "unreadable" | "link" | "special"
+    kind: str  # "unreadable" | "link" | "special" | "busy": it may be looked up a moment later
     reason: str
 
 
@@ -60,6 +60,10 @@ class Gone(Exception):
 
 class Unreadable(Exception):
     """The store has the file and does not let it be read: it is set aside."""
+
+
+class Busy(Unreadable):
+    """Not now: a moment later the same request may be answered."""
 
 
 Stream = Iterator[bytes]
@@ -156,7 +160,7 @@ class Store(Protocol):
         ...
 
     def sweep(self, folder: str) -> None:
-        """Delete the temporary files that dead writers left below `folder`; a living writer writes its own again."""
+        """Delete what dead writers left below `folder` that never was an object; a living writer makes its own again."""
         ...
 
 

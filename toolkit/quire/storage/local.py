@@ -20,17 +20,17 @@ import shutil
 import stat as stat_bits
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import PurePosixPath
 
-from quire.errors import FormatError, NotFoundError, StorageError
-from quire.storage.base import Content, Entry, Folder, Gone, Request, Sink, Trouble, Unreadable, safe
+from quire.errors import FormatError, NotFoundError, StorageError, TransientError
+from quire.storage.base import Busy, Content, Entry, Folder, Gone, Request, Sink, Trouble, Unreadable, safe
+from quire.storage.durable import BUSY, Folders, LocalSink, explained, sync_folder_of, tries, unlink, write_all
 
 WHOLE = 1 << 20  # up to here a file is read by one call; larger ones come as a stream
 PIECE = 4 << 20
-WRITE_BACK = 16 << 20  # bytes written until the kernel is told to bring them to the disk
 LARGEST = 1 << 30  # bytes of an object that is held whole: far beyond any plan or segment, and a forged one must not fill the memory
-TEMPORARY = "_quire/tmp"
+OWN = "_quire"  # where directories that have become empty go
+TEMPORARY = f"{OWN}/tmp"  # noqa: S108 - below the root
+JOBS = f"{OWN}/jobs"
 
 _PRIVATE = re.compile("[\uf780-\uf7ff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")
@@ -54,105 +54,11 @@ def version_of(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns}-{status.st_size}"
 
 
-@contextmanager
-def _explained(doing: str, name: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as e:
-        raise NotFoundError(f"cannot {doing} {name}: it is not there") from e
-    except OSError as e:
-        advice = {
-            errno.ENOSPC: "the disk is full. Free some space and call again: what was committed is safe",
-            errno.EDQUOT: "the quota is used up. Free some space and call again: what was committed is safe",
-            errno.EROFS: "the file system is read-only. Choose a destination that can be written",
-            errno.EACCES: "no permission. Ask for the right, or choose another place",
-            errno.EPERM: "no permission. Ask for the right, or choose another place",
-            errno.ENAMETOOLONG: "the name is too long for this file system",
-        }
-        raise StorageError(f"cannot {doing} {name}: {advice.get(e.errno or 0, e.strerror or type(e).__name__)}") from e
-
-
-def _sync_folder(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _sync_folder_of(path: str) -> None:
-    """Make the name of an object durable, unless a clean-up has taken object and directory by now."""
-    with suppress(FileNotFoundError):
-        _sync_folder(os.path.dirname(path))
-
-
 def _is_folder(item: os.DirEntry[str], follow: bool) -> bool:
     try:
         return item.is_dir(follow_symlinks=follow)
     except OSError:
         return False  # a link to itself, say: looking it up as a file tells the reason
-
-
-def _make_folder(path: str) -> None:
-    """Make a directory and its parents durable: an object is as safe as the names that lead to it."""
-    missing = []
-    while not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for folder in reversed(missing):
-        try:
-            os.mkdir(folder)
-        except FileExistsError:
-            continue  # another writer was faster
-        _sync_folder(os.path.dirname(folder))
-
-
-def _write_all(fd: int, data: bytes | memoryview) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-class LocalSink:
-    """A file that is being written; `close` makes its bytes and its name durable."""
-
-    def __init__(self, path: str, shown: str) -> None:
-        self.path, self.shown = path, shown
-        self._written = 0  # bytes that the kernel was not told to bring to the disk
-        with _explained("write", shown):
-            for tries_left in reversed(range(100)):
-                try:
-                    _make_folder(os.path.dirname(path))
-                    self.fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
-                except FileNotFoundError:
-                    if not tries_left:  # else a clean-up took the directory between the two
-                        raise
-                else:
-                    return
-
-    def write(self, data: bytes | memoryview) -> None:
-        with _explained("write", self.shown):
-            _write_all(self.fd, data)
-        self._written += len(data)
-        if self._written >= WRITE_BACK and hasattr(os, "posix_fadvise"):
-            # The disk works while the task reads on, so the fsync at the end has little left to wait for; and what is on disk
-            # gives its memory to what is written next: a third less time for gathering small files.
-            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            self._written = 0
-
-    def close(self) -> None:
-        with _explained("write", self.shown):
-            try:
-                os.fsync(self.fd)
-            finally:
-                os.close(self.fd)
-                self.fd = -1
-            _sync_folder(os.path.dirname(self.path))
-
-    def discard(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
 
 
 class LocalStore:
@@ -165,6 +71,7 @@ class LocalStore:
         self.root = to_os(root)
         self.url = "file://" + root
         self._prefix = self.root.rstrip("/") + "/"
+        self._folders = Folders()
 
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
@@ -204,7 +111,7 @@ class LocalStore:
     # ---------------------------------------------------------------------------------------------------------- reading
     def stat(self, name: str) -> Entry | None:
         try:
-            with _explained("look up", self._shown(name)):
+            with explained("look up", self._shown(name)):
                 status = os.stat(self._path(name))
         except NotFoundError:
             return None
@@ -220,7 +127,7 @@ class LocalStore:
         return os.path.isdir(self._path(name))
 
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
-        with _explained("list", self._shown(folder)), os.scandir(self._path(folder)) as found:
+        with explained("list", self._shown(folder)), os.scandir(self._path(folder)) as found:
             for item in found:
                 is_folder = _is_folder(item, follow)
                 yield to_text(item.name), is_folder and not (item.is_symlink() and self._loops(item.path))
@@ -232,6 +139,8 @@ class LocalStore:
         except FileNotFoundError:
             return  # it was deleted since its parent was listed
         except OSError as e:
+            if e.errno in BUSY:
+                raise TransientError(f"cannot list {self._shown(folder)}: {e.strerror}") from e
             yield Trouble(folder, "unreadable", f"cannot list the directory: {e.strerror}")
             return
         with found:
@@ -247,12 +156,9 @@ class LocalStore:
                 elif name >= after and (not until or name < until):
                     try:
                         status = item.stat(follow_symlinks=follow)
-                    except FileNotFoundError:
-                        if item.is_symlink():
-                            yield Trouble(below + name, "link", "a symbolic link to nothing")
-                        continue
                     except OSError as e:
-                        yield Trouble(below + name, "unreadable", f"cannot look up the file: {e.strerror}")
+                        if not isinstance(e, FileNotFoundError) or item.is_symlink():
+                            yield _not_looked_up(below + name, e)
                         continue
                     if stat_bits.S_ISREG(status.st_mode):
                         yield Entry(below + name, status.st_size, f"{status.st_mtime_ns}-{status.st_size}", status.st_mtime_ns)
@@ -283,13 +189,13 @@ class LocalStore:
                     raise StorageError(f"{self._shown(item.name)}: {item.reason}. Ask for the right to read it.")
 
     def get(self, name: str) -> bytes:
-        with _explained("read", self._shown(name)), open(self._open(name), "rb") as file:
+        with explained("read", self._shown(name)), open(self._open(name), "rb") as file:
             if os.fstat(file.fileno()).st_size > LARGEST:
                 raise FormatError(f"{self._shown(name)} is longer than {LARGEST:,} bytes, as no object of quire's is: it was not read.")
             return file.read()
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        with _explained("read", self._shown(name)), open(self._open(name), "rb") as file:
+        with explained("read", self._shown(name)), open(self._open(name), "rb") as file:
             file.seek(start)
             return file.read(length)
 
@@ -308,7 +214,7 @@ class LocalStore:
                 yield request, Gone("vanished")
                 continue
             except OSError as e:
-                yield request, Unreadable(f"{type(e).__name__}: {e.strerror}")
+                yield request, _refused(e)
                 continue
             try:
                 # Looked at after reading, against what the listing saw before: a file that was changed in between has another
@@ -318,7 +224,7 @@ class LocalStore:
             except OSError as e:
                 # What took the file's place (a directory, a pipe) cannot be read as a file can.
                 changed = version_of(fstat(fd)) != version
-                yield request, Gone("changed") if changed else Unreadable(f"{type(e).__name__}: {e.strerror}")
+                yield request, Gone("changed") if changed else _refused(e)
                 continue
             finally:
                 close(fd)
@@ -333,7 +239,7 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError) as e:
             raise Gone("vanished") from e
         except OSError as e:
-            raise Unreadable(f"{type(e).__name__}: {e.strerror}") from e
+            raise self._unread(e, path) from e
         try:
             if version_of(os.fstat(fd)) != version:
                 raise Gone("changed")
@@ -347,22 +253,26 @@ class LocalStore:
             if version_of(os.fstat(fd)) != version:
                 raise Gone("changed while it was read")
         except OSError as e:
-            raise Unreadable(f"{type(e).__name__}: {e.strerror}") from e
+            raise self._unread(e, path) from e
         finally:
             os.close(fd)
+
+    def _unread(self, e: OSError, path: str) -> Exception:
+        """What ends a long file's stream: its attempt begins again if only the disk was away for a moment."""
+        return TransientError(f"cannot read {to_text(path)}: {e.strerror}") if e.errno in BUSY else _refused(e)
 
     # ---------------------------------------------------------------------------------------------------------- writing
     def _temporary(self, data: bytes) -> str:
         folder = self._own(f"{TEMPORARY}/x").rpartition("/")[0]
-        _make_folder(folder)
+        self._folders.make(folder)
         path = f"{folder}/{uuid.uuid4().hex}"
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
         try:
-            _write_all(fd, data)
+            write_all(fd, data)
             os.fsync(fd)
         except BaseException:
             os.close(fd)
-            _unlink(path)
+            unlink(path)
             raise
         os.close(fd)
         return path
@@ -373,23 +283,23 @@ class LocalStore:
             raise StorageError(
                 f"cannot write {self._shown(name)}: {len(data):,} bytes, of which {LARGEST:,} can be read back. Use a smaller target_size."
             )
-        with _explained("write", self._shown(name)):
-            for _ in range(100):
+        with explained("write", self._shown(name)):
+            for _ in tries():
                 try:
-                    _make_folder(os.path.dirname(path))
+                    self._folders.make(os.path.dirname(path))
                     os.replace(self._temporary(data), path)
                 except FileNotFoundError:
                     continue  # a sweep took the temporary file, or a clean-up the directory: write it again
-                _sync_folder_of(path)
+                sync_folder_of(path)
                 return
             raise FileNotFoundError(path)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         path = self._own(name)
-        with _explained("write", self._shown(name)):
-            for _ in range(100):
+        with explained("write", self._shown(name)):
+            for _ in tries():
                 try:
-                    _make_folder(os.path.dirname(path))
+                    self._folders.make(os.path.dirname(path))
                     temporary = self._temporary(data)
                 except FileNotFoundError:
                     continue
@@ -399,29 +309,29 @@ class LocalStore:
                     continue
                 except FileExistsError:
                     # The winner may not have come to its fsync: whoever acts on what is there must find it after a power cut.
-                    _sync_folder_of(path)
+                    sync_folder_of(path)
                     return False
                 finally:
-                    _unlink(temporary)
-                _sync_folder_of(path)
+                    unlink(temporary)
+                sync_folder_of(path)
                 return True
             raise FileNotFoundError(path)
 
     def create(self, name: str) -> Sink:
-        return LocalSink(self._own(name), self._shown(name))
+        return LocalSink(self._own(name), self._shown(name), self._folders)
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._own(old), self._own(new)
         if os.path.islink(source):
             raise self._not_followed(old)
-        with _explained("publish", self._shown(new)):
-            _make_folder(os.path.dirname(target))
+        with explained("publish", self._shown(new)):
+            self._folders.make(os.path.dirname(target))
             try:
                 os.rename(source, target)
             finally:
                 # Also where `old` is gone: who renamed it may not have come to its fsync, and our caller acts on what is there.
-                _sync_folder_of(target)
-            _sync_folder_of(source)
+                sync_folder_of(target)
+            sync_folder_of(source)
 
     def check_writable(self) -> None:
         path = self.root
@@ -435,23 +345,18 @@ class LocalStore:
 
     def remove(self, name: str) -> None:
         path = self._own(name)
-        with _explained("remove", self._shown(name)):
-            _unlink(path)
+        with explained("remove", self._shown(name)):
+            unlink(path)
             self._prune(os.path.dirname(path))
 
     def _prune(self, folder: str) -> None:
         """Remove directories of quire's own that have become empty; writers make theirs again."""
-        below = f"{self._prefix}_quire/"
-        while folder.startswith(below):
-            try:
-                os.rmdir(folder)
-            except OSError:
-                return  # something is in it, or it is gone already
+        while folder.startswith(f"{self._prefix}{OWN}/") and _rmdir(folder):
             folder = os.path.dirname(folder)
 
     def remove_tree(self, folder: str) -> None:
         path = self._own(safe(folder))
-        with _explained("remove", self._shown(folder)):
+        with explained("remove", self._shown(folder)):
             for _ in range(10):
                 try:
                     if os.path.islink(path):
@@ -468,13 +373,35 @@ class LocalStore:
                     return
 
     def sweep(self, folder: str) -> None:
-        """Temporary files lie in one directory and their writers write them again if they are gone: all can go."""
-        if PurePosixPath(TEMPORARY).parts[0] == folder.split("/", maxsplit=1)[0]:
-            self.remove_tree(TEMPORARY)
+        """Temporary files lie in one directory and their writers write them again if they are gone: all can go.
+
+        So can the directories of jobs that are empty, as a writer leaves one that is killed before its first file.
+        """
+        if folder.split("/", maxsplit=1)[0] != OWN:
+            return
+        self.remove_tree(TEMPORARY)
+        with explained("clean up", self._shown(JOBS)):
+            for path, _, _ in os.walk(self._own(JOBS), topdown=False):
+                if path != self._path(JOBS):
+                    _rmdir(path)
 
 
-def _unlink(path: str) -> None:
+def _rmdir(path: str) -> bool:
+    """Remove a directory if it is empty."""
     try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return
+        os.rmdir(path)
+    except OSError as e:
+        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR):
+            raise
+        return False
+    return True
+
+
+def _refused(e: OSError) -> Unreadable:
+    return (Busy if e.errno in BUSY else Unreadable)(f"{type(e).__name__}: {e.strerror}")
+
+
+def _not_looked_up(name: str, e: OSError) -> Trouble:
+    if isinstance(e, FileNotFoundError):
+        return Trouble(name, "link", "a symbolic link to nothing")
+    return Trouble(name, "busy" if e.errno in BUSY else "unreadable", f"cannot look up the file: {e.strerror}")

@@ -1,8 +1,8 @@
 """What a store could not do just now is tried again, longer and longer apart, for a minute. The one place where quire does so.
 
 Only operations that may be repeated are: a second `put` writes the same, a second `put_if_absent` may find its own first one
-there (whoever calls it reads what is there anyway), a second `rename` finds its file in the new place. What is written piece by
-piece is not: then the attempt starts again, by the engine. Reading many files at once has its own way in each store.
+there (whoever calls it reads what is there anyway), a second `rename` finds its file in the new place. What is written or read
+piece by piece is not: then the whole attempt starts again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from quire.errors import NotFoundError, TransientError
-from quire.storage.base import Content, Entry, Folder, Request, Sink, Store, Trouble
+from quire.storage.base import Busy, Content, Entry, Folder, Request, Sink, Store, Trouble
 
-__all__ = ["Retrying", "Told"]
+__all__ = ["Patience", "Retrying", "Told", "silent"]
 
 T = TypeVar("T")
 Told = Callable[[str], object]  # is called with what failed, and in how many seconds it is tried again
@@ -31,6 +31,25 @@ def silent(_: str) -> None:
     """Nobody wants to know."""
 
 
+class Patience:
+    """What waits after each failure in a row, and ends it when it has lasted too long."""
+
+    def __init__(self, told: Told = silent) -> None:
+        self.told = told
+        self.tries, self.began = 0, 0.0
+
+    def wait(self, e: TransientError) -> None:
+        """Wait before the next try. Raises TransientError, with what was tried, when there should be none."""
+        self.tries += 1
+        self.began = self.began if self.tries > 1 else clock()
+        pausing = max(e.wait, min(FIRST * 2 ** (self.tries - 1), LONGEST) * random.uniform(0.5, 1))
+        took = clock() - self.began
+        if took + pausing > PATIENCE:
+            raise TransientError(f"{e} (tried {self.tries} times in {took:.0f} s)") from e
+        self.told(f"{e}: trying again in {pausing:.1f} s")
+        pause(pausing)
+
+
 class Retrying:
     """A store whose transient errors are tried again, and told; one that lasts is raised with what was tried."""
 
@@ -43,23 +62,16 @@ class Retrying:
 
     def _again(self, operation: Callable[[], T], unsure: Callable[[], T | None] | None = None) -> T:
         """Try until it is done, refused, or patience ends. `unsure`: what to answer when a try after the first finds nothing."""
-        began, tries = 0.0, 0
+        patience = Patience(self.told)
         while True:
             try:
                 return operation()
             except NotFoundError:
-                if tries and unsure is not None and (found := unsure()) is not None:
+                if patience.tries and unsure is not None and (found := unsure()) is not None:
                     return found
                 raise
             except TransientError as e:
-                tries += 1
-                began = began or clock()
-                wait = max(e.wait, min(FIRST * 2 ** (tries - 1), LONGEST) * random.uniform(0.5, 1))
-                took = clock() - began
-                if took + wait > PATIENCE:
-                    raise TransientError(f"{e} (tried {tries} times in {took:.0f} s)") from e
-                self.told(f"{e}: trying again in {wait:.1f} s")
-                pause(wait)
+                patience.wait(e)
 
     # reading
     def stat(self, name: str) -> Entry | None:
@@ -75,7 +87,13 @@ class Retrying:
         return self._again(lambda: self.inner.get_range(name, start, length))
 
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
-        return self._listing(lambda: self.inner.scan(folder, after=after, until=until, follow=follow))
+        for item in self._listing(lambda: self.inner.scan(folder, after=after, until=until, follow=follow)):
+            if item.__class__ is Trouble and item.kind == "busy":
+                found = self.stat(item.name)
+                if found is not None:  # else it was deleted since
+                    yield found
+            else:
+                yield item
 
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
         return self._listing(lambda: self.inner.peek(folder, follow=follow))
@@ -90,7 +108,20 @@ class Retrying:
         yield from found
 
     def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
-        return self.inner.read_many(requests)
+        for request, content in self.inner.read_many(requests):
+            yield request, self._asked_again(request, content) if isinstance(content, Busy) else content
+
+    def _asked_again(self, request: Request, answer: Content | None) -> Content:
+        def read() -> Content:
+            nonlocal answer
+            found, answer = answer, None
+            if found is None:
+                ((_, found),) = self.inner.read_many([request])
+            if isinstance(found, Busy):
+                raise TransientError(f"cannot read {self.url}/{request.name}: {found}")
+            return found
+
+        return self._again(read)
 
     # writing
     def put(self, name: str, data: bytes) -> None:
