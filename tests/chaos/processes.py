@@ -246,6 +246,8 @@ class Cluster:
             "spark.speculation": True, "spark.speculation.interval": "100ms", "spark.speculation.multiplier": 1.5,
             "spark.speculation.quantile": 0.3, "spark.speculation.minTaskRuntime": "500ms",
             "spark.speculation.task.duration.threshold": "1500ms",
+            # Executors fetch from one another: who asks one that is asleep waits so long for it.
+            "spark.network.timeout": "30s", "spark.network.timeoutInterval": "5s", "spark.executor.heartbeatInterval": "5s",
             # Spark would kill the worker of a task that is not needed any more: let it sleep and wake up.
             "spark.python.task.killTimeout": "600s",
         }  # fmt: skip
