@@ -65,6 +65,7 @@ COMMITTERS = {
     for by in (
         By("rename", needs="rename"),
         By("rename_v2", needs="rename", leaks=True),
+        By("upload", needs="upload"),
     )
 }
 KINDS = sim.KINDS
@@ -90,7 +91,7 @@ class Line:
     findings: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    COLUMNS = ("operations", "crashes", "pairs", "answers", "full", "power", "races")
+    COLUMNS = ("operations", "crashes", "pairs", "answers", "expired", "full", "power", "races")
 
     def __str__(self) -> str:
         numbers = "".join(f"{self.counts.get(c, '–'):>11}" for c in self.COLUMNS)
@@ -123,6 +124,7 @@ def line(case: Case, thorough: bool = True) -> Line:
         ("crashes", ways.crashes(case, reads)),
         ("pairs", ways.pairs(case) if small else ways.some_pairs(case, 100 if thorough else 5, seed=1)),
         ("answers", ways.answers(case)),
+        ("expired", ways.expiries(case)),
         ("full", ways.full(case, 24 if thorough else 5)),
         ("power", ways.power(case)),
         ("power", ways.lasting(case)),
@@ -169,7 +171,7 @@ def main(arguments: list[str]) -> int:
         for one in race_lines(chosen.races, chosen.first):
             found.append(one)
             print(one, flush=True)
-    without = [kind for kind in chosen.kinds if not any(fit(by, KINDS[kind]) for by in COMMITTERS.values())]
+    without = [kind for kind in chosen.kinds if not any(fit(COMMITTERS[by], KINDS[kind]) for by in chosen.committers)]
     if without:
         print(f"no committer fits: {', '.join(without)}")
     total = Line("all together", {c: sum(one.counts.get(c, 0) for one in found) for c in Line.COLUMNS})

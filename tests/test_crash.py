@@ -19,8 +19,11 @@ from sim.ways import Case, Scenario
 MAIN = [
     *cases(["lines", "raw+gzip", "parquet", "xml", "directories"], ["rename"], ["hdfs"]),
     *cases(["lines", "xml"], ["rename_v2"], ["objects"]),
+    *cases(["lines", "parquet"], ["upload"], ["s3"]),
+    *cases(["raw+gzip"], ["upload"], ["azure"]),
 ]
-SMALL = cases(["few"], ["rename", "rename_v2"], ["hdfs"])
+SMALL = [*cases(["few"], ["rename", "rename_v2"], ["hdfs"]), *cases(["few"], ["upload"], ["s3"])]
+UPLOADS = cases(["few"], ["upload"], ["s3", "azure"])
 DISK = cases(["few"], ["rename", "rename_v2"], ["disk"])
 
 
@@ -62,14 +65,23 @@ def test_crash_in_recovery_too(case: Case) -> None:
         scenario()
 
 
-@pytest.mark.parametrize("case", [*cases(["lines"], ["rename"], ["hdfs"]), *cases(["few"], ["rename_v2"], ["objects"])], ids=plain)
+@pytest.mark.parametrize(
+    "case", [*cases(["lines"], ["rename"], ["hdfs"]), *cases(["few"], ["rename_v2"], ["objects"]), *UPLOADS], ids=plain
+)
 def test_wrong_answers(case: Case) -> None:
     """One write, at each place, is answered by an error, though it happened, did not, or happens later."""
     for scenario in ways.answers(case.fill()):
         scenario()
 
 
-@pytest.mark.parametrize("case", [*SMALL[:1], *DISK[:1]], ids=plain)
+@pytest.mark.parametrize("case", UPLOADS, ids=plain)
+def test_expired_uploads(case: Case) -> None:
+    """The process dies, and the store drops what it had uploaded before anybody goes on: what was committed is lost, and done again."""
+    for scenario in ways.expiries(case.fill()):
+        scenario()
+
+
+@pytest.mark.parametrize("case", [SMALL[0], SMALL[2], DISK[0]], ids=plain)
 def test_full(case: Case) -> None:
     """No space, and still none, and then there is some."""
     for scenario in ways.full(case.fill(), 8):

@@ -16,6 +16,7 @@ import quire
 import sim
 from quire.attempt import Work, attempt
 from quire.commit import names, protocol
+from quire.commit.committers import committer as the_committer
 from quire.commit.entries import Abort, Commit, DataFile, Left, PlanHead, Published, Task, Uncover, Words
 from quire.commit.log import Log
 from quire.coverage.antijoin import remaining
@@ -73,13 +74,14 @@ def worked(store: sim.SimStore, head: PlanHead, rows: list[Row], task: int = 0, 
            manifest: bool = True, left: tuple[Left, ...] = (), removes: tuple[str, ...] = (),
            uncovers: tuple[Uncover, ...] = ()) -> Task:  # fmt: skip
     """What an attempt does: output, segment, manifest."""
-    attempt_id, by = names.new_id(), protocol.committer(head.committer)
+    attempt_id, by = names.new_id(), the_committer(head.committer, store)
     files = []
     if data is not None:
         final = names.data_file("", head.job, task, attempt_id, 0, "txt")
-        handle = by.place(store, head.job, task, attempt_id, final)
-        store.put(handle, data)
-        files.append(DataFile(final, len(data), 1, handle))
+        sink = by.create(store, head.job, task, attempt_id, final)
+        sink.write(data)
+        sink.close()
+        files.append(DataFile(final, len(data), 1, by.handle(head.job, task, attempt_id, final, sink)))
     writer = SegmentWriter()
     row = dict.fromkeys(SCHEMA.names) | {"state": state, "reason": None if state == "done" else "no", "carried": False}
     found = [row | {"path": p, "version": v, "start": s, "length": n, "data_file": files[0].name if files else None} for p, v, s, n in rows]
@@ -458,7 +460,7 @@ def test_segment_missing_is_an_error(world: sim.World, store: sim.SimStore, tree
 def planned(world: sim.World, tree: sim.Tree, **options: Any) -> tuple[Work, Callable[[], quire.Report]]:
     """A job that is frozen, of which no attempt has begun."""
     made = quire.options.build(sim.SOURCE, sim.DEST, target_size=1000, **options)  # type: ignore[attr-defined]
-    dead = sim.Actor("dead", {1: "before"}, only=lambda *step: step[0] == "create" or "/ledger/" in step[1])
+    dead = sim.Actor("dead", {1: "before"}, only=lambda *step: step[0] in ("create", "upload") or "/ledger/" in step[1])
     assert isinstance(sim.run(world, dead, lambda: gather(**options)), sim.Crash)
     (head,) = protocol.open_jobs(world.store(sim.DEST), Log(world.store(sim.DEST)))
     return Work(made.dest, None, made.roots, head, made.convert), lambda: gather(**options)

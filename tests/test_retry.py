@@ -16,6 +16,7 @@ from gathering import documents, gather, write
 from quire.cli import main
 from quire.errors import NotFoundError, StorageError, TransientError
 from quire.storage import bare, connect, normalise, retry
+from quire.storage.base import WithoutUploads
 from quire.storage.local import LocalStore
 
 
@@ -86,7 +87,7 @@ def test_patience_ends_and_says_what_was_tried(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_store_that_says_when_to_come_again_is_obeyed(waited: list[float]) -> None:
-    class Throttled:
+    class Throttled(WithoutUploads):
         url, can_rename, shared, answers = "memory://x", True, False, iter([TransientError("429", wait=7.5), None])
 
         def get(self, name: str) -> bytes:

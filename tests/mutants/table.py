@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PROTOCOL, LOG, NAMES, RENAME = "commit/protocol.py", "commit/log.py", "commit/names.py", "commit/rename.py"
+UPLOAD, COMMITTERS, PARQUET = "commit/upload.py", "commit/committers.py", "formats/parquet.py"
 LOCAL, DURABLE, MEMORY, RETRY = "storage/local.py", "storage/durable.py", "storage/memory.py", "storage/retry.py"
 ATTEMPT, JOBS, ROUNDS = "attempt.py", "jobs.py", "rounds.py"
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
@@ -80,11 +81,10 @@ MUTANTS = (
     m("manifest before segment", ATTEMPT, "        if name and segment:\n",
       "        put_manifest(self.store, self.work.head.job, done)\n        if name and segment:\n"),
     m("the segment is not written", ATTEMPT, "            self.store.put(name, segment)\n", "            pass\n"),
-    m("loser_deletes_segment", ATTEMPT, "                one.by.abort_task(store, job, task, one.id)\n",
-      "                one.by.abort_task(store, job, task, one.id)\n                store.remove(names.segment(job, task, one.id))\n",
-      ("            if not put_manifest(store, job, done):\n",
-       "            put_manifest(store, job, done)\n            there = get_manifest(store, job, task)\n            if there is None or there.attempt != one.id:\n")),
-    m("a lost attempt's folder stays", ATTEMPT, "                one.by.abort_task(store, job, task, one.id)\n", "                pass\n"),
+    m("loser_deletes_segment", ATTEMPT, "            if not put_manifest(store, job, done):\n                one.abort()\n",
+      "            put_manifest(store, job, done)\n            there = get_manifest(store, job, task)\n            if there is None or there.attempt != one.id:\n"
+      "                one.abort()\n                store.remove(names.segment(job, task, one.id))\n"),
+    m("a lost attempt's folder stays", ATTEMPT, "done):\n                one.abort()\n", "done):\n                pass\n"),
     m("discarding takes the others' folders too", RENAME, "store.remove_tree(names.attempt_folder(job, task, attempt))", "store.remove_tree(names.attempts(job))"),
     m("no_if_match (memory)", MEMORY, "elif found.version != request.version:", "elif False:"),
     m("no_if_match (disk)", LOCAL, 'if len(data) == size == status.st_size and f"{status.st_mtime_ns}-{size}" == version:', "if True:", first="tests/test_storage.py"),
@@ -106,8 +106,8 @@ MUTANTS = (
     m("gone is lost, without looking", RENAME, "be another's.\n            return store.stat(file.name) is not None", "be another's.\n            return False", first="tests/test_crash.py"),
     m("output is published when the task ends", RENAME, "-> None:\n        pass\n", "-> None:\n        for file in task.files:\n            store.rename(file.handle, file.name)\n"),
     m("output is written where readers list it", RENAME, 'return f"{names.attempt_folder(job, task, attempt)}/{final}"', "return final"),
-    m("attempts are deleted before they are published", PROTOCOL, "    by = committer(entry.committer)\n    files =",
-      "    by = committer(entry.committer)\n    log.store.remove_tree(names.attempts(entry.job))\n    files ="),
+    m("attempts are deleted before they are published", PROTOCOL, "    by = committer(entry.committer, log.store)\n    files =",
+      "    by = committer(entry.committer, log.store)\n    log.store.remove_tree(names.attempts(entry.job))\n    files ="),
     m("abort_not_logged", PROTOCOL, "    log.append(lambda log: None if log.outcome(job) else Abort(job=job, why=why, time=now(), committer=by))\n    clean(log, job)\n",
       "    if log.refresh().outcome(job) is None:\n        log.store.remove_tree(names.job_folder(job))\n    clean(log, job)\n"),
     m("abort does not look at the log", PROTOCOL, "    log.append(lambda log: None if log.outcome(job) else Abort(job=job, why=why, time=now(), committer=by))\n",
@@ -116,7 +116,7 @@ MUTANTS = (
     # clean and recover
     m("clean_before_publish", PROTOCOL, "(isinstance(outcome, Commit) and published is None)", "False", ("        assert published is not None\n", "")),
     m("clean_open_job", PROTOCOL, "    if outcome is None or (isinstance", "    if (isinstance",
-      ("    _committer_of(outcome).clean(", '    committer("rename_v2").clean('), ("if job and log.outcome(job) is not None}", "if job}")),
+      ("    for by in _committers_of(outcome, store):", "    for by in serving(store):"), ("if job and log.outcome(job) is not None}", "if job}")),
     m("clean deletes segments that the log names", PROTOCOL, "== job and e.name not in segments:", "== job:"),
     m("clean leaves the losers' segments", PROTOCOL, "== job and e.name not in segments:", "== job and False:"),
     m("clean leaves the manifests", PROTOCOL, "    store.remove_tree(names.manifests(job))\n", "",
@@ -124,13 +124,31 @@ MUTANTS = (
       ("    store.remove_tree(names.job_folder(job))\n", "")),
     m("clean leaves an aborted job's parts", PROTOCOL, "names.job_of_part(e.name) == job and e.name != part:", "False:"),
     m("rename_v2 leaves what is not committed", RENAME, "if name not in keep and not", "if False and not"),
-    m("rename_v2 deletes what is committed", RENAME, "keep = set(named)", "keep = set[str]()"),
-    m("v2_loser_deletes_final", RENAME, "    leaks = True\n", "    leaks = True\n\n    def abort_task(self, store: Store, job: str, task: int, attempt: str) -> None:\n"
+    m("rename_v2 deletes what is committed", RENAME, "keep = set(named)\n        for", "keep = set[str]()\n        for"),
+    m("v2_loser_deletes_final", RENAME, "    leaks = True\n", "    leaks = True\n\n    def abort_task(self, store: Store, job: str, task: int, attempt: str, outputs: Mapping[str, Sink]) -> None:\n"
       "        for e in list(store.walk()):\n            if names.job_of_data_file(e.name) == job and attempt in e.name:\n                store.remove(e.name)\n"),
+    # uploads
+    m("gone_is_done (upload)", UPLOAD, "return store.complete(file.name, file.handle)", "return store.complete(file.name, file.handle) or True", first="tests/test_upload.py"),
+    m("completed by another is lost (upload)", MEMORY, "            return self.stat(name) is not None\n", "                return True\n            return False\n", first="tests/test_upload.py"),
+    m("publish completes an upload only if it is open", UPLOAD, "        return store.complete(file.name, file.handle)",
+      "        return any(name == file.name for name, _ in store.pending()) and store.complete(file.name, file.handle)", first="tests/test_upload.py"),
+    m("uploads are completed when the task ends", UPLOAD, "        pass\n", "        for file in task.files:\n            store.complete(file.name, file.handle)\n", first="tests/test_crash.py"),
+    m("clean forgets the open uploads", UPLOAD, "            store.give_up(name, handle)\n\n    def leftovers", "            pass\n\n    def leftovers", first="tests/test_upload.py"),
+    m("clean gives up every job's uploads", UPLOAD, "if names.job_of_data_file(found[0]) == job]", "if names.job_of_data_file(found[0])]", first="tests/test_upload.py"),
+    m("a zombie's uploads are not found", UPLOAD, "        return {job for name, _ in pending if (job := names.job_of_data_file(name))}", "        return set()", first="tests/test_upload.py"),
+    m("the loser gives up the winner's upload", UPLOAD, '            if handle := cast("Upload", sink).handle:  # else it was not closed, and its writer has discarded it\n                store.give_up(final, handle)\n',
+      '            for name, handle in list(store.pending()):\n                if f"{job}-{task}-" in name:\n                    store.give_up(name, handle)\n', first="tests/test_upload.py"),
+    m("the loser's uploads stay until the job is cleaned", UPLOAD, "                store.give_up(final, handle)\n", "                pass\n", first="tests/test_upload.py"),
+    m("what is not answered is given up", ATTEMPT, "            if not put_manifest(store, job, done):\n                one.abort()\n",
+      "            try:\n                won = put_manifest(store, job, done)\n            except Exception:\n                one.abort()\n                raise\n            if not won:\n                one.abort()\n", first="tests/test_upload.py"),
+    m("the abort of a damaged plan leaves the uploads", PROTOCOL, 'if outcome.committer in ("", by.name)]', "if outcome.committer == by.name]", first="tests/test_upload.py"),
+    m("a committer works in any store", COMMITTERS, "    if not found.serves(store):\n", "    if False:\n", first="tests/test_upload.py"),
+    m("a discarded table is written on", PARQUET, "            file.given_up = True", "            file.given_up = False", first="tests/test_upload.py"),
+    m("handles of other files are taken", MEMORY, " and _uploads[handle][0] == self._path(name)", "", first="tests/test_upload.py"),
     m("a run does not clean", JOBS, "    protocol.clean(log, job)\n", "    pass\n", first="tests/test_crash.py"),
     m("recovery does not clean", PROTOCOL, "    for job in sorted(_leftovers(store, log)):\n        clean(log, job)\n"),
     m("a zombie's segments are not found", PROTOCOL, "if e.name not in named}", "if False}", first="tests/test_matrix.py"),
-    m("a zombie's files are not found (rename_v2)", PROTOCOL, "if any(_committer_of(e).leaks for e in log.outcomes()):", "if False:", first="tests/test_matrix.py"),
+    m("a zombie's files are not found (rename_v2)", PROTOCOL, "found |= by.leftovers(store, files)", "pass", first="tests/test_matrix.py"),
     m("temporary files are not swept", LOCAL, "        self.remove_tree(TEMPORARY)\n", "        pass\n", first="tests/test_crash.py"),
     m("a dead writer's empty directory stays", LOCAL, "                    _rmdir(path)\n", "                    pass\n", first="tests/test_crash.py"),
     # readers and the ledger
@@ -166,9 +184,9 @@ MUTANTS = (
     m("put_if_absent leaves its temporary file", LOCAL, "                finally:\n                    unlink(temporary)\n", "                finally:\n                    pass\n", first="tests/test_crash.py"),
     m("a full disk is not noticed", DURABLE, "        view = view[os.write(fd, view) :]\n", "        try:\n            view = view[os.write(fd, view) :]\n        except OSError:\n            return\n", first="tests/test_crash.py"),
     # errors that pass
-    m("what is busy is not tried again", RETRY, "            except TransientError as e:\n", "            except TimeoutError as e:\n", first="tests/test_retry.py"),
-    m("a second rename that finds nothing has failed", RETRY, "                if patience.tries and unsure is not None and ", "                if False and ", first="tests/test_retry.py"),
-    m("a rename that finds nothing has come to pass", RETRY, "                if patience.tries and unsure is not None and ", "                if unsure is not None and ", first="tests/test_retry.py"),
+    m("what is busy is not tried again", RETRY, "        except TransientError as e:\n", "        except TimeoutError as e:\n", first="tests/test_retry.py"),
+    m("a second rename that finds nothing has failed", RETRY, "            if patience.tries and unsure is not None and ", "            if False and ", first="tests/test_retry.py"),
+    m("a rename that finds nothing has come to pass", RETRY, "            if patience.tries and unsure is not None and ", "            if unsure is not None and ", first="tests/test_retry.py"),
     m("a file that cannot be read just now is set aside", RETRY, "if isinstance(content, Busy) else content", "if False else content", first="tests/test_retry.py"),
     m("a file that cannot be looked up just now is left out", RETRY, '            if item.__class__ is Trouble and item.kind == "busy":\n', '            if item.__class__ is Trouble and item.kind == "busy" and False:\n', first="tests/test_retry.py"),
     m("a bad disk is tried again, and what it lost is taken for written", DURABLE, "    errno.EAGAIN,", "    errno.EIO, errno.EAGAIN,", first="tests/test_retry.py"),

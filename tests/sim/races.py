@@ -63,6 +63,7 @@ class Race:
     edits: tuple[tuple[int, int, bool], ...] = ()  # of the source: operations to wait, file, whether it is removed
     sticky: float = 0.0  # how probable it is that the same driver goes on
     split_listings: bool = False
+    expires: int = 0  # after so many operations of its own clock the store drops all open uploads
 
 
 def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
@@ -87,7 +88,8 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     edits: tuple[tuple[int, int, bool], ...] = ()
     if rng.random() < 0.3:
         edits = tuple((rng.randint(5, 60), rng.randrange(14), rng.random() < 0.2) for _ in range(rng.randint(1, 3)))
-    return Race(seed, transform, by, kind, tuple(drivers), edits, sticky, split)
+    expires = rng.randint(20, 200) if kind.uploads and rng.random() < 0.2 else 0
+    return Race(seed, transform, by, kind, tuple(drivers), edits, sticky, split, expires)
 
 
 def _step(rng: random.Random) -> Step:
@@ -141,6 +143,18 @@ def _edit(race: Race, world: World, tree: Tree) -> Callable[[], None]:
     return work
 
 
+def _expire(race: Race, world: World) -> Callable[[], None]:
+    """The store, which keeps open uploads for so long."""
+
+    def work() -> None:
+        store = world.store(SOURCE)
+        for _ in range(race.expires):
+            store.stat("clock")
+        world.expire()
+
+    return work
+
+
 def once(race: Race) -> World:
     """Let it run; what must hold at its end."""
     forget_all()
@@ -154,16 +168,19 @@ def once(race: Race) -> World:
         scheduler.add(Actor(driver.name, dict(driver.faults)), _drive(race, world, driver))
     if race.edits:
         scheduler.add(Actor("source"), _edit(race, world, tree))
+    if race.expires:
+        scheduler.add(Actor("time"), _expire(race, world))
 
     def look(clean: bool) -> Log:
         folders = world.disk.folders("dest") if world.disk else ()
-        return check(tree, race.transform, there=world.there(), folders=folders, clean=clean, leaks=not clean and race.by.leaks)
+        leaks = not clean and race.by.leaks
+        return check(tree, race.transform, there=world.there(), folders=folders, uploads=world.waiting(), clean=clean, leaks=leaks)
 
     try:
         with world.installed():
             for name, ended in scheduler.run().items():
                 hit = scheduler.scripts[name][0].hit
-                fine = ended is None or (hit and isinstance(ended, Crash | QuireError))
+                fine = ended is None or ((hit or race.expires) and isinstance(ended, Crash | QuireError))
                 if not fine:
                     raise AssertionError(f"driver {name} ended with {type(ended).__name__}: {ended}") from ended
             world.land(everything=True)
@@ -244,3 +261,5 @@ def _less(race: Race) -> Iterator[Race]:
         yield replace(race, edits=race.edits[:i] + race.edits[i + 1 :])
     if race.split_listings:
         yield replace(race, split_listings=False)
+    if race.expires:
+        yield replace(race, expires=0)

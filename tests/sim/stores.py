@@ -38,13 +38,43 @@ class SimSink:
         self.sink.discard()
 
 
+class SimUpload:
+    """An upload: its pieces are never seen before it is completed."""
+
+    def __init__(self, store: SimStore, name: str) -> None:
+        self.store, self.name = store, name
+        self.inner = store.world.do(store, "upload", name, lambda: store.inner.upload(name), True)
+
+    @property
+    def handle(self) -> str:
+        found: str = self.inner.handle
+        return found
+
+    def write(self, data: bytes | memoryview) -> None:
+        data = bytes(data)
+        half = data[: len(data) // 2]
+        self.store.world.do(self.store, "write", self.name, lambda: self._write(data), True, lambda: self._write(half))
+
+    def _write(self, data: bytes) -> None:
+        if self.store.world.take_space(len(data)) < len(data):
+            raise StorageError("the store is full")
+        self.inner.write(data)
+
+    def close(self) -> None:
+        self.store.world.do(self.store, "close", self.name, self.inner.close, True)
+
+    def discard(self) -> None:
+        self.store.world.do(self.store, "give_up", self.name, lambda: self.store.drop(self.inner.discard), True)
+
+
 class SimStore:
     """A store whose every operation goes through the world."""
 
     def __init__(self, inner: Any, world: World) -> None:
         self.inner, self.world = inner, world
         self.url, self.shared = inner.url, inner.shared
-        self.can_rename = world.kind.rename == "atomic"
+        self.can_rename = "rename" in world.kind.offers
+        self.can_upload, self.pieces_expire = "upload" in world.kind.offers, world.kind.uploads == "blocks"
 
     def _read(self, op: str, name: str, *args: Any, **options: Any) -> Any:
         return self.world.do(self, op, name, lambda: getattr(self.inner, op)(name, *args, **options), False)
@@ -127,6 +157,31 @@ class SimStore:
 
     def create(self, name: str) -> SimSink:
         return SimSink(self, name)
+
+    def upload(self, name: str) -> SimUpload:
+        return SimUpload(self, name)
+
+    def complete(self, name: str, handle: str) -> bool:
+        def effect() -> Any:
+            done = self.inner.complete(name, handle)
+            if self.world.kind.uploads == "blocks" and done:
+                for other, waiting in list(self.inner.pending()):
+                    if other == name:
+                        self.inner.give_up(name, waiting)
+            return done
+
+        return bool(self.world.do(self, "complete", name, effect, True))
+
+    def give_up(self, name: str, handle: str) -> None:
+        self.world.do(self, "give_up", name, lambda: self.drop(lambda: self.inner.give_up(name, handle)), True)
+
+    def drop(self, effect: Callable[[], None]) -> None:
+        """Blocks that wait on a name can only be left to expire."""
+        if self.world.kind.uploads != "blocks":
+            effect()
+
+    def pending(self, folder: str = "") -> Iterator[Any]:
+        return self._list("pending", folder)
 
     def rename(self, old: str, new: str) -> None:
         if self.world.kind.rename == "atomic":

@@ -18,7 +18,7 @@ from sim.world import DEST, POWER, SOURCE, Actor, Crash, Endless, World, first_w
 
 CHANGES = {
     "put", "put_if_absent", "create", "write", "close", "rename", "copy half", "copy", "remove", "remove_tree",
-    "mkdir", "fsync", "link", "replace", "unlink", "rmdir",
+    "upload", "complete", "give_up", "mkdir", "fsync", "link", "replace", "unlink", "rmdir",
 }  # fmt: skip
 
 
@@ -84,7 +84,9 @@ class Case:
 
     def check(self, world: World, **how: Any) -> Log:
         folders = world.disk.folders("dest") if world.disk else ()
-        return check(self.tree, self.pipeline.transform, there=world.there(), folders=folders, leaks=self.by.leaks, **how)
+        return check(
+            self.tree, self.pipeline.transform, there=world.there(), folders=folders, uploads=world.waiting(), leaks=self.by.leaks, **how
+        )
 
     def must(self, world: World, name: str, work: Callable[[], object]) -> None:
         """A process that nothing befalls: it has to come to its end."""
@@ -143,7 +145,7 @@ def _ends_well(case: Case, world: World, *, give_up: bool = False) -> None:
         case.must(world, "recover", case.recover(world, "open"))
         log = case.check(world, all_taken=False)
         left = [name for name in world.there() if not name.startswith("_quire/log/0")]
-        assert bool(left) == any(e["kind"] == "commit" for e in log.entries), f"left of what was given up: {left}"
+        assert bool(left) == any(True for _ in log.tasks()), f"left of what was given up: {left}"
     case.must(world, "next", case.work(world))
     case.check(world)
 
@@ -233,6 +235,25 @@ def _answer(case: Case, k: int, fault: str) -> Scenario:
         case.check(world)
 
     return Scenario(case, f"{fault} answer to change {k}, then a run", play, seed=k)
+
+
+def expiries(case: Case) -> Scenarios:
+    """The process dies after each change, and what it has uploaded is dropped by the store before anybody goes on: lost, and done again."""
+    if not case.kind.uploads:
+        return
+    for k, op in enumerate(case.changed(), 1):
+        yield _expiry(case, k, op)
+
+
+def _expiry(case: Case, k: int, op: str) -> Scenario:
+    def play(world: World, scenario: Scenario) -> None:
+        scenario.hit = _dies(case, world, Actor("dead", {k: "after"}, only=first_writes()))
+        world.expire()
+        if k % 2:
+            case.must(world, "recover", case.recover(world))
+        _ends_well(case, world, give_up=k % 3 == 0)
+
+    return Scenario(case, f"dies after change {k} ({op}), the uploads expire, then a run", play, seed=k)
 
 
 def full(case: Case, n: int = 24) -> Scenarios:

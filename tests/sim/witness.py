@@ -31,6 +31,8 @@ def forget_all(url: str = "") -> None:
     with memory._lock:
         for path in [p for p in memory._objects if not url or p.startswith(url + "/")]:
             del memory._objects[path]
+        for handle in [h for h, (path, _) in memory._uploads.items() if not url or path.startswith(url + "/")]:
+            del memory._uploads[handle]
 
 
 @functools.lru_cache(maxsize=64)
@@ -203,6 +205,7 @@ def check(
     url: str = DEST,
     there: dict[str, bytes] | None = None,
     folders: Iterable[str] = (),
+    uploads: Iterable[str] = (),
     all_taken: bool = True,
     clean: bool = True,
     leaks: bool = False,
@@ -217,6 +220,7 @@ def check(
     if clean:
         stray = [f for f in folders if f.startswith(("_quire/jobs/", "_quire/tmp/"))]
         assert not stray, f"directories left over: {sorted(stray)}"
+        assert not list(uploads), f"uploads left open: {sorted(uploads)}"
         unpublished = [job for job, e in log.outcome.items() if e["kind"] == "commit" and job not in log.published]
         assert not unpublished, f"committed and not published: {unpublished}"
     uncovered = {(u[0], u[1]) for t in tasks for u in t["uncovers"]}

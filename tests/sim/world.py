@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import quire
 from quire import storage
 from quire.errors import StorageError, TransientError
-from quire.storage import retry
+from quire.storage import memory, retry
 from sim.disk import Disk
 from sim.kinds import KINDS, Kind
 
@@ -268,6 +268,17 @@ class World:
         granted = min(wanted, self.space)
         self.space -= granted
         return granted
+
+    def waiting(self) -> list[str]:
+        """The uploads into the destination that are open, and that somebody has to give up."""
+        return [name for name, _ in memory.MemoryStore(self.dest).pending()] if self.kind.uploads == "apart" else []
+
+    def expire(self) -> None:
+        """So much time passes that the store drops all uploads that are open."""
+        store = memory.MemoryStore(self.dest)
+        for name, handle in list(store.pending()):
+            store.give_up(name, handle)
+        self.history.append(("", "all uploads expire", "", ""))
 
     def settle(self) -> None:
         """Time passes: listings show what is there."""

@@ -19,8 +19,9 @@ import xxhash
 from msgspec.structs import replace
 
 from quire.commit import names
+from quire.commit.committers import committer
 from quire.commit.entries import DataFile, Left, PlanHead, Task, Uncover
-from quire.commit.protocol import committer, get_manifest, put_manifest
+from quire.commit.protocol import get_manifest, put_manifest
 from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
 from quire.errors import FormatError, NotFoundError
 from quire.formats import extension
@@ -132,7 +133,7 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
             raise
         else:
             if not put_manifest(store, job, done):
-                one.by.abort_task(store, job, task, one.id)
+                one.abort()
             return {"task": task}
 
 
@@ -144,10 +145,10 @@ class _Attempt:
     ) -> None:
         self.work, self.store, self.task, self.planned, self.lost, self.retries = work, store, task, planned, lost, retries
         self.id = names.new_id()
-        self.by = committer(work.head.committer)
+        self.by = committer(work.head.committer, store)
         self.convert = work.convert
         self.folder = planned.folder if work.head.words.layout == "directories" else ""
-        self.finals: list[str] = []
+        self.outputs: dict[str, Sink] = {}  # final names, in the writer's order
         kind = ParquetWriter if self.convert.format == "parquet" else FrameWriter
         self.writer: Any = kind(self._create, self.convert.target, self.convert.compression)
         self.segment = SegmentWriter()
@@ -162,13 +163,13 @@ class _Attempt:
     def _create(self, index: int) -> Sink:
         ending = extension(self.convert.format, self.convert.compression)
         final = names.data_file(self.folder, self.work.head.job, self.task, self.id, index, ending)
-        self.finals.append(final)
-        return self.store.create(self.by.place(self.store, self.work.head.job, self.task, self.id, final))
+        sink = self.outputs[final] = self.by.create(self.store, self.work.head.job, self.task, self.id, final)
+        return sink
 
     def abort(self) -> None:
         """Remove what only this attempt can have written."""
         self.writer.discard()
-        self.by.abort_task(self.store, self.work.head.job, self.task, self.id)
+        self.by.abort_task(self.store, self.work.head.job, self.task, self.id, self.outputs)
 
     # ---------------------------------------------------------------------------------------------------------- the way through
     def run(self) -> Task:
@@ -203,8 +204,8 @@ class _Attempt:
         job = self.work.head.job
         sizes = self.writer.sizes
         return tuple(
-            DataFile(final, sizes[i], self.file_records.get(i, 0), self.by.place(self.store, job, self.task, self.id, final))
-            for i, final in enumerate(self.finals)
+            DataFile(final, sizes[i], self.file_records.get(i, 0), self.by.handle(job, self.task, self.id, final, sink))
+            for i, (final, sink) in enumerate(self.outputs.items())
         )
 
     def _schema(self) -> str:
@@ -346,7 +347,8 @@ class _Attempt:
         tables = []
         if rows:
             path, version, start, length, written, records, sums = zip(*rows, strict=True)
-            names_ = [self.finals[i] for i in files]
+            finals = list(self.outputs)
+            names_ = [finals[i] for i in files]
             tables.append(
                 _table(path, version, start, length, ["done"] * known, [None] * known, names_, offsets, skips, written, records, sums)
             )

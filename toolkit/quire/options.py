@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, TypeVar
 
 from quire.attempt import Convert
+from quire.commit.committers import choice
 from quire.commit.entries import Words
-from quire.commit.rename import COMMITTERS
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
 from quire.formats.lines import _compressor
@@ -199,12 +199,14 @@ def build(
     for what, given in (("storage_options", storage_options), ("source_options", source_options), ("dest_options", dest_options)):
         if given is not None and not isinstance(given, Mapping):
             raise UsageError(f"{what} is a dictionary of options for the store, not {type(given).__name__}.")
-    by = "rename" if committer == "auto" else choose(committer, ("auto", *COMMITTERS), "committer")
     with about("source"):
         roots = tuple(files.roots(source, {**(storage_options or {}), **(source_options or {})} or None))
     with about("dest"):
         to = normalise(dest)
         files.apart(roots, to)
+        to_options = {**(storage_options or {}), **(dest_options or {})} or None
+        there = connect(to, to_options)
+    by = choice(committer, there)
     name = identity(transform, version) if callable(transform) else kind
     convert = Convert(
         kind,
@@ -228,6 +230,6 @@ def build(
         transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout
     )
     return Options(
-        roots, to, {**(storage_options or {}), **(dest_options or {})} or None, convert, words, cut, by, include, exclude, hidden,
+        roots, to, to_options, convert, words, cut, by, include, exclude, hidden,
         follow_links, age, 0 if on_error == "fail" else max_failures, on_change, append, intent,
     )  # fmt: skip

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 from quire.commit import names
+from quire.commit.committers import Committer, committer, serving
 from quire.commit.entries import Abort, Commit, Entry, Left, Manifest, PlanHead, Published, Task, check_head, check_task, decode, encode
 from quire.commit.log import Log
-from quire.commit.rename import COMMITTERS, Committer
 from quire.errors import FormatError, NotFoundError, UsageError
 from quire.storage import Folder, Store
 
@@ -34,15 +34,6 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def committer(name: str) -> Committer:
-    """The committer of that name, which stands in a plan or an entry."""
-    if name not in COMMITTERS:
-        raise FormatError(
-            f"{name[:80]!r} is not a committer that this quire knows ({', '.join(COMMITTERS)}). Update quire, or look who wrote it."
-        )
-    return COMMITTERS[name]()
-
-
 # ---------------------------------------------------------------------------------------------------------------- a job's plan
 def freeze(store: Store, head: PlanHead) -> None:
     """Put plan.json if absent: the caller goes on with whatever plan is there."""
@@ -57,7 +48,7 @@ def plan_head(store: Store, job: str) -> PlanHead | None:
     except NotFoundError:
         return None
     check_head(head, f"{store.url}/{name}")
-    committer(head.committer)
+    committer(head.committer, store)
     return head if head.job == job else None
 
 
@@ -146,7 +137,7 @@ def publish(log: Log, entry: Commit, progress: Progress = _silent) -> None:
     """Make a committed job's files visible, from the entry alone, then say so in the log."""
     if log.refresh().published(entry.job) is not None:
         return
-    by = committer(entry.committer)
+    by = committer(entry.committer, log.store)
     files = [(task, file) for task in entry.tasks for file in task.files]
     lost = set[int]()
     with ThreadPoolExecutor(PARALLEL) as pool:
@@ -171,9 +162,9 @@ def abort(log: Log, job: str, why: str) -> None:
     clean(log, job)
 
 
-def _committer_of(outcome: Commit | Abort) -> Committer:
-    """Who wrote a job's output. An abort may not know, since the plan came after its look: then it is the one that leaves most."""
-    return committer(outcome.committer or "rename_v2")
+def _committers_of(outcome: Commit | Abort, store: Store) -> list[Committer]:
+    """Who may have left output of a job. An abort may not know, since the plan came after its look: then all that work here."""
+    return [by for by in serving(store) if outcome.committer in ("", by.name)]
 
 
 def clean(log: Log, job: str) -> None:
@@ -189,7 +180,8 @@ def clean(log: Log, job: str) -> None:
         for task in log.in_effect(outcome):
             segments.add(task.segment or "")
             files.update(file.name for file in task.files)
-    _committer_of(outcome).clean(store, job, files)
+    for by in _committers_of(outcome, store):
+        by.clean(store, job, files)
     for e in list(store.walk(names.LEDGER)):
         if names.job_of_segment(e.name) == job and e.name not in segments:
             store.remove(e.name)
@@ -244,7 +236,7 @@ def _leftovers(store: Store, log: Log) -> set[str]:
     parts = {c.parts for _, c in log.commits()}
     found |= {names.job_of_segment(e.name) or "" for e in store.walk(names.LEDGER) if e.name not in named}
     found |= {names.job_of_part(e.name) or "" for e in store.walk(names.PARTS) if e.name not in parts}
-    if any(_committer_of(e).leaks for e in log.outcomes()):
-        files = {file.name for _, c in log.commits() for t in log.in_effect(c) for file in t.files}
-        found |= {names.job_of_data_file(e.name) or "" for e in store.walk() if e.name not in files}
+    files = {file.name for _, c in log.commits() for t in log.in_effect(c) for file in t.files}
+    for by in {by.name: by for e in log.outcomes() for by in _committers_of(e, store)}.values():
+        found |= by.leftovers(store, files)
     return {job for job in found if job and log.outcome(job) is not None}

@@ -1,46 +1,15 @@
-"""The committers of stores that rename in one step; others are files beside this one.
-
-A committer decides where an attempt's output waits and how it becomes visible. In Hadoop's words: `place` is setup_task,
-`commit_task` and `abort_task` are themselves, `publish` is commit_job for one file, `clean` is what abort_job and the end
-of commit_job remove. The protocol around them (who may call what, and when) is in `protocol.py`.
-"""
+"""The committers of stores that rename in one step; what a committer is stands in `committers.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
 
 from quire.commit import names
 from quire.commit.entries import DataFile, Task
 from quire.errors import FormatError, NotFoundError
-from quire.storage import Store
+from quire.storage import Sink, Store
 
-
-class Committer(Protocol):
-    """How the output of attempts becomes visible in a store."""
-
-    name: str
-    leaks: bool  # a reader of the directory may see output that is not committed
-
-    def place(self, store: Store, job: str, task: int, attempt: str, final: str) -> str:
-        """Where an attempt writes the data file that will be called `final`; also the file's publish handle."""
-        ...
-
-    def commit_task(self, store: Store, job: str, task: Task) -> None:
-        """The attempt's files are written; its manifest is not yet."""
-        ...
-
-    def abort_task(self, store: Store, job: str, task: int, attempt: str) -> None:
-        """The attempt has provably lost, or failed: remove what only it can have written."""
-        ...
-
-    def publish(self, store: Store, job: str, task: Task, file: DataFile) -> bool:
-        """Make a committed file visible, from the log's entry alone, as often as you like; False: its output is lost."""
-        ...
-
-    def clean(self, store: Store, job: str, named: Iterable[str]) -> None:
-        """The job is over: remove its output but for the committed files `named`."""
-        ...
+__all__ = ["Rename", "RenameV2"]
 
 
 class Rename:
@@ -49,17 +18,23 @@ class Rename:
     name = "rename"
     leaks = False
 
-    def place(self, store: Store, job: str, task: int, attempt: str, final: str) -> str:
-        return f"{names.attempt_folder(job, task, attempt)}/{final}"
+    def serves(self, store: Store) -> bool:
+        return store.can_rename
+
+    def create(self, store: Store, job: str, task: int, attempt: str, final: str) -> Sink:
+        return store.create(_place(job, task, attempt, final))
+
+    def handle(self, job: str, task: int, attempt: str, final: str, sink: Sink) -> str:
+        return _place(job, task, attempt, final)
 
     def commit_task(self, store: Store, job: str, task: Task) -> None:
         pass
 
-    def abort_task(self, store: Store, job: str, task: int, attempt: str) -> None:
+    def abort_task(self, store: Store, job: str, task: int, attempt: str, outputs: Mapping[str, Sink]) -> None:
         store.remove_tree(names.attempt_folder(job, task, attempt))
 
     def publish(self, store: Store, job: str, task: Task, file: DataFile) -> bool:
-        if file.handle != self.place(store, job, task.task, task.attempt, file.name):
+        if file.handle != _place(job, task.task, task.attempt, file.name):
             raise FormatError(f"{file.handle[:200]!r} is not where an attempt of job {job} writes: nothing was touched.")
         try:
             store.rename(file.handle, file.name)
@@ -70,6 +45,14 @@ class Rename:
 
     def clean(self, store: Store, job: str, named: Iterable[str]) -> None:
         store.remove_tree(names.attempts(job))
+
+    def leftovers(self, store: Store, named: Iterable[str]) -> set[str]:
+        return set()
+
+
+def _place(job: str, task: int, attempt: str, final: str) -> str:
+    """Where an attempt writes the data file that will be called `final`."""
+    return f"{names.attempt_folder(job, task, attempt)}/{final}"
 
 
 class RenameV2(Rename):
@@ -92,5 +75,6 @@ class RenameV2(Rename):
             if name not in keep and not name.startswith(f"{names.STATE}/"):
                 store.remove(name)
 
-
-COMMITTERS: dict[str, Callable[[], Committer]] = {"rename": Rename, "rename_v2": RenameV2}
+    def leftovers(self, store: Store, named: Iterable[str]) -> set[str]:
+        keep = set(named)
+        return {job for e in store.walk() if e.name not in keep and (job := names.job_of_data_file(e.name))}

@@ -110,9 +110,10 @@ class ParquetWriter:
     def discard(self) -> None:
         """Give up what was written."""
         if self._file is not None:
-            self._file.sink.discard()
-            self._file.given_up = True  # pyarrow's writer ends its file, also when it is collected
+            file = self._file
+            file.given_up = True  # first, and also if discarding fails: pyarrow's writer ends its file when it is collected
             self._file = self._writer = None
+            file.sink.discard()
 
 
 class _StoredFile(io.RawIOBase):

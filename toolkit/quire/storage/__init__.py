@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from quire.errors import UsageError, choose, quoted, scrub
-from quire.storage.base import Busy, Content, Entry, Folder, Gone, Request, Sink, Store, Stream, Trouble, Unreadable
+from quire.storage.base import Busy, Content, Entry, Folder, Gone, Request, Sink, Store, Stream, Trouble, Unreadable, Upload
 from quire.storage.local import LocalStore, to_text
 from quire.storage.memory import MemoryStore
 from quire.storage.retry import Patience, Retrying, Told, silent
@@ -26,6 +26,7 @@ __all__ = [
     "Told",
     "Trouble",
     "Unreadable",
+    "Upload",
     "bare",
     "below",
     "connect",

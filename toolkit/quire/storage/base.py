@@ -13,9 +13,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from quire.errors import FormatError
+from quire.errors import FormatError, StorageError
 
-__all__ = ["Busy", "Content", "Entry", "Folder", "Gone", "Request", "Sink", "Store", "Stream", "Trouble", "Unreadable", "safe"]
+__all__ = [
+    "Busy",
+    "Content",
+    "Entry",
+    "Folder",
+    "Gone",
+    "Request",
+    "Sink",
+    "Store",
+    "Stream",
+    "Trouble",
+    "Unreadable",
+    "Upload",
+    "WithoutUploads",
+    "safe",
+]
 
 
 LONGEST = 4096  # characters of a name, in any store
@@ -87,11 +102,19 @@ class Sink(Protocol):
         ...
 
 
+class Upload(Sink, Protocol):
+    """A new object whose pieces wait in the store, seen by nobody, until somebody completes it; `discard` gives them up."""
+
+    handle: str  # empty until it is closed; then all that `complete` and `give_up` need beside the name, in any process; no secret
+
+
 class Store(Protocol):
     """A storage system, opened at a URL."""
 
     url: str  # normalised root, without a slash at its end and without secrets
     can_rename: bool  # rename is one atomic step
+    can_upload: bool  # pieces wait unseen under their final name: upload, complete, give_up and pending are there
+    pieces_expire: bool  # nobody can drop an upload's pieces: `give_up` does nothing, the service does it after some days
     shared: bool  # other processes see it
 
     # reading
@@ -143,6 +166,22 @@ class Store(Protocol):
         """Begin an object that is written piece by piece."""
         ...
 
+    def upload(self, name: str) -> Upload:
+        """Begin an object that is written piece by piece, and that is not there until it is completed."""
+        ...
+
+    def complete(self, name: str, handle: str) -> bool:
+        """Let an upload become its object in one step, as often as you like; False: its pieces are gone, and no object is there."""
+        ...
+
+    def give_up(self, name: str, handle: str) -> None:
+        """Drop the pieces of an upload, if there are any; a completed object stays."""
+        ...
+
+    def pending(self, folder: str = "") -> Iterator[tuple[str, str]]:
+        """The uploads below `folder` that are neither completed nor given up, as (name, a handle that `give_up` takes)."""
+        ...
+
     def rename(self, old: str, new: str) -> None:
         """Move an object in one step; NotFoundError if `old` is not there."""
         ...
@@ -162,6 +201,27 @@ class Store(Protocol):
     def sweep(self, folder: str) -> None:
         """Delete what dead writers left below `folder` that never was an object; a living writer makes its own again."""
         ...
+
+
+class WithoutUploads:
+    """What a store inherits that cannot hold uploads. No committer asks for them where `can_upload` is False."""
+
+    can_upload = pieces_expire = False
+
+    def upload(self, name: str) -> Upload:
+        raise self._refused(name)
+
+    def complete(self, name: str, handle: str) -> bool:
+        raise self._refused(name)
+
+    def give_up(self, name: str, handle: str) -> None:
+        raise self._refused(name)
+
+    def pending(self, folder: str = "") -> Iterator[tuple[str, str]]:
+        raise self._refused(folder)
+
+    def _refused(self, name: str) -> StorageError:
+        return StorageError(f"{self!r} holds no uploads, so not one of {name[:200]!r} either. Use the committer 'rename'.")
 
 
 def safe(name: str) -> str:

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
-from quire.storage.base import Busy, Content, Entry, Folder, Gone, Request, Sink, Trouble, Unreadable, safe
+from quire.storage.base import Busy, Content, Entry, Folder, Gone, Request, Sink, Trouble, Unreadable, WithoutUploads, safe
 from quire.storage.durable import BUSY, Folders, LocalSink, explained, sync_folder_of, tries, unlink, write_all
 
 WHOLE = 1 << 20  # up to here a file is read by one call; larger ones come as a stream
@@ -61,7 +61,7 @@ def _is_folder(item: os.DirEntry[str], follow: bool) -> bool:
         return False  # a link to itself, say: looking it up as a file tells the reason
 
 
-class LocalStore:
+class LocalStore(WithoutUploads):
     """Files below one directory of the local disk (or of a disk that every worker has mounted)."""
 
     can_rename = True

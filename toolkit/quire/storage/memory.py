@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
+import uuid
 from collections.abc import Iterable, Iterator
 
-from quire.errors import NotFoundError
-from quire.storage.base import Content, Entry, Folder, Gone, Request, Sink, Trouble, safe
+from quire.errors import FormatError, NotFoundError, StorageError
+from quire.storage.base import Content, Entry, Folder, Gone, Request, Sink, Trouble, Upload, safe
 
 _ticks = itertools.count(1)
 _lock = threading.RLock()
 _objects: dict[str, tuple[bytes, int]] = {}  # full path → content and the tick at which it was written
+_uploads: dict[str, tuple[str, list[bytes]]] = {}  # id → full path and pieces of what is not completed
+
+_IS_HANDLE = re.compile(r"[0-9a-f]{32}")
 
 
 class MemorySink:
@@ -31,10 +36,36 @@ class MemorySink:
         self.pieces.clear()
 
 
+class MemoryUpload:
+    """An object whose pieces wait until somebody completes it."""
+
+    def __init__(self, path: str) -> None:
+        self.handle, self._id = "", uuid.uuid4().hex
+        self.path = path
+        with _lock:
+            _uploads[self._id] = (path, [])
+
+    def write(self, data: bytes | memoryview) -> None:
+        with _lock:
+            if self._id not in _uploads:
+                raise StorageError(f"cannot write {self.path}: its upload is no longer open. Somebody gave it up.")
+            _uploads[self._id][1].append(bytes(data))
+
+    def close(self) -> None:
+        self.write(b"")
+        self.handle = self._id
+
+    def discard(self) -> None:
+        with _lock:
+            _uploads.pop(self._id, None)
+
+
 class MemoryStore:
     """Objects below `memory://name`; one name means the same objects everywhere in this process."""
 
     can_rename = True
+    can_upload = True
+    pieces_expire = False
     shared = False
 
     def __init__(self, url: str) -> None:
@@ -115,6 +146,35 @@ class MemoryStore:
 
     def create(self, name: str) -> Sink:
         return MemorySink(self._path(name))
+
+    def upload(self, name: str) -> Upload:
+        return MemoryUpload(self._path(name))
+
+    def _waiting(self, name: str, handle: str) -> bool:
+        if not _IS_HANDLE.fullmatch(handle):
+            raise FormatError(
+                f"{handle[:80]!r} is not the handle of an upload of {self.url}/{name}: nothing was touched. Look who wrote it."
+            )
+        return handle in _uploads and _uploads[handle][0] == self._path(name)
+
+    def complete(self, name: str, handle: str) -> bool:
+        with _lock:
+            if self._waiting(name, handle):
+                path, pieces = _uploads.pop(handle)
+                _objects[path] = (b"".join(pieces), next(_ticks))
+            return self.stat(name) is not None
+
+    def give_up(self, name: str, handle: str) -> None:
+        with _lock:
+            if self._waiting(name, handle):
+                del _uploads[handle]
+
+    def pending(self, folder: str = "") -> Iterator[tuple[str, str]]:
+        prefix = self._path(folder) + "/"
+        with _lock:
+            found = [(path, handle) for handle, (path, _) in _uploads.items() if path.startswith(prefix)]
+        for path, handle in sorted(found):
+            yield path[len(self.url) + 1 :], handle
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._path(old), self._path(new)

@@ -2,7 +2,7 @@
 
 Only operations that may be repeated are: a second `put` writes the same, a second `put_if_absent` may find its own first one
 there (whoever calls it reads what is there anyway), a second `rename` finds its file in the new place. What is written or read
-piece by piece is not: then the whole attempt starts again.
+piece by piece is not, as a whole: a store may try a single piece `again`, else the whole attempt starts again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from quire.errors import NotFoundError, TransientError
-from quire.storage.base import Busy, Content, Entry, Folder, Request, Sink, Store, Trouble
+from quire.storage.base import Busy, Content, Entry, Folder, Request, Sink, Store, Trouble, Upload
 
-__all__ = ["Patience", "Retrying", "Told", "silent"]
+__all__ = ["Patience", "Retrying", "Told", "again", "silent"]
 
 T = TypeVar("T")
 Told = Callable[[str], object]  # is called with what failed, and in how many seconds it is tried again
@@ -50,28 +50,33 @@ class Patience:
         pause(pausing)
 
 
+def again(operation: Callable[[], T], told: Told = silent, unsure: Callable[[], T | None] | None = None) -> T:
+    """Try until it is done, refused, or patience ends. `unsure`: what to answer when a try after the first finds nothing."""
+    patience = Patience(told)
+    while True:
+        try:
+            return operation()
+        except NotFoundError:
+            if patience.tries and unsure is not None and (found := unsure()) is not None:
+                return found
+            raise
+        except TransientError as e:
+            patience.wait(e)
+
+
 class Retrying:
     """A store whose transient errors are tried again, and told; one that lasts is raised with what was tried."""
 
     def __init__(self, inner: Store, told: Told = silent) -> None:
         self.inner, self.told = inner, told
-        self.url, self.can_rename, self.shared = inner.url, inner.can_rename, inner.shared
+        self.url, self.shared = inner.url, inner.shared
+        self.can_rename, self.can_upload, self.pieces_expire = inner.can_rename, inner.can_upload, inner.pieces_expire
 
     def __repr__(self) -> str:
         return repr(self.inner)
 
     def _again(self, operation: Callable[[], T], unsure: Callable[[], T | None] | None = None) -> T:
-        """Try until it is done, refused, or patience ends. `unsure`: what to answer when a try after the first finds nothing."""
-        patience = Patience(self.told)
-        while True:
-            try:
-                return operation()
-            except NotFoundError:
-                if patience.tries and unsure is not None and (found := unsure()) is not None:
-                    return found
-                raise
-            except TransientError as e:
-                patience.wait(e)
+        return again(operation, self.told, unsure)
 
     # reading
     def stat(self, name: str) -> Entry | None:
@@ -132,6 +137,18 @@ class Retrying:
 
     def create(self, name: str) -> Sink:
         return self._again(lambda: self.inner.create(name))
+
+    def upload(self, name: str) -> Upload:
+        return self._again(lambda: self.inner.upload(name))
+
+    def complete(self, name: str, handle: str) -> bool:
+        return self._again(lambda: self.inner.complete(name, handle))
+
+    def give_up(self, name: str, handle: str) -> None:
+        self._again(lambda: self.inner.give_up(name, handle))
+
+    def pending(self, folder: str = "") -> Iterator[tuple[str, str]]:
+        return self._listing(lambda: self.inner.pending(folder))
 
     def rename(self, old: str, new: str) -> None:
         def renamed() -> bool:
