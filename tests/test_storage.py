@@ -1,4 +1,4 @@
-"""What the protocol needs of a store, held against every store that has no service behind it: local disk and memory."""
+"""What local disk and memory promise beyond what every store does (`services/conformance.py`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -56,72 +55,6 @@ def content(data: Any) -> bytes:
 # ------------------------------------------------------------------------------------------------------------------ writing
 
 
-def test_what_is_put_is_what_is_got(store: Store) -> None:
-    assert store.stat("d/a") is None
-    assert not store.is_folder("d")
-    store.put("d/a", b"12345")
-    assert store.get("d/a") == b"12345"
-    assert store.get_range("d/a", 1, 3) == b"234"
-    assert store.get_range("d/a", 3, 100) == b"45"
-    assert store.get_range("d/a", 9, 1) == b""
-    found = store.stat("d/a")
-    assert found is not None
-    assert (found.name, found.size) == ("d/a", 5)
-    assert store.is_folder()
-    assert store.is_folder("d")
-    assert store.stat("d") is None
-    assert store.stat("d/a/b") is None
-    store.put("d/a", b"2")
-    assert store.get("d/a") == b"2"
-    assert store.stat("d/a").version != found.version  # type: ignore[union-attr]
-
-
-def test_what_is_not_there_is_said_so(store: Store) -> None:
-    for act in (lambda: store.get("no"), lambda: store.get_range("no", 0, 1), lambda: store.rename("no", "new")):
-        with pytest.raises(NotFoundError, match="is not there"):
-            act()
-    store.remove("no")
-    store.remove_tree("no")
-    assert list(store.walk("no")) == list(store.walk()) == list(store.scan("no")) == []
-
-
-def test_of_many_writers_who_put_if_absent_one_wins_and_nobody_sees_a_part(store: Store) -> None:
-    wrong = []
-
-    def race(number: int) -> None:
-        barrier, data = threading.Barrier(8), [bytes([i]) * 300_000 for i in range(8)]
-
-        def one(i: int) -> bool:
-            barrier.wait()
-            won = store.put_if_absent(f"log/{number}", data[i])
-            there = store.get(f"log/{number}")
-            if there not in data or (won and there != data[i]):
-                wrong.append((number, i))
-            return won
-
-        with ThreadPoolExecutor(8) as pool:
-            assert sum(pool.map(one, range(8))) == 1
-
-    for number in range(10):
-        race(number)
-    assert not wrong
-    assert {e.name for e in store.walk()} == {f"log/{n}" for n in range(10)}, "no temporary file is left"
-
-
-def test_a_new_object_is_complete_after_close_and_may_be_given_up(store: Store) -> None:
-    sink = store.create("_quire/jobs/x/part")
-    sink.write(b"123")
-    sink.write(memoryview(b"45"))
-    sink.close()
-    assert store.get("_quire/jobs/x/part") == b"12345"
-    given_up = store.create("_quire/jobs/x/other")
-    given_up.write(b"1")
-    given_up.discard()
-    given_up.discard()
-    store.remove_tree("_quire/jobs/x")
-    assert list(store.walk()) == []
-
-
 def test_rename_moves_an_object_in_one_step(store: Store) -> None:
     store.put("_quire/a", b"1")
     store.rename("_quire/a", "new/dir/b")
@@ -129,14 +62,6 @@ def test_rename_moves_an_object_in_one_step(store: Store) -> None:
     with pytest.raises(NotFoundError):
         store.rename("_quire/a", "new/dir/b")
     assert [e.name for e in store.walk()] == ["new/dir/b"]
-
-
-def test_remove_and_remove_tree_take_what_is_named_alone(store: Store) -> None:
-    for name in ("a/b/c", "a/b/d/e", "a/bc", "ab"):
-        store.put(name, b"")
-    store.remove("a/bc")
-    store.remove_tree("a/b")
-    assert [e.name for e in store.walk()] == ["ab"]
 
 
 def test_sweeping_and_cleaning_does_no_harm_to_living_writers(store: Store) -> None:
@@ -293,17 +218,6 @@ def requests(store: Store, *names: str) -> list[Request]:
         assert entry is not None
         found.append(Request(name, entry.version, entry.size, 0, entry.size))
     return found
-
-
-@pytest.mark.parametrize("size", [0, 1, 1 << 20, (1 << 20) + 1, 9 << 20])
-def test_many_are_read_in_their_order_whole_and_in_ranges(store: Store, size: int) -> None:
-    data = os.urandom(size)
-    store.put("a", data)
-    store.put("b", b"2")
-    wanted = requests(store, "a", "b", "a")
-    wanted += [r._replace(start=size // 3, length=size // 2) for r in wanted[:1]]
-    answers = [(request, content(answer)) for request, answer in store.read_many(wanted)]
-    assert answers == [(wanted[0], data), (wanted[1], b"2"), (wanted[2], data), (wanted[3], data[size // 3 : size // 3 + size // 2])]
 
 
 @pytest.mark.parametrize("size", [10, 5 << 20])

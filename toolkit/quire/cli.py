@@ -40,7 +40,7 @@ _JOB = [
     click.option("--planner", default="balanced", show_default=True, help=f"{', '.join(PLANNERS)}."),
     click.option("--parts", default=8, show_default=True, help="Parts a directory, for the hash planner."),
     click.option("--hash-function", default="xxh64", show_default=True, help=f"{', '.join(FUNCTIONS)}."),
-    click.option("--committer", default="auto", show_default=True, help="auto, rename or rename_v2."),
+    click.option("--committer", default="auto", show_default=True, help="auto, rename, rename_v2 or upload."),
     click.option("--layout", default="flat", show_default=True, help=f"{', '.join(LAYOUTS)}: the source's directories stay."),
     click.option("--include", multiple=True, help="Only files that match this glob (again for more)."),
     click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more)."),

@@ -117,12 +117,13 @@ def printable(text: str) -> str:
 
 
 _WORDS = (
-    r"(?:(?<![a-z])(?:sig|sas)|signature|token|secret|password|passwd|pwd|credentials?"
+    r"(?:(?<![a-z])(?:sig|sas)|signature|token|delegation|secret|password|passwd|pwd|credentials?"
     r"|(?:access|account|shared|api|private|storage)[_.-]?(?:access)?[_.-]?key)['\"]?\s*[=:]\s*"
 )
+_AZURE = "|".join(rf"(?<={scheme}://)" for scheme in ("abfs", "abfss", "wasb", "wasbs"))
 _SECRETS = (
-    # user:password@ or token@ in a URL
-    (re.compile(r"(?<=://)[^/\s]*@"), "***@"),
+    # user:password@ or token@ in a URL; what stands there in a URL of Azure storage is a container, if it looks like one
+    (re.compile(rf"(?<=://)(?!(?:{_AZURE})[a-z0-9$-]{{3,63}}@)[^/\s]*@"), "***@"),
     # SAS signatures, tokens and keys as query parameters or options, whatever stands before the word: fs.x.account_key, accessToken
     (re.compile(rf"({_WORDS})(['\"])(?:(?!\2)[^\\]|\\.)*(?:\2|$)", re.IGNORECASE), r"\1\2***\2"),
     (re.compile(rf"({_WORDS})[^\s&;,'\"}}]+", re.IGNORECASE), r"\1***"),

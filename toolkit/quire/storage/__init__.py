@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import cast
 
 from quire.errors import UsageError, choose, quoted, scrub
 from quire.storage.base import Busy, Content, Entry, Folder, Gone, Request, Sink, Store, Stream, Trouble, Unreadable, Upload
@@ -35,6 +38,12 @@ __all__ = [
 ]
 
 Options = Mapping[str, object] | None
+# Stores behind a network → the module that holds their `normalise(scheme, rest)` and `opened(url, options)`, loaded when it is asked for.
+_REMOTE = {
+    **dict.fromkeys(("abfs", "abfss", "az", "wasb", "wasbs"), "azure"),
+    **dict.fromkeys(("s3", "s3a"), "s3"),
+    **dict.fromkeys(("webhdfs", "hdfs"), "hdfs"),
+}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 
 
@@ -51,8 +60,10 @@ def normalise(url: str | os.PathLike[str]) -> str:
         raise UsageError(f"{scrub(text)!r} holds half of a character, which no name on disk has. Look where it comes from.")
     match = _SCHEME.match(text)
     scheme = match[1].lower() if match else "file"
-    choose(scheme, ("file", "memory"), "kind of store")
+    choose(scheme, ("file", "memory", *_REMOTE), "kind of store")
     rest = text[match.end() :] if match else os.path.expanduser(text)
+    if scheme in _REMOTE:
+        return str(_module(scheme).normalise(scheme, rest))
     if scheme == "memory":
         parts = [part for part in rest.split("/") if part not in ("", ".")]
         if not parts or ".." in parts:
@@ -65,6 +76,10 @@ def normalise(url: str | os.PathLike[str]) -> str:
             raise UsageError(f"{scrub(text)!r} names the host {said!r}, and local disk has none. Write {instead} or a plain path.")
         rest = "/" + path
     return "file://" + to_text(os.path.realpath(rest))
+
+
+def _module(scheme: str) -> ModuleType:
+    return import_module(f"quire.storage.{_REMOTE[scheme]}")
 
 
 def _writable(text: str) -> bool:
@@ -85,7 +100,9 @@ def connect(url: str, options: Options = None, told: Told = silent) -> Store:
 
 def bare(url: str, options: Options = None) -> Store:
     """The store itself, whose errors are final."""
-    del options
+    scheme = url.partition(":")[0]
+    if scheme in _REMOTE:
+        return cast("Store", _module(scheme).opened(url, options))
     return MemoryStore(url) if url.startswith("memory://") else LocalStore(url.removeprefix("file://"))
 
 

@@ -1,0 +1,1 @@
+"""Tests against real services, which fixtures start on free loopback ports and end."""

@@ -1,0 +1,69 @@
+"""The services that tests run against, and the stores on them. What cannot be started is an error, not a skip."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("services.conformance")
+
+from quire.storage import Store, bare, normalise  # noqa: E402 (what stands above must come first)
+from services import s3  # noqa: E402
+from services.azurite import azurite, connection_string  # noqa: E402
+from services.hdfs import HOME, USER, Cluster, hdfs  # noqa: E402
+
+# Another kind of store is another name here and another line in `store`.
+KINDS = ["memory", "local", "azurite", "seaweedfs", "moto", pytest.param("hdfs", marks=pytest.mark.services)]
+
+
+@pytest.fixture(scope="session")
+def azurite_endpoint() -> Iterator[str]:
+    """Azurite for the whole run, with the container `tests` in it."""
+    from quire.storage.azure import AzureStore
+
+    with azurite() as endpoint:
+        store = bare("abfs://tests", {"connection_string": connection_string(endpoint)})
+        assert isinstance(store, AzureStore)
+        store.create_container()
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[str]:
+    """SeaweedFS for the whole run, with the bucket `tests` in it."""
+    with s3.seaweedfs() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    """moto's server for the whole run, with the bucket `tests` in it."""
+    with s3.moto() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def hdfs_cluster() -> Iterator[Cluster]:
+    """HDFS for the whole run."""
+    with hdfs() as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=KINDS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """A new and empty store of each kind."""
+    place = f"{uuid.uuid4().hex}/root"
+    if request.param == "local":
+        return bare(normalise(tmp_path / "root"))
+    if request.param == "azurite":
+        endpoint = request.getfixturevalue("azurite_endpoint")
+        return bare(f"abfs://tests/{place}", {"connection_string": connection_string(endpoint)})
+    if request.param in ("seaweedfs", "moto"):
+        made = s3.SeaweedStore if request.param == "seaweedfs" else bare
+        return made(f"s3://{s3.BUCKET}/{place}", s3.options(request.getfixturevalue(request.param)))
+    if request.param == "hdfs":
+        return bare(f"{request.getfixturevalue('hdfs_cluster').url}{HOME}/{place}", {"user": USER})
+    return bare(f"memory://{place}")

@@ -1,0 +1,302 @@
+"""The engine that reads many objects at once: their order, what is held, a busy service, and an end that leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from quire.errors import StorageError, TransientError
+from quire.storage import Gone, Request, Unreadable, window
+from quire.storage.window import Throttled
+
+MiB = 1 << 20
+
+
+def requests(count: int, size: int = 100) -> list[Request]:
+    return [Request(f"f{i:05}", "v", size, 0, size) for i in range(count)]
+
+
+def content(request: Request) -> bytes:
+    return request.name[-1:].encode() * request.length
+
+
+def well(request: Request, tries: int) -> None:
+    """It goes well."""
+
+
+class Service:
+    """Counts what is asked of it; `act` says what one request does."""
+
+    def __init__(self, act: Callable[[Request, int], Any] = well, delay: float = 0.0) -> None:
+        self.act, self.delay = act, delay
+        self.now = self.most = self.opened = self.closed = 0
+        self.tries = dict[tuple[str, int], int]()
+        self.began = list[float]()
+
+    async def fetch(self, request: Request) -> bytes:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        self.began.append(time.monotonic())
+        try:
+            await asyncio.sleep(self.delay * random.random())
+            key = request.name, request.start
+            self.tries[key] = self.tries.get(key, 0) + 1
+            found = self.act(request, self.tries[key])
+            if asyncio.iscoroutine(found):
+                found = await found
+            return content(request) if found is None else found
+        finally:
+            self.now -= 1
+
+    @asynccontextmanager
+    async def context(self) -> AsyncIterator[window.Fetch]:
+        self.opened += 1
+        try:
+            yield self.fetch
+        finally:
+            self.closed += 1
+
+    def read(self, wanted: Any, flight: int = 64) -> Iterator[tuple[Request, Any]]:
+        return window.read(wanted, self.context, flight)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    yield
+    assert not [t for t in threading.enumerate() if t.name == "quire-window"]
+
+
+def test_answers_come_in_order_however_late_single_ones_are() -> None:
+    service, wanted = Service(delay=0.01), requests(2000)
+    found = list(service.read(iter(wanted)))
+    assert [request for request, _ in found] == wanted
+    assert all(data == content(request) for request, data in found)
+    assert (service.most, service.opened, service.closed) == (64, 1, 1)
+
+
+def test_nothing_is_opened_where_nothing_is_asked() -> None:
+    service = Service()
+    assert list(service.read([])) == []
+    never = service.read(requests(10))
+    del never
+    assert service.opened == 0
+
+
+def test_what_is_gone_or_unreadable_is_an_answer() -> None:
+    def act(request: Request, tries: int) -> None:
+        if request.name.endswith("3"):
+            raise Gone("vanished")
+        if request.name.endswith("4"):
+            raise Unreadable("it lies in the archive tier")
+
+    found = [data for _, data in Service(act).read(requests(10))]
+    assert [type(data).__name__ for data in found] == ["bytes"] * 3 + ["Gone", "Unreadable"] + ["bytes"] * 5
+
+
+def test_a_long_object_is_a_stream_and_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "PIECE", 1000)
+    monkeypatch.setattr(window, "BUDGET", 10_000)
+    service = Service(delay=0.002)
+    small, long = requests(50), Request("long", "v", 1_000_500, 250, 999_999)
+    read = service.read([*small[:25], long, *small[25:]])
+    for request, data in read:
+        if request is not long:
+            assert data == content(request)
+            continue
+        sizes = []
+        for piece in data:
+            assert piece == b"g" * len(piece)
+            sizes.append(len(piece))
+            if len(sizes) == 3:
+                time.sleep(0.1)
+                ahead = len(service.tries) - 25 - 3
+                assert ahead <= 10, "what waits for its reader is bounded"
+        assert sizes == [1000] * 999 + [999]
+    assert sum(service.tries.values()) == 50 + 1000
+
+
+def test_a_stream_may_be_left_and_is_then_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "PIECE", 1000)
+    monkeypatch.setattr(window, "BUDGET", 10_000)
+    service, left = Service(delay=0.001), []
+    wanted = [r for i in range(20) for r in (Request(f"long{i}", "v", 50_000, 0, 50_000), *requests(3))]
+    found = []
+    for request, data in service.read(wanted):
+        found.append(request)
+        if not isinstance(data, bytes):
+            assert len(next(data)) == 1000
+            left.append(data)
+    assert found == wanted
+    with pytest.raises(RuntimeError, match="read it before"):
+        next(left[0])
+
+
+def test_a_stream_that_changes_says_so_at_the_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "PIECE", 1000)
+
+    def act(request: Request, tries: int) -> bytes | None:
+        if request.start == 3000:
+            raise Gone("changed")
+        return b"short" if request.name == "short" and request.start == 1000 else None
+
+    wanted = [Request("a", "v", 9000, 0, 9000), Request("short", "v", 9000, 0, 9000), *requests(2)]
+    sizes = []
+    for _, data in Service(act, 0.002).read(wanted):
+        if isinstance(data, bytes):
+            sizes.append(len(data))
+            continue
+        got = []
+        with pytest.raises(Gone, match="changed"):
+            got.extend(data)
+        sizes.append(sum(map(len, got)))
+    assert sizes == [3000, 1000, 100, 100]
+
+
+def test_a_busy_service_is_asked_less_and_not_before_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[float]()
+
+    def act(request: Request, tries: int) -> None:
+        if request.name == "f00100" and tries == 1:
+            told.append(time.monotonic())
+            raise Throttled("the service is busy", wait=0.6)
+
+    service = Service(act, 0.02)
+    found = list(service.read(requests(1000)))
+    assert len(found) == 1000
+    assert all(isinstance(data, bytes) for _, data in found)
+    gap = [t for t in service.began if told[0] + 0.05 < t < told[0] + 0.55]
+    assert not gap, "nobody asks before the time that the service named"
+
+
+def test_the_limit_comes_down_once_a_moment_and_slowly_up_again() -> None:
+    most = list[int]()
+
+    def act(request: Request, tries: int) -> None:
+        most.append(service.now)
+        if int(request.name[1:]) < 300 and tries == 1:
+            raise Throttled("the service is busy")
+
+    service = Service(act, 0.02)
+    assert len(list(service.read(requests(3000), 256))) == 3000
+    assert max(most[-500:]) < 256
+    assert max(most[-500:]) >= 100
+
+
+def test_what_fails_for_the_moment_is_tried_again_in_its_place() -> None:
+    def act(request: Request, tries: int) -> None:
+        if request.name.endswith("7") and tries < 3:
+            raise TransientError("the connection was lost")
+
+    service, wanted = Service(act), requests(100)
+    assert [r for r, data in service.read(wanted) if data == content(r)] == wanted
+    assert {service.tries[r.name, 0] for r in wanted if r.name.endswith("7")} == {3}
+
+
+def test_a_file_that_never_comes_is_set_aside_in_the_services_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "PATIENCE", 1.0)
+
+    async def slow(request: Request) -> None:
+        await asyncio.sleep(0.01)
+
+    def act(request: Request, tries: int) -> Any:
+        if request.name == "f00050":
+            raise TransientError("the service did not manage it (500 InternalError sig=abcdef)")
+        return slow(request)
+
+    found = dict(Service(act).read(requests(3000), 16))
+    (aside,) = [data for data in found.values() if not isinstance(data, bytes)]
+    assert isinstance(aside, Unreadable)
+    assert "did not manage it (500 InternalError" in str(aside)
+    assert "abcdef" not in str(aside)
+    assert "tried" in str(aside)
+
+
+def test_a_service_that_is_away_sets_nothing_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "PATIENCE", 0.5)
+
+    def act(request: Request, tries: int) -> None:
+        if int(request.name[1:]) >= 100:
+            raise TransientError("the connection was lost")
+
+    read = Service(act).read(requests(300))
+    with pytest.raises(TransientError, match=r"the connection was lost \(tried"):
+        list(read)
+
+
+def test_a_try_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "TRY", 0.2)
+
+    async def for_ever() -> None:
+        await asyncio.sleep(1000)
+
+    def act(request: Request, tries: int) -> Any:
+        return for_ever() if request.name == "f00003" and tries == 1 else None
+
+    service = Service(act)
+    assert [data for _, data in service.read(requests(10))] == [content(r) for r in requests(10)]
+    assert service.tries["f00003", 0] == 2
+
+
+@pytest.mark.parametrize("error", [StorageError("the SAS has expired"), ValueError("a mistake"), KeyError("x")])
+def test_any_other_error_ends_the_reading(error: Exception) -> None:
+    def act(request: Request, tries: int) -> None:
+        if request.name == "f00050":
+            raise error
+
+    service = Service(act, 0.01)
+    with pytest.raises(type(error)) as caught:
+        list(service.read(requests(10_000)))
+    assert caught.value is error
+    assert service.closed == 1
+
+
+def test_connections_that_cannot_be_made_are_an_error() -> None:
+    @asynccontextmanager
+    async def broken() -> AsyncIterator[window.Fetch]:
+        raise StorageError("there is no host 'x'")
+        yield
+
+    with pytest.raises(StorageError, match="no host"):
+        list(window.read(requests(3), broken))
+
+
+def test_leaving_cancels_what_is_in_flight() -> None:
+    async def for_ever() -> None:
+        await asyncio.sleep(1000)
+
+    def act(request: Request, tries: int) -> Any:
+        return for_ever() if request.name > "f00010" else None
+
+    service = Service(act)
+    answers = service.read(requests(1000))
+    for _ in range(5):
+        next(answers)
+    began = time.monotonic()
+    answers.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - began < 2
+    assert (service.now, service.closed) == (0, 1)
+
+
+def test_a_source_of_requests_that_fails_is_heard() -> None:
+    def failing() -> Iterator[Request]:
+        yield from requests(10)
+        raise OSError("the plan cannot be read")
+
+    service = Service()
+    with pytest.raises(OSError, match="plan"):
+        list(service.read(failing()))
+    assert service.opened == service.closed
+
+
+def test_reading_works_where_a_loop_runs_already() -> None:
+    async def notebook() -> int:
+        return sum(len(data) for _, data in Service().read(requests(10)))
+
+    assert asyncio.run(notebook()) == 1000

@@ -1,0 +1,383 @@
+"""Azure Blob storage, flat or with directories, by its REST interface.
+
+An object is written in blocks that nobody sees until a list of them is put: `create` puts the list when it is closed, `upload` leaves
+it to whoever completes the upload. Blocks that no list names are dropped by the service after a week, and by nobody else: to drop them
+one would have to put something under the object's name. So `give_up` has nothing to do, and `pending` tells an upload for a week.
+
+The version of a blob is its etag, on which every read of many is conditioned. There is no rename: the service copies.
+Snapshots and earlier versions of blobs are not listed. A blob that stands for a directory (`hdi_isfolder`, or an empty one whose name
+ends in `/`) is no file.
+"""
+
+from __future__ import annotations
+
+import base64
+import calendar
+import json
+import re
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import lru_cache
+
+from quire.errors import FormatError, NotFoundError, StorageError
+from quire.storage import azure_read, window
+from quire.storage.azure_account import account, normalise, parts
+from quire.storage.azure_rest import Rest
+from quire.storage.base import Content, Entry, Folder, Request, Sink, Trouble, Upload, safe
+from quire.storage.retry import again
+
+__all__ = ["AzureStore", "normalise", "opened"]
+
+LARGEST = 1 << 30  # bytes of an object that is held whole, as on local disk
+BLOCK = 8 << 20  # bytes of a block: 50,000 of them make 390 GiB
+BLOCKS = 50_000
+SENDING = 4  # blocks of one object on their way at once
+DELETING = 16
+LONGEST, DEEPEST = 1024, 254  # characters of a name, and its parts
+
+_HANDLE = re.compile(r"[0-9a-f]{32}")
+_MONTHS = {m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)}
+
+
+@lru_cache(maxsize=4096)
+def moment(text: str) -> int:
+    """`Sat, 21 Nov 2026 19:58:32 GMT` → ns since 1970."""
+    day, month, year, time = text[5:].split(" ")[:4]
+    hour, minute, second = time.split(":")
+    return calendar.timegm((int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second))) * 1_000_000_000
+
+
+def _block(prefix: str, number: int) -> str:
+    """The id of a block: all of them have one length, as the service asks, and none is another writer's."""
+    return base64.b64encode(f"{prefix}-{number:05}".encode()).decode()
+
+
+def _listed(prefix: str, count: int) -> bytes:
+    blocks = "".join(f"<Uncommitted>{_block(prefix, i)}</Uncommitted>" for i in range(count))
+    return f'<?xml version="1.0" encoding="utf-8"?><BlockList>{blocks}</BlockList>'.encode()
+
+
+def opened(url: str, options: Mapping[str, object] | None) -> AzureStore:
+    """The store at a normalised URL."""
+    return AzureStore(url, options)
+
+
+class AzureUpload:
+    """An object whose blocks are sent while it is written, some at once; nobody sees it before somebody puts their list."""
+
+    def __init__(self, store: AzureStore, name: str, *, commit: bool) -> None:
+        self.store, self.name, self.commit = store, name, commit
+        self.handle = ""
+        self._prefix, self._count = uuid.uuid4().hex, 0
+        self._pieces, self._size = list[bytes](), 0
+        self._pool: ThreadPoolExecutor | None = None
+        self._sent = deque[Future[None]]()
+
+    def write(self, data: bytes | memoryview) -> None:
+        self._pieces.append(bytes(data))
+        self._size += len(data)
+        if self._size >= BLOCK:
+            self._send()
+
+    def _send(self) -> None:
+        """Send all but what fills no block; wait while too many are on their way."""
+        data = b"".join(self._pieces)
+        whole = len(data) - len(data) % BLOCK
+        for start in range(0, whole, BLOCK):
+            self._stage(data[start : start + BLOCK])
+        self._pieces, self._size = [data[whole:]], len(data) - whole
+
+    def _stage(self, block: bytes) -> None:
+        if self._count >= BLOCKS:
+            raise StorageError(
+                f"cannot write {self.store.shown(self.name)}: more than {BLOCKS * BLOCK >> 30} GiB. Use a smaller target_size."
+            )
+        number, self._count = self._count, self._count + 1
+        self._pool = self._pool or ThreadPoolExecutor(SENDING, "quire-blocks")
+        while len(self._sent) >= SENDING:
+            self._sent.popleft().result()
+        self._sent.append(self._pool.submit(self.store.stage, self.name, _block(self._prefix, number), block))
+
+    def close(self) -> None:
+        try:
+            if rest := b"".join(self._pieces):
+                self._stage(rest)
+            while self._sent:
+                self._sent.popleft().result()
+        finally:
+            self._end()
+        if self.commit:
+            again(lambda: self.store.put_list(self.name, self._prefix, self._count))
+        self.handle = json.dumps({"blocks": self._count, "prefix": self._prefix})
+
+    def discard(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._pieces, self._size = [], 0
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+        self._sent.clear()
+
+
+class AzureStore:
+    """Blobs below a path of one container."""
+
+    can_rename = False
+    can_upload = True
+    shared = True
+    pieces_expire = True  # nobody can drop an upload's pieces: the service does, after a week
+
+    def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
+        container, host, path = parts(url)
+        self.url = url
+        self.root = path + "/" if path else ""
+        self.rest = Rest(account(host, options), container)
+
+    def __repr__(self) -> str:
+        return f"AzureStore({self.url!r})"
+
+    def shown(self, name: str) -> str:
+        """As errors name it."""
+        return f"{self.url}/{name}" if name else self.url
+
+    def _path(self, name: str) -> str:
+        return self.root + safe(name)
+
+    def _new(self, name: str) -> str:
+        """The path of an object that is to be written."""
+        path = self._path(name)
+        if "\\" in name:
+            raise StorageError(f"cannot write {self.shown(name)}: the service takes a backslash for a slash. Choose another name.")
+        if len(path) > LONGEST or path.count("/") >= DEEPEST:
+            limits = f"{LONGEST:,} characters and {DEEPEST} parts"
+            raise StorageError(f"cannot write {self.shown(name)[:200]}…: a name has at most {limits} there. Choose a shorter one.")
+        return path
+
+    def _below(self, folder: str) -> str:
+        return f"{self._path(folder)}/" if folder else self.root
+
+    # ---------------------------------------------------------------------------------------------------------- reading
+    def stat(self, name: str) -> Entry | None:
+        try:
+            headers = self.rest.send("HEAD", f"cannot look up {self.shown(name)}", self._path(name)).headers
+        except NotFoundError:
+            return None
+        if _is_marker(headers):
+            return None
+        return Entry(name, int(headers["Content-Length"]), headers["ETag"].strip('"'), moment(headers["Last-Modified"]))
+
+    def is_folder(self, name: str = "") -> bool:
+        below = self._below(name)
+        for page in self.rest.pages(f"cannot look up {self.shown(name)}", below, most=1):
+            if page.blobs or page.prefixes:
+                return True
+        if not name:
+            return False
+        try:
+            return _is_marker(self.rest.send("HEAD", f"cannot look up {self.shown(name)}", self._path(name)).headers)
+        except NotFoundError:
+            return False
+
+    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
+        below = self._below(folder)
+        cut, start, before = len(self.root), len(below), ""
+        for page in self.rest.pages(f"cannot list {self.shown(folder)}", below, "/"):
+            for prefix in page.prefixes:
+                if prefix == before:
+                    continue  # what lies below it goes over the end of a page
+                before = prefix
+                if prefix[start:-1] in _UNSAYABLE:
+                    yield Trouble(
+                        prefix[cut:], "unreadable", "no path can say an empty part, '.' or '..': copy what is below to another name"
+                    )
+                else:
+                    yield Folder(prefix[cut:-1])
+            for name, size, etag, modified, is_folder in page.blobs:
+                last = name[start:]
+                if is_folder or (not last and not size):
+                    continue
+                if last in _UNSAYABLE:
+                    yield Trouble(name[cut:], "unreadable", "no path can say a name that ends in '/', '.' or '..': copy it to another name")
+                elif last >= after and (not until or last < until):
+                    yield Entry(name[cut:], size, etag, moment(modified))
+
+    def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
+        for item in self.scan(folder):
+            if not isinstance(item, Trouble):
+                yield item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
+
+    def walk(self, folder: str = "") -> Iterator[Entry]:
+        cut = len(self.root)
+        for page in self.rest.pages(f"cannot list {self.shown(folder)}", self._below(folder)):
+            for name, size, etag, modified, is_folder in page.blobs:
+                if not is_folder and _UNSAYABLE.isdisjoint(name[cut:].split("/")):
+                    yield Entry(name[cut:], size, etag, moment(modified))
+
+    def get(self, name: str) -> bytes:
+        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._path(name), limit=LARGEST)
+        if int(answer.headers.get("Content-Length") or 0) > LARGEST:
+            raise FormatError(f"{self.shown(name)} is longer than {LARGEST:,} bytes, as no object of quire's is: it was not read.")
+        return answer.body
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        if length <= 0:
+            self.rest.send("HEAD", f"cannot read {self.shown(name)}", self._path(name))
+            return b""
+        asked = {"Range": f"bytes={start}-{start + length - 1}"}
+        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._path(name), headers=asked, also=(416,))
+        return b"" if answer.status == 416 else answer.body
+
+    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+        rest = self.rest
+        answers = window.read(requests, lambda: azure_read.opened(rest.account, rest.container, self.root, self.url))
+        with closing(answers):  # type: ignore[type-var]
+            yield from answers
+
+    # ---------------------------------------------------------------------------------------------------------- writing
+    def _fits(self, name: str, data: bytes) -> None:
+        if len(data) > LARGEST:
+            raise StorageError(
+                f"cannot write {self.shown(name)}: {len(data):,} bytes, of which {LARGEST:,} can be read back. Use a smaller target_size."
+            )
+
+    def put(self, name: str, data: bytes) -> None:
+        path = self._new(name)
+        self._fits(name, data)
+        self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers={"x-ms-blob-type": "BlockBlob"}, body=data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        path = self._new(name)
+        self._fits(name, data)
+        headers = {"x-ms-blob-type": "BlockBlob", "If-None-Match": "*"}
+        answer = self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers=headers, body=data, refused=_TAKEN)
+        return answer.status < 300
+
+    def create(self, name: str) -> Sink:
+        self._new(name)
+        return AzureUpload(self, name, commit=True)
+
+    def upload(self, name: str) -> Upload:
+        self._new(name)
+        return AzureUpload(self, name, commit=False)
+
+    def stage(self, name: str, block: str, data: bytes) -> None:
+        """Send one block; the same block again does no harm, so it is tried again."""
+        query = {"comp": "block", "blockid": block}
+        again(lambda: self.rest.send("PUT", f"cannot write {self.shown(name)}", self._path(name), query, body=data))
+
+    def put_list(self, name: str, prefix: str, count: int, *, absent: bool = False) -> str:
+        """Make the blocks an object; with `absent`, unless there is one. Returns the service's code where that was not done."""
+        answer = self.rest.send(
+            "PUT",
+            f"cannot write {self.shown(name)}",
+            self._path(name),
+            {"comp": "blocklist"},
+            {"If-None-Match": "*"} if absent else {},
+            _listed(prefix, count),
+            refused=(*_TAKEN, "InvalidBlockList") if absent else (),
+        )
+        return "" if answer.status < 300 else answer.headers.get("x-ms-error-code", "")
+
+    def complete(self, name: str, handle: str) -> bool:
+        prefix, count = self._pieces(name, handle)
+        if not self.put_list(name, prefix, count, absent=True):
+            return True
+        # It is taken, or its blocks are gone: both are so after a first call whose answer did not arrive. Look what is there.
+        query = {"comp": "blocklist", "blocklisttype": "committed"}
+        try:
+            found = self.rest.send("GET", f"cannot look up {self.shown(name)}", self._path(name), query).body
+        except NotFoundError:
+            return False
+        there = re.findall(rb"<Name>([^<]*)</Name>", found)
+        if there != [_block(prefix, i).encode() for i in range(count)]:
+            raise StorageError(
+                f"cannot publish {self.shown(name)}: another object has taken its name. Look who wrote it, and move it away."
+            )
+        return True
+
+    def _pieces(self, name: str, handle: str) -> tuple[str, int]:
+        try:
+            told = json.loads(handle)
+            prefix, count = told["prefix"], told["blocks"]
+            if _HANDLE.fullmatch(prefix) and type(count) is int and 0 <= count <= BLOCKS:
+                return prefix, count
+        except (ValueError, TypeError, KeyError):
+            pass
+        raise FormatError(f"{handle[:80]!r} is not the handle of an upload of {self.shown(name)}: nothing was touched. Look who wrote it.")
+
+    def give_up(self, name: str, handle: str) -> None:
+        """Nothing to do: the service drops blocks that no list names after a week, and what is completed must stay."""
+        safe(name)
+
+    def pending(self, folder: str = "") -> Iterator[tuple[str, str]]:
+        """Uploads below `folder` of the last week; those that were given up, too. The handle is empty: `give_up` needs none."""
+        what = f"cannot list the uploads of {self.shown(folder)}"
+        for page in self.rest.pages(what, self._below(folder), include="uncommittedblobs"):
+            for name, size, _, _, _ in page.blobs:
+                below = name[len(self.root) :]
+                if not size and _UNSAYABLE.isdisjoint(below.split("/")) and self._waits(name):
+                    yield below, ""
+
+    def _waits(self, path: str) -> bool:
+        """Whether an empty blob of a listing is none yet."""
+        try:
+            self.rest.send("HEAD", f"cannot look up {self.shown(path[len(self.root) :])}", path)
+        except NotFoundError:
+            return True
+        return False
+
+    def rename(self, old: str, new: str) -> None:
+        raise StorageError(f"cannot rename {self.shown(old)}: Azure Blob storage copies instead. Use the committer 'upload'.")
+
+    def check_writable(self) -> None:
+        what = f"cannot write below {self.url}"
+        may = self.rest.account.may
+        if may and not set("cw") & set(may):
+            raise StorageError(f"{what}: the SAS permits {may!r} alone. Ask for one that may create and write, too (sp=racwdl).")
+        for _ in self.rest.pages(what, self._below(""), most=1):
+            return
+
+    def remove(self, name: str) -> None:
+        self._delete(self._path(name))
+
+    def _delete(self, path: str) -> None:
+        headers = {"x-ms-delete-snapshots": "include"}
+        self.rest.send("DELETE", f"cannot remove {self.shown(path[len(self.root) :])}", path, headers=headers, refused=("BlobNotFound",))
+
+    def remove_tree(self, folder: str) -> None:
+        below = self._path(folder) + "/"
+        folders = list[str]()
+
+        def delete(path: str) -> None:
+            again(lambda: self._delete(path))
+
+        with ThreadPoolExecutor(DELETING) as pool:
+            for page in self.rest.pages(f"cannot remove {self.shown(folder)}", below):
+                folders += [blob[0] for blob in page.blobs if blob[4]]
+                list(pool.map(delete, [blob[0] for blob in page.blobs if not blob[4]]))
+        for path in sorted(folders, reverse=True):  # what is deeper first
+            delete(path)
+
+    def sweep(self, folder: str) -> None:
+        """Nothing to do: an object appears whole or not at all."""
+
+    def create_container(self) -> None:
+        """Make the container, unless it is there."""
+        what = f"cannot create the container of {self.url}"
+        self.rest.send("PUT", what, query={"restype": "container"}, refused=("ContainerAlreadyExists",))
+
+
+_UNSAYABLE = frozenset(("", ".", ".."))  # parts of a name: `scan` tells of them, `walk` leaves them out
+_TAKEN = ("BlobAlreadyExists", "ConditionNotMet")
+
+
+def _is_marker(headers: Mapping[str, str]) -> bool:
+    """Whether a blob stands for a directory."""
+    if headers.get("x-ms-resource-type") == "directory":
+        return True
+    return headers.get("Content-Length") == "0" and headers.get("x-ms-meta-hdi_isfolder", "").lower() == "true"

@@ -1,0 +1,286 @@
+"""An account of Azure Blob storage: its URLs, the options that reach it, and the signature of each request.
+
+Options have the names that adlfs gave them, so that one dictionary serves both: `account_name`, `account_key`, `connection_string`,
+`sas_token`, `credential`, `client_id` with `client_secret` and `tenant_id`, `anon`, `account_host`. What is not given is looked for in
+the environment (`AZURE_STORAGE_ACCOUNT_KEY` and so on); where there is nothing at all, `DefaultAzureCredential` signs in.
+
+The signature is the service's "Shared Key" of version 2015-02-21 on (REST reference, "Authorize with Shared Key").
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import inspect
+import os
+import re
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from email.utils import formatdate
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+from quire.errors import StorageError, UsageError, choose, scrub
+
+__all__ = ["SCHEMES", "Account", "account", "normalise", "parts"]
+
+SCHEMES = ("abfs", "abfss", "az", "wasb", "wasbs")
+VERSION = "2021-12-02"  # of the REST interface: the first that lists names which XML cannot hold, and that all emulators know
+SCOPE = "https://storage.azure.com/.default"
+CLOUD = "core.windows.net"
+EARLY = 300  # seconds before its end at which a token is asked for anew
+
+_CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}|\$root|\$web|\$logs")
+_HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d+)?")
+_NAMES = (
+    "account_name",
+    "account_key",
+    "connection_string",
+    "sas_token",
+    "credential",
+    "client_id",
+    "client_secret",
+    "tenant_id",
+    "anon",
+    "account_host",
+)
+
+
+# ------------------------------------------------------------------------------------------------------------------------- URLs
+def normalise(scheme: str, rest: str) -> str:
+    """One URL for one place, from what follows `scheme:` → `abfs://container@account.dfs.core.windows.net/path`, or
+    `abfs://container/path` where the account is told by the options. Raises UsageError.
+    """
+    where, _, path = rest.removeprefix("//").partition("/")
+    container, at, host = where.partition("@")
+    like = "Write abfs://container@account.dfs.core.windows.net/path, or abfs://container/path with the option account_name."
+    said = scrub(f"{scheme}:{rest}", 200).replace("***@", f"{container}@" if _CONTAINER.fullmatch(container) else "***@")
+    if not rest.startswith("//") or not _CONTAINER.fullmatch(container) or (at and not _HOST.fullmatch(host)):
+        raise UsageError(f"{said!r} names no container of Azure Blob storage: 3 to 63 of a-z, 0-9 and single hyphens. {like}")
+    if re.search(r"[?&](?:sig|sv|se)=", path):
+        raise UsageError(f"{said!r} carries a signature: a URL is written into plans and reports. Give it as the option sas_token.")
+    names = path.rstrip("/").split("/") if path.strip("/") else []
+    if any(name in ("", ".", "..") for name in names):
+        raise UsageError(f"{said!r} has an empty part, '.' or '..' in its path. Write the path as it is.")
+    host = host.lower()
+    name, dot, cloud = host.partition(".")
+    if dot and cloud.startswith("blob."):
+        host = f"{name}.dfs.{cloud.removeprefix('blob.')}"
+    return "/".join([f"abfs://{container}{'@' + host if host else ''}", *names])
+
+
+def parts(url: str) -> tuple[str, str, str]:
+    """A normalised URL → container, host (or nothing), path."""
+    where, _, path = url.removeprefix("abfs://").partition("/")
+    container, _, host = where.partition("@")
+    return container, host, path
+
+
+# ---------------------------------------------------------------------------------------------------------------------- options
+def account(host: str, options: Mapping[str, object] | None) -> Account:
+    """The account that a URL's host and the options mean. Raises UsageError for what does not fit together."""
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    for option in given:
+        _spelled(option)
+    said = {option: _text(given, option) for option in _NAMES if option not in ("anon", "credential")}
+    anonymous, credential = bool(given.get("anon", False)), given.get("credential")
+    string = _connection(said["connection_string"])
+    names = {host.partition(".")[0], said["account_name"], string.get("accountname", "")} - {""}
+    if len(names) > 1:
+        raise UsageError(f"URL and options name the accounts {' and '.join(sorted(names))}. Give the options of the account that is meant.")
+    if not (anonymous or credential or any(said[option] for option in ("account_key", "connection_string", "sas_token", "client_id"))):
+        around = {option: os.environ.get(f"AZURE_STORAGE_{option.upper()}", "") for option in said}
+        theirs = {around["account_name"], _connection(around["connection_string"]).get("accountname", "")} - {""}
+        if not names or theirs <= names:  # else they are for another account
+            said = {option: said[option] or value for option, value in around.items()}
+            string = _connection(said["connection_string"])
+            names = names or {said["account_name"] or string.get("accountname", "")}
+    name = next(iter(names), "")
+    if not name and not said["account_host"] and not string.get("blobendpoint"):
+        raise UsageError("which account of Azure storage? Write abfs://container@account.dfs.core.windows.net/path, or give account_name.")
+    endpoint = _endpoint(name, host, said["account_host"], string)
+    if isinstance(credential, str):  # as adlfs takes it: a signature or a key
+        said["sas_token" if "sig=" in credential else "account_key"], credential = credential, None
+    key = said["account_key"] or string.get("accountkey", "")
+    sas = (said["sas_token"] or string.get("sharedaccesssignature", "")).lstrip("?").strip()
+    if not (key or sas or credential or anonymous):
+        credential = _signed_in(said)
+    if credential is not None and endpoint.startswith("http://"):
+        raise UsageError(f"a sign-in is not sent over plain http to {urlsplit(endpoint).netloc}: anybody could read it. Use https.")
+    return Account(name, endpoint, _key(key) if key else b"", "" if key else sas, credential)
+
+
+def _spelled(name: str) -> None:
+    """An option for another kind of store is none of ours; one that is nearly ours is a slip, and would sign in as somebody else."""
+    import difflib
+
+    if name not in _NAMES and difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.85):
+        choose(name, _NAMES, "option of Azure storage")
+
+
+def _text(options: Mapping[str, object], name: str) -> str:
+    value = options.get(name, "")
+    if not isinstance(value, str):
+        raise UsageError(f"the option {name} is a text, not a {type(value).__name__}")
+    return value.strip()
+
+
+def _connection(string: str) -> dict[str, str]:
+    """`AccountName=…;AccountKey=…` → a dictionary with its names in lower case."""
+    found = {}
+    for part in string.split(";"):
+        name, equals, value = part.strip().partition("=")
+        if not part.strip():
+            continue
+        if not equals:
+            raise UsageError("the connection string holds a part without '='. Copy it again from the account's page 'Access keys'.")
+        found[name.strip().lower()] = value.strip()
+    if found.get("usedevelopmentstorage", "").lower() == "true":
+        raise UsageError("UseDevelopmentStorage names no account. Give the emulator's whole connection string, with its BlobEndpoint.")
+    return found
+
+
+def _endpoint(name: str, host: str, account_host: str, string: Mapping[str, str]) -> str:
+    if account_host:
+        found = account_host if "://" in account_host else f"https://{account_host}"
+    elif string.get("blobendpoint"):
+        found = string["blobendpoint"]
+    else:
+        cloud = string.get("endpointsuffix") or host.partition(".dfs.")[2] or CLOUD
+        found = f"{string.get('defaultendpointsprotocol') or 'https'}://{name}.blob.{cloud}"
+    split = urlsplit(found)
+    if split.scheme not in ("http", "https") or not _HOST.fullmatch(split.netloc):
+        raise UsageError(
+            "the account's endpoint is not of the form https://account.blob.core.windows.net: look at account_host or BlobEndpoint"
+        )
+    return f"{split.scheme}://{split.netloc}{split.path.rstrip('/')}"
+
+
+def _key(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise UsageError(
+            "the key of the account is not base64: it was cut off or mixed up. Copy it again from the page 'Access keys'."
+        ) from None
+
+
+def _signed_in(said: Mapping[str, str]) -> object:
+    """What signs in: an application with its secret, or whatever this machine is signed in as."""
+    try:
+        import azure.identity
+    except ImportError as e:
+        raise UsageError("signing in to Azure needs more packages: pip install 'quire[azure]'. Or give account_key or sas_token.") from e
+    if said["client_id"] and said["client_secret"] and said["tenant_id"]:
+        try:
+            return azure.identity.ClientSecretCredential(said["tenant_id"], said["client_id"], said["client_secret"])
+        except ValueError as e:
+            raise UsageError(f"client_id, client_secret and tenant_id do not fit: {scrub(str(e))}") from e
+    if said["client_secret"]:
+        raise UsageError("an application signs in with client_id, client_secret and tenant_id: give all three")
+    return azure.identity.DefaultAzureCredential()
+
+
+# ---------------------------------------------------------------------------------------------------------------------- requests
+class Account:
+    """Who asks, and where: signs requests. Its repr shows no secret."""
+
+    def __init__(self, name: str, endpoint: str, key: bytes = b"", sas: str = "", credential: object = None) -> None:
+        self.name, self.endpoint = name, endpoint
+        self.host = urlsplit(endpoint).netloc
+        self._path = urlsplit(endpoint).path
+        self._base = endpoint.removesuffix(self._path) if self._path else endpoint
+        self._key, self._sas, self._credential = key, sas, credential
+        self._token, self._until = "", 0.0
+        self._lock = threading.Lock()
+        self._date, self._at = "", 0
+        self._loop: Any = None
+
+    def __repr__(self) -> str:
+        return f"Account({self.name!r} at {self.host})"
+
+    def _said(self, field: str) -> str:
+        """A field of the SAS."""
+        return parse_qs(self._sas).get(field, [""])[0]
+
+    @property
+    def may(self) -> str:
+        """The letters of what a SAS permits; nothing where that is not known."""
+        return self._said("sp")
+
+    @property
+    def expired(self) -> bool:
+        """Whether the SAS is over, as this machine's clock has it."""
+        try:
+            end = datetime.fromisoformat(self._said("se"))
+        except ValueError:
+            return False
+        return end.replace(tzinfo=end.tzinfo or UTC) < datetime.now(UTC)
+
+    def stale(self) -> bool:
+        """Whether the next request has to wait for a new token."""
+        return self._credential is not None and time.time() > self._until - EARLY
+
+    def signed(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], length: int = 0
+    ) -> tuple[str, dict[str, str]]:
+        """The URL and the headers of a request: `path` is `/container/name`, not yet quoted; `length`: bytes of its body."""
+        path = self._path + quote(path, safe="/~")
+        now = int(time.time())
+        if now != self._at:
+            self._date, self._at = formatdate(now, usegmt=True), now
+        headers = {**headers, "x-ms-date": self._date, "x-ms-version": VERSION}
+        arguments = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+        if self._key:
+            headers["Authorization"] = self._shared_key(method, path, query, headers, length)
+        elif self._credential is not None:
+            headers["Authorization"] = f"Bearer {self.token()}"
+        elif self._sas:
+            arguments = f"{arguments}&{self._sas}" if arguments else self._sas
+        return f"{self._base}{path}{'?' + arguments if arguments else ''}", headers
+
+    def _shared_key(self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], length: int) -> str:
+        get = headers.get
+        own = "".join(f"{name}:{value}\n" for name, value in sorted(headers.items()) if name.startswith("x-ms-"))
+        asked = "".join(f"\n{name.lower()}:{value}" for name, value in sorted(query.items()))
+        text = (
+            f"{method}\n\n\n{length or ''}\n\n{get('Content-Type', '')}\n\n\n{get('If-Match', '')}\n{get('If-None-Match', '')}\n\n"
+            f"{get('Range', '')}\n{own}/{self.name}{path}{asked}"
+        )
+        return f"SharedKey {self.name}:{base64.b64encode(hmac.digest(self._key, text.encode(), hashlib.sha256)).decode()}"
+
+    def token(self) -> str:
+        """A token that is good for some minutes at least; StorageError where nobody is signed in."""
+        with self._lock:
+            if self.stale():
+                try:
+                    found = self._ask()
+                except Exception as e:
+                    words = scrub(str(e).partition("\n")[0], 200)
+                    raise StorageError(
+                        f"cannot sign in to the account {self.name!r}: {words or type(e).__name__}. "
+                        "Sign in (az login), or give account_key or sas_token."
+                    ) from None  # what the credential tells may hold more than it should
+                self._token, self._until = found.token, float(found.expires_on)
+            return self._token
+
+    def _ask(self) -> Any:
+        get_token = getattr(self._credential, "get_token", None)
+        if get_token is None:
+            raise TypeError(f"the credential of type {type(self._credential).__name__} gives no token")
+        if not inspect.iscoroutinefunction(get_token):
+            return get_token(SCOPE)
+
+        import asyncio
+
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()  # its connections belong to it: the next question, an hour later, comes from it, too
+            weakref.finalize(self, self._loop.close)
+        with ThreadPoolExecutor(1) as pool:  # this thread may have a loop of its own, as in a notebook
+            return pool.submit(self._loop.run_until_complete, get_token(SCOPE)).result()

@@ -1,0 +1,169 @@
+"""Access to HDFS by WebHDFS: its URLs, and the options that reach a namenode.
+
+Options have the names that fsspec's `webhdfs` gave them, so that one dictionary serves both: `user`, `token` (a delegation token, by
+which one comes into a cluster with Kerberos), `password` (a gateway's, with `user`), `proxy_to`, `use_https`, `session_verify`,
+`session_cert`, `data_proxy`; and `timeout`, the seconds without a byte. Where there is neither user nor token, the variable
+HADOOP_USER_NAME names the user, as for Hadoop's own programs; without it the namenode decides who one is.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import os
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from quire.errors import UsageError, choose, scrub
+
+__all__ = ["Access", "normalise", "parts"]
+
+PORT = 9870  # of a namenode's web server, unless it is set otherwise
+SILENCE = 60.0  # seconds without a byte
+
+_HOST = re.compile(r"([A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?")
+_NAMES = (
+    "user",
+    "token",
+    "password",
+    "proxy_to",
+    "use_https",
+    "session_verify",
+    "session_cert",
+    "data_proxy",
+    "kerberos",
+    "kerb_kwargs",
+    "timeout",
+)
+
+
+# ------------------------------------------------------------------------------------------------------------------------- URLs
+def normalise(scheme: str, rest: str) -> str:
+    """One URL for one place, from what follows `scheme:` → `webhdfs://host:port/path`. Raises UsageError."""
+    where, _, path = rest.removeprefix("//").partition("/")
+    said = scrub(f"{scheme}:{rest}", 200)
+    if scheme == "hdfs":
+        host = where.rpartition("@")[2].partition(":")[0] or "host"
+        raise UsageError(
+            f"{said!r} is of Hadoop's own protocol, which needs a Java of its own in every process. "
+            f"Write webhdfs://{scrub(host, 80)}:{PORT}/path, with the port of the namenode's web page."
+        )
+    if "@" in where:
+        raise UsageError(f"{said!r} carries who you are: a URL is written into plans and reports. Give it as the option user.")
+    match = _HOST.fullmatch(where)
+    if not rest.startswith("//") or not match or not 0 < int(match[2] or PORT) < 65536:
+        raise UsageError(f"{said!r} names no namenode. Write webhdfs://host:{PORT}/path, with the port of the namenode's web page.")
+    if re.search(r"[?&](?:delegation|user\.name|op)=", path):
+        raise UsageError(f"{said.partition('?')[0]!r} is a request, not a place. Write webhdfs://host:{PORT}/path.")
+    names = path.rstrip("/").split("/") if path.strip("/") else []
+    if any(name in ("", ".", "..") for name in names):
+        raise UsageError(f"{said!r} has an empty part, '.' or '..' in its path. Write the path as it is.")
+    if any(":" in name for name in names):
+        raise UsageError(f"{said!r} has a ':' in its path, which no name in HDFS holds. Look for a typing mistake.")
+    return "/".join([f"webhdfs://{match[1].lower()}:{int(match[2] or PORT)}", *names])
+
+
+def parts(url: str) -> tuple[str, str]:
+    """A normalised URL → host with port, absolute path (without a slash at its end, so empty for the root)."""
+    where, slash, path = url.removeprefix("webhdfs://").partition("/")
+    return where, slash + path
+
+
+# ---------------------------------------------------------------------------------------------------------------------- options
+class Access:
+    """A namenode, and who asks it."""
+
+    def __init__(self, netloc: str, options: Mapping[str, Any]) -> None:
+        given = {name: value for name, value in options.items() if value is not None}
+        for name in given:
+            _spelled(name)
+        if given.get("kerberos") or given.get("kerb_kwargs"):
+            raise UsageError(
+                "quire does not sign in by Kerberos itself. Get a delegation token (hdfs fetchdt --webservice http://namenode file), "
+                "and give it as the option token."
+            )
+        said = {name: _text(given, name) for name in ("user", "token", "password", "proxy_to")}
+        if said["token"] and (said["user"] or said["proxy_to"]):
+            raise UsageError("a delegation token says who asks. Give the option token without user and proxy_to.")
+        self.netloc, self.secure = netloc, bool(given.get("use_https"))
+        self.query: dict[str, str] = {}
+        self.headers = {"User-Agent": "quire"}  # for the namenode; what it sends us on to gets them on the same host alone
+        user = said["user"] or ("" if said["token"] else os.environ.get("HADOOP_USER_NAME", ""))
+        if said["password"]:
+            if not self.secure:
+                raise UsageError("a password is not sent over plain http: anybody could read it. Give use_https=True, or leave it out.")
+            if not said["user"]:
+                raise UsageError("a password needs the option user beside it.")
+            self.headers["Authorization"] = "Basic " + base64.b64encode(f"{user}:{said['password']}".encode()).decode()
+        elif user:
+            self.query["user.name"] = user
+        if said["token"]:
+            self.query["delegation"] = said["token"]
+        if said["proxy_to"]:
+            self.query["doas"] = said["proxy_to"]
+        self.user = said["proxy_to"] or user
+        self.timeout = _seconds(given.get("timeout", SILENCE))
+        self.moved: Callable[[str], str] = _moves(given.get("data_proxy"))
+        self._verify, self._cert = given.get("session_verify", True), given.get("session_cert")
+        self._trust: ssl.SSLContext | None = None
+
+    def __repr__(self) -> str:
+        return f"Access({self.netloc!r})"
+
+    @property
+    def base(self) -> str:
+        """What stands before a path."""
+        return f"{'https' if self.secure else 'http'}://{self.netloc}/webhdfs/v1"
+
+    def trust(self) -> ssl.SSLContext:
+        """Whose certificates are believed, and our own."""
+        if self._trust is None:
+            try:
+                made = ssl.create_default_context(cafile=self._verify if isinstance(self._verify, str) else None)
+                if self._verify is False:
+                    made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+                if self._cert:
+                    made.load_cert_chain(*([self._cert] if isinstance(self._cert, str) else self._cert))
+            except (OSError, TypeError) as e:
+                raise UsageError(f"session_verify and session_cert name files of certificates: {scrub(str(e), 150)}.") from None
+            self._trust = made
+        return self._trust
+
+
+def _spelled(name: str) -> None:
+    """An option for another kind of store is none of ours; one that is nearly ours is a slip, and would sign in as somebody else."""
+    if name not in _NAMES and difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.85):
+        choose(name, _NAMES, "option of HDFS")
+
+
+def _text(options: Mapping[str, object], name: str) -> str:
+    value = options.get(name, "")
+    if not isinstance(value, str):
+        raise UsageError(f"the option {name} is a text, not a {type(value).__name__}")
+    return value.strip()
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 86400:
+        raise UsageError(f"the option timeout of HDFS is a number of seconds, not {scrub(repr(value), 80)}")
+    return float(value)
+
+
+def _moves(given: object) -> Callable[[str], str]:
+    """`data_proxy`: where a datanode is really reached, where the cluster calls it by a name that is known inside alone."""
+    if given is None or callable(given):
+        return given or (lambda address: address)
+    if not isinstance(given, Mapping) or not all(isinstance(x, str) for pair in given.items() for x in pair):
+        raise UsageError("the option data_proxy is a dictionary of addresses, or a function of one.")
+    places = dict(given)
+
+    def moved(address: str) -> str:
+        scheme, _, rest = address.partition("://")
+        where, slash, path = rest.partition("/")  # the names alone: a file may be called like a host
+        for name, place in places.items():
+            where = where.replace(name, place, 1)
+        return f"{scheme}://{where}{slash}{path}"
+
+    return moved

@@ -1,0 +1,112 @@
+"""Reading many files at once: the connections with which `window` asks a namenode and its datanodes.
+
+A small file takes three requests: the namenode says which datanode has it, the datanode gives its bytes, and the namenode says in
+which version it is now. Connections to the namenode are kept; a datanode closes each of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from quire.errors import NotFoundError, StorageError, TransientError, UsageError
+from quire.storage.base import Gone, Request, Unreadable
+from quire.storage.hdfs_errors import NO_NAMENODE, Said, busy, everywhere, explained, said, unreachable
+from quire.storage.hdfs_rest import CONNECT, Rest
+from quire.storage.window import Fetch, Throttled
+
+__all__ = ["FLIGHT", "opened", "version_of"]
+
+FLIGHT = 64  # a cluster is near by, and its namenode answers everybody
+
+
+def version_of(status: Any) -> str:
+    """The version of a file, of its status: `<mtime in ms>-<bytes>-<id of the inode>`."""
+    return f"{status['modificationTime']}-{status['length']}-{status['fileId']}"
+
+
+@asynccontextmanager
+async def opened(rest: Rest, root: str, url: str) -> AsyncIterator[Fetch]:
+    """Connections for one call; the value fetches the bytes of one request below `root` (without a slash at its end)."""
+    try:
+        import aiohttp
+    except ImportError as e:
+        raise UsageError("HDFS needs more packages: pip install 'quire[hdfs]'") from e
+    secure = rest.access.secure
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30, ttl_dns_cache=300, ssl=rest.access.trust() if secure else True),
+        auto_decompress=False,  # the bytes as they lie there
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=("User-Agent", "Accept-Encoding"),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=rest.access.timeout),
+    ) as session:
+        yield _Reader(session, rest, root, url).fetch
+
+
+class _Reader:
+    def __init__(self, session: Any, rest: Rest, root: str, url: str) -> None:
+        self.session, self.rest, self.root, self.url = session, rest, root, url
+
+    async def fetch(self, request: Request) -> bytes:
+        data, failed = b"", None
+        if request.length:
+            try:
+                data = await self._bytes(request)
+            except (Unreadable, Gone) as e:
+                failed = e
+        # Looked at after reading, against what the listing saw before: bytes of another version are not given.
+        _, found = await self._asked(request.name, self.rest.address("GETFILESTATUS", f"{self.root}/{request.name}", {}))
+        try:
+            version = version_of(json.loads(found)["FileStatus"])
+        except (ValueError, KeyError, TypeError):
+            what, where = f"cannot read {self.url}/{request.name}", self.rest.access.netloc
+            raise explained(what, Said(200, NO_NAMENODE, ""), self.rest.access, where) from None
+        if version != request.version:
+            raise Gone("changed")
+        if failed is not None:
+            raise failed
+        return data
+
+    async def _bytes(self, request: Request) -> bytes:
+        where = {"offset": request.start, "length": request.length}
+        location, data = await self._asked(request.name, self.rest.address("OPEN", f"{self.root}/{request.name}", where))
+        if location:  # else a gateway gives the content itself
+            _, data = await self._asked(request.name, self.rest.onwards(location, f"{self.root}/{request.name}"))
+        return data
+
+    async def _asked(self, name: str, address: str) -> tuple[str, bytes]:
+        """Where we are sent on to, or the answer."""
+        from aiohttp import ClientError
+        from yarl import URL
+
+        what, where = f"cannot read {self.url}/{name}", urlsplit(address).netloc
+        ours = where == self.rest.access.netloc
+        headers = self.rest.access.headers if ours else {"User-Agent": "quire"}
+        try:
+            async with self.session.get(URL(address, encoded=True), headers=headers, allow_redirects=False) as answer:
+                data: bytes = await answer.read()
+                if answer.status == 307:
+                    return str(answer.headers.get("Location", "")), b""
+                if answer.status < 300:
+                    return "", data
+                told = said(answer.status, data)
+        except (ClientError, OSError, TimeoutError, ValueError) as e:
+            # Without what it came from, which names the address. The store has had answers from this namenode: it listed the file.
+            raise unreachable(what, e, self.rest.access, where, known=True) from None
+        raise self._failed(what, told, where)
+
+    def _failed(self, what: str, told: Said, where: str) -> Exception:
+        error = explained(what, told, self.rest.access, where)
+        if isinstance(error, NotFoundError) or told.name == "ParentNotDirectoryException":
+            return Gone("vanished")
+        if isinstance(error, TransientError):
+            return Throttled(str(error)) if busy(told) else error
+        return error if everywhere(told) else Unreadable(_words(error))
+
+
+def _words(error: StorageError) -> str:
+    """What is wrong with a file, without its name, which stands beside it in the ledger."""
+    return str(error).partition(": ")[2]

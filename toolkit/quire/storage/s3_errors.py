@@ -1,0 +1,130 @@
+"""What S3 and the way to it say when something went wrong, as one line: what, where, what to do."""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from typing import Any
+
+from quire.errors import NotFoundError, StorageError, TransientError, UsageError, scrub
+
+__all__ = ["code_of", "everywhere", "explained", "refused", "seconds"]
+
+BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))
+_BUSY = frozenset(
+    ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "ThrottlingException", "RequestLimitExceeded",
+     "OperationAborted", "ConditionalRequestConflict", "BandwidthLimitExceeded", "RequestThrottled", "503")
+)  # fmt: skip
+
+# What the service would say of every other object, too → what to do. {bucket}, {host}
+_ADVICE = {
+    "NoSuchBucket": "there is no bucket {bucket!r} at {host}. Look at the URL and at endpoint_url, or make the bucket",
+    "InvalidBucketName": "{bucket!r} is no name that a bucket at {host} can have. Look at the URL",
+    "InvalidAccessKeyId": "{host} does not know this access key. Look at the option key, the profile, or the environment",
+    "SignatureDoesNotMatch": "{host} does not take this secret. Copy the option secret again, or look at the profile",
+    "InvalidToken": "{host} does not take this token. Sign in again, or look at the option token",
+    "ExpiredToken": "the credentials have expired. Sign in again, or give newer ones",
+    "TokenRefreshRequired": "the credentials have expired. Sign in again, or give newer ones",
+    "RequestTimeTooSkewed": "{host} finds this machine's clock wrong by more than 15 minutes. Set the clock",
+    "RequestExpired": "{host} finds this machine's clock wrong. Set the clock",
+    "NotImplemented": "{host} does not know this request, which quire needs. Use a service with conditional and multipart writes",
+    "AllAccessDisabled": "access to the bucket {bucket!r} is switched off. Ask who owns it",
+    "AccountProblem": "there is a problem with the account behind the bucket {bucket!r}. Ask who owns it",
+    "NotSignedUp": "the account is not signed up for S3. Ask who owns it",
+}
+_OF_ONE = {
+    "InvalidObjectState": "it is archived. Restore it first, or leave it out",
+    "EntityTooLarge": "it is larger than {host} takes. Use a smaller target_size",
+    "KeyTooLongError": "the name is longer than 1,024 bytes. Use shorter names",
+    "QuotaExceeded": "the quota is used up. Free some space and call again: what was committed is safe",
+    "NoSuchUpload": "its upload is no longer open: its job is over, or a rule of the bucket has dropped it. Call again",
+    "InvalidPart": "its pieces are not those that were uploaded. Look who wrote the log's entry",
+    "InvalidPartOrder": "its pieces are not those that were uploaded. Look who wrote the log's entry",
+}
+_NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "NoAuthTokenError")
+_PROFILES = ("ProfileNotFound", "ConfigNotFound", "ConfigParseError", "InvalidConfigError")
+_SIGNING_IN = ("CredentialRetrievalError", "MetadataRetrievalError", "SSOError", "UnauthorizedSSOTokenError", "TokenRetrievalError")
+_OPTIONS = ("TypeError", "ValueError", "ParamValidationError", "NoRegionError", "UnknownServiceError", "InvalidRegionError")
+_ELSEWHERE = ("PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "Redirect")
+_DENIED = ("AccessDenied", "403", "Forbidden")
+
+
+def seconds(text: str) -> float:
+    """Of a Retry-After; a date is not worth its parser."""
+    try:
+        return max(0.0, min(float(text), 300.0))
+    except ValueError:
+        return 0.0
+
+
+def everywhere(code: str, status: int) -> bool:
+    """Whether the service would say so of every other object, too."""
+    return code in _ADVICE or code in _ELSEWHERE or status == 401 or 300 <= status < 400
+
+
+def code_of(error: BaseException) -> str:
+    """The service's word for a refusal, or nothing."""
+    response = getattr(error, "response", None)
+    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
+
+
+def refused(what: str, status: int, code: str, words: str, headers: Any, host: str, bucket: str) -> StorageError:
+    """The error for an answer that is a refusal: `what` is like 'cannot read s3://bucket/x'."""
+    if status in BUSY or code in _BUSY:
+        busy = "too many requests" if status in (429, 503) or code == "SlowDown" else "the service did not manage it"
+        return TransientError(f"{what}: {busy} ({status} {code})", wait=seconds(headers.get("retry-after", "")))
+    if code in _ELSEWHERE or 300 <= status < 400:
+        region = headers.get("x-amz-bucket-region") or (re.search(r"expecting '([a-z0-9-]+)'", words) or ("", ""))[1]
+        told = f"is in the region {region!r}: give client_kwargs={{'region_name': {region!r}}}" if region else "is somewhere else"
+        return StorageError(f"{what}: the bucket {bucket!r} {told}, or look at endpoint_url.")
+    if code in _ADVICE or code in _OF_ONE:
+        return StorageError(f"{what}: {(_ADVICE | _OF_ONE)[code].format(bucket=bucket, host=host)}.")
+    if status == 404:
+        return NotFoundError(f"{what}: it is not there")
+    if code in _DENIED or status in (401, 403):
+        told = f" ({scrub(words.rstrip('.'), 150)})" if words and words not in ("Forbidden", "Access Denied") else ""
+        return StorageError(f"{what}: no permission{told}. Ask for the right, or give other credentials.")
+    told = f": {scrub(words.rstrip('.'), 200)}" if words else ""
+    return StorageError(f"{what}: the service refused it ({status} {code or 'without a reason'}{told}). Look at the bucket {bucket!r}.")
+
+
+def explained(what: str, error: BaseException, host: str, bucket: str) -> StorageError | UsageError:
+    """The error for an exception of boto3, botocore, urllib3 or aiohttp."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        told, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
+        code, status = str(told.get("Code", "")), int(meta.get("HTTPStatusCode") or 0)
+        return refused(what, status, code, str(told.get("Message", "")), meta.get("HTTPHeaders", {}), host, bucket)
+    name, causes = type(error).__name__, _causes(error)
+    names = " ".join(type(cause).__name__ for cause in causes)
+    told = scrub(str(error).rstrip("."), 200)
+    troubles: tuple[tuple[bool, type[StorageError | UsageError], str], ...] = (
+        (name in _NO_CREDENTIALS, StorageError,
+         "there are no credentials. Give the options key and secret, or profile, or anon=True for public data"),
+        (name in _PROFILES, UsageError, f"{told}. Look at the option profile and at ~/.aws"),
+        (name in _SIGNING_IN, StorageError, f"no credentials could be had ({name}). Sign in again, or give the options key and secret"),
+        (any(isinstance(c, socket.gaierror) for c in causes) or "NameResolution" in names or "DNS" in names, StorageError,
+         f"there is no host of that name ({host}). Look at endpoint_url, at the bucket, or at the network"),
+        (any(isinstance(c, ssl.SSLError) for c in causes) or "SSLError" in names or "Certificate" in names, StorageError,
+         f"no trust in the certificate of {host}. Look at endpoint_url, or give client_kwargs={{'verify': file}}"),
+        ("Proxy" in names, StorageError, "the proxy refused or is not there. Look at HTTPS_PROXY and NO_PROXY"),
+        (name in _OPTIONS, UsageError, f"{told}. Look at the options of S3"),
+    )  # fmt: skip
+    for met, kind, said in troubles:
+        if met:
+            return kind(f"{what}: {said}.")
+    if "imeout" in names:
+        return TransientError(f"{what}: no answer in time ({host})")
+    return TransientError(f"{what}: the connection was lost ({host}: {type(causes[-1]).__name__})")
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    found, cause = list[BaseException](), error
+    while cause is not None and len(found) < 10:
+        found.append(cause)
+        inner = (getattr(cause, "kwargs", None) or {}).get("error") or getattr(cause, "reason", None)
+        if not isinstance(inner, BaseException):
+            inner = next((a for a in cause.args if isinstance(a, BaseException)), None)
+        cause = inner or cause.__cause__ or cause.__context__  # type: ignore[assignment]
+    return found
