@@ -191,6 +191,15 @@ def test_a_credential_is_asked_once_until_its_token_ends(kind: type[Signs]) -> N
     assert "token" not in repr(who)
 
 
+def test_what_signs_in_says_nothing_past_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its warnings are for whoever listens to logs: where nobody does, Python would print them."""
+    for name in list(os.environ):
+        if name.startswith("AZURE_"):
+            monkeypatch.delenv(name)
+    account("acc", {})
+    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("azure").handlers)
+
+
 def test_who_is_not_signed_in_is_told_so() -> None:
     class Nobody:
         def get_token(self, *scopes: str) -> None:

@@ -14,6 +14,7 @@ import binascii
 import hashlib
 import hmac
 import inspect
+import logging
 import os
 import re
 import threading
@@ -177,6 +178,8 @@ def _signed_in(said: Mapping[str, str]) -> object:
         import azure.identity
     except ImportError as e:
         raise UsageError("signing in to Azure needs more packages: pip install 'quire[azure]'. Or give account_key or sas_token.") from e
+    # What it says at length is for whoever listens to logs; nobody's terminal should get it unasked.
+    logging.getLogger("azure").addHandler(logging.NullHandler())
     if said["client_id"] and said["client_secret"] and said["tenant_id"]:
         try:
             return azure.identity.ClientSecretCredential(said["tenant_id"], said["client_id"], said["client_secret"])
@@ -262,7 +265,7 @@ class Account:
                 try:
                     found = self._ask()
                 except Exception as e:
-                    words = scrub(str(e).partition("\n")[0], 200)
+                    words = scrub(str(e).partition("\n")[0], 200).rstrip(".")
                     raise StorageError(
                         f"cannot sign in to the account {self.name!r}: {words or type(e).__name__}. "
                         "Sign in (az login), or give account_key or sas_token."
