@@ -403,13 +403,12 @@ def test_a_name_of_a_job_an_attempt_or_a_data_file_is_what_it_says_or_refused(jo
         assert file.split("/", maxsplit=1)[0] != "_quire"
 
 
+PLACES = [
+    "file:", "file://", "FILE:///", "memory://", "memory:/", "", "~", "../", "/", "http://a:b@c/", "s3://", "s3a://", "s3://bucket/",
+    "abfs://", "az://box/", "wasb://box@acc.x/", "webhdfs://", "webhdfs://h:1/",
+]  # fmt: skip
 some_urls = st.one_of(
-    st.text(max_size=30),
-    st.text(st.characters(), max_size=10),
-    st.tuples(
-        st.sampled_from(["file:", "file://", "FILE:///", "memory://", "memory:/", "s3://", "", "~", "../", "/", "http://a:b@c/"]),
-        some_names,
-    ).map("".join),
+    st.text(max_size=30), st.text(st.characters(), max_size=10), st.tuples(st.sampled_from(PLACES), some_names).map("".join)
 )
 
 
@@ -420,11 +419,14 @@ some_urls = st.one_of(
 @example("memory://a/../b")
 @example("memory://a\ud800/b")
 @example("~root/" + "a/" * 3000)
+@example("S3A://bucket/a//b/")
+@example("wasbs://box@acc.blob.core.windows.net/a%20b/")
+@example("WebHDFS://Host:9870/a b/")
 def test_a_url_is_normal_once_it_is_normalised(url: str) -> None:
     found = answer(lambda: normalise(url), UsageError)
     if found is not None:
         found.encode()
-        assert found.startswith(("file:///", "memory://"))
+        assert found.startswith(("file:///", "memory://", "abfs://", "s3://", "webhdfs://"))
         assert ".." not in found.split("/")
         if not re.search("[\uf780-\uf7ff]", found):
             assert normalise(found) == found
