@@ -382,9 +382,9 @@ some_names = st.lists(name_parts, max_size=6).map("/".join) | st.text(max_size=2
 @example("x" * 5000)
 def test_a_name_that_is_taken_lies_below_its_root(name: str) -> None:
     if answer(lambda: safe(name), FormatError) is not None:
-        path = os.path.normpath(f"/root/{name}")
-        assert path == f"/root/{name}"
-        assert path.startswith("/root/")
+        path = os.path.normpath(f"/store/{name}")
+        assert path == f"/store/{name}"
+        assert path.startswith("/store/")
         assert len(name) <= 4096
 
 

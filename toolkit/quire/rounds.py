@@ -19,7 +19,7 @@ from quire.options import Options
 from quire.planning import plan as planning
 from quire.planning.listing import EXAMPLES
 from quire.planning.skew import SkewResult
-from quire.progress import Progress
+from quire.progress import Progress, Step
 from quire.report import Report
 from quire.runner import Runner
 from quire.storage import Store
@@ -67,7 +67,7 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
             planned = None
             continue
         work = Work(made.dest, made.dest_options, made.roots, head, made.convert)
-        call.head = head
+        call.takes_up(head)
         jobs.run(runner, log, work, bars, made.max_failures)
         if call.ended(log.refresh(), head.job, store) and fresh:
             break
@@ -119,6 +119,7 @@ class _Call:
         self.taken_up = Counter[str]()  # paths that were left out, or replaced in quarantine
         self.left: dict[str, str] = {}
         self.head: PlanHead | None = None  # of the job under way
+        self.before = bars.last  # the phase that was the last one when it was taken up
         self.jobs: list[str] = []
         self.others: list[str] = []
         self.listed: planning.Planned | None = None
@@ -179,12 +180,17 @@ class _Call:
             for path in segments.read(store, task.segment, ["path"], min(before), max(before)).column("path").to_pylist():
                 self.left.pop(path, None)
 
+    def takes_up(self, head: PlanHead) -> None:
+        """A job, ours or one that is open."""
+        self.head, self.before = head, self.bars.last
+
     def state(self) -> str:
         """How far this call has come, for an error that ends it: from what it knows, since the store may not answer."""
         before = f"{self.files:,} files were gathered by this call and stay; " if self.jobs else ""
-        step, dest = self.bars.last.step, self.made.dest
+        dest = self.made.dest
         if self.head is None:
-            return f"{before or 'Nothing was changed; '}call again to go on."
+            return f"{before or 'Nothing of this call is visible; '}call again to go on."
+        step = Step("") if self.bars.last is self.before else self.bars.last.step  # the phases before were of other jobs
         if step.phase == "publishing":
             return (
                 f"{before}job {self.head.job} is committed and {step.done:,} of its {step.total or 0:,} data files are in their places: "

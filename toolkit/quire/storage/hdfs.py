@@ -78,8 +78,9 @@ class HdfsSink:
             # Not tried again: whether a piece was appended is not known if there is no answer, and it must not be there twice.
             location = again(partial(store.asked, "POST", "APPEND", name, "write")).location
             store.rest.at("POST", store.path(name), location, f"cannot write {store.shown(name)}", data=piece)
-        else:
-            again(partial(store.written, name, piece))
+        elif not again(partial(store.written, name, piece)):
+            # What an earlier try has left may be a part of it, and may still grow: the attempt begins again, under another name.
+            raise TransientError(f"cannot write {store.shown(name)}: a try that was not answered has begun it")
         self._sent += len(piece)
         self._held.clear()
 
@@ -228,10 +229,13 @@ class HdfsStore(WithoutUploads):
             yield from answers
 
     # ---------------------------------------------------------------------------------------------------------- writing
-    def written(self, name: str, data: bytes, on_behalf: str = "") -> None:
-        """Write a file under a name that nobody else uses; one that an earlier try has left goes."""
+    def written(self, name: str, data: bytes, on_behalf: str = "") -> bool:
+        """Write a file under a name that nobody else uses; False: an earlier try has left something there.
+
+        Never over it: a request that arrives late, after the one that repeats it, would cut off what was appended meanwhile.
+        """
         what = f"cannot write {self.shown(on_behalf or name)}"
-        self.rest.sent_on("PUT", "CREATE", self.path(name), what, data=data, query={"overwrite": "true"})
+        return not self.rest.sent_on("PUT", "CREATE", self.path(name), what, (_TAKEN,), data=data, query={"overwrite": "false"}).refused
 
     def _placed(self, name: str, data: bytes, how: str) -> bool:
         """Write a temporary file and rename it; False: the name is taken."""
@@ -243,7 +247,8 @@ class HdfsStore(WithoutUploads):
         for _ in range(TRIES):
             temporary = f"{TEMPORARY}/{uuid.uuid4().hex}"
             try:
-                self.written(temporary, data, name)
+                if not self.written(temporary, data, name):
+                    continue
                 moved = self._moved(temporary, name, how, "write")
             except NotFoundError:
                 continue  # a sweep took the temporary file: write it again
