@@ -9,6 +9,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,11 +31,11 @@ from gathering import documents, gather, look, write
 from hostile import trouble
 from quire import attempt, options
 from quire.cli import main as cli
-from quire.errors import QuireError, hide, scrub
+from quire.errors import QuireError, UsageError, hide, scrub
 from quire.planning.listing import Listing
 from quire.reading import first_rows
 from quire.sources.transforms import BadContent
-from quire.storage import connect, normalise
+from quire.storage import bare, connect, normalise
 
 MARK = "hunter2"
 KEYS = [
@@ -321,6 +323,86 @@ def test_whatever_looks_like_a_secret_is_taken_out_of_any_text(text: str) -> Non
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     assert scrub(text) == hide(text) == text
+
+
+# --------------------------------------------------------------------------------------------------------------------- by name
+
+
+def from_a_vault() -> str:
+    """What gives a secret."""
+    return f"{MARK}-vault"
+
+
+def test_a_secret_by_name_shows_and_sends_its_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTS_SECRET", f"{MARK}-variable")
+    for made, name in ((quire.secret("TESTS_SECRET"), "'TESTS_SECRET'"), (quire.secret(from_a_vault), "from_a_vault")):
+        options_ = {"secret": made, "nested": {"token": made, "list": [made]}}
+        sent = pickle.dumps(options_)
+        assert repr(made) == str(made) == f"{made}" == f"quire.secret({name})"
+        assert MARK not in repr(options_)
+        assert MARK.encode() not in sent
+        assert pickle.loads(sent) == options_
+
+
+def test_a_secret_by_name_is_looked_up_where_a_store_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any depth, by each kind of store, and each time: what has changed meanwhile is taken."""
+    named: dict[str, Any] = {
+        "client_kwargs": {"region_name": quire.secret("TESTS_REGION")},
+        "secret": quire.secret("TESTS_SECRET"),
+        "key": "k",
+    }
+    for value in ("one", "two"):
+        monkeypatch.setenv("TESTS_SECRET", value)
+        monkeypatch.setenv("TESTS_REGION", f"region-{value}")
+        store: Any = bare("s3://bucket/path", named)
+        assert store.account.options["secret"] == value
+        assert store.account.kwargs == {"region_name": f"region-{value}"}
+    monkeypatch.setenv("TESTS_SECRET", "a2V5")
+    assert "quire.secret" not in repr(
+        bare("abfs://container@account.dfs.core.windows.net/x", {"account_key": quire.secret("TESTS_SECRET")})
+    )
+    access: Any = bare("webhdfs://host:9870/x", {"token": quire.secret(from_a_vault)})
+    assert access.rest.access.query["delegation"] == from_a_vault()
+
+
+def test_a_secret_by_name_makes_no_other_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTS_SECRET", MARK)
+    (tmp_path / "in").mkdir()
+    given: list[dict[str, Any]] = [{}, {"key": quire.secret("TESTS_SECRET")}, {"key": quire.secret(from_a_vault)}, {"key": MARK}]
+    hashes = {options.build(tmp_path / "in", tmp_path / "out", storage_options=one).intent_hash for one in given}
+    assert len(hashes) == 1
+
+
+def nothing() -> str | None:
+    """A vault that is empty."""
+    return None
+
+
+def refusing() -> str:
+    """A vault that says too much."""
+    raise PermissionError(f"{MARK} is not for you")
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("TESTS_NOWHERE", r"the variable 'TESTS_NOWHERE' of quire\.secret\('TESTS_NOWHERE'\) is not set on the driver\. Set it before .*"),
+        (nothing, r"quire\.secret\(nothing\) gave nothing on the driver\. .*"),
+        (refusing, r"quire\.secret\(refusing\) failed on the driver: PermissionError\. .*"),
+    ],
+)
+def test_a_secret_that_is_not_found_is_named(tmp_path: Path, source: Any, says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        gather(tmp_path, "s3://bucket/out", dest_options={"key": "k", "secret": quire.secret(source)})
+    assert re.fullmatch(says, str(caught.value))
+    assert MARK not in said_by(caught.value)
+
+
+@pytest.mark.parametrize("wrong", ["", f"KEY={MARK}", None, 5, {"key": MARK}])
+def test_what_names_no_secret_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match=r"^quire\.secret\(\) takes the name of a variable or a function") as caught:
+        quire.secret(wrong)
+    assert MARK not in said_by(caught.value)
 
 
 # ----------------------------------------------------------------------------------------------------------------------- spark

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
@@ -132,6 +133,11 @@ def test_the_driver_memory_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
         jvm.driver_memory()
 
 
+def test_a_connect_server_beside_a_running_session_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(UsageError, match=r"^spark\.remote cannot become 'sc://127\.0\.0\.1:1': .* stop"):
+        session(master="sc://127.0.0.1:1")
+
+
 # --- sessions of their own ---------------------------------------------------------------------------------------------------------
 
 
@@ -216,3 +222,23 @@ def test_a_daemon_without_stderr_and_what_the_environment_says(tmp_path: Path) -
         print(*map(session(spark_ui_enabled=False).conf.get, keys))
     """
     assert run(script, tmp_path) == "local[1] said 700m 5 false\n"
+
+
+def test_a_connect_server_that_does_not_answer_is_said_at_once(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = f"""
+        import os
+        for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+            del os.environ[name]
+        from quire.errors import QuireError
+        from quire.session import session
+        for master in "sc://127.0.0.1:{port}", "sc://127.0.0.1:{port}/;token=hunter2":
+            try:
+                session(master=master)
+            except QuireError as error:
+                print(error)
+    """
+    line = f"no Spark Connect server answers at 127.0.0.1:{port}: Connection refused. Look at the address, and whether it runs."
+    assert run(script, tmp_path).splitlines() == [line, line]

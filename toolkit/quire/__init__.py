@@ -27,12 +27,14 @@ from quire.recovery import recover
 from quire.report import Report
 from quire.runner import InProcess
 from quire.session import session
+from quire.shipping import ship
 from quire.splits import FileInfo
+from quire.storage.secret import secret
 
 __version__ = "0.1.0"
 
 __all__ = [
     "FileInfo", "FormatError", "InProcess", "Ledger", "NotFoundError", "Plan", "QuireError", "RefusedError", "Report", "Step",
     "StorageError", "TooManyFailures", "TransientError", "UsageError", "__version__", "consolidate", "plan", "populate", "read",
-    "recover", "session", "skew",
+    "recover", "secret", "session", "ship", "skew",
 ]  # fmt: skip

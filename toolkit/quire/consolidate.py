@@ -23,6 +23,7 @@ from quire.report import Report
 from quire.rounds import check_destination, check_words, gather, job_name
 from quire.runner import InProcess, OnSpark, Runner
 from quire.sizes import format_size
+from quire.storage.sight import Landmarks
 
 if TYPE_CHECKING:
     import pandas as pd  # below, it is imported where it is used: Spark's workers start without it
@@ -219,6 +220,7 @@ class Plan:
 
 # -------------------------------------------------------------------------------------------------------------------- helpers
 def _runner(spark: Any, made: Options) -> Runner:
+    landmarks = Landmarks([root.url for root in made.roots], made.dest)
     if isinstance(spark, InProcess | OnSpark):
         runner: Runner = spark
     elif not all(store.shared for store in (made.store(), *(r.store() for r in made.roots))):
@@ -228,9 +230,9 @@ def _runner(spark: Any, made: Options) -> Runner:
     elif spark is None:
         from quire.session import session
 
-        runner = OnSpark(session())
+        runner = OnSpark(session(), landmarks)
     elif hasattr(spark, "newSession"):
-        runner = OnSpark(spark)
+        runner = OnSpark(spark, landmarks)
     else:
         raise UsageError(f"spark= takes a SparkSession, not {type(spark).__name__}. Leave it out, or pass quire.session().")
     return runner

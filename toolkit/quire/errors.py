@@ -118,7 +118,7 @@ def printable(text: str) -> str:
 
 _WORDS = (
     r"(?:(?<![a-z])(?:sig|sas)|signature|token|delegation|secret|password|passwd|pwd|credentials?"
-    r"|(?:access|account|shared|api|private|storage)[_.-]?(?:access)?[_.-]?key)['\"]?\s*[=:]\s*"
+    r"|(?:access|account|shared|api|private|storage)[_.-]?(?:access)?[_.-]?key)['\"]?\s*(?:[=:]|%3d)\s*"
 )
 _AZURE = "|".join(rf"(?<={scheme}://)" for scheme in ("abfs", "abfss", "wasb", "wasbs"))
 _SECRETS = (

@@ -6,7 +6,7 @@ Everything that decides is in the store: a second driver on the same job, or thi
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from quire.attempt import Work, attempt
 from quire.commit import names, protocol
@@ -14,14 +14,12 @@ from quire.commit.entries import Commit, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
 from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures, TransientError
-from quire.planning.pack import PlannedTask, read_head
-from quire.progress import Phase, Progress
+from quire.planning.pack import FEW, SMALL, PlannedTask, read_head
+from quire.progress import Part, Phase, Progress
 from quire.runner import Failure, Runner
 from quire.storage import Patience
 
 ATTEMPTS = 3  # of a task in one call, beyond those that the engine makes by itself
-SMALL = 32 << 20  # bytes; smaller tasks share a task of the engine, which costs some 50 ms
-FEW = 4_000  # files, likewise
 LOOKS = 20  # manifests that are read each time the bar moves
 
 
@@ -80,15 +78,15 @@ def _settle(log: Log, job: str, progress: Progress) -> None:
 def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask], progress: Progress) -> list[Task] | None:
     """Start attempts until each task has a manifest; None: the job has an outcome."""
     store, job = log.store, work.head.job
-    total = sum(t.bytes for t in planned)
+    total, shares = sum(t.bytes for t in planned), _Shares(planned, [root.account for root in work.roots])
     with progress.phase("gathering", total=total, unit="B") as bar:
-        watch = functools.partial(_watch, log, job, planned, bar, retries := dict[int, int]())
+        watch = functools.partial(_watch, log, job, planned, shares, bar, retries := dict[int, int]())
         tries, patience = 0, Patience(progress.again)
         while tries < ATTEMPTS:
             missing = sorted(set(range(len(planned))) - protocol.finished(store, job))
             if not missing or log.refresh().outcome(job) is not None:
                 break
-            groups = _groups([planned[i] for i in missing], runner.parallelism)
+            groups = _groups([planned[i] for i in missing], runner.parallelism, [shares.accounts(i) for i in missing])
             outcomes = runner.run(functools.partial(attempt, work), missing, groups=groups, watch=watch)
             failed = [(task, o) for task, o in zip(missing, outcomes, strict=True) if isinstance(o, Failure)]
             if failed and all(failure.transient for _, failure in failed):
@@ -101,7 +99,8 @@ def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask],
                 _give_up(failed, len(planned), job, log.store.url)
         found = [protocol.get_manifest(store, job, task) for task in range(len(planned))]
         again = sum(task.retries for task in found if task is not None and task.task not in retries)
-        bar.to(total, tasks=len(planned), files=sum(t.files for t in planned), retries=again)
+        everything = shares.parts({i: t.bytes for i, t in enumerate(planned)})
+        bar.to(total, tasks=len(planned), files=sum(t.files for t in planned), retries=again, parts=everything)
     if log.refresh().outcome(job) is not None:
         return None
     if any(task is None for task in found):
@@ -111,7 +110,7 @@ def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask],
     return [task for task in found if task is not None]
 
 
-def _watch(log: Log, job: str, planned: list[PlannedTask], bar: Phase, retries: dict[int, int]) -> None:
+def _watch(log: Log, job: str, planned: list[PlannedTask], shares: _Shares, bar: Phase, retries: dict[int, int]) -> None:
     """Move the bar by what the store shows: finished tasks (their `retries` are kept), and the output of those under way."""
     told = sum(retries.values())
     try:
@@ -122,27 +121,65 @@ def _watch(log: Log, job: str, planned: list[PlannedTask], bar: Phase, retries: 
     except StorageError:
         bar.update(0)  # only the bar stands still; a store that stays away is said by those who need it
         return
-    size = sum(planned[i].bytes for i in done if i < len(planned))
+    sizes = {i: planned[i].bytes for i in done if i < len(planned)}
+    files = sum(planned[i].files for i in sizes)
     for e in under_way:
         task = e.name.removeprefix(names.attempts(job) + "/").partition("-")[0]
         if task.isascii() and task.isdigit() and int(task) not in done:
-            size += e.size
-    bar.to(size, tasks=len(done), files=sum(planned[i].files for i in done if i < len(planned)), retries=sum(retries.values()) - told)
+            sizes[int(task)] = sizes.get(int(task), 0) + e.size
+    bar.to(sum(sizes.values()), tasks=len(done), files=files, retries=sum(retries.values()) - told, parts=shares.parts(sizes))
 
 
-def _groups(tasks: Sequence[PlannedTask], parallelism: int) -> list[list[int]]:
-    """Which tasks share a task of the engine: small ones do, as long as everybody has work."""
+class _Shares:
+    """What of each task is of which account, for a progress line that shows them apart."""
+
+    def __init__(self, planned: Sequence[PlannedTask], accounts: Sequence[str]) -> None:
+        self.totals = dict[str, int]()
+        self.tasks = list[dict[str, int]]()  # account → bytes, in the order in which a task reads them
+        for task in planned:
+            found = dict[str, int]()
+            for run in task.runs:
+                name = accounts[run.root] if run.root < len(accounts) else ""  # of a damaged plan: the attempt says so
+                found[name] = found.get(name, 0) + run.bytes
+            self.tasks.append(found)
+            for name, size in found.items():
+                self.totals[name] = self.totals.get(name, 0) + size
+
+    def accounts(self, task: int) -> tuple[str, ...]:
+        """Those that a task reads."""
+        return tuple(sorted(self.tasks[task]))
+
+    def parts(self, sizes: Mapping[int, int]) -> tuple[Part, ...]:
+        """The parts of a progress line, of what each task has come to in bytes; none where there is one account."""
+        if len(self.totals) < 2:
+            return ()
+        done = dict.fromkeys(self.totals, 0)
+        for task, size in sizes.items():
+            left = size
+            for name, share in self.tasks[task].items() if task < len(self.tasks) else ():
+                done[name] += min(left, share)
+                left -= min(left, share)
+        return tuple(Part(name, done[name], total) for name, total in sorted(self.totals.items()))
+
+
+def _groups(tasks: Sequence[PlannedTask], parallelism: int, accounts: Sequence[tuple[str, ...]]) -> list[list[int]]:
+    """Which tasks share a task of the engine: small ones of the same accounts do, as long as everybody has work.
+
+    They are in the order in which they should begin: those of each account spread over the whole time, so that all are read at once.
+    """
     weights = [max(t.bytes / SMALL, t.files / FEW) for t in tasks]
     limit = min(1.0, sum(weights) / (2 * parallelism))
-    groups: list[list[int]] = []
-    room = 0.0
-    for i, weight in enumerate(weights):
-        if not groups or weight > room:
-            groups.append([])
-            room = limit
-        groups[-1].append(i)
-        room -= weight
-    return groups
+    groups = dict[tuple[str, ...], list[list[int]]]()
+    room = dict.fromkeys(accounts, 0.0)
+    for i, (of, weight) in enumerate(zip(accounts, weights, strict=True)):
+        mine = groups.setdefault(of, [])
+        if not mine or weight > room[of]:
+            mine.append([])
+            room[of] = limit
+        mine[-1].append(i)
+        room[of] -= weight
+    turns = [((turn + 0.5) / len(mine), group[0], group) for mine in groups.values() for turn, group in enumerate(mine)]
+    return [group for *_, group in sorted(turns)]
 
 
 def _check(tasks: list[Task], planned: list[PlannedTask], job: str) -> None:

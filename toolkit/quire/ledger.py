@@ -26,10 +26,11 @@ from quire.errors import QuireError, StorageError, UsageError, scrub
 from quire.formats import lines, parquet
 from quire.planning import skew
 from quire.planning.plan import evenness
-from quire.runner import InProcess, OnSpark, Runner
+from quire.runner import InProcess, OnSpark, Runner, guarded
 from quire.sizes import format_size
 from quire.storage import connect, normalise
 from quire.storage.local import to_text
+from quire.storage.sight import Landmarks
 from quire.verification import DAMAGED, Verified, verify
 
 if TYPE_CHECKING:
@@ -223,7 +224,8 @@ class Ledger:
                     yield from _with_attempt(table, sources[i].segment).to_batches(max_chunksize=10_000)
 
         n = len(sources)
-        frame = spark.range(0, n, 1, max(n, 1)).mapInArrow(read, SPARK_SCHEMA)
+        work = guarded(spark, read, Landmarks([], url))
+        frame = spark.range(0, n, 1, max(n, 1)).mapInArrow(work, SPARK_SCHEMA)
         try:
             return frame.where(where) if where else frame
         except PySparkException as e:
@@ -301,9 +303,9 @@ class Ledger:
         elif spark is None:
             from quire.session import session
 
-            runner = OnSpark(session())
+            runner = OnSpark(session(), Landmarks([], self._url))
         else:
-            runner = OnSpark(spark)
+            runner = OnSpark(spark, Landmarks([], self._url))
         items = [
             (Source(number, task.segment, task.first, task.last), {f.name: f.size for f in task.files}, commit.words.compression)
             for number, commit, task in self._tasks()

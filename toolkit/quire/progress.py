@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.errors import UsageError, printable
 
-__all__ = ["Phase", "Progress", "Step"]
+__all__ = ["Part", "Phase", "Progress", "Step"]
+
+
+SHOWN = 6  # accounts that a line names
+LONGEST = 24  # characters of an account's name in it
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of one account has been read: `done` of `total` bytes. `name` is the account's, a bucket's or a host's."""
+
+    name: str
+    done: int
+    total: int
 
 
 @dataclass(frozen=True)
 class Step:
     """Where a call is: `phase` is "listing", "planning", "gathering" or "publishing", `done` of `total` (None: not known) in `unit`s.
 
-    While gathering, `unit` is "B", and `tasks` and `files` are those that are done. `retries`: how often this call has tried again
-    what a store could not do; `waits` says why it does so at this moment.
+    While gathering, `unit` is "B", `tasks` and `files` are those that are done, and `parts` has one `Part` for each account where there
+    are several. `retries`: how often this call has tried again what a store could not do; `waits` says why it does so at this moment.
     """
 
     phase: str
@@ -30,6 +43,21 @@ class Step:
     files: int = 0
     retries: int = 0
     waits: str = ""
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def accounts(self) -> str:
+        """How far each account has come, in a few words: `logs1 45 %, logs2 80 %`."""
+        shown = self.parts if len(self.parts) <= SHOWN else self.parts[: SHOWN - 1]
+        told = [f"{printable(part.name)[:LONGEST]} {_share((part,))}" for part in shown]
+        if rest := self.parts[len(shown) :]:
+            told.append(f"{len(rest)} others {_share(rest)}")
+        return ", ".join(told)
+
+
+def _share(parts: Sequence[Part]) -> str:
+    done, total = sum(part.done for part in parts), sum(part.total for part in parts)
+    return f"{100 * done // total if total else 100} %"
 
 
 class Phase:
@@ -39,11 +67,13 @@ class Phase:
         self.step, self._show = step, show
         show(step)
 
-    def to(self, done: int, *, tasks: int = 0, files: int = 0, retries: int = 0) -> None:
+    def to(self, done: int, *, tasks: int = 0, files: int = 0, retries: int = 0, parts: tuple[Part, ...] = ()) -> None:
         """It has come so far; never back, and never beyond its total. `retries` are those of tasks, beyond those told before."""
         done = max(self.step.done, done if self.step.total is None else min(done, self.step.total))
         retries += self.step.retries
-        self.step = replace(self.step, done=done, tasks=tasks, files=files, retries=retries, waits="")
+        if before := self.step.parts:
+            parts = tuple(replace(a, done=max(a.done, b.done)) for a, b in zip(before, parts or before, strict=True))
+        self.step = replace(self.step, done=done, tasks=tasks, files=files, retries=retries, waits="", parts=parts)
         self._show(self.step)
 
     def again(self, why: str) -> None:
@@ -135,7 +165,8 @@ class Progress:
 def _words(step: Step) -> str:
     if step.waits:
         return printable(step.waits)
-    parts = [f"{step.tasks:,} tasks, {step.files:,} files"] if step.tasks else []
+    parts = [step.accounts] if step.parts else []
+    parts += [f"{step.tasks:,} tasks, {step.files:,} files"] if step.tasks else []
     if step.retries:
         parts.append(f"tried again {step.retries:,} times" if step.retries > 1 else "tried again once")
     return ", ".join(parts)

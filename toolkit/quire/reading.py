@@ -19,7 +19,9 @@ from quire.coverage.fold import Fold, Source, fold
 from quire.errors import QuireError, StorageError, UsageError
 from quire.formats import lines, parquet
 from quire.options import whole
+from quire.runner import guarded
 from quire.storage import Store, connect, normalise
+from quire.storage.sight import Landmarks
 from quire.verification import DAMAGED
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def read(
 
     schema = ("value binary" if of_lines else "path string, content binary") + columns
     n = len(items)
-    return spark.range(0, n, 1, max(n, 1)).mapInArrow(work, schema)
+    return spark.range(0, n, 1, max(n, 1)).mapInArrow(guarded(spark, work, Landmarks([], url)), schema)
 
 
 def live(store: Store, version: int | None = None) -> tuple[Words | None, list[Task], Fold]:
@@ -162,7 +164,7 @@ def _parquet(spark: SparkSession, store: Store, options: Mapping[str, Any] | Non
                     for rows in file.read_row_group(group).cast(found).to_batches():
                         yield _with_partitions(rows, files[i], partitions)
 
-    return spark.range(0, len(files), 1, len(files)).mapInArrow(work, schema)
+    return spark.range(0, len(files), 1, len(files)).mapInArrow(guarded(spark, work, Landmarks([], url)), schema)
 
 
 def first_rows(store: Store, limit: int) -> Iterator[Any]:

@@ -12,13 +12,15 @@ import os
 import re
 import threading
 import traceback
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from quire.errors import FormatError, QuireError, TransientError, UsageError, scrub
 from quire.session import alive
+from quire.shipping import Task, is_local, missing_module, portable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +30,7 @@ T = TypeVar("T")
 Function = Callable[[T], dict[str, Any]]
 Watch = Callable[[], None]
 POLL = 0.2  # seconds between two looks at the store
+LOOKS = 3  # at the directories that executors on other machines do not see
 
 
 @dataclass(frozen=True)
@@ -113,37 +116,86 @@ class InProcess:
         return found
 
 
+class Sight(Protocol):
+    """What the driver sees of its own directories; travels to the tasks."""
+
+    def lacking(self) -> str:
+        """What this process does not see of it; nothing if all is well."""
+        ...
+
+
+class Landmarks(Protocol):
+    """Local directories that the executors must see, too (`quire.storage.sight`)."""
+
+    def unseen(self) -> Sight:
+        """Enough for executors on the driver's machine."""
+        ...
+
+    def taken(self) -> AbstractContextManager[Sight]:
+        """What all executors can look at as long as this lasts."""
+        ...
+
+
+class _Elsewhere(Exception):
+    """An executor does not see what the driver sees: the item was not touched."""
+
+
 class OnSpark:
-    """Items spread over Spark's tasks."""
+    """Items spread over Spark's tasks; `landmarks`: the local directories that they work in."""
 
     shared = True
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, landmarks: Landmarks | None = None) -> None:
         if not alive(spark):
             raise UsageError("this Spark session was stopped. Start another with quire.session(), or leave spark= out.")
         self.spark = spark
         self.parallelism = _parallelism(spark)
+        self._landmarks = None if is_local(spark) else landmarks
+        self._abroad = False  # whether an executor was met on another machine
 
     def run(
         self, function: Function[T], items: Sequence[T], *, groups: Sequence[Sequence[int]] | None = None, watch: Watch | None = None
     ) -> list[Outcome]:
-        """See `Runner.run`."""
-        if not items:
-            return []
+        """See `Runner.run`. Raises UsageError for what no other try mends: what executors lack, a directory that they do not see."""
         groups = [[i] for i in range(len(items))] if groups is None else groups
         outcomes: dict[int, Outcome] = {}
-        # A session of its own: interruptAll() then stops this job and none of the user's.
-        own = self.spark.newSession()
-        frame = own.range(0, len(groups), 1, len(groups)).mapInArrow(
-            _task(function, items, groups), "item long, failed boolean, answer string"
-        )
+        for _ in range(LOOKS):
+            with self._sight() as sight:
+                outcomes |= self._run(function, items, groups, watch, sight)
+            away = {i for i, o in outcomes.items() if isinstance(o, Failure) and o.kind == _Elsewhere.__name__}
+            if not away:
+                break
+            self._abroad = True
+            groups = [left for group in groups if (left := [i for i in group if i in away])]
+        for outcome in outcomes.values():
+            _raise_what_stays(outcome)
+        return [outcomes[i] for i in range(len(items))]
+
+    @contextmanager
+    def _sight(self) -> Iterator[Sight | None]:
+        if self._landmarks and self._abroad:
+            with self._landmarks.taken() as sight:
+                yield sight
+        else:
+            yield self._landmarks.unseen() if self._landmarks else None
+
+    def _run(
+        self, function: Function[T], items: Sequence[T], groups: Sequence[Sequence[int]], watch: Watch | None, sight: Sight | None
+    ) -> dict[int, Outcome]:
+        if not groups:
+            return {}
+        job = _Job(self.spark)
+        work = portable(self.spark, _task(function, items, groups, sight))
+        frame = job.session.range(0, len(groups), 1, len(groups)).mapInArrow(work, "item long, failed boolean, answer string")
+        outcomes: dict[int, Outcome] = {}
         failed: list[BaseException] = []
 
         def collect() -> None:
             try:
-                for row in frame.collect():
-                    answer = json.loads(row["answer"])
-                    outcomes[row["item"]] = Failure(**answer) if row["failed"] else answer
+                with job:
+                    for row in frame.collect():
+                        answer = json.loads(row["answer"])
+                        outcomes[row["item"]] = Failure(**answer) if row["failed"] else answer
             except BaseException as e:
                 failed.append(e)
 
@@ -156,13 +208,68 @@ class OnSpark:
                     watch()
         except BaseException:
             # Ctrl-C: Spark would run all tasks to their end. Tasks may still write for some seconds; the protocol allows it.
-            own.interruptAll()
+            job.interrupt()
             thread.join(10)
             raise
         if failed:
+            if error := missing_module(str(failed[0])):
+                raise error
             lost = Failure("SparkError", scrub(_first_line(str(failed[0]))))
-            return [outcomes.get(i, lost) for i in range(len(items))]
-        return [outcomes[i] for i in range(len(items))]
+            return {i: outcomes.get(i, lost) for group in groups for i in group}
+        return outcomes
+
+
+class _Job:
+    """What can be interrupted alone: none of the user's own jobs is.
+
+    Where there is a context, a session of its own; over Spark Connect a tag, as a new session there has neither the files that were
+    sent to the user's nor its Python workers.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.tag = None if hasattr(spark, "_sc") else f"quire-{uuid.uuid4().hex}"
+        self.session = spark if self.tag else spark.newSession()
+
+    def __enter__(self) -> None:
+        if self.tag:
+            self.session.addTag(self.tag)  # of this thread's jobs
+
+    def __exit__(self, *_: object) -> None:
+        if self.tag:
+            self.session.removeTag(self.tag)
+
+    def interrupt(self) -> None:
+        """End what runs."""
+        if self.tag:
+            self.session.interruptTag(self.tag)
+        else:
+            self.session.interruptAll()
+
+
+def guarded(spark: SparkSession, work: Task, landmarks: Landmarks) -> Task:
+    """The same task for any executor of the session; on one that does not see the directories it fails, and says so."""
+    if is_local(spark):
+        return work
+    with landmarks.taken() as found:
+        sight = found
+
+    def looking(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if lacking := sight.lacking():
+            raise UsageError(lacking)
+        yield from work(batches)
+
+    looking.__name__ = work.__name__  # as plans show it
+    return portable(spark, looking)
+
+
+def _raise_what_stays(outcome: Outcome) -> None:
+    """Raise what trying again does not mend, in a line about the executors."""
+    if not isinstance(outcome, Failure):
+        return
+    if outcome.kind in (UsageError.__name__, _Elsewhere.__name__):
+        raise UsageError(outcome.text if "executor" in outcome.text else f"on the executors: {outcome.text}")
+    if outcome.kind == ModuleNotFoundError.__name__ and (error := missing_module(outcome.text)):
+        raise error
 
 
 def _parallelism(spark: SparkSession) -> int:
@@ -172,20 +279,21 @@ def _parallelism(spark: SparkSession) -> int:
     local = re.match(r"local(?:\[(\*|[0-9]+)[],]|$)", spark.conf.get("spark.master", None) or "")
     if local:
         return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+    if found := spark.conf.get("spark.cores.max", None):
+        return max(1, int(found))
     instances, cores = (int(spark.conf.get(f"spark.executor.{key}", None) or 2) for key in ("instances", "cores"))
     return max(1, instances * cores)
 
 
-def _task(
-    function: Function[T], items: Sequence[T], groups: Sequence[Sequence[int]]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(function: Function[T], items: Sequence[T], groups: Sequence[Sequence[int]], sight: Sight | None) -> Task:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        lacking = sight.lacking() if sight else ""
         for batch in batches:
             for group in batch.column(0).to_pylist():
                 for i in groups[group]:
-                    outcome = call(function, items[i])
+                    outcome = Failure(_Elsewhere.__name__, lacking) if lacking else call(function, items[i])
                     bad = isinstance(outcome, Failure)
                     answer = json.dumps(vars(outcome) if isinstance(outcome, Failure) else outcome)
                     yield pa.RecordBatch.from_pydict({"item": [i], "failed": [bad], "answer": [answer]})

@@ -11,11 +11,14 @@ import itertools
 import os
 import re
 import shlex
+import socket
 import sys
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from quire import jvm
 from quire.errors import QuireError, UsageError, scrub
@@ -43,6 +46,7 @@ def session(
 
     Settings are Spark's own, in a dict or as keywords, with dots or, after `spark_`, with underscores:
     `session(spark_sql_shuffle_partitions=4)`, `session({"spark.ui.enabled": True})`. None leaves out one of quire's defaults.
+    `master` is Spark's, as `spark://host:7077`, or `sc://host:15002` of a Spark Connect server.
 
     A new session is `local[*]` unless something says otherwise; it finds a Java (see `quire.java`), keeps the JVM's messages in a
     log file that errors name, and has UTC as its time zone, Arrow on, the UI and console progress off, and a quarter of the
@@ -50,7 +54,7 @@ def session(
 
     Raises UsageError for a setting that a running session cannot take any more, QuireError if Java or Spark does not start.
     """
-    named = {"spark.master": master, "spark.app.name": app_name}
+    named = {"spark.remote" if master and master.startswith("sc://") else "spark.master": master, "spark.app.name": app_name}
     wanted = _wanted([*(conf or {}).items(), *confs.items(), *((key, value) for key, value in named.items() if value is not None)])
     with _lock:
         running = _running()
@@ -179,6 +183,7 @@ def _builder() -> SparkSession.Builder:
 def _connect(remote: str, wanted: Mapping[str, str | None]) -> SparkSession:
     """Return a session of a Spark Connect server; what is static was settled when the server was started."""
     settings = {"spark.sql.session.timeZone": "UTC", **wanted, "spark.remote": None}
+    _check_answers(remote)
     try:
         started = _builder().remote(remote).getOrCreate()
         for key, value in settings.items():
@@ -190,14 +195,29 @@ def _connect(remote: str, wanted: Mapping[str, str | None]) -> SparkSession:
     return started
 
 
+def _check_answers(remote: str) -> None:
+    """Say at once that nobody listens: Spark would try again for ten minutes."""
+    try:
+        host, port = urlsplit(remote).hostname, urlsplit(remote).port or 15002
+    except ValueError:
+        return  # Spark says what is wrong with it
+    if not host or "grpc_proxy" in os.environ or getproxies():  # then it is not we who connect
+        return
+    try:
+        socket.create_connection((host, port), timeout=20).close()
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise QuireError(f"no Spark Connect server answers at {host}:{port}: {why}. Look at the address, and whether it runs.") from error
+
+
 def _settings(wanted: Mapping[str, str | None], configured: Mapping[str, str]) -> dict[str, str]:
     """Return quire's defaults where nobody has said anything else, and what the caller wants."""
     settings: dict[str, str | None] = {key: value for key, value in _defaults().items() if key not in configured}
     master = wanted.get("spark.master") or settings.get("spark.master") or configured["spark.master"]
-    if master.startswith("local"):
-        # Whatever this machine's name resolves to, if it does, all of a local Spark is here.
+    if re.match(r"local|spark://(127\.|localhost\b)", master):
+        # Whatever this machine's name resolves to, if it does, all of this Spark is here.
         settings |= {key: LOOPBACK for key in ("spark.driver.host", "spark.driver.bindAddress") if key not in configured}
-    else:
+    if not master.startswith("local"):
         settings["spark.sql.warehouse.dir"] = None  # a place of this machine is none for a cluster
     if "spark.remote" in wanted or "SPARK_REMOTE" in os.environ:
         settings["spark.master"] = None  # Spark takes one of the two

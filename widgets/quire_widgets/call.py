@@ -74,6 +74,8 @@ class Call:
         total = f" of {amount(step.total)}" if step.total is not None else ""
         unit = _UNITS.get(step.unit, ("", ""))[step.done != 1 if step.total is None else step.total != 1]
         parts = [f"{step.phase}: {amount(step.done)}{total}{unit}"]
+        if step.parts:
+            parts.append(step.accounts)
         if step.tasks:
             parts += [f"tasks done: {step.tasks:,}", f"files: {step.files:,}"]
         if self._first is not None and now - self._first[0] > _STEADY:

@@ -1,13 +1,9 @@
-"""Lists a tree in pieces: directories first, large directories in slices, so that the driver never holds a file's name.
-
-The driver looks at the upper directories (names only, no sizes) until there is work for everybody; each piece is then listed,
-anti-joined with the ledger, cut into runs and written as Parquet where it is listed.
-"""
+"""Lists a piece of a tree in a task: what is wanted and not done yet is cut into runs and written as Parquet where it is listed."""
 
 from __future__ import annotations
 
-import heapq
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,21 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import xxhash
 
 from quire.commit import names as objects
 from quire.coverage.antijoin import remaining
 from quire.coverage.fold import Fold
-from quire.errors import StorageError
 from quire.planning.hashing import parts_of
+from quire.planning.pieces import Piece, ranges
 from quire.sources.files import Root, Selection
 from quire.splits import FileInfo
-from quire.storage import Entry, Folder, Gone, Request, Store, Told, Trouble, Unreadable, below, connect, normalise, silent
+from quire.storage import Entry, Folder, Gone, Request, Seeking, Store, Trouble, Unreadable, below, connect, normalise
 
-ENOUGH_NAMES = 300_000  # that the driver looks at before it lets the tasks do the rest
-SLICE = 50_000  # files of one directory listed by one task, if there are tasks enough
-LARGEST_SLICE = 500_000
-FOLDERS = 10_000  # of more directories in one, the driver holds no list: they are sliced as files are
 CHUNK = 100_000  # rows that a task holds at once
 ROW_GROUP = 5_000
 EXAMPLES = 1_000  # names that a report may hold
@@ -41,17 +32,6 @@ PLAN = pa.schema(
         ("start", pa.int64()), ("length", pa.int64()), ("replaces", pa.string()),
     ]
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A part of the tree that one task lists: a directory with or without what lies below, or a slice of its names."""
-
-    root: int
-    folder: str
-    below: bool = False
-    after: str = ""
-    until: str = ""
 
 
 @dataclass(frozen=True)
@@ -124,60 +104,6 @@ class Listed:
         self.retries += 1
 
 
-# ------------------------------------------------------------------------------------------------------------- on the driver
-def pieces(roots: tuple[Root, ...], selection: Selection, parallelism: int, told: Told = silent) -> Iterator[Piece]:
-    """Cut the trees into pieces, breadth first; what is not looked at any more is a piece with all that lies below it."""
-    names = 0
-    enough = max(32, 16 * parallelism)
-    for index, root in enumerate(roots):
-        store = root.store(told)
-        waiting, found = [""], 0
-        while waiting:
-            folder = waiting.pop(0)
-            if folder and (names >= ENOUGH_NAMES or found + len(waiting) >= enough):
-                yield Piece(index, folder, below=True)
-                continue
-            files, folders, sample = _look(store, folder, selection, root_folder=not folder)
-            names += files + len(folders)
-            many = len(folders) > FOLDERS
-            waiting += [] if many else folders
-            if files or many:
-                found += 1
-                yield from _slices(index, folder, files + len(folders), sample, parallelism, below=many)
-
-
-def _look(store: Store, folder: str, selection: Selection, root_folder: bool) -> tuple[int, list[str], list[tuple[int, str]]]:
-    """Count a directory's files and name its directories; of the files' names keep those with the smallest hashes, as a sample."""
-    files, folders = 0, list[str]()
-    sample: list[tuple[int, str]] = []
-    try:
-        for name, is_folder in store.peek(folder, follow=selection.links):
-            if is_folder:
-                if selection.shows(name):
-                    folders.append(f"{folder}/{name}" if folder else name)
-            else:
-                files += 1
-            rank = -xxhash.xxh3_64_intdigest(name.encode())
-            if len(sample) < 512:
-                heapq.heappush(sample, (rank, name))
-            elif rank > sample[0][0]:
-                heapq.heapreplace(sample, (rank, name))
-    except StorageError:
-        if root_folder:
-            raise
-        return 1, [], []  # the task that lists it says what is wrong
-    return files, sorted(folders), sample
-
-
-def _slices(index: int, folder: str, count: int, sample: list[tuple[int, str]], parallelism: int, below: bool) -> Iterator[Piece]:
-    n = max(1, min(-(-count // (SLICE if not below else 100)), parallelism * (8 if below else 1)), -(-count // LARGEST_SLICE))
-    ordered = sorted(name for _, name in sample)
-    bounds = [ordered[len(ordered) * i // n] for i in range(1, n)] if len(ordered) >= n else []
-    for after, until in zip(["", *bounds], [*bounds, ""], strict=True):
-        yield Piece(index, folder, below, after, until)
-
-
-# ------------------------------------------------------------------------------------------------------------------ in a task
 def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
     """List a piece, take out what the ledger covers, write the rest to the plan, and tell its runs."""
     found = Listed()
@@ -206,6 +132,7 @@ def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entr
     root = listing.roots[piece.root]
     store, takes = root.store(found.again), _taker(root, listing.selection, found)
     waiting, chunk = [piece.folder], list[Entry]()
+    most = CHUNK if isinstance(store, Seeking) else sys.maxsize  # where names come in order, all of a directory are one range
     while waiting:
         folders, here = list[str](), waiting.pop()
         if listing.selection.links and below(normalise(f"{root.url}/{here}"), listing.dest):
@@ -216,6 +143,9 @@ def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entr
                 if item.__class__ is Entry:
                     if takes is None or takes(item):
                         chunk.append(item)
+                        if len(chunk) >= most:
+                            yield sorted(chunk)
+                            chunk = []
                 elif isinstance(item, Trouble):
                     _note(item, root, found)
                 elif piece.below:
@@ -264,8 +194,9 @@ def _ranges(store: Store, selection: Selection, piece: Piece, folder: str) -> li
     """The ranges of names in which a task lists a directory: one, but for a very large one that the driver has not looked at."""
     if folder == piece.folder and (piece.after or piece.until or not piece.below):
         return [(piece.after, piece.until)]
-    files, _, sample = _look(store, folder, selection, root_folder=False)
-    return [(p.after, p.until) for p in _slices(0, folder, files, sample, 1, below=False)]
+    if isinstance(store, Seeking):
+        return [("", "")]
+    return ranges(store, folder, selection)
 
 
 def _note(trouble: Trouble, root: Root, found: Listed) -> None:
@@ -366,4 +297,4 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
                 pass
 
 
-__all__ = ["Cut", "Listed", "Listing", "Piece", "Run", "list_piece", "pieces"]
+__all__ = ["Cut", "Listed", "Listing", "Run", "list_piece"]

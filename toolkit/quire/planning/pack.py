@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -17,6 +17,8 @@ from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.planning.listing import PLAN, Cut, Run
 from quire.storage import Store
 
+SMALL = 32 << 20  # bytes that are not worth a task of their own: a task of Spark costs some 50 ms, and a data file its place
+FEW = 4_000  # files, likewise
 HEADROOM = 0.97  # of the target, so that a task whose output is a little longer than guessed has no tiny second file
 
 HEAD = pa.schema(
@@ -46,24 +48,48 @@ class PlannedTask:
         return sum(run.bytes for run in self.runs)
 
 
-def pack(runs: Iterable[Run], cut: Cut, ratio: float) -> list[PlannedTask]:
+def pack(runs: Iterable[Run], cut: Cut, ratio: float, accounts: Sequence[str] = ()) -> list[PlannedTask]:
     """Tasks of about `cut.target` bytes of output (balanced), or one a directory or part (directory, hash).
 
-    `ratio` is the guess of bytes written for a byte read.
+    `ratio` is the guess of bytes written for a byte read. `accounts`: of each root. A task reads one account after the other, so that
+    it needs one window of reads and its output has one order. Accounts are read at the same time by tasks that run at the same time:
+    a balanced task holds one account, unless there is too little of it, and those that must hold several begin with different ones.
     """
     groups = defaultdict[tuple[str, int], list[Run]](list)
     for run in runs:
         groups[run.group, run.part].append(run)
     tasks: list[PlannedTask] = []
     for (folder, part), found in sorted(groups.items()):
+        apart = _by_account(found, accounts)
         if cut.planner == "balanced":
             budget = cut.target * HEADROOM / max(ratio, 0.001)
-            even = _fill(folder, found, budget, math.ceil(sum(run.bytes for run in found) / budget))
-            # Where the runs did not fit into that many, they are spread evenly over as many as it takes.
-            tasks += _fill(folder, found, budget, len(even))
+            for some in _alone(apart):
+                even = _fill(folder, some, budget, math.ceil(sum(run.bytes for run in some) / budget))
+                # Where the runs did not fit into that many, they are spread evenly over as many as it takes.
+                tasks += _fill(folder, some, budget, len(even))
         elif 0 <= part < max(cut.parts, 1):  # an input split is handed out for each of [0, parts), as in the article
-            tasks.append(PlannedTask(folder, part, found))
+            turn = len(tasks) % len(apart)
+            tasks.append(PlannedTask(folder, part, [run for some in apart[turn:] + apart[:turn] for run in some]))
     return tasks
+
+
+def _by_account(runs: list[Run], accounts: Sequence[str]) -> list[list[Run]]:
+    found = defaultdict[str, list[Run]](list)
+    for run in runs:
+        found[accounts[run.root] if accounts else ""].append(run)
+    return list(found.values())
+
+
+def _alone(apart: list[list[Run]]) -> Iterator[list[Run]]:
+    """What is packed for itself: an account's runs, or those of several accounts that have little."""
+    rest = list[Run]()
+    for some in apart:
+        if len(apart) > 1 and sum(run.bytes for run in some) < SMALL and sum(run.rows for run in some) < FEW:
+            rest += some
+        else:
+            yield some
+    if rest:
+        yield rest
 
 
 def _fill(folder: str, runs: list[Run], budget: float, n: int) -> list[PlannedTask]:
@@ -168,4 +194,4 @@ def read_rows(store: Store, runs: list[Run], columns: list[str] | None = None) -
             at += group.num_rows
 
 
-__all__ = ["PlannedTask", "check_complete", "pack", "read_head", "read_rows", "write_head"]
+__all__ = ["FEW", "SMALL", "PlannedTask", "check_complete", "pack", "read_head", "read_rows", "write_head"]

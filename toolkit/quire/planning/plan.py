@@ -13,7 +13,8 @@ from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.errors import QuireError
 from quire.planning import pack, skew
-from quire.planning.listing import EXAMPLES, Cut, Listed, Listing, Piece, Run, list_piece, pieces
+from quire.planning.listing import EXAMPLES, Cut, Listed, Listing, Run, list_piece
+from quire.planning.pieces import Piece, pieces
 from quire.progress import Progress
 from quire.runner import Failure, Runner, without_collector
 from quire.sources.files import Root, Selection
@@ -100,7 +101,9 @@ def _make(runner: Runner, store: Store, log: Log, base: int, job: str, plan: str
         bar.to(len(found), retries=listed.retries)
     runs = [Run(**run) for run in listed.runs]
     ratio = wanted.ratio if wanted.ratio is not None else listed.sampled_out / listed.sampled if listed.sampled else 1.0
-    planned = Planned(job, base, plan, pack.pack(runs, wanted.cut, ratio), listed, ratio, wanted.cut)
+    planned = Planned(
+        job, base, plan, pack.pack(runs, wanted.cut, ratio, [root.account for root in wanted.roots]), listed, ratio, wanted.cut
+    )
     if not listed.splits:
         return planned
     pack.check_complete(planned.tasks, listed.splits, listed.split_bytes, wanted.cut)
@@ -124,7 +127,7 @@ def _merge(runner: Runner, listing: Listing, found: list[Piece], watch: Callable
     total = Listed()
     for outcome in runner.run(work, items, groups=groups, watch=watch):
         if isinstance(outcome, Failure):
-            raise outcome.kind_of_error(f"listing failed: {outcome}. Nothing was changed; call again when that is mended.")
+            raise outcome.kind_of_error(f"listing failed: {str(outcome).rstrip('.')}. Nothing was changed; call again when that is mended.")
         part = Listed(**outcome)
         for f in fields(Listed):
             setattr(total, f.name, getattr(total, f.name) + getattr(part, f.name))

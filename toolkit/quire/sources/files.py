@@ -15,7 +15,7 @@ from typing import Any
 from fsspec.utils import glob_translate
 
 from quire.errors import RefusedError, UsageError, quoted, scrub
-from quire.storage import Store, Told, below, connect, normalise, silent
+from quire.storage import Store, Told, account, below, connect, normalise, silent
 
 Options = Mapping[str, object] | None
 _STAR = "[^/]*"  # as glob_translate writes a star; a class of characters cannot look so, since a slash ends a part
@@ -33,6 +33,11 @@ class Root:
     def store(self, told: Told = silent) -> Store:
         """The store at the root; `told` hears of what is tried again."""
         return connect(self.url, self.options, told)
+
+    @property
+    def account(self) -> str:
+        """The account that it lies in, as a progress line names it; roots of one account share what the account allows."""
+        return account(self.url, self.options)
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,8 @@ class Selection:
 
 def is_hidden(name: str) -> bool:
     """Spark's rule: `_x` and `.x` are hidden, but not a partition's `_x=1`; neither is a copy that is still under way shown."""
-    first = name[0]
-    return (first == "_" and "=" not in name) or first == "." or (name[-1] == "_" and name.endswith("._COPYING_"))
+    first = name[:1]  # nothing, of a name that ends in a slash
+    return (first == "_" and "=" not in name) or first == "." or (name[-1:] == "_" and name.endswith("._COPYING_"))
 
 
 def _glob(pattern: str) -> str:
@@ -121,6 +126,11 @@ def roots(source: object, options: Options = None) -> list[Root]:
             found.append(root)
             continue
         if (outer.options or {}) != (root.options or {}):
+            if root.url == outer.url:
+                raise UsageError(
+                    f"{root.url} is given with two sets of options. If these are two accounts, let the URLs name them, as in "
+                    "abfs://container@account.dfs.core.windows.net/path; else give one of them only."
+                )
             raise UsageError(f"{root.url} lies in {outer.url}, but has other options. Give one of them only.")
         inside = root.url[len(outer.url) :].strip("/")
         wanted = tuple(re.sub(r"(?<=.)/$", "", f"{_literal(inside)}{'/' if inside and w else ''}{w}") for w in root.wanted)

@@ -6,14 +6,16 @@ import os
 import re
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import cast
 
 from quire.errors import UsageError, choose, quoted, scrub
-from quire.storage.base import Busy, Content, Entry, Folder, Gone, Request, Sink, Store, Stream, Trouble, Unreadable, Upload
+from quire.storage.base import Busy, Content, Entry, Folder, Gone, Request, Seeking, Sink, Store, Stream, Trouble, Unreadable, Upload
 from quire.storage.local import LocalStore, to_text
 from quire.storage.memory import MemoryStore
 from quire.storage.retry import Patience, Retrying, Told, silent
+from quire.storage.secret import resolved
 
 __all__ = [
     "Busy",
@@ -23,6 +25,7 @@ __all__ = [
     "Gone",
     "Patience",
     "Request",
+    "Seeking",
     "Sink",
     "Store",
     "Stream",
@@ -30,6 +33,7 @@ __all__ = [
     "Trouble",
     "Unreadable",
     "Upload",
+    "account",
     "bare",
     "below",
     "connect",
@@ -44,6 +48,8 @@ _REMOTE = {
     **dict.fromkeys(("s3", "s3a"), "s3"),
     **dict.fromkeys(("webhdfs", "hdfs"), "hdfs"),
 }
+_GROUP = "quire.stores"  # entry points of other packages: scheme = a module with the same two functions
+_loaded: dict[str, ModuleType] = {}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 
 
@@ -60,9 +66,10 @@ def normalise(url: str | os.PathLike[str]) -> str:
         raise UsageError(f"{scrub(text)!r} holds half of a character, which no name on disk has. Look where it comes from.")
     match = _SCHEME.match(text)
     scheme = match[1].lower() if match else "file"
-    choose(scheme, ("file", "memory", *_REMOTE), "kind of store")
+    if scheme not in ("file", "memory", *_REMOTE, *_loaded):
+        choose(scheme, ("file", "memory", *_REMOTE, *entry_points(group=_GROUP).names), "kind of store")
     rest = text[match.end() :] if match else os.path.expanduser(text)
-    if scheme in _REMOTE:
+    if scheme not in ("file", "memory"):
         return str(_module(scheme).normalise(scheme, rest))
     if scheme == "memory":
         parts = [part for part in rest.split("/") if part not in ("", ".")]
@@ -79,7 +86,19 @@ def normalise(url: str | os.PathLike[str]) -> str:
 
 
 def _module(scheme: str) -> ModuleType:
-    return import_module(f"quire.storage.{_REMOTE[scheme]}")
+    if scheme in _REMOTE:
+        return import_module(f"quire.storage.{_REMOTE[scheme]}")
+    if scheme not in _loaded:
+        found = entry_points(group=_GROUP, name=scheme)
+        if not found:
+            raise UsageError(f"no package that is installed here knows stores at {scheme}://. Install the one that does on every machine.")
+        entry = next(iter(found))
+        try:
+            _loaded[scheme] = entry.load()
+        except Exception as e:  # of somebody else's module
+            of = entry.dist.name if entry.dist else entry.value
+            raise UsageError(f"the store {scheme}:// of the package {of} cannot be loaded: {scrub(str(e), 150)}. Install it again.") from e
+    return _loaded[scheme]
 
 
 def _writable(text: str) -> bool:
@@ -93,7 +112,8 @@ def _writable(text: str) -> bool:
 def connect(url: str, options: Options = None, told: Told = silent) -> Store:
     """Open the store at a normalised URL. Transient errors are tried again; `told` hears of each.
 
-    Local disk and memory need no options; other stores take their credentials from them.
+    Local disk and memory need no options; other stores take their credentials from them, where `quire.secret` says they are looked up
+    in this process.
     """
     return Retrying(bare(url, options), told)
 
@@ -101,9 +121,18 @@ def connect(url: str, options: Options = None, told: Told = silent) -> Store:
 def bare(url: str, options: Options = None) -> Store:
     """The store itself, whose errors are final."""
     scheme = url.partition(":")[0]
-    if scheme in _REMOTE:
-        return cast("Store", _module(scheme).opened(url, options))
-    return MemoryStore(url) if url.startswith("memory://") else LocalStore(url.removeprefix("file://"))
+    if scheme not in ("file", "memory"):
+        return cast("Store", _module(scheme).opened(url, resolved(options)))
+    return MemoryStore(url) if scheme == "memory" else LocalStore(url.removeprefix("file://"))
+
+
+def account(url: str, options: Options = None) -> str:
+    """The account that a normalised URL and its options mean, as a user knows it: an account's or a bucket's name, or a host."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "file":
+        return "local disk"
+    named = None if scheme == "memory" else getattr(_module(scheme), "named", None)  # a function that a store's module may have beside
+    return str(named(url, resolved(options))) if named else rest.partition("/")[0] or scheme
 
 
 def below(url: str, root: str) -> bool:

@@ -23,15 +23,14 @@ from contextlib import closing
 from functools import lru_cache
 
 from quire.errors import FormatError, NotFoundError, StorageError
-from quire.storage import azure_read, window
+from quire.storage import azure_read, slices, window
 from quire.storage.azure_account import account, normalise, parts
-from quire.storage.azure_rest import Rest
-from quire.storage.base import Content, Entry, Folder, Request, Sink, Trouble, Upload, safe
+from quire.storage.azure_rest import Page, Rest
+from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, leaves_room, safe, too_long
 from quire.storage.retry import again
 
 __all__ = ["AzureStore", "normalise", "opened"]
 
-LARGEST = 1 << 30  # bytes of an object that is held whole, as on local disk
 BLOCK = 8 << 20  # bytes of a block: 50,000 of them make 390 GiB
 BLOCKS = 50_000
 SENDING = 4  # blocks of one object on their way at once
@@ -63,6 +62,12 @@ def _listed(prefix: str, count: int) -> bytes:
 def opened(url: str, options: Mapping[str, object] | None) -> AzureStore:
     """The store at a normalised URL."""
     return AzureStore(url, options)
+
+
+def named(url: str, options: Mapping[str, object] | None) -> str:
+    """The account of a URL, as a user knows it: its containers share what it allows."""
+    found = account(parts(url)[1], options)
+    return found.name or found.host
 
 
 class AzureUpload:
@@ -137,6 +142,7 @@ class AzureStore:
         self.url = url
         self.root = path + "/" if path else ""
         self.rest = Rest(account(host, options), container)
+        self.flight = window.flight(options)
 
     def __repr__(self) -> str:
         return f"AzureStore({self.url!r})"
@@ -183,33 +189,58 @@ class AzureStore:
         except NotFoundError:
             return False
 
-    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
-        below = self._below(folder)
-        cut, start, before = len(self.root), len(below), ""
-        for page in self.rest.pages(f"cannot list {self.shown(folder)}", below, "/"):
+    def _pages(self, folder: str, after: str) -> Iterator[Page]:
+        """The pages of one level from `after` on; from the beginning where it cannot be told that the service begins there."""
+        what, below = f"cannot list {self.shown(folder)}", self._below(folder)
+        if after and slices.plain(after):
+            pages = self.rest.pages(what, below, "/", start=below + after)
+            for page in pages:
+                if page.blobs or page.prefixes:
+                    # A service that passes over `start` shows earlier names; one that misunderstands it, others than this one.
+                    least = min([blob[0] for blob in page.blobs[:1]] + page.prefixes[:1])
+                    if least <= below + after or least == f"{below}{after}/":
+                        yield page
+                        yield from pages
+                        return
+                    break
+        yield from self.rest.pages(what, below, "/")
+
+    def _items(self, pages: Iterable[Page], folder: str) -> Iterator[list[tuple[str, slices.Item]]]:
+        """Pages of one level: the last parts of names, and what they are."""
+        cut, start, before = len(self.root), len(self._below(folder)), ""
+        for page in pages:
+            items = list[tuple[str, slices.Item]]()
             for prefix in page.prefixes:
                 if prefix == before:
                     continue  # what lies below it goes over the end of a page
-                before = prefix
-                if prefix[start:-1] in _UNSAYABLE:
-                    yield Trouble(
-                        prefix[cut:], "unreadable", "no path can say an empty part, '.' or '..': copy what is below to another name"
-                    )
+                before, last = prefix, prefix[start:-1]
+                if last in _UNSAYABLE:
+                    why = "no path can say an empty part, '.' or '..': copy what is below to another name"
+                    items.append((last + "/", Trouble(prefix[cut:], "unreadable", why)))
                 else:
-                    yield Folder(prefix[cut:-1])
+                    items.append((last, Folder(prefix[cut:-1])))
             for name, size, etag, modified, is_folder in page.blobs:
                 last = name[start:]
                 if is_folder or (not last and not size):
                     continue
                 if last in _UNSAYABLE:
-                    yield Trouble(name[cut:], "unreadable", "no path can say a name that ends in '/', '.' or '..': copy it to another name")
-                elif last >= after and (not until or last < until):
-                    yield Entry(name[cut:], size, etag, moment(modified))
+                    why = "no path can say a name that ends in '/', '.' or '..': copy it to another name"
+                    items.append((last, Trouble(name[cut:], "unreadable", why)))
+                else:
+                    items.append((last, Entry(name[cut:], size, etag, moment(modified))))
+            yield items
+
+    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
+        return slices.within(self._items(self._pages(folder, after), folder), folder, after, until, self.is_folder)
+
+    def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
+        below = self._below(folder)
+        pages = self.rest.pages(f"cannot list {self.shown(folder)}", below, "/", most=most, start=below + after if after else "")
+        return slices.first_of(self._items(pages, folder), "", most)
 
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
         for item in self.scan(folder):
-            if not isinstance(item, Trouble):
-                yield item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
+            yield "." if isinstance(item, Trouble) else item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
 
     def walk(self, folder: str = "") -> Iterator[Entry]:
         cut = len(self.root)
@@ -221,7 +252,7 @@ class AzureStore:
     def get(self, name: str) -> bytes:
         answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._path(name), limit=LARGEST)
         if int(answer.headers.get("Content-Length") or 0) > LARGEST:
-            raise FormatError(f"{self.shown(name)} is longer than {LARGEST:,} bytes, as no object of quire's is: it was not read.")
+            raise too_long(self.shown(name))
         return answer.body
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
@@ -234,25 +265,19 @@ class AzureStore:
 
     def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
         rest = self.rest
-        answers = window.read(requests, lambda: azure_read.opened(rest.account, rest.container, self.root, self.url))
+        answers = window.read(requests, lambda: azure_read.opened(rest.account, rest.container, self.root, self.url), self.flight)
         with closing(answers):  # type: ignore[type-var]
             yield from answers
 
     # ---------------------------------------------------------------------------------------------------------- writing
-    def _fits(self, name: str, data: bytes) -> None:
-        if len(data) > LARGEST:
-            raise StorageError(
-                f"cannot write {self.shown(name)}: {len(data):,} bytes, of which {LARGEST:,} can be read back. Use a smaller target_size."
-            )
-
     def put(self, name: str, data: bytes) -> None:
         path = self._new(name)
-        self._fits(name, data)
+        fits(self.shown(name), data)
         self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers={"x-ms-blob-type": "BlockBlob"}, body=data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         path = self._new(name)
-        self._fits(name, data)
+        fits(self.shown(name), data)
         headers = {"x-ms-blob-type": "BlockBlob", "If-None-Match": "*"}
         answer = self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers=headers, body=data, refused=_TAKEN)
         return answer.status < 300
@@ -335,6 +360,7 @@ class AzureStore:
         raise StorageError(f"cannot rename {self.shown(old)}: Azure Blob storage copies instead. Use the committer 'upload'.")
 
     def check_writable(self) -> None:
+        leaves_room(self.url, len(self.root), LONGEST)
         what = f"cannot write below {self.url}"
         may = self.rest.account.may
         if may and not set("cw") & set(may):

@@ -27,7 +27,8 @@ from email.utils import formatdate
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
-from quire.errors import StorageError, UsageError, choose, scrub
+from quire.errors import StorageError, UsageError, scrub
+from quire.storage.options import spelled, text
 
 __all__ = ["SCHEMES", "Account", "account", "normalise", "parts"]
 
@@ -50,6 +51,7 @@ _NAMES = (
     "tenant_id",
     "anon",
     "account_host",
+    "max_concurrency",
 )
 
 
@@ -87,9 +89,8 @@ def parts(url: str) -> tuple[str, str, str]:
 def account(host: str, options: Mapping[str, object] | None) -> Account:
     """The account that a URL's host and the options mean. Raises UsageError for what does not fit together."""
     given = {name: value for name, value in (options or {}).items() if value is not None}
-    for option in given:
-        _spelled(option)
-    said = {option: _text(given, option) for option in _NAMES if option not in ("anon", "credential")}
+    spelled(given, _NAMES, "Azure storage")
+    said = {option: text(given, option) for option in _NAMES if option not in ("anon", "credential", "max_concurrency")}
     anonymous, credential = bool(given.get("anon", False)), given.get("credential")
     string = _connection(said["connection_string"])
     names = {host.partition(".")[0], said["account_name"], string.get("accountname", "")} - {""}
@@ -115,21 +116,6 @@ def account(host: str, options: Mapping[str, object] | None) -> Account:
     if credential is not None and endpoint.startswith("http://"):
         raise UsageError(f"a sign-in is not sent over plain http to {urlsplit(endpoint).netloc}: anybody could read it. Use https.")
     return Account(name, endpoint, _key(key) if key else b"", "" if key else sas, credential)
-
-
-def _spelled(name: str) -> None:
-    """An option for another kind of store is none of ours; one that is nearly ours is a slip, and would sign in as somebody else."""
-    import difflib
-
-    if name not in _NAMES and difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.85):
-        choose(name, _NAMES, "option of Azure storage")
-
-
-def _text(options: Mapping[str, object], name: str) -> str:
-    value = options.get(name, "")
-    if not isinstance(value, str):
-        raise UsageError(f"the option {name} is a text, not a {type(value).__name__}")
-    return value.strip()
 
 
 def _connection(string: str) -> dict[str, str]:
@@ -238,7 +224,7 @@ class Account:
         now = int(time.time())
         if now != self._at:
             self._date, self._at = formatdate(now, usegmt=True), now
-        headers = {**headers, "x-ms-date": self._date, "x-ms-version": VERSION}
+        headers = {"x-ms-version": VERSION, **headers, "x-ms-date": self._date}
         arguments = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
         if self._key:
             headers["Authorization"] = self._shared_key(method, path, query, headers, length)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -12,8 +11,9 @@ from lxml import etree
 
 from quire.errors import NotFoundError, StorageError, TransientError, scrub
 from quire.storage.azure_account import Account
+from quire.storage.http import BUSY, for_now, seconds, unanswered
 
-__all__ = ["BUSY", "Refusal", "explained", "parser", "refusal", "unreachable"]
+__all__ = ["Refusal", "explained", "parser", "refusal", "unreachable"]
 
 _ANONYMOUS = "the account {account!r} lets nobody in without a name. Give account_key or sas_token, or leave out anon"
 # What the service says → what a user does about it. {container}, {account}, {host}: where.
@@ -29,7 +29,10 @@ _ADVICE = {
     "AuthorizationPermissionMismatch": (
         "the right is missing. Ask for the role 'Storage Blob Data Contributor' (to read: '… Reader'), or for a SAS that permits it"
     ),
-    "InsufficientAccountPermissions": "the right is missing: this account is read-only to you. Ask who administers it",
+    "InsufficientAccountPermissions": (
+        "{host} takes no changes: it is a secondary endpoint, or the account is read-only to you. Look at account_host, or ask who "
+        "administers the account"
+    ),
     "AuthorizationSourceIPMismatch": "the SAS holds for other machines' addresses. Ask for one for this machine",
     "AuthorizationProtocolMismatch": "the SAS holds for another protocol. Use https",
     "AuthorizationResourceTypeMismatch": "the SAS does not cover containers and objects. Ask for one with both (srt=sco)",
@@ -71,8 +74,14 @@ _EVERYWHERE = frozenset(
         "AccountRequiresHttps",
     )
 )
+# Why there was no answer → what a user does about it.
+_UNANSWERED = {
+    "no host": "there is no host {name!r}. Look at the account's name, at account_host, or at this machine's network",
+    "no tls": "{host} does not speak https. Look at account_host, or at the connection string's BlobEndpoint",
+    "no trust": "the certificate of {host} cannot be trusted. Look at account_host and at the proxy between",
+    "proxy": "the proxy refused or is not there. Look at HTTPS_PROXY and NO_PROXY",
+}
 SKEW = 900  # seconds between the clocks that the service allows
-BUSY = frozenset((408, 429, 500, 502, 503, 504))
 
 
 class Refusal(NamedTuple):
@@ -108,15 +117,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
             words = " ".join(t for t in (found.findtext("Message"), found.findtext("AuthenticationErrorDetail")) if t)
     # The string that was signed follows, of no use to a reader; then an id of the request, which is.
     words = words.partition("The MAC signature found")[0].partition("Server used following")[0]
-    return Refusal(status, code, scrub(words, 200), _seconds(headers.get("Retry-After", "")), _skew(headers.get("Date", "")))
-
-
-def _seconds(text: str) -> float:
-    """Of a Retry-After, which may be a date, too: that one is not worth its parser."""
-    try:
-        return max(0.0, min(float(text), 300.0))
-    except ValueError:
-        return 0.0
+    return Refusal(status, code, scrub(words, 200), seconds(headers.get("Retry-After", "")), _skew(headers.get("Date", "")))
 
 
 def _skew(date: str) -> float:
@@ -130,7 +131,7 @@ def explained(what: str, said: Refusal, account: Account, container: str) -> Sto
     """The error for an answer: `what` is like 'cannot read abfs://container/x'."""
     if said.status in BUSY:
         busy = {429: "the account gets too many requests", 503: "the service is busy"}.get(said.status, "the service did not manage it")
-        return TransientError(f"{what}: {busy} ({said.status} {said.code})", wait=said.wait)
+        return TransientError(f"{what}: {busy} ({said.status}{said.code and ' ' + said.code})", wait=said.wait)
     if said.code == "AuthenticationFailed" or (said.code == "AuthorizationFailure" and account.expired):
         return StorageError(f"{what}: {_not_authentic(said, account)}.")
     if said.code in _ADVICE:
@@ -155,20 +156,7 @@ def _not_authentic(said: Refusal, account: Account) -> str:
 
 def unreachable(what: str, account: Account, error: BaseException) -> StorageError:
     """The error for a request that had no answer."""
-    text, causes = str(error), list[BaseException]()
-    cause: BaseException | None = error
-    while cause is not None and len(causes) < 10:
-        causes.append(cause)
-        reason = cause.args[0] if cause.args and isinstance(cause.args[0], BaseException) else getattr(cause, "reason", None)
-        cause = reason if isinstance(reason, BaseException) else cause.__cause__ or cause.__context__
-    if any(isinstance(c, socket.gaierror) or "NameResolution" in type(c).__name__ or "DNS" in type(c).__name__ for c in causes):
-        name = account.host.partition(":")[0]
-        return StorageError(
-            f"{what}: there is no host {name!r}. Look at the account's name, at account_host, or at this machine's network."
-        )
-    if any("Certificate" in type(c).__name__ for c in causes) or "CERTIFICATE_VERIFY_FAILED" in text:
-        return StorageError(f"{what}: the certificate of {account.host} cannot be trusted. Look at account_host and at the proxy between.")
-    if any("Proxy" in type(c).__name__ for c in causes):
-        return StorageError(f"{what}: the proxy refused or is not there. Look at HTTPS_PROXY and NO_PROXY.")
-    kind = "no answer in time" if any("imeout" in type(c).__name__ for c in causes) else "the connection was lost"
-    return TransientError(f"{what}: {kind} ({account.host}: {type(causes[-1]).__name__})")
+    why, innermost = unanswered(error)
+    if advice := _UNANSWERED.get(why):
+        return StorageError(f"{what}: {advice.format(host=account.host, name=account.host.partition(':')[0])}.")
+    return for_now(what, account.host, why, innermost)

@@ -7,38 +7,25 @@ after its first use hangs, a process that ends right after it may abort, and it 
 from __future__ import annotations
 
 import asyncio
-import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from quire.errors import StorageError, TransientError, UsageError
+from quire.errors import TransientError
 from quire.storage.azure_account import Account
 from quire.storage.azure_errors import explained, refusal, unreachable
 from quire.storage.base import Gone, Request, Unreadable
+from quire.storage.http import session, words
 from quire.storage.window import Fetch, Throttled
 
 __all__ = ["opened"]
-
-CONNECT, SILENCE = 10.0, 30.0  # seconds until a connection is made, and without a byte
 
 
 @asynccontextmanager
 async def opened(account: Account, container: str, root: str, url: str) -> AsyncIterator[Fetch]:
     """Connections for one call; the value fetches the bytes of one request below `root` (with a slash at its end, or empty)."""
-    try:
-        import aiohttp
-    except ImportError as e:
-        raise UsageError("Azure storage needs more packages: pip install 'quire[azure]'") from e
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
-        auto_decompress=False,  # the bytes as they lie there
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("User-Agent", "Accept-Encoding"),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=SILENCE),
-        trust_env=bool(urllib.request.getproxies()),  # to ask for each request costs as much as the request
-    ) as session:
-        yield _Reader(session, account, container, root, url).fetch
+    async with session("azure") as connections:
+        yield _Reader(connections, account, container, root, url).fetch
 
 
 class _Reader:
@@ -78,12 +65,8 @@ class _Reader:
             return Gone("changed: it is shorter than it was")
         if status == 404 and not said.everywhere:
             return Gone("vanished")
-        error = explained(f"cannot read {self.url}/{name}", said, self.account, self.container)
+        what = f"cannot read {self.url}/{name}"
+        error = explained(what, said, self.account, self.container)
         if isinstance(error, TransientError):
             return Throttled(str(error), wait=error.wait) if status in (429, 503) else error
-        return error if said.everywhere or 300 <= status < 400 else Unreadable(_words(error))
-
-
-def _words(error: StorageError) -> str:
-    """What is wrong with a file, without its name, which stands beside it in the ledger."""
-    return str(error).partition(": ")[2]
+        return error if said.everywhere or 300 <= status < 400 else Unreadable(words(what, error))

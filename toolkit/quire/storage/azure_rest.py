@@ -28,6 +28,7 @@ __all__ = ["Answer", "Page", "Rest"]
 TIMEOUTS = (10.0, 60.0)  # seconds until a connection is made, and without a byte
 PAGE = 5000  # names, the most that the service gives at once
 POOL = 64  # connections that are kept
+SEEKING = "2026-02-06"  # of the REST interface: the first whose listings begin where they are asked to; only they are asked by it
 
 
 # Where to go on stands at the end of a page, so it is known before the page is parsed.
@@ -163,11 +164,13 @@ class Rest:
             return answer
         raise explained(what, said, self.account, self.container)
 
-    def pages(self, what: str, prefix: str, delimiter: str = "", include: str = "metadata", most: int = 0) -> Iterator[Page]:
+    def pages(
+        self, what: str, prefix: str, delimiter: str = "", include: str = "metadata", most: int = 0, start: str = ""
+    ) -> Iterator[Page]:
         """A listing, page by page; from the second on the next one is asked for while one is worked on.
 
         A page that fails for the moment is asked for again, from where the one before it ended; the first one is left to whoever
-        asked for the listing, who can begin again.
+        asked for the listing, who can begin again. `start`: the first name to list, which a service that does not know of it passes over.
         """
         query = {
             "restype": "container",
@@ -175,16 +178,24 @@ class Rest:
             "prefix": prefix,
             "delimiter": delimiter,
             "include": include,
-            "maxresults": str(most or PAGE),
+            "maxresults": str(min(most or PAGE, PAGE)),
         }
         query = {name: value for name, value in query.items() if value}
-        page = self._parsed(what, self.send("GET", what, query=query).body)
+        headers = dict[str, str]()
+        if start:
+            beginning, seeking = {**query, "startFrom": start}, {"x-ms-version": SEEKING}
+            first = self.send("GET", what, query=beginning, headers=seeking, also=(400,))
+            if first.status < 300:
+                query, headers = beginning, seeking
+        if not headers:
+            first = self.send("GET", what, query=query)
+        page = self._parsed(what, first.body)
         yield page
         if not page.marker:
             return
 
         def more(marker: str) -> bytes:
-            return again(lambda: self.send("GET", what, query={**query, "marker": marker})).body
+            return again(lambda: self.send("GET", what, query={**query, "marker": marker}, headers=headers)).body
 
         pool = ThreadPoolExecutor(1, "quire-pages")
         try:

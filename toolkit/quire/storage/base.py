@@ -11,17 +11,19 @@ runs. `rename` is atomic or is not offered (`can_rename`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from quire.errors import FormatError, StorageError
 
 __all__ = [
+    "LARGEST",
     "Busy",
     "Content",
     "Entry",
     "Folder",
     "Gone",
     "Request",
+    "Seeking",
     "Sink",
     "Store",
     "Stream",
@@ -29,11 +31,16 @@ __all__ = [
     "Unreadable",
     "Upload",
     "WithoutUploads",
+    "fits",
+    "leaves_room",
     "safe",
+    "too_long",
 ]
 
 
 LONGEST = 4096  # characters of a name, in any store
+OURS = 200  # bytes of the longest name that quire gives below a destination, but for the source's directories
+LARGEST = 1 << 30  # bytes of an object that is held whole: far beyond any plan or segment, and a forged one must not fill the memory
 
 
 class Entry(NamedTuple):
@@ -129,12 +136,15 @@ class Store(Protocol):
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
         """One level below `folder` as a stream, in the store's own order; files only of names in [after, until) where given.
 
-        `until=""` means no upper bound. Directories are always given.
+        `until=""` means no upper bound. Every directory with a name in [after, until) is given, and others may be.
         """
         ...
 
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
-        """The last parts of the names one level below `folder`, with whether each is a directory; sizes are not looked up."""
+        """The last parts of the names one level below `folder`, with whether each is a directory; sizes are not looked up.
+
+        What no path can say (`a//b`) is there as `.`, for it is to be told where the directory is scanned.
+        """
         ...
 
     def walk(self, folder: str = "") -> Iterator[Entry]:
@@ -203,6 +213,22 @@ class Store(Protocol):
         ...
 
 
+@runtime_checkable
+class Seeking(Protocol):
+    """What a store may offer beside: its listings come in the order of names, and begin at any of them.
+
+    A directory of millions of names is then cut into slices that nobody has to look at beforehand, and `scan` of a slice asks for no more
+    than the slice. A store without it is looked at from the beginning to the end.
+    """
+
+    def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
+        """The first names one level below `folder`, from `after` on, with whether each is a directory; fewer than `most`: that is all.
+
+        None: it cannot be had here. A service may begin elsewhere than it was asked to: compare what comes with a name that is there.
+        """
+        ...
+
+
 class WithoutUploads:
     """What a store inherits that cannot hold uploads. No committer asks for them where `can_upload` is False."""
 
@@ -222,6 +248,26 @@ class WithoutUploads:
 
     def _refused(self, name: str) -> StorageError:
         return StorageError(f"{self!r} holds no uploads, so not one of {name[:200]!r} either. Use the committer 'rename'.")
+
+
+def fits(shown: str, data: bytes) -> None:
+    """Refuse to write an object that `get` would not read; `shown` is its URL."""
+    if len(data) > LARGEST:
+        raise StorageError(f"cannot write {shown}: {len(data):,} bytes, of which {LARGEST:,} can be read back. Use a smaller target_size.")
+
+
+def leaves_room(url: str, length: int, limit: int) -> None:
+    """Refuse a destination whose path, of `length` bytes, leaves no room for names below it where a store takes `limit` of them."""
+    if length + OURS > limit:
+        raise StorageError(
+            f"cannot write below {url[:200]}…: the path has {length:,} bytes, and names of {limit:,} are the longest here, of which quire "
+            f"needs {OURS} below it. Choose a shorter one."
+        )
+
+
+def too_long(shown: str) -> FormatError:
+    """The error for an object that is not held whole."""
+    return FormatError(f"{shown} is longer than {LARGEST:,} bytes, as no object of quire's is: it was not read.")
 
 
 def safe(name: str) -> str:

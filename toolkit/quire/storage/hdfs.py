@@ -22,9 +22,9 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from quire.errors import FormatError, NotFoundError, StorageError, TransientError
+from quire.errors import NotFoundError, StorageError, TransientError
 from quire.storage import hdfs_read, window
-from quire.storage.base import Content, Entry, Folder, Request, Sink, Trouble, WithoutUploads, safe
+from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, WithoutUploads, fits, leaves_room, safe, too_long
 from quire.storage.hdfs_access import normalise, parts
 from quire.storage.hdfs_errors import said
 from quire.storage.hdfs_read import version_of
@@ -33,7 +33,6 @@ from quire.storage.retry import again
 
 __all__ = ["HdfsStore", "normalise", "opened"]
 
-LARGEST = 1 << 30  # bytes of an object that is held whole, as on local disk
 LONGEST = 3500  # bytes of a quoted path: with the rest of the request, a datanode takes 4,096
 PIECE = 16 << 20  # bytes that are appended at once
 OWN = "_quire"  # where directories that have become empty go
@@ -106,6 +105,7 @@ class HdfsStore(WithoutUploads):
         self.url = url
         netloc, self.root = parts(url)
         self.rest = rest(netloc, options)
+        self.flight = window.flight(options, hdfs_read.FLIGHT)
 
     def __repr__(self) -> str:
         return f"HdfsStore({self.url!r})"
@@ -213,7 +213,7 @@ class HdfsStore(WithoutUploads):
     def get(self, name: str) -> bytes:
         answer = self._open(name, LARGEST)
         if answer.refused == TOO_LONG:
-            raise FormatError(f"{self.shown(name)} is longer than {LARGEST:,} bytes, as no object of quire's is: it was not read.")
+            raise too_long(self.shown(name))
         return bytes(answer.body)
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
@@ -224,7 +224,7 @@ class HdfsStore(WithoutUploads):
         return bytes(self._open(name, offset=start, length=length).body) if length > 0 else b""
 
     def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
-        answers = window.read(requests, lambda: hdfs_read.opened(self.rest, self.root, self.url), hdfs_read.FLIGHT)
+        answers = window.read(requests, lambda: hdfs_read.opened(self.rest, self.root, self.url), self.flight)
         with closing(answers):  # type: ignore[type-var]
             yield from answers
 
@@ -240,10 +240,7 @@ class HdfsStore(WithoutUploads):
     def _placed(self, name: str, data: bytes, how: str) -> bool:
         """Write a temporary file and rename it; False: the name is taken."""
         self._new(name)
-        if len(data) > LARGEST:
-            raise StorageError(
-                f"cannot write {self.shown(name)}: {len(data):,} bytes, of which {LARGEST:,} can be read back. Use a smaller target_size."
-            )
+        fits(self.shown(name), data)
         for _ in range(TRIES):
             temporary = f"{TEMPORARY}/{uuid.uuid4().hex}"
             try:
@@ -295,6 +292,7 @@ class HdfsStore(WithoutUploads):
             raise StorageError(f"cannot publish {self.shown(new)}: something else has its name. Look who made it, and move it away.")
 
     def check_writable(self) -> None:
+        leaves_room(self.url, len(quote(self.root)), LONGEST)
         path = self.root
         what = f"cannot write below {self.url}"
         while True:

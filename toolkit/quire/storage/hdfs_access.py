@@ -9,14 +9,14 @@ HADOOP_USER_NAME names the user, as for Hadoop's own programs; without it the na
 from __future__ import annotations
 
 import base64
-import difflib
 import os
 import re
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quire.errors import UsageError, choose, scrub
+from quire.errors import UsageError, scrub
+from quire.storage.options import spelled, text
 
 __all__ = ["Access", "normalise", "parts"]
 
@@ -77,14 +77,13 @@ class Access:
 
     def __init__(self, netloc: str, options: Mapping[str, Any]) -> None:
         given = {name: value for name, value in options.items() if value is not None}
-        for name in given:
-            _spelled(name)
+        spelled(given, _NAMES, "HDFS")
         if given.get("kerberos") or given.get("kerb_kwargs"):
             raise UsageError(
                 "quire does not sign in by Kerberos itself. Get a delegation token (hdfs fetchdt --webservice http://namenode file), "
                 "and give it as the option token."
             )
-        said = {name: _text(given, name) for name in ("user", "token", "password", "proxy_to")}
+        said = {name: text(given, name) for name in ("user", "token", "password", "proxy_to")}
         if said["token"] and (said["user"] or said["proxy_to"]):
             raise UsageError("a delegation token says who asks. Give the option token without user and proxy_to.")
         self.netloc, self.secure = netloc, bool(given.get("use_https"))
@@ -130,19 +129,6 @@ class Access:
                 raise UsageError(f"session_verify and session_cert name files of certificates: {scrub(str(e), 150)}.") from None
             self._trust = made
         return self._trust
-
-
-def _spelled(name: str) -> None:
-    """An option for another kind of store is none of ours; one that is nearly ours is a slip, and would sign in as somebody else."""
-    if name not in _NAMES and difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.85):
-        choose(name, _NAMES, "option of HDFS")
-
-
-def _text(options: Mapping[str, object], name: str) -> str:
-    value = options.get(name, "")
-    if not isinstance(value, str):
-        raise UsageError(f"the option {name} is a text, not a {type(value).__name__}")
-    return value.strip()
 
 
 def _seconds(value: object) -> float:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import socket
-import ssl
 from typing import NamedTuple
 
 from quire.errors import NotFoundError, StorageError, TransientError, scrub
 from quire.storage.hdfs_access import PORT, Access
+from quire.storage.http import for_now, unanswered
 
 __all__ = ["NO_NAMENODE", "Said", "busy", "everywhere", "explained", "said", "unreachable"]
 
@@ -134,30 +133,19 @@ def explained(what: str, told: Said, access: Access, where: str) -> StorageError
 
 def unreachable(what: str, error: BaseException, access: Access, where: str, known: bool) -> StorageError:
     """The error for a request without an answer. `known`: this process has had answers from there, so it may come back."""
-    causes = _causes(error)
+    why, innermost = unanswered(error)
     datanode = where != access.netloc
-    if any(isinstance(c, socket.gaierror) or "DNS" in type(c).__name__ for c in causes):
+    if why == "no host":
         host = where.rpartition(":")[0]
         advice = "Look at the URL, or at this machine's network"
         if datanode:
             advice = "The namenode calls a datanode so: let this machine know the name, or give the option data_proxy"
         return StorageError(f"{what}: there is no host {host!r}. {advice}.")
-    if any(isinstance(c, ssl.SSLError) or "Certificate" in type(c).__name__ for c in causes):
+    if why in ("no tls", "no trust"):
         return StorageError(f"{what}: no trust in {where}, or it does not speak https. Look at use_https, or give session_verify=file.")
-    if any(isinstance(c, ConnectionRefusedError) for c in causes):
+    if why == "nobody":
         kind = TransientError if known or datanode else StorageError
         return kind(f"{what}: nobody listens at {where}. {'Look whether this datanode runs' if datanode else _LOOK}.")
-    if any(isinstance(c, TimeoutError) or "imeout" in type(c).__name__ for c in causes):
-        return TransientError(f"{what}: no answer in time ({where})")
-    if "BadStatusLine" in [type(c).__name__ for c in causes] and not known:
+    if innermost == "BadStatusLine" and not known:
         return StorageError(f"{what}: {where} does not speak http. {_LOOK}.")
-    return TransientError(f"{what}: the connection to {where} was lost ({type(causes[-1]).__name__})")
-
-
-def _causes(error: BaseException) -> list[BaseException]:
-    """An error and what it came from."""
-    found, cause = list[BaseException](), error
-    while cause is not None and len(found) < 10:
-        found.append(cause)
-        cause = getattr(cause, "os_error", None) or cause.__cause__ or cause.__context__  # type: ignore[assignment]
-    return found
+    return for_now(what, where, why, innermost)

@@ -12,10 +12,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from quire.errors import NotFoundError, StorageError, TransientError, UsageError
+from quire.errors import NotFoundError, TransientError
 from quire.storage.base import Gone, Request, Unreadable
 from quire.storage.hdfs_errors import NO_NAMENODE, Said, busy, everywhere, explained, said, unreachable
-from quire.storage.hdfs_rest import CONNECT, Rest
+from quire.storage.hdfs_rest import Rest
+from quire.storage.http import session, words
 from quire.storage.window import Fetch, Throttled
 
 __all__ = ["FLIGHT", "opened", "version_of"]
@@ -31,19 +32,9 @@ def version_of(status: Any) -> str:
 @asynccontextmanager
 async def opened(rest: Rest, root: str, url: str) -> AsyncIterator[Fetch]:
     """Connections for one call; the value fetches the bytes of one request below `root` (without a slash at its end)."""
-    try:
-        import aiohttp
-    except ImportError as e:
-        raise UsageError("HDFS needs more packages: pip install 'quire[hdfs]'") from e
-    secure = rest.access.secure
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30, ttl_dns_cache=300, ssl=rest.access.trust() if secure else True),
-        auto_decompress=False,  # the bytes as they lie there
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("User-Agent", "Accept-Encoding"),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=rest.access.timeout),
-    ) as session:
-        yield _Reader(session, rest, root, url).fetch
+    trust = rest.access.trust() if rest.access.secure else True
+    async with session("hdfs", trust=trust, silence=rest.access.timeout, keepalive=30, proxies=False) as connections:
+        yield _Reader(connections, rest, root, url).fetch
 
 
 class _Reader:
@@ -104,9 +95,4 @@ class _Reader:
             return Gone("vanished")
         if isinstance(error, TransientError):
             return Throttled(str(error)) if busy(told) else error
-        return error if everywhere(told) else Unreadable(_words(error))
-
-
-def _words(error: StorageError) -> str:
-    """What is wrong with a file, without its name, which stands beside it in the ledger."""
-    return str(error).partition(": ")[2]
+        return error if everywhere(told) else Unreadable(words(what, error))

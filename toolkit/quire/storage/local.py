@@ -22,12 +22,26 @@ import uuid
 from collections.abc import Iterable, Iterator
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
-from quire.storage.base import Busy, Content, Entry, Folder, Gone, Request, Sink, Trouble, Unreadable, WithoutUploads, safe
+from quire.storage.base import (
+    LARGEST,
+    Busy,
+    Content,
+    Entry,
+    Folder,
+    Gone,
+    Request,
+    Sink,
+    Trouble,
+    Unreadable,
+    WithoutUploads,
+    fits,
+    safe,
+    too_long,
+)
 from quire.storage.durable import BUSY, Folders, LocalSink, explained, sync_folder_of, tries, unlink, write_all
 
 WHOLE = 1 << 20  # up to here a file is read by one call; larger ones come as a stream
 PIECE = 4 << 20
-LARGEST = 1 << 30  # bytes of an object that is held whole: far beyond any plan or segment, and a forged one must not fill the memory
 OWN = "_quire"  # where directories that have become empty go
 TEMPORARY = f"{OWN}/tmp"  # noqa: S108 - below the root
 JOBS = f"{OWN}/jobs"
@@ -191,7 +205,7 @@ class LocalStore(WithoutUploads):
     def get(self, name: str) -> bytes:
         with explained("read", self._shown(name)), open(self._open(name), "rb") as file:
             if os.fstat(file.fileno()).st_size > LARGEST:
-                raise FormatError(f"{self._shown(name)} is longer than {LARGEST:,} bytes, as no object of quire's is: it was not read.")
+                raise too_long(self._shown(name))
             return file.read()
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
@@ -279,10 +293,7 @@ class LocalStore(WithoutUploads):
 
     def put(self, name: str, data: bytes) -> None:
         path = self._own(name)
-        if len(data) > LARGEST:
-            raise StorageError(
-                f"cannot write {self._shown(name)}: {len(data):,} bytes, of which {LARGEST:,} can be read back. Use a smaller target_size."
-            )
+        fits(self._shown(name), data)
         with explained("write", self._shown(name)):
             for _ in tries():
                 try:

@@ -109,6 +109,9 @@ class MemoryStore:
         for item in self.scan(folder):
             yield item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
 
+    def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
+        return sorted(item for item in self.peek(folder) if item[0] >= after)[:most]
+
     def walk(self, folder: str = "") -> Iterator[Entry]:
         for name, value in self._below(folder).items():
             yield self._entry(name, value)

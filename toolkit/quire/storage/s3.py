@@ -18,8 +18,8 @@ from contextlib import closing
 from typing import Any
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
-from quire.storage import s3_read, window
-from quire.storage.base import Content, Entry, Folder, Request, Sink, Trouble, Upload, safe
+from quire.storage import s3_read, slices, window
+from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, leaves_room, safe, too_long
 from quire.storage.retry import again
 from quire.storage.s3_account import account, normalise, parts
 from quire.storage.s3_errors import code_of, explained
@@ -27,14 +27,24 @@ from quire.storage.s3_upload import Pieces, S3Upload
 
 __all__ = ["S3Store", "normalise", "opened"]
 
-LARGEST = 1 << 30  # bytes of an object that is held whole, as on local disk
 DELETING = 16
+OWN = "_quire/"  # below it entries of the log, plans and manifests end in .json
+EMPTY = '"d41d8cd98f00b204e9800998ecf8427e"'  # the etag of nothing
+PAGE = 1000  # names, the most that the service gives at once
+LONGEST = 1024  # bytes of a key
+_UNSAYABLE = frozenset(("", ".", ".."))  # parts of a name
 _MARKED = "an empty part, '.' or '..' in the name, which no path can say: copy it to another name"
 
 
 def opened(url: str, options: Mapping[str, object] | None) -> S3Store:
     """The store at a normalised URL."""
     return S3Store(url, options)
+
+
+def named(url: str, options: Mapping[str, object] | None) -> str:
+    """The bucket of a URL, with whose it is, unless it is AWS."""
+    bucket, found = parts(url)[0], account(options)
+    return f"{bucket}@{found.host}" if found.endpoint else bucket
 
 
 class S3Store:
@@ -50,6 +60,8 @@ class S3Store:
         self.bucket, path = parts(url)
         self.root = path + "/" if path else ""
         self.account = account(options)
+        self.flight = window.flight(options)
+        self._in_order = not self.bucket.endswith("--x-s3")  # a directory bucket lists in an order of its own
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"
@@ -60,6 +72,13 @@ class S3Store:
 
     def _key(self, name: str) -> str:
         return self.root + safe(name)
+
+    def _new(self, name: str) -> str:
+        """The key of an object that is to be written."""
+        key = self._key(name)
+        if len(key.encode()) > LONGEST:
+            raise StorageError(f"cannot write {self.shown(name)[:200]}…: a name has at most {LONGEST:,} bytes there. Choose a shorter one.")
+        return key
 
     def _below(self, folder: str) -> str:
         return f"{self._key(folder)}/" if folder else self.root
@@ -81,15 +100,16 @@ class S3Store:
             found = self._do("head_object", "look up", name, Key=self._key(name))
         except NotFoundError:
             return None
-        return Entry(name, found["ContentLength"], found["ETag"].strip('"'), _moment(found["LastModified"]))
+        entry = Entry(name, found["ContentLength"], found["ETag"].strip('"'), _moment(found["LastModified"]))
+        return None if _cut_off(entry) else entry
 
     def is_folder(self, name: str = "") -> bool:
         found = self._do("list_objects_v2", "look up", name, Prefix=self._below(name), MaxKeys=1)
         return bool(found.get("Contents"))
 
-    def _pages(self, folder: str, delimiter: str = "") -> Iterator[Any]:
+    def _pages(self, folder: str, **asked: Any) -> Iterator[Any]:
         """The pages of a listing; one that fails is asked for again, not those before it."""
-        kwargs: dict[str, Any] = {"Prefix": self._below(folder)} | ({"Delimiter": delimiter} if delimiter else {})
+        kwargs: dict[str, Any] = {"Prefix": self._below(folder), **asked}
 
         def ask() -> Any:
             return self._do("list_objects_v2", "list", folder, **kwargs)
@@ -97,48 +117,68 @@ class S3Store:
         page = ask()
         yield page
         while page.get("IsTruncated"):
+            kwargs.pop("StartAfter", None)
             kwargs["ContinuationToken"] = page["NextContinuationToken"]
             page = again(ask)
             yield page
 
-    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
-        start, cut = len(self._below(folder)), len(self.root)
-        for page in self._pages(folder, "/"):
+    def _level(self, folder: str, after: str = "", most: int = 0) -> Iterator[list[tuple[str, slices.Item]]]:
+        """The pages of one level from about `after` on: the last parts of names, and what they are."""
+        below = self._below(folder)
+        start, cut = len(below), len(self.root)
+        asked: dict[str, Any] = {"Delimiter": "/"} | ({"MaxKeys": min(most, PAGE)} if most else {})
+        if self._in_order and slices.plain(after) and (before := slices.just_before(after)):
+            asked["StartAfter"] = below + before
+        for page in self._pages(folder, **asked):
+            items = list[tuple[str, slices.Item]]()
             for found in page.get("CommonPrefixes", ()):
                 prefix = found["Prefix"]
-                if prefix[start:-1] in ("", ".", ".."):
-                    yield Trouble(prefix[cut:], "unreadable", _MARKED)
+                last = prefix[start:-1]
+                if last in _UNSAYABLE:
+                    items.append((last + "/", Trouble(prefix[cut:], "unreadable", _MARKED)))
                 else:
-                    yield Folder(prefix[cut:-1])
+                    items.append((last, Folder(prefix[cut:-1])))
             for found in page.get("Contents", ()):
                 last = found["Key"][start:]
                 if not last and not found["Size"]:
                     continue
-                if last in ("", ".", ".."):
-                    yield Trouble(found["Key"][cut:], "unreadable", _MARKED)
-                elif last >= after and (not until or last < until):
-                    yield self._entry(found)
+                if last in _UNSAYABLE:
+                    items.append((last, Trouble(found["Key"][cut:], "unreadable", _MARKED)))
+                else:
+                    items.append((last, self._entry(found)))
+            yield items
+
+    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
+        if self._in_order:
+            return slices.within(self._level(folder, after), folder, after, until, self.is_folder)
+        return (item for page in self._level(folder) for last, item in page if last >= after and (not until or last < until))
+
+    def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
+        return slices.first_of(self._level(folder, after, most), after, most) if self._in_order else None
 
     def _entry(self, found: Any) -> Entry:
         return Entry(found["Key"][len(self.root) :], found["Size"], found["ETag"].strip('"'), _moment(found["LastModified"]))
 
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
         for item in self.scan(folder):
-            if not isinstance(item, Trouble):
-                yield item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
+            yield "." if isinstance(item, Trouble) else item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
 
     def walk(self, folder: str = "") -> Iterator[Entry]:
         for page in self._pages(folder):
             for found in page.get("Contents", ()):
-                if found["Size"] or not found["Key"].endswith("/"):
-                    yield self._entry(found)
+                entry = self._entry(found)
+                if not _cut_off(entry) and (entry.size or not entry.name.endswith("/")):
+                    yield entry
 
     def get(self, name: str) -> bytes:
         found = self._do("get_object", "read", name, Key=self._key(name))
         if found["ContentLength"] > LARGEST:
             found["Body"].close()
-            raise FormatError(f"{self.shown(name)} is longer than {LARGEST:,} bytes, as no object of quire's is: it was not read.")
-        return self._body(name, found)
+            raise too_long(self.shown(name))
+        data = self._body(name, found)
+        if not data and _cut_off(Entry(name, 0, "", 0)):
+            raise NotFoundError(f"cannot read {self.shown(name)}: it was never written")
+        return data
 
     def _body(self, name: str, found: Any) -> bytes:
         try:
@@ -165,35 +205,33 @@ class S3Store:
             raise
         except Exception as e:  # of boto3
             raise explained(f"cannot read {self.url}", e, self.account.host, self.bucket) from None
-        answers = window.read(requests, lambda: s3_read.opened(self.account, place, self.bucket, self.root, self.url))
+        answers = window.read(requests, lambda: s3_read.opened(self.account, place, self.bucket, self.root, self.url), self.flight)
         with closing(answers):  # type: ignore[type-var]
             yield from answers
 
     # ---------------------------------------------------------------------------------------------------------- writing
-    def _fits(self, name: str, data: bytes) -> None:
-        if len(data) > LARGEST:
-            raise StorageError(
-                f"cannot write {self.shown(name)}: {len(data):,} bytes, of which {LARGEST:,} can be read back. Use a smaller target_size."
-            )
-
     def put(self, name: str, data: bytes) -> None:
-        key = self._key(name)
-        self._fits(name, data)
+        key = self._new(name)
+        fits(self.shown(name), data)
         self._do("put_object", "write", name, Key=key, Body=data, **self.account.of_writes)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        key = self._key(name)
-        self._fits(name, data)
+        key = self._new(name)
+        fits(self.shown(name), data)
         taken = ("PreconditionFailed", "412")
         answer = self._do("put_object", "write", name, taken, Key=key, Body=data, IfNoneMatch="*", **self.account.of_writes)
+        if isinstance(answer, str) and self.stat(name) is None:
+            # It was removed since, or is what a write has left that was cut off: of those who replace that, one wins.
+            kwargs: dict[str, Any] = {"Key": key, "Body": data, "IfMatch": EMPTY, **self.account.of_writes}
+            answer = self._do("put_object", "write", name, (*taken, "NoSuchKey", "404"), **kwargs)
         return not isinstance(answer, str)
 
     def create(self, name: str) -> Sink:
-        safe(name)
+        self._new(name)
         return S3Upload(self, name, commit=True)
 
     def upload(self, name: str) -> Upload:
-        safe(name)
+        self._new(name)
         return S3Upload(self, name, commit=False)
 
     def begin(self, name: str) -> str:
@@ -246,6 +284,7 @@ class S3Store:
         raise StorageError(f"cannot rename {self.shown(old)}: S3 copies instead. Use the committer 'upload'.")
 
     def check_writable(self) -> None:
+        leaves_room(self.url, len(self.root.encode()), LONGEST)
         self._do("list_objects_v2", "write below", "", Prefix=self.root, MaxKeys=1)
 
     def remove(self, name: str) -> None:
@@ -272,6 +311,14 @@ class S3Store:
 
     def sweep(self, folder: str) -> None:
         """Nothing to do: an object appears whole or not at all."""
+
+
+def _cut_off(entry: Entry) -> bool:
+    """Whether an object is none: SeaweedFS keeps an empty one of a write that was cut off before its first byte.
+
+    Only of what decides between writers can this be told: it is never written empty.
+    """
+    return not entry.size and entry.name.startswith(OWN) and entry.name.endswith(".json")
 
 
 def _moment(at: Any) -> int:

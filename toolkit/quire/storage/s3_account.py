@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from quire.errors import UsageError, choose, scrub
+from quire.storage.options import spelled
 from quire.storage.s3_errors import explained
 
 __all__ = ["Account", "Place", "account", "normalise", "parts"]
@@ -37,6 +38,7 @@ _NAMES = (
     "requester_pays",
     "use_ssl",
     "s3_additional_kwargs",
+    "max_concurrency",
 )
 _CLIENT = ("region_name", "endpoint_url", "verify", "use_ssl")
 
@@ -76,8 +78,7 @@ class Account:
     """Who asks, and where: a client of its own for each process, made when it is first needed."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        for name in options:
-            choose(name, _NAMES, "option of S3")
+        spelled(options, _NAMES, "S3")
         self.options = options
         for name in ("client_kwargs", "config_kwargs", "s3_additional_kwargs"):
             if not isinstance(options.get(name) or {}, Mapping):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import socket
-import ssl
 from typing import Any
 
 from quire.errors import NotFoundError, StorageError, TransientError, UsageError, scrub
+from quire.storage.http import BUSY, for_now, seconds, unanswered
 
-__all__ = ["code_of", "everywhere", "explained", "refused", "seconds"]
+__all__ = ["code_of", "everywhere", "explained", "refused"]
 
-BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))
 _BUSY = frozenset(
     ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "ThrottlingException", "RequestLimitExceeded",
      "OperationAborted", "ConditionalRequestConflict", "BandwidthLimitExceeded", "RequestThrottled", "503")
@@ -36,7 +34,7 @@ _ADVICE = {
 _OF_ONE = {
     "InvalidObjectState": "it is archived. Restore it first, or leave it out",
     "EntityTooLarge": "it is larger than {host} takes. Use a smaller target_size",
-    "KeyTooLongError": "the name is longer than 1,024 bytes. Use shorter names",
+    "KeyTooLongError": "its name is longer than 1,024 bytes. Use shorter names",
     "QuotaExceeded": "the quota is used up. Free some space and call again: what was committed is safe",
     "NoSuchUpload": "its upload is no longer open: its job is over, or a rule of the bucket has dropped it. Call again",
     "InvalidPart": "its pieces are not those that were uploaded. Look who wrote the log's entry",
@@ -48,14 +46,6 @@ _SIGNING_IN = ("CredentialRetrievalError", "MetadataRetrievalError", "SSOError",
 _OPTIONS = ("TypeError", "ValueError", "ParamValidationError", "NoRegionError", "UnknownServiceError", "InvalidRegionError")
 _ELSEWHERE = ("PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "Redirect")
 _DENIED = ("AccessDenied", "403", "Forbidden")
-
-
-def seconds(text: str) -> float:
-    """Of a Retry-After; a date is not worth its parser."""
-    try:
-        return max(0.0, min(float(text), 300.0))
-    except ValueError:
-        return 0.0
 
 
 def everywhere(code: str, status: int) -> bool:
@@ -73,7 +63,8 @@ def refused(what: str, status: int, code: str, words: str, headers: Any, host: s
     """The error for an answer that is a refusal: `what` is like 'cannot read s3://bucket/x'."""
     if status in BUSY or code in _BUSY:
         busy = "too many requests" if status in (429, 503) or code == "SlowDown" else "the service did not manage it"
-        return TransientError(f"{what}: {busy} ({status} {code})", wait=seconds(headers.get("retry-after", "")))
+        told = f"{status}" if code in ("", f"{status}") else f"{status} {code}"
+        return TransientError(f"{what}: {busy} ({told})", wait=seconds(headers.get("retry-after", "")))
     if code in _ELSEWHERE or 300 <= status < 400:
         region = headers.get("x-amz-bucket-region") or (re.search(r"expecting '([a-z0-9-]+)'", words) or ("", ""))[1]
         told = f"is in the region {region!r}: give client_kwargs={{'region_name': {region!r}}}" if region else "is somewhere else"
@@ -84,7 +75,8 @@ def refused(what: str, status: int, code: str, words: str, headers: Any, host: s
         return NotFoundError(f"{what}: it is not there")
     if code in _DENIED or status in (401, 403):
         told = f" ({scrub(words.rstrip('.'), 150)})" if words and words not in ("Forbidden", "Access Denied") else ""
-        return StorageError(f"{what}: no permission{told}. Ask for the right, or give other credentials.")
+        advice = "Ask for the right, give other credentials, or requester_pays=True where the bucket wants that"
+        return StorageError(f"{what}: no permission{told}. {advice}.")
     told = f": {scrub(words.rstrip('.'), 200)}" if words else ""
     return StorageError(f"{what}: the service refused it ({status} {code or 'without a reason'}{told}). Look at the bucket {bucket!r}.")
 
@@ -96,35 +88,24 @@ def explained(what: str, error: BaseException, host: str, bucket: str) -> Storag
         told, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
         code, status = str(told.get("Code", "")), int(meta.get("HTTPStatusCode") or 0)
         return refused(what, status, code, str(told.get("Message", "")), meta.get("HTTPHeaders", {}), host, bucket)
-    name, causes = type(error).__name__, _causes(error)
-    names = " ".join(type(cause).__name__ for cause in causes)
-    told = scrub(str(error).rstrip("."), 200)
+    name, told = type(error).__name__, scrub(str(error).rstrip("."), 200)
+    why, innermost = unanswered(error)
     troubles: tuple[tuple[bool, type[StorageError | UsageError], str], ...] = (
         (name in _NO_CREDENTIALS, StorageError,
          "there are no credentials. Give the options key and secret, or profile, or anon=True for public data"),
         (name in _PROFILES, UsageError, f"{told}. Look at the option profile and at ~/.aws"),
         (name in _SIGNING_IN, StorageError, f"no credentials could be had ({name}). Sign in again, or give the options key and secret"),
-        (any(isinstance(c, socket.gaierror) for c in causes) or "NameResolution" in names or "DNS" in names, StorageError,
+        # botocore asks each redirected answer for the bucket's region, and so without end where it is not said.
+        (innermost == "RecursionError", StorageError, f"the bucket {bucket!r} is somewhere else. Look at endpoint_url"),
+        (why == "no host", StorageError,
          f"there is no host of that name ({host}). Look at endpoint_url, at the bucket, or at the network"),
-        (any(isinstance(c, ssl.SSLError) for c in causes) or "SSLError" in names or "Certificate" in names, StorageError,
+        (why == "no tls", StorageError, f"{host} does not speak https. Look at endpoint_url"),
+        (why == "no trust", StorageError,
          f"no trust in the certificate of {host}. Look at endpoint_url, or give client_kwargs={{'verify': file}}"),
-        ("Proxy" in names, StorageError, "the proxy refused or is not there. Look at HTTPS_PROXY and NO_PROXY"),
+        (why == "proxy", StorageError, "the proxy refused or is not there. Look at HTTPS_PROXY and NO_PROXY"),
         (name in _OPTIONS, UsageError, f"{told}. Look at the options of S3"),
     )  # fmt: skip
     for met, kind, said in troubles:
         if met:
             return kind(f"{what}: {said}.")
-    if "imeout" in names:
-        return TransientError(f"{what}: no answer in time ({host})")
-    return TransientError(f"{what}: the connection was lost ({host}: {type(causes[-1]).__name__})")
-
-
-def _causes(error: BaseException) -> list[BaseException]:
-    found, cause = list[BaseException](), error
-    while cause is not None and len(found) < 10:
-        found.append(cause)
-        inner = (getattr(cause, "kwargs", None) or {}).get("error") or getattr(cause, "reason", None)
-        if not isinstance(inner, BaseException):
-            inner = next((a for a in cause.args if isinstance(a, BaseException)), None)
-        cause = inner or cause.__cause__ or cause.__context__  # type: ignore[assignment]
-    return found
+    return for_now(what, host, why, innermost)

@@ -12,22 +12,21 @@ import hmac
 import re
 import ssl
 import time
-import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import unescape
 
-from quire.errors import StorageError, TransientError, UsageError
+from quire.errors import TransientError
 from quire.storage.base import Gone, Request, Unreadable
+from quire.storage.http import session, words
 from quire.storage.s3_account import Account, Place
 from quire.storage.s3_errors import everywhere, explained, refused
 from quire.storage.window import Fetch, Throttled
 
 __all__ = ["opened"]
 
-CONNECT, SILENCE = 10.0, 30.0  # seconds until a connection is made, and without a byte
 RENEW = 60.0  # seconds after which the credentials are asked for again: whether they end soon is known there
 _EMPTY = hashlib.sha256(b"").hexdigest()
 
@@ -76,11 +75,10 @@ class Signer:
 @asynccontextmanager
 async def opened(account: Account, place: Place, bucket: str, root: str, url: str) -> AsyncIterator[Fetch]:
     """Connections for one call; the value fetches the bytes of one request below `root` (with a slash at its end, or empty)."""
-    try:
-        import aiohttp
-        from yarl import URL
-    except ImportError as e:
-        raise UsageError("S3 needs more packages: pip install 'quire[s3]'") from e
+    made = session("s3", trust=_trust(account))
+    from aiohttp import ClientError
+    from yarl import URL
+
     signer = Signer(account, place)
     origin = place.base[: len(place.base) - len(signer.path)]
 
@@ -92,37 +90,30 @@ async def opened(account: Account, place: Place, bucket: str, root: str, url: st
         if (start or length != size) and length:
             headers["Range"] = f"bytes={start}-{start + length - 1}"
         try:
-            async with session.get(URL(origin + path, encoded=True), headers=headers, allow_redirects=False) as answer:
+            async with connections.get(URL(origin + path, encoded=True), headers=headers, allow_redirects=False) as answer:
                 data = await answer.read()
                 if answer.status in (200, 206):
                     return data if length else b""
                 status, told = answer.status, answer.headers
-        except (aiohttp.ClientError, OSError, TimeoutError) as e:
+        except (ClientError, OSError, TimeoutError) as e:
             raise explained(f"cannot read {url}/{name}", e, account.host, bucket) from None
         raise failed(name, status, told, data)
 
     def failed(name: str, status: int, told: Any, data: bytes) -> Exception:
-        code, words = _said(data, "Code"), _said(data, "Message")
+        code = _said(data, "Code")
         if status == 412:
             return Gone("changed")
         if status == 416:
             return Gone("changed: it is shorter than it was")
         if status == 404 and not everywhere(code, status):
             return Gone("vanished")
-        error = refused(f"cannot read {url}/{name}", status, code, words, told, account.host, bucket)
+        what = f"cannot read {url}/{name}"
+        error = refused(what, status, code, _said(data, "Message"), told, account.host, bucket)
         if isinstance(error, TransientError):
             return Throttled(str(error), wait=error.wait) if status in (429, 503) else error
-        return error if everywhere(code, status) else Unreadable(_words(error))
+        return error if everywhere(code, status) else Unreadable(words(what, error))
 
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300, ssl=_trust(account))
-    async with aiohttp.ClientSession(
-        connector=connector,
-        auto_decompress=False,  # the bytes as they lie there
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("User-Agent", "Accept-Encoding"),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=SILENCE),
-        trust_env=bool(urllib.request.getproxies()),  # to ask for each request costs as much as the request
-    ) as session:
+    async with made as connections:
         yield fetch
 
 
@@ -137,8 +128,3 @@ def _trust(account: Account) -> Any:
 def _said(body: bytes, what: str) -> str:
     found = re.search(rf"<{what}>([^<]{{0,1000}})</{what}>".encode(), body)
     return unescape(found[1].decode("utf-8", "replace")) if found else ""
-
-
-def _words(error: StorageError) -> str:
-    """What is wrong with a file, without its name, which stands beside it in the ledger."""
-    return str(error).partition(": ")[2]

@@ -22,19 +22,20 @@ import asyncio
 import random
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from itertools import islice
 
-from quire.errors import TransientError, scrub
+from quire.errors import TransientError, UsageError, scrub
 from quire.storage.base import Content, Gone, Request, Unreadable
 
-__all__ = ["FLIGHT", "PIECE", "Fetch", "Throttled", "read"]
+__all__ = ["FLIGHT", "PIECE", "Fetch", "Throttled", "flight", "read"]
 
 Fetch = Callable[[Request], Awaitable[bytes]]
 Opened = Callable[[], AbstractAsyncContextManager[Fetch]]
 
 FLIGHT = 256  # reads in flight at most: 250 times what one after the other gives at 140 ms
+MOST = 4096  # that may be asked for
 FEWEST = 4  # reads in flight that a busy service still gets
 PIECE = 4 << 20  # bytes that are asked for at once; what is longer comes as a stream of such pieces
 BUDGET = 128 << 20  # bytes that are in flight or wait for their reader
@@ -49,6 +50,16 @@ Result = bytes | Gone | Unreadable
 
 class Throttled(TransientError):
     """The service asks for fewer requests."""
+
+
+def flight(options: Mapping[str, object] | None, usual: int = FLIGHT) -> int:
+    """How many reads of an account a task has in flight at most: its option `max_concurrency`."""
+    found = (options or {}).get("max_concurrency")
+    if found is None:
+        return usual
+    if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= MOST:
+        raise UsageError(f"max_concurrency={scrub(repr(found), 60)} is not a whole number from 1 to {MOST:,}: reads in flight in a task.")
+    return found
 
 
 def read(requests: Iterable[Request], opened: Opened, flight: int = FLIGHT) -> Iterator[tuple[Request, Content]]:
@@ -285,7 +296,7 @@ class _Engine:
                 began = began or now
                 self.not_before = max(self.not_before, now + e.wait)
                 if isinstance(e, Throttled) and now - self.slowed > AT_MOST_EACH:
-                    self.slowed, self.limit = now, max(FEWEST, min(self.limit, self.running) * 0.7)
+                    self.slowed, self.limit = now, max(min(FEWEST, self.flight), min(self.limit, self.running) * 0.7)
                 wait = max(e.wait, min(FIRST * 2 ** (tries - 1), LONGEST) * random.uniform(0.5, 1))
                 if now + wait - began > PATIENCE or slot.dropped:
                     if self.succeeded > began:

@@ -1,0 +1,392 @@
+"""The same calls on a standalone cluster and over Spark Connect, on executors where quire is not installed: nothing is lost or doubled
+by an executor that is killed, a directory that another host does not see is refused, and no secret shows up in any log."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import checker
+from gathering import documents, gather, write
+from quire.storage import bare
+from services import s3
+from services.spark import (
+    OURS,
+    PATIENCE,
+    ConnectServer,
+    Driver,
+    Failed,
+    Standalone,
+    bare_python,
+    environment,
+    free_port,
+    process,
+    running,
+    wait_until,
+)
+
+VARIABLE = "TESTS_ACCESS"  # in the environment of the driver and of all workers
+LOUD = """
+rootLogger.level = debug
+rootLogger.appenderRef.all.ref = all
+appender.all.type = Console
+appender.all.name = all
+appender.all.target = SYSTEM_ERR
+appender.all.layout.type = PatternLayout
+appender.all.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass
+class Cluster:
+    """What runs for all tests here."""
+
+    base: Path
+    environment: dict[str, str]
+    standalone: Standalone
+    server: ConnectServer
+    drivers: dict[str, Driver]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two workers, a Connect server on them, and a driver of each kind; everything says all that it can say."""
+    base = tmp_path_factory.mktemp("spark")
+    for name in ("events", "conf"):
+        (base / name).mkdir()
+    (base / "conf" / "log4j2.properties").write_text(LOUD)
+    env = environment(base / "tmp", bare_python(base / "python"))
+    env |= {"SPARK_CONF_DIR": str(base / "conf"), "SPARK_CONNECT_LOG_LEVEL": "debug", VARIABLE: s3.SECRET}
+    events = {
+        "spark.eventLog.enabled": True, "spark.eventLog.dir": f"file://{base}/events", "spark.eventLog.compress": False,
+        "spark.ui.enabled": True, "spark.ui.port": 0, "spark.driver.memory": "600m",
+    }  # fmt: skip
+    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+        standalone = stack.enter_context(running(Standalone(base / "standalone", env, cores=2)))
+        server = ConnectServer(base / "connect", env, standalone.url, standalone.confs() | events | {"spark.ui.port": free_port()})
+        classic = Driver(base / "classic", env, standalone.url, standalone.confs() | events | {"spark.log.level": None})
+        stack.callback(server.stop)
+        stack.callback(classic.stop)
+        list(pool.map(lambda one: one.start(), (server, classic)))
+        connect = stack.enter_context(running(Driver(base / "client", env, server.url, {})))
+        drivers = {"classic": classic, "connect": connect}
+        for driver in drivers.values():
+            driver("import os, sys, time; from pathlib import Path")
+        yield Cluster(base, env, standalone, server, drivers)
+
+
+@pytest.fixture(params=["classic", "connect"])
+def driver(request: pytest.FixtureRequest, cluster: Cluster) -> Driver:
+    return cluster.drivers[request.param]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    write(tmp_path / "in", documents(60))
+    return tmp_path
+
+
+def call(source: Path | str, dest: Path | str, more: str = "") -> str:
+    return f"quire.consolidate({str(source)!r}, {str(dest)!r}, spark=spark, progress=False, target_size=400, {more})"
+
+
+# ------------------------------------------------------------------------------------------------------------------ the main job
+
+
+def test_the_main_job_runs_unchanged(driver: Driver, place: Path) -> None:
+    """Gathered, gathered again, read, looked at and verified; functions of a notebook's own go along."""
+    driver(call(place / "in", place / "out"))
+    write(place / "in", {"d0/new.txt": b"late"})
+    said = driver(f"""
+        report = {call(place / "in", place / "out")}
+        ledger = quire.Ledger({str(place / "out")!r})
+        print(report.files, ledger.splits(spark).count(), ledger.verify(spark).ok)
+        print(quire.read(spark, {str(place / "out")!r}).count())
+    """)
+    assert said.split() == ["1", "61", "True", "121"]
+    checker.check(place / "in", place / "out")
+
+
+def test_executors_without_quire_run_the_drivers(driver: Driver, place: Path) -> None:
+    """Tasks, and functions of the user's own after `quire.ship`, in an interpreter that does not know quire by itself."""
+    said = driver(f"""
+        def where(content, file):
+            import quire, sys
+            return f"{{sys.prefix}} {{quire.__file__}}".encode()
+        def mine(batches):
+            import pyarrow as pa
+            for batch in batches:
+                yield pa.RecordBatch.from_pydict({{"said": [where(b"", None).decode()]}})
+        {call(place / "in", place / "out", "transform=where")}
+        quire.ship(spark)
+        quire.ship(spark)
+        seen = {{row.said for row in spark.range(0, 4, 1, 4).mapInArrow(mine, "said string").collect()}}
+        seen |= {{row.value.decode() for row in quire.read(spark, {str(place / "out")!r}).collect()}}
+        print(*seen, sep="\\n")
+    """)
+    for line in said.splitlines():
+        python, file = line.split(" ")
+        assert python.endswith("python/venv")
+        assert re.search(r"/quire-[0-9a-f]{16}\.zip/quire/__init__\.py$", file)
+
+
+def test_another_quire_on_the_executors_is_not_used(cluster: Cluster, place: Path) -> None:
+    """Though the worker has imported it before any task."""
+    python = bare_python(place / "other")
+    (site,) = (place / "other/venv/lib").glob("python*/site-packages")
+    (site / "quire").mkdir()
+    (site / "quire" / "__init__.py").write_text("raise_if_used = 1\n")
+    (site / "first.pth").write_text("import quire\n")
+    found = subprocess.run([python, "-c", "import sys; print(sys.modules['quire'].__file__)"], capture_output=True, text=True, cwd=place)
+    assert str(site) in found.stdout
+    with_python(cluster, python, call(place / "in", place / "out"))
+    checker.check(place / "in", place / "out")
+
+
+def test_a_package_that_executors_lack_is_named(cluster: Cluster, place: Path) -> None:
+    python = bare_python(place / "poor", without=(*OURS, "msgspec"))
+    with pytest.raises(Failed) as caught:
+        with_python(cluster, python, call(place / "in", place / "out"))
+    assert caught.value.kind == "UsageError"
+    assert caught.value.text == (
+        "the executors' Python has no module 'msgspec', which the tasks need. Install there what is installed here: pip install msgspec."
+    )
+
+
+def with_python(cluster: Cluster, python: Path, cell: str) -> None:
+    """Run a cell while another interpreter runs the tasks."""
+    driver = cluster.drivers["classic"]
+    before = driver(f"print(spark.sparkContext.pythonExec); spark.sparkContext.pythonExec = {str(python)!r}").strip()
+    try:
+        driver(cell)
+    finally:
+        driver(f"spark.sparkContext.pythonExec = {before!r}")
+
+
+def test_a_module_of_the_users_own_that_executors_lack_is_named_and_can_be_sent(driver: Driver, place: Path) -> None:
+    name = f"own{uuid.uuid4().hex}"
+    (place / f"{name}.py").write_text("def loud(content, file):\n    return content.upper()\n")
+    cell = call(place / "in", place / "out", f"transform={name}.loud")
+    with pytest.raises(Failed, match=rf"UsageError: .*no module '{name}'.* spark\.addArtifacts\('{place}/{name}.py', pyfile=True\)"):
+        driver(f"sys.path.insert(0, {str(place)!r})\nimport {name}\n{cell}")
+    driver(f"spark.addArtifacts({str(place / name)!r} + '.py', pyfile=True)\n{cell}")
+    checker.check(place / "in", place / "out", lambda content: content.upper() + b"\n")
+
+
+def test_an_interrupt_ends_quires_tasks_and_no_others(driver: Driver, place: Path) -> None:
+    """The user's own job goes on; the tasks give their cores back; the next call goes on with the job."""
+    began = time.monotonic()
+    said = driver(f"""
+        import threading
+        class Stop(Exception): pass
+        def slow(content, file):
+            time.sleep(0 if Path({str(place / "fast")!r}).exists() else 20)
+            return content
+        def mine(batches):
+            time.sleep(4)
+            yield from batches
+        def stop(step):
+            if step.phase == "gathering":
+                time.sleep(2)
+                raise Stop
+        counts = []
+        other = threading.Thread(target=lambda: counts.append(spark.range(0, 1, 1, 1).mapInArrow(mine, "id long").count()))
+        other.start()
+        try:
+            {call(place / "in", place / "out", "transform=slow, version='1'").replace("progress=False", "progress=stop")}
+        except Stop:
+            other.join()
+            print(*counts, spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").count())
+    """)
+    assert said.split() == ["1", "2"]
+    assert time.monotonic() - began < 100
+    (place / "fast").touch()
+    driver(call(place / "in", place / "out", "transform=slow, version='1'"))
+    checker.check(place / "in", place / "out")
+
+
+# ------------------------------------------------------------------------------------------------------------------------ stores
+
+
+def options(seaweedfs: str, secret: str) -> str:
+    """The options of S3 as Python, with the secret as it is given there."""
+    return f"{{**{ ({**s3.options(seaweedfs), 'secret': None})!r}, 'secret': {secret}}}"
+
+
+def copied(url: str, endpoint: str, to: Path) -> Path:
+    """What lies in S3, on disk."""
+    store = bare(url, s3.options(endpoint))
+    assert not list(store.pending())
+    for entry in store.walk():
+        (to / entry.name).parent.mkdir(parents=True, exist_ok=True)
+        (to / entry.name).write_bytes(store.get(entry.name))
+    return to
+
+
+@pytest.mark.parametrize(
+    "secret", [f"quire.secret({VARIABLE!r})", f"quire.secret(lambda: os.environ[{VARIABLE!r}])"], ids=["name", "function"]
+)
+def test_secrets_by_name_are_found_on_the_executors(driver: Driver, place: Path, seaweedfs: str, secret: str) -> None:
+    url = f"s3://{s3.BUCKET}/{uuid.uuid4().hex}"
+    given = options(seaweedfs, secret)
+    said = driver(f"""
+        {call(place / "in", url, f"dest_options={given}")}
+        print(quire.read(spark, {url!r}, storage_options={given}).count())
+    """)
+    assert said.split() == ["120"]
+    checker.check(place / "in", copied(url, seaweedfs, place / "copy"))
+
+
+def test_a_secret_that_an_executor_does_not_have_is_named(driver: Driver, place: Path, seaweedfs: str) -> None:
+    given = options(seaweedfs, "quire.secret('TESTS_NOWHERE')")
+    cell = call(place / "in", f"s3://{s3.BUCKET}/{uuid.uuid4().hex}", f"dest_options={given}")
+    with pytest.raises(Failed, match=r"UsageError: the variable 'TESTS_NOWHERE' .* is not set on the driver"):
+        driver(cell)
+    with pytest.raises(Failed, match=r"UsageError: the variable 'TESTS_NOWHERE' .* is not set on the executor \S+\. ") as caught:
+        driver(f"os.environ['TESTS_NOWHERE'] = os.environ[{VARIABLE!r}]\n{cell}")
+    assert "\n" not in caught.value.text
+    driver("del os.environ['TESTS_NOWHERE']")
+
+
+def test_an_executor_is_killed_in_the_middle(cluster: Cluster, place: Path, seaweedfs: str) -> None:
+    """Its tasks are done elsewhere; each file is there once."""
+    url, driver = f"s3://{s3.BUCKET}/{uuid.uuid4().hex}", cluster.drivers["classic"]
+    app = driver("print(spark.sparkContext.applicationId)").strip()
+    given = options(seaweedfs, f"quire.secret({VARIABLE!r})")
+    driver("""
+        def slow(content, file):
+            time.sleep(0.1)
+            return content
+    """)
+    driver.ask(call(place / "in", url, f"transform=slow, dest_options={given}") + "\nprint('done')")
+    store = bare(url, s3.options(seaweedfs))
+    wait_until(lambda: list(store.pending()), 60, "a task has written")
+    executors = [pid for pid in cluster.standalone.find("executor JVM") if app.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert len(executors) == 2
+    os.kill(executors[0], signal.SIGKILL)
+    assert driver.answer().split() == ["done"]
+    assert process(executors[0]) is None
+    checker.check(place / "in", copied(url, seaweedfs, place / "copy"))
+
+
+# ----------------------------------------------------------------------------------------------------------------- another host
+
+
+def behind_a_wall(hidden: Path) -> list[str]:
+    """What to put before a command so that it has mounts of its own, and another, empty directory in a place, as another host has."""
+    for way in (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"]):
+        before = [*way, "sh", "-c", f'mount -t tmpfs none "{hidden}" && exec "$@"', "sh"]
+        if shutil.which("unshare") and subprocess.run([*before, "true"], capture_output=True).returncode == 0:
+            return before
+    raise RuntimeError("this user may make no namespaces, so there is no other host here: allow user namespaces, or run as root")
+
+
+@pytest.fixture(scope="module")
+def abroad(cluster: Cluster) -> Iterator[tuple[Driver, Path, Path]]:
+    """A driver whose only executor has mounts of its own: a directory that it shares, and one that it does not."""
+    shared, hidden = cluster.base / "shared", cluster.base / "hidden"
+    for folder in (shared, hidden):
+        write(folder / "in", documents(60))
+    known = cluster.standalone.workers()
+    cluster.standalone.add_worker("127.0.0.4", cluster.base / "tmp" / "abroad", memory="4g", before=behind_a_wall(hidden))
+    wait_until(lambda: cluster.standalone.workers() > known, PATIENCE, "the third worker is up")
+    confs = cluster.standalone.confs() | {"spark.executor.memory": "3g", "spark.cores.max": 1}  # so much only the third one has
+    with running(Driver(cluster.base / "abroad", cluster.environment, cluster.standalone.url, confs)) as driver:
+        yield driver, shared, hidden
+
+
+@pytest.mark.parametrize(("source", "dest"), [("hidden", "shared"), ("shared", "hidden")])
+def test_a_directory_that_another_host_does_not_see_is_refused(abroad: tuple[Driver, Path, Path], source: str, dest: str) -> None:
+    driver, shared, hidden = abroad
+    places = {"shared": shared, "hidden": hidden}
+    wrong = hidden / ("in" if source == "hidden" else "refused")
+    with pytest.raises(Failed) as caught:
+        driver(call(places[source] / "in", places[dest] / "refused"))
+    assert caught.value.kind == "UsageError"
+    assert re.fullmatch(
+        rf"file://{wrong} is a directory of this machine's, and the executor on \S+ does not see it\. Use a store .*local\[\*\]'\)\.",
+        caught.value.text,
+    )
+    assert [p for p in (places[dest] / "refused").rglob("*") if p.is_file()] == [], "something was left"
+
+
+def test_a_directory_that_another_host_has_mounted_is_as_good_as_any(abroad: tuple[Driver, Path, Path]) -> None:
+    driver, shared, _ = abroad
+    driver(call(shared / "in", shared / "out"))
+    write(shared / "in", {"d0/new.txt": b"late"})
+    said = driver(f"""
+        {call(shared / "in", shared / "out")}
+        ledger = quire.Ledger({str(shared / "out")!r})
+        print(ledger.splits(spark).count(), ledger.verify(spark).ok, quire.read(spark, {str(shared / "out")!r}).count())
+    """)
+    assert said.split() == ["61", "True", "121"]
+    checker.check(shared / "in", shared / "out")
+
+
+def test_what_another_host_does_not_see_cannot_be_read_either(abroad: tuple[Driver, Path, Path]) -> None:
+    driver, _, hidden = abroad
+    gather(hidden / "in", hidden / "out")
+    for what in ("quire.read(spark, {0!r}).count()", "quire.Ledger({0!r}).splits(spark).count()", "quire.Ledger({0!r}).verify(spark)"):
+        with pytest.raises(Failed, match=r"hidden/out is a directory of this machine's"):
+            driver(what.format(str(hidden / "out")))
+
+
+# ------------------------------------------------------------------------------------------------------------------------ secrets
+
+
+def test_no_secret_is_in_any_log_event_page_or_file(cluster: Cluster, place: Path) -> None:
+    """Given as they are, with everything at its loudest: driver, client, server, master, workers, executors, event logs and the UI."""
+    secret = f"{uuid.uuid4().hex}+/=="
+    for name, driver in cluster.drivers.items():
+        said = driver(f"""
+            given = {{"account_key": {secret!r}, "nested": {{"token": {secret!r}}}}}
+            def stuck(content, file):
+                raise MemoryError
+            {call(place / "in", place / name, "storage_options=given")}
+            try:
+                {call(place / "in", place / f"{name}2", "storage_options=given, transform=stuck")}
+            except quire.QuireError as e:
+                print(e)
+            frame = quire.read(spark, {str(place / name)!r}, storage_options=given)
+            frame.explain(True)
+            print(frame.count(), spark.sql("SET").collect())
+        """)
+        assert "MapInArrow work(" in said
+        assert secret not in said
+    page = cluster.drivers["classic"]("print(spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId)").split()
+    pages = [
+        f"{page[0]}/api/v1/applications/{page[1]}/{name}" for name in ("sql?details=true&length=100000", "environment", "jobs", "stages")
+    ]
+    ui = f"http://127.0.0.1:{cluster.server.confs['spark.ui.port']}"
+    pages += [f"{page[0]}/SQL/", f"{ui}/connect/", f"{ui}/SQL/"]
+    seen = {url: urllib.request.urlopen(url, timeout=20).read() for url in pages}
+    for folder in (cluster.base, place):
+        seen |= {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file() and not p.is_symlink()}
+    loud = [name for name, data in seen.items() if b"DEBUG" in data]
+    assert {"driver.log", "Connect.log", "Master.log", "Worker.log", "stderr"} <= {name.rpartition("/")[2] for name in loud}
+    assert any(name.startswith(f"{cluster.base}/events/") and len(data) > 10_000 for name, data in seen.items())
+    assert any(b"ExecuteAndFetchAsIterator. Request" in data for data in seen.values()), "the client has not logged its requests"
+    for name, data in seen.items():
+        for form in forms(secret):
+            assert form not in data, name
+
+
+def forms(secret: str) -> list[bytes]:
+    """How it may look: plain, in wide characters, or within something in base64."""
+    data = secret.encode()
+    return [data, json.dumps(secret).encode(), secret.encode("utf-16-le"), *(base64.b64encode(b"x" * n + data)[4:-4] for n in range(3))]

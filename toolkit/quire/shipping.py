@@ -1,0 +1,136 @@
+"""Sends this very quire to Spark's executors, so that no task runs with another one than the driver's, or with none.
+
+What is installed there is not asked: executors come and go, and each may have another. The archive's name holds a hash of its
+content, so that one session can be given several. In local mode the tasks run beside the driver, and nothing is sent.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.resources
+import importlib.util
+import io
+import re
+import sysconfig
+import tempfile
+import weakref
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quire.errors import QuireError, UsageError, scrub
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+__all__ = ["Task", "is_local", "missing_module", "portable", "ship"]
+
+Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+_MISSING = re.compile(r"No module named ['\"]([\w.]+)['\"]")
+_shipped: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+def ship(spark: SparkSession) -> None:
+    """Send quire to the executors of a session, where it then goes before any other: for functions of your own that import it.
+
+    quire's own calls do that by themselves. It costs some 250 KB a session and happens once; in local mode nothing is done.
+    Raises QuireError if Spark refuses.
+    """
+    if is_local(spark):
+        return
+    archive = _archive()
+    # Files are the context's where there is one, and else, over Spark Connect, the session's.
+    keeper = getattr(spark, "_sc", spark)
+    if _shipped.get(keeper) == archive.name:
+        return
+    try:
+        spark.addArtifacts(str(archive), pyfile=True)
+    except Exception as e:
+        raise QuireError(f"cannot send quire to the executors of this Spark session: {scrub(str(e))}") from e
+    _shipped[keeper] = archive.name
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether the tasks run on this machine, in the environment of this process (not so for `local-cluster`)."""
+    return hasattr(spark, "_sc") and re.match(r"local(\[|$)", spark.conf.get("spark.master", None) or "") is not None
+
+
+def portable(spark: SparkSession, work: Task) -> Task:
+    """The same task, for executors that have no quire or another one; it is sent to them if need be.
+
+    What it carries is packed: Spark Connect's client writes whole requests into its log where somebody has turned that on.
+    """
+    if is_local(spark):
+        return work
+    from pyspark import cloudpickle
+
+    ship(spark)
+    archive, packed = _archive().name, zlib.compress(cloudpickle.dumps(work))  # type: ignore[no-untyped-call]  # pyspark's copy has no types
+
+    # Nothing of quire's may be named in here: to unpickle this is what comes before quire can be imported.
+    def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pickle
+        import sys
+        import zlib
+
+        there = sys.modules.get("quire")
+        if there is not None and archive not in (there.__file__ or ""):
+            # This worker has run somebody's task with the quire that is installed there.
+            for name in [name for name in sys.modules if name.partition(".")[0] == "quire"]:
+                del sys.modules[name]
+        yield from pickle.loads(zlib.decompress(packed))(batches)  # noqa: S301 - our own driver has packed it
+
+    unpacked.__name__ = work.__name__  # as plans show it
+    return unpacked
+
+
+@functools.cache
+def _archive() -> Path:
+    """The modules of quire in a zip, which lies there as long as this process: executors that join later fetch it, too."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(_modules(importlib.resources.files("quire"), "quire")):
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content, zipfile.ZIP_DEFLATED)
+    data = held.getvalue()
+    path = Path(_folder().name) / f"quire-{hashlib.sha256(data).hexdigest()[:16]}.zip"
+    path.write_bytes(data)
+    return path
+
+
+def _modules(folder: Traversable, at: str) -> Iterator[tuple[str, bytes]]:
+    for item in folder.iterdir():
+        if item.is_dir():
+            yield from _modules(item, f"{at}/{item.name}")
+        elif item.name.endswith(".py"):
+            yield f"{at}/{item.name}", item.read_bytes()
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="quire-", ignore_cleanup_errors=True)
+
+
+def missing_module(text: str) -> UsageError | None:
+    """What to do, if an error of a task's says that the executors' Python lacks a module; None if it is another error."""
+    found = _MISSING.search(text)
+    if found is None:
+        return None
+    name = found[1].partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    installed = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))
+    if spec is not None and spec.origin and not spec.origin.startswith(installed):
+        what = f"Send it there: spark.addArtifacts({spec.origin!r}, pyfile=True)"
+    else:
+        package = importlib.metadata.packages_distributions().get(name, [name])[0]
+        what = f"Install there what is installed here: pip install {package}"
+    return UsageError(f"the executors' Python has no module {name!r}, which the tasks need. {what}.")

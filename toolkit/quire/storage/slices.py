@@ -1,0 +1,80 @@
+"""Slices of a directory's names, in stores that list names in order and begin where they are asked to.
+
+Services agree on the order of names but for two things, and neither may lose a name at a slice's end or give it twice:
+
+- A directory `a` stands in the list as `a/`, behind the file `a!`; where a service has real directories, it stands as `a`, before it.
+- Characters beyond U+D7FF come in the order of UTF-8 or of UTF-16. So a bound that holds one is no place to begin or to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from quire.storage.base import Entry, Folder, Trouble
+from quire.storage.retry import again
+
+__all__ = ["Item", "behind", "first_of", "just_before", "plain", "within"]
+
+Item = Entry | Folder | Trouble
+
+_HIGH = "\ud7a3"  # hardly a name goes on with it, and all orders agree on it
+_LAST = "\ud7ff"
+
+
+def plain(name: str) -> bool:
+    """Whether all services agree on which names come before this one."""
+    return max(name, default="") <= _LAST
+
+
+def just_before(name: str) -> str:
+    """A name close before this one (empty: there is none), for services that begin behind what they are told."""
+    while name:
+        last = ord(name[-1]) - 1
+        if last > 0x20 and not 0x7E < last < 0xA1:  # XML holds no other
+            return name[:-1] + chr(last - (last == 0x2F)) + _HIGH  # no slash, which would lead into a directory
+        name = name[:-1]
+    return ""
+
+
+def behind(after: str, until: str) -> list[str]:
+    """The names of directories that belong to [after, until) and that a list may show behind `until`, as `a/` behind `a!`."""
+    found = [until[:n] for n in range(1, len(until)) if until[n] < "/"]
+    return [name for name in found if name >= after and name not in (".", "..")]
+
+
+def within(
+    pages: Iterable[list[tuple[str, Item]]], folder: str, after: str, until: str, is_folder: Callable[[str], bool]
+) -> Iterator[Item | Folder]:
+    """What of a list has a name in [after, until); a list of pages of (last part of the name, item) is left when it is beyond that.
+
+    What a service may have shown behind that place is asked for: `is_folder` is called with names of directories in full.
+    """
+    certain, missed = bool(until) and plain(until), dict.fromkeys(behind(after, until))
+    for page in pages:
+        beyond = False
+        for last, item in page:
+            if last >= after and (not until or last < until):
+                if item.__class__ is Folder:
+                    missed.pop(last, None)
+                yield item
+            elif last >= after:
+                beyond = certain
+        if beyond:
+            break
+    else:
+        return
+    for last in missed:
+        name = f"{folder}/{last}" if folder else last
+        if again(lambda name=name: is_folder(name)):  # type: ignore[misc]  # mypy knows no defaults of lambdas
+            yield Folder(name)
+
+
+def first_of(pages: Iterable[list[tuple[str, Item]]], after: str, most: int) -> list[tuple[str, bool]]:
+    """The first `most` names of a list from `after` on, with whether each is a directory."""
+    found = list[tuple[str, bool]]()
+    for page in pages:
+        # What no path can say counts, so that somebody lists its directory; its name is no bound of a slice.
+        found += [("." if item.__class__ is Trouble else last, item.__class__ is Folder) for last, item in page if last >= after]
+        if len(found) >= most:
+            break
+    return sorted(found)[:most]
