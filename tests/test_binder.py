@@ -29,6 +29,13 @@ def test_the_dry_run_can_fail(tmp_path: Path) -> None:
     assert dockerfile(tmp_path).returncode
 
 
+def test_the_build_ends_with_all_that_the_notebooks_need() -> None:
+    around = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run([ROOT / "binder/postBuild"], cwd=ROOT, capture_output=True, text=True, check=False, env=around)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "azurite-" in done.stdout
+
+
 def test_the_drivers_memory_is_capped_in_binder() -> None:
     shown = subprocess.run([ROOT / "binder/start", "env"], capture_output=True, text=True, check=True, env=dict(os.environ)).stdout
     assert "QUIRE_DRIVER_MEMORY=1g" in shown.splitlines()

@@ -51,6 +51,11 @@ def task_table(number: int, lanes: int, commit: int = 1, day: int = 21, seconds:
     return pd.DataFrame(rows, columns=TASKS)
 
 
+def rate_table(*rows: tuple[int, int, float]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=["in_flight", "files", "seconds"])
+
+
+FLIGHTS = rate_table((1, 20, 2.9), (4, 60, 2.3), (16, 181, 1.7), (64, 548, 1.6), (256, 1000, 1.9))
 GATHERED = size_table(
     (0, 120, 0, 0, 0),
     (4096, 91_000, 301_500_000, 0, 0),
@@ -108,6 +113,13 @@ PICTURES: dict[str, Any] = {
     "12 commits": lambda: plots.tasks(pd.concat([task_table(3, 2, k, k, seconds=k) for k in range(1, 13)]), commit="all"),
     "no time at all": lambda: plots.tasks(task_table(3, 1).assign(seconds=0.0)),
     "no tasks": lambda: plots.tasks(task_table(0, 1)),
+    "rates": lambda: plots.rates(FLIGHTS, "140 ms"),
+    "rates alone": lambda: plots.rates(FLIGHTS),
+    "1 rate": lambda: plots.rates(rate_table((256, 1000, 1.0)), 0.14),
+    "slow and fast": lambda: plots.rates(rate_table((1, 1, 1e6), (2**40, 10**15, 1e-3)), "2 h"),
+    "1,000 rates": lambda: plots.rates(rate_table(*((n, 7 * n, 1 + n / 500) for n in range(1, 1001))), "140 ms"),
+    "the same flight often": lambda: plots.rates(rate_table(*((16, 100 + n, 1.0) for n in range(30)))),
+    "no rates": lambda: plots.rates(rate_table()),
 }  # fmt: skip
 
 
@@ -394,6 +406,43 @@ def test_tasks_without_a_time_are_counted_and_left_out() -> None:
     assert plots.tasks(given.assign(started=pd.NaT)).title == "No tasks with a time"
 
 
+# --- rates ---
+
+
+def test_a_rate_stands_beside_its_point_and_below_what_the_round_trip_allows() -> None:
+    picture = PICTURES["rates"]()
+    assert {"6.9", "26", "106", "342", "526", "1", "4", "16", "64", "256"} <= set(texts(picture).split("\n"))
+    assert "at most n / 140 ms" in picture.note
+    assert picture.table.columns.tolist() == ["in_flight", "files", "at_most", "seconds", "files_per_second"]
+    assert (picture.table["files_per_second"] < picture.table["at_most"]).all()
+    assert picture.table["at_most"].tolist()[0] == pytest.approx(1 / 0.14)
+
+
+def test_without_a_round_trip_there_is_no_line() -> None:
+    picture = PICTURES["rates alone"]()
+    assert "at most" not in texts(picture)
+    assert "at_most" not in picture.table
+
+
+def test_measurements_are_drawn_in_the_order_of_reads_in_flight() -> None:
+    assert plots.rates(FLIGHTS.iloc[::-1], 0.14).svg() == PICTURES["rates"]().svg()
+
+
+def test_of_many_rates_the_first_and_the_last_are_in_the_table() -> None:
+    picture = PICTURES["1,000 rates"]()
+    assert picture.table["in_flight"].tolist() == [*range(1, 11), *range(991, 1001)]
+    assert picture.more == 980
+
+
+def test_what_was_measured_is_a_group_of_its_own() -> None:
+    def without(picture: plots.Picture) -> str:
+        return re.sub(r'(?s)<g id="measured">.*?\n  </g>', "", picture.svg())
+
+    other = plots.rates(FLIGHTS.assign(seconds=FLIGHTS["seconds"] * 1.2), "140 ms")
+    assert other.svg() != PICTURES["rates"]().svg()
+    assert without(other) == without(PICTURES["rates"]())
+
+
 # --- what is given ---
 
 
@@ -423,6 +472,14 @@ class UnrunPlan:
         (plots.tasks, task_table(2, 1).assign(started="soon"), "started takes times"),
         (plots.tasks, task_table(2, 1).assign(seconds="long"), "seconds takes numbers"),
         (plots.tasks, task_table(2, 1).assign(files=-1), "files is -1"),
+        (plots.rates, 3, "rates draws a table of measurements, not 3"),
+        (plots.rates, pd.DataFrame({"in_flight": [1]}), "no column 'files'"),
+        (plots.rates, rate_table((0, 1, 1)), "in_flight is 0 in a row"),
+        (plots.rates, rate_table((1, 0, 1)), "files is 0 in a row"),
+        (plots.rates, rate_table((1, 1, 0)), "seconds is 0 in a row"),
+        (plots.rates, FLIGHTS.assign(seconds="long"), "seconds is 'long'"),
+        (lambda what: plots.rates(what, 0), FLIGHTS, "round_trip is 0"),
+        (lambda what: plots.rates(what, "far"), FLIGHTS, "round_trip='far' is no time span"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_clear_line(draw: Any, given: Any, message: str) -> None:
@@ -438,6 +495,8 @@ def test_nothing_is_drawn_as_nothing() -> None:
         (plots.sizes(pd.DataFrame()), "no files"),
         (plots.tasks(task_table(0, 1)), "no tasks"),
         (plots.tasks(pd.DataFrame()), "no tasks"),
+        (plots.rates(rate_table()), "no measurements"),
+        (plots.rates(pd.DataFrame()), "no measurements"),
     ):
         assert told in texts(picture)
         assert picture.table.empty

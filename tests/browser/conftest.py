@@ -21,6 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("lab")
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         shutil.copy(notebook, place)
+    shutil.copytree(ROOT / "notebooks" / "azurite", place / "azurite", ignore=shutil.ignore_patterns("__pycache__"))
     return place
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from nbval.plugin import coalesce_streams, comment_markers, get_sanitize_pattern
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 CONFIG = NOTEBOOKS / "nbval.cfg"
 RAISES = "raises-exception"
+PICTURE = "image/svg+xml"
 NOT_COMPARED = ("image/png", "image/jpeg", "application/vnd.jupyter.widget-view+json")
 SHORTEST = 60  # characters of text that stand for a picture
 METADATA = {
@@ -42,9 +43,13 @@ def read(path: Path) -> NotebookNode:
 
 
 # ------------------------------------------------------------------------------------------------------------------ the form
-def normalised(notebook: NotebookNode, patterns: Iterable[tuple[str, str]] | None = None) -> str:
-    """The notebook's text on disk: sanitized as nbval does it, with nothing that is not compared."""
-    patterns = list(get_sanitize_patterns(CONFIG.read_text("utf-8")) if patterns is None else patterns)
+def normalised(notebook: NotebookNode, kept: NotebookNode | None = None) -> str:
+    """The notebook's text on disk: sanitized as nbval does it, with nothing that is not compared.
+
+    Pictures alone are kept as they were drawn, with the text beside them: without its points one would show nothing. Where such a
+    cell differs from what was `kept` before in nothing that is compared, what was kept stays.
+    """
+    patterns = list(get_sanitize_patterns(CONFIG.read_text("utf-8")))
     found = copy.deepcopy(notebook)
     found.metadata = nbformat.from_dict(METADATA)
     found.nbformat, found.nbformat_minor = 4, 5
@@ -59,6 +64,10 @@ def normalised(notebook: NotebookNode, patterns: Iterable[tuple[str, str]] | Non
                 count += 1
                 cell.execution_count = count
             cell.outputs = [_output(output, cell.execution_count, patterns) for output in coalesce_streams(cell.outputs)]
+    before = nbformat.reads(normalised(kept), as_version=4).cells if kept else ()
+    for cell, old in zip(found.cells, before, strict=False):
+        if cell.cell_type == old.cell_type == "code" and _compared(cell, patterns) == _compared(old, patterns):
+            cell.outputs = old.outputs
     return nbformat.writes(found).rstrip("\n") + "\n"
 
 
@@ -68,8 +77,15 @@ def _output(output: NotebookNode, count: int | None, patterns: list[tuple[str, s
         return nbformat.v4.new_output(kind, name=output.name, text=_sanitized(output.text, patterns))
     if kind == "error":  # of which nbval compares these two
         return nbformat.v4.new_output(kind, ename=output.ename, evalue=_sanitized(output.evalue, patterns), traceback=[])
-    data = {mime: _sanitized(value, patterns) for mime, value in output.data.items() if mime not in NOT_COMPARED}
+    drawn = PICTURE in output.data
+    data = {mime: value if drawn else _sanitized(value, patterns) for mime, value in output.data.items() if mime not in NOT_COMPARED}
     return nbformat.v4.new_output(kind, data=data, **({"execution_count": count} if kind == "execute_result" else {}))
+
+
+def _compared(cell: NotebookNode, patterns: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    """A cell's outputs, flat, with all that differs from run to run replaced."""
+    flat = ({**output, **output.get("data", {}), "data": None} for output in cell.outputs)
+    return [{name: _sanitized(value, patterns) for name, value in output.items()} for output in flat]
 
 
 def _sanitized(value: Any, patterns: list[tuple[str, str]]) -> Any:

@@ -42,7 +42,7 @@ def refresh(path: Path) -> bool:
         raise Failed(f"{path.name}: a cell took longer than {CELL_TIMEOUT} s") from error
     except DeadKernelError as error:
         raise Failed(f"{path.name}: its kernel died") from error
-    text = normalised(notebook)
+    text = normalised(notebook, kept=read(path))
     path.write_text(text, "utf-8")
     found = faults(read(path))
     if found:
