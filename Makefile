@@ -83,17 +83,17 @@ format: $(STAMP)-dev ## put the code into its form
 ##@ Check at length
 
 .PHONY: bench
-bench: $(STAMP)-test ## measure against the peers, in the same run: about an hour, 8 GB of disk (AT=directory)
-	@failed=; for one in populate gather first_task rerun memory objects; do \
+bench: $(STAMP)-test ## measure against the peers, in the same run: about an hour and a half, 8 GB of disk (AT=directory)
+	@failed=; for one in populate gather first_task rerun memory objects objects_s3 reading_cpu endtoend publish; do \
 	    echo; echo "== $$one"; $(BIN)/python tests/benchmarks/$$one.py $(if $(AT),--at $(AT)) || failed="$$failed $$one"; \
 	done; [ -z "$$failed" ] || { echo "not all promises hold:$$failed" >&2; exit 1; }
 
 .PHONY: chaos
-chaos: $(STAMP)-test ## real processes, really killed; each kill is written down (CHAOS_SEED=number repeats a run, CHAOS_LOG=file)
+chaos: $(STAMP)-test $(HDFS) ## real processes and services, really killed; each kill is written down (CHAOS_SEED=number, CHAOS_LOG=file)
 	$(TIDY) $(BIN)/python -m pytest -m chaos
 
 .PHONY: matrix
-matrix: $(STAMP)-test ## pipeline × committer × kind of store, disturbed at every operation (RACES=interleavings, ONLY="--kinds disk")
+matrix: $(STAMP)-test $(HDFS) ## pipeline × committer × store, disturbed at every operation (RACES=interleavings, ONLY="--kinds disk azurite")
 	$(TIDY) $(BIN)/python tests/matrix.py --races $(or $(RACES),2000) $(ONLY)
 
 .PHONY: mutants
@@ -101,7 +101,7 @@ mutants: $(STAMP)-test ## plant mistakes in copies of quire: each must be caught
 	$(TIDY) $(BIN)/python tests/mutants $(ONLY)
 
 .PHONY: nightly
-nightly: $(STAMP)-test ## what needs a service or an hour: also the matrix with 10,000 interleavings, and the mutants
+nightly: $(STAMP)-test $(HDFS) ## what needs a service or an hour: also the matrix with 10,000 interleavings, and the mutants
 	$(TIDY) $(BIN)/python -m pytest -m nightly; status=$$?; [ $$status = 0 ] || [ $$status = 5 ] # 5: there is none yet
 	$(MAKE) matrix RACES=$(or $(RACES),10000)
 	$(MAKE) mutants
@@ -111,7 +111,7 @@ nightly: $(STAMP)-test ## what needs a service or an hour: also the matrix with 
 .PHONY: clean
 clean: ## remove the demo, caches and builds
 	rm -rf demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse
-	find toolkit widgets tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find toolkit widgets tests notebooks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: distclean
 distclean: clean ## and the virtual environment

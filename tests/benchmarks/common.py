@@ -172,19 +172,67 @@ def alternate(script: str, ways: Sequence[str], rounds: int, place: Path, **job:
     return found
 
 
-def cpu_seconds() -> float:
-    """Processor time that this process and all below it have taken so far, ended ones included: it hardly depends on the load."""
-    parents, ticks = dict[int, int](), dict[int, int]()
+@contextmanager
+def serving(script: str, **options: object) -> Iterator[int]:
+    """A server of ours (a script beside this one), in a process of its own, which ends with us; its port."""
+    given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    command = [sys.executable, str(Path(__file__).with_name(script)), *given]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield int(process.stdout.readline())
+    finally:
+        process.stdin.close()
+        process.wait(30)
+
+
+def processes() -> dict[int, list[str]]:
+    """This process and all below it, with the fields of its /proc/<pid>/stat from the state on."""
+    fields = dict[int, list[str]]()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (text := _read(f"{entry}/stat")):
-            fields = text.rpartition(")")[2].split()
-            parents[int(entry.name)], ticks[int(entry.name)] = int(fields[1]), sum(map(int, fields[11:15]))
-    mine, waiting = 0, [os.getpid()]
+            fields[int(entry.name)] = text.rpartition(")")[2].split()
+    found, waiting = dict[int, list[str]](), [os.getpid()]
     while waiting:
         pid = waiting.pop()
-        mine += ticks.get(pid, 0)
-        waiting += [child for child, parent in parents.items() if parent == pid]
-    return mine / os.sysconf("SC_CLK_TCK")
+        found[pid] = fields.get(pid, [])
+        waiting += [child for child, its in fields.items() if int(its[1]) == pid]
+    return found
+
+
+def cpu_seconds() -> float:
+    """Processor time that this process and all below it have taken so far, ended ones included: it hardly depends on the load."""
+    return sum(sum(map(int, its[11:15])) for its in processes().values()) / os.sysconf("SC_CLK_TCK")
+
+
+class Peaks:
+    """The most memory (MB, resident) that the driver's Python, its JVM and any one worker have ever held, looked at twice a second."""
+
+    def __init__(self) -> None:
+        self.held = {"driver_mb": 0, "jvm_mb": 0, "worker_mb": 0}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._over.wait(0.5):
+            self.look()
+
+    def look(self) -> None:
+        """Once."""
+        for pid in processes():
+            command, status = _read(f"/proc/{pid}/cmdline"), _read(f"/proc/{pid}/status")
+            most = next((int(line.split()[1]) >> 10 for line in status.splitlines() if line.startswith("VmHWM")), 0)
+            kind = "driver_mb" if pid == os.getpid() else "worker_mb" if "pyspark" in command and "daemon" in command else "jvm_mb"
+            self.held[kind] = max(self.held[kind], most)
+
+    def end(self) -> dict[str, int]:
+        """What was found."""
+        self._over.set()
+        self._thread.join()
+        self.look()
+        return self.held
 
 
 def session(**conf: object) -> Any:
