@@ -1,0 +1,165 @@
+"""The plan of `docs/scale.md` is of the code as it is: its counts are those of real jobs, its speeds those that were measured."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gathering import gather
+from quire.commit import log
+from quire.planning import listing
+from quire.storage import Request, azure_read, azure_rest, bare, window
+from quire.storage.azure import AzureStore
+from quire.storage.window import Throttled
+from services.azurite import azurite, connection_string
+
+sys.path.append(str(Path(__file__).parent / "benchmarks"))
+
+from scale import Cluster, Prices, _cost, gathered
+from scale_counts import Job, batches, folder_name, kinds, name, requests, shape
+from scale_flow import Line, flow, play
+
+PAGE_OF_PLAN = Path(__file__).parents[1] / "docs" / "scale.md"
+# Without what is assumed: slow answers, and round trips for connections. The server of the measurements had neither.
+MEASURED = Line(slow=(), connect=0, cpu=203e-6)
+
+
+@pytest.fixture(scope="module")
+def account() -> Iterator[dict[str, str]]:
+    """An Azurite with a container; the options for it."""
+    with azurite() as endpoint:
+        options = {"connection_string": connection_string(endpoint)}
+        store = bare("abfs://scale", options)
+        assert isinstance(store, AzureStore)
+        store.create_container()
+        yield options
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """What is asked of Azure from now on: requests by kind, and the calls of `read_many`."""
+    found = Counter[str]()
+    kind = {"GET": "read", "PUT": "write", "HEAD": "look", "DELETE": "delete"}
+    send, ask, opened = azure_rest.Rest.send, azure_read._Reader._ask, azure_read.opened
+
+    def sent(self: Any, method: str, what: str, path: str = "", query: Any = None, *more: Any, **named: Any) -> Any:
+        found["list" if (query or {}).get("comp") == "list" else kind[method]] += 1
+        return send(self, method, what, path, query, *more, **named)
+
+    async def read(self: Any, method: str, *more: Any) -> Any:
+        found[kind[method]] += 1
+        return await ask(self, method, *more)
+
+    def opening(*given: Any) -> Any:
+        found["calls"] += 1
+        return opened(*given)
+
+    monkeypatch.setattr(azure_rest.Rest, "send", sent)
+    monkeypatch.setattr(azure_read._Reader, "_ask", read)
+    monkeypatch.setattr(azure_read, "opened", opening)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("job", "small"),
+    [
+        (Job(files=90, size=3000, folders=3, parallelism=1), {}),
+        (Job(files=93, size=3000, folders=3, target=64 << 10, parallelism=1), {}),
+        (Job(files=240, size=3000, folders=2, target=128 << 10, parallelism=1), {"PAGE": 10, "ROW_GROUP": 7}),
+        (Job(files=120, size=500, folders=3, target=16 << 10, parallelism=1), {"CHUNK": 25}),
+        (Job(files=60, size=3000, folders=2, target=64 << 10, parallelism=1), {"LONGEST": 500}),
+    ],
+    ids=["one task", "three tasks", "many pages", "several objects of a plan", "a long entry"],
+)  # fmt: skip
+def test_the_plan_counts_every_request_that_a_job_makes(
+    account: dict[str, str], asked: Counter[str], job: Job, small: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"abfs://scale/{uuid.uuid4().hex}"
+    tree = bare(place, account)
+    for folder in range(job.folders):
+        for i in range(job.held):
+            tree.put(f"in/{folder_name(folder)}/{name(i)}", b"x" * (job.size - 1) + b"\n")
+    for module in (listing, azure_rest, log):
+        for constant, value in small.items():
+            if hasattr(module, constant):
+                monkeypatch.setattr(module, constant, value)
+    monkeypatch.setattr("quire.runner.InProcess.parallelism", job.parallelism)
+    shape.cache_clear()
+    asked.clear()
+    report = gather(f"{place}/in", f"{place}/out", storage_options=account, target_size=job.target)
+    calls, plan = asked.pop("calls"), shape(job)
+    assert report.files == job.files
+    assert calls == sum(len(batches(task)) for task in plan.tasks)
+    looks = len(plan.tasks)  # here, one after each task
+    assert {kind: count for kind, count in asked.items() if count} == {k: n for k, n in kinds(requests(job, looks)).items() if n}
+    shape.cache_clear()
+
+
+def test_simulated_reading_is_as_fast_as_measured_reading() -> None:
+    one_call = (20_000,)
+    assert flow(1, MEASURED, 5000, one_call).rate == pytest.approx(1744, rel=0.03)  # RESULTS.md: 256 in flight, one call
+    for flight, files_per_second in ((32, 221), (128, 867)):  # the same client and server, with fewer in flight
+        line = Line(slow=(), connect=0, cpu=203e-6, flight=flight)
+        assert flow(1, line, 5000, one_call).rate == pytest.approx(files_per_second, rel=0.03)
+
+
+class Account:
+    """Admits `limit` requests a second, answers the others with 503, all of them after `latency`."""
+
+    def __init__(self, limit: float, latency: float) -> None:
+        self.limit, self.latency = limit, latency
+        self.tokens, self.filled, self.refused = limit, time.monotonic(), 0
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[window.Fetch]:
+        yield self.fetch
+
+    async def fetch(self, request: Request) -> bytes:
+        now = time.monotonic()
+        self.tokens = min(self.limit, self.tokens + (now - self.filled) * self.limit)
+        self.filled = now
+        admitted = self.tokens >= 1
+        self.tokens -= admitted
+        await asyncio.sleep(self.latency)
+        if not admitted:
+            self.refused += 1
+            raise Throttled("ServerBusy")
+        return bytes(request.length)
+
+
+def test_the_simulated_window_slows_down_for_a_busy_account_as_the_real_one_does() -> None:
+    files, limit, latency = 3000, 500.0, 0.05
+    busy = Account(limit, latency)
+    before = time.monotonic()
+    answers = window.read([Request(name(i), "v", 10, 0, 10) for i in range(files)], busy.opened)
+    assert all(isinstance(content, bytes) for _, content in answers)
+    took = time.monotonic() - before
+    line = Line(latency=latency, slow=(), connect=0, cpu=100e-6, limit=limit)
+    seconds, refused = play(1, line, 10, (files,), files)
+    assert took == pytest.approx(seconds, rel=0.25)  # the last few wait longer in the simulation
+    assert busy.refused == pytest.approx(refused, rel=0.3)
+
+
+def test_the_page_says_what_the_model_says() -> None:
+    """Its main figures, so that it cannot drift from what makes it; if they do, make its tables and its picture again."""
+    text = PAGE_OF_PLAN.read_text("utf-8")
+    job = Job()
+    assert f"{job.files:,} × $ 0.0044 / 10,000 = **$ {_cost(Prices(), 'read', job.files):,.2f}**" in text
+    plan = shape(job)
+    assert len(plan.tasks) == pytest.approx(3900, rel=0.03)
+    assert "about 3,900" in text
+    for nodes in (5, 10):
+        (row,) = re.findall(rf"^\| 1 +\| {nodes} +\| ([0-9.]+) +\| [0-9,]+ +\| ([a-z ]+?) +\|", text, re.MULTILINE)
+        fares, seconds = gathered(plan, job, Cluster(nodes), Line())
+        assert seconds / 3600 == pytest.approx(float(row[0]), rel=0.05)
+        assert fares.by == row[1]
