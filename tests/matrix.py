@@ -1,12 +1,14 @@
 """Pipeline × committer × kind of store, each disturbed in every way there is: `make matrix`, or `python tests/matrix.py --help`.
 
-A new pipeline or committer is a line in a table here, a kind of store one in `sim/kinds.py`; the tests read the same tables.
+A new pipeline or committer is a line in a table here, a kind of store one in `sim/kinds.py`, a real service one in
+`services/kinds.py`; the tests read the same tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -15,6 +17,7 @@ from typing import Any
 
 import quire
 import sim
+from services.kinds import SERVICES, running
 from sim import races, ways
 from sim.ways import By, Case, Finding, Pipeline
 
@@ -70,15 +73,19 @@ COMMITTERS = {
 }
 KINDS = sim.KINDS
 PAIRS = ("few",)  # jobs that are small enough for every pair of crashes; of the others a sample is taken
+OF_SERVICES = ("few", "lines", "parquet")  # a real service takes its time: the small job at each request, others at some
 
 
 def fit(by: By, kind: sim.Kind) -> bool:
     return by.needs in kind.offers
 
 
-def cases(pipelines: Iterable[str] = PIPELINES, committers: Iterable[str] = COMMITTERS, kinds: Iterable[str] = KINDS) -> list[Case]:
+def cases(
+    pipelines: Iterable[str] = PIPELINES, committers: Iterable[str] = COMMITTERS, kinds: Iterable[str | sim.Kind] = KINDS
+) -> list[Case]:
     """The lines of the matrix; what a store has no way for is left out."""
-    found = [(PIPELINES[p], COMMITTERS[c], KINDS[k]) for k in kinds for c in committers for p in pipelines]
+    of = [kind if isinstance(kind, sim.Kind) else KINDS[kind] for kind in kinds]
+    found = [(PIPELINES[p], COMMITTERS[c], k) for k in of for c in committers for p in pipelines]
     return [Case(p, c, k) for p, c, k in found if fit(c, k)]
 
 
@@ -118,11 +125,12 @@ def line(case: Case, thorough: bool = True) -> Line:
     except AssertionError as e:
         found.findings.append(f"{case}: {e}")
         return found
-    reads = thorough and not case.kind.disk  # on a disk: the system calls that change something
-    small = thorough and case.pipeline.name in PAIRS and not case.kind.disk
+    small = thorough and case.pipeline.name in PAIRS and not case.kind.real
+    reads = thorough and not case.kind.real  # on a real one: the calls and requests that change something
+    few = 20 if case.kind.service else 100
     for column, scenarios in (
         ("crashes", ways.crashes(case, reads)),
-        ("pairs", ways.pairs(case) if small else ways.some_pairs(case, 100 if thorough else 5, seed=1)),
+        ("pairs", ways.pairs(case) if small else ways.some_pairs(case, few if thorough else 5, seed=1)),
         ("answers", ways.answers(case)),
         ("expired", ways.expiries(case)),
         ("full", ways.full(case, 24 if thorough else 5)),
@@ -135,6 +143,23 @@ def line(case: Case, thorough: bool = True) -> Line:
                 break
     if case.by.leaks != bool(case.leaked):
         found.findings.append(f"{case}: readers of the directory saw uncommitted files {case.leaked} times")
+    found.seconds = time.process_time() - began
+    return found
+
+
+def sample(case: Case, n: int, seed: int) -> Line:
+    """A line of the matrix of which only so many crashes, answers, expired uploads and pairs of crashes are drawn."""
+    case.fill()
+    found, began, rng = Line(f"{case}, seed {seed}"), time.process_time(), random.Random(seed)
+    found.counts["operations"] = len(case.steps())
+    for column, scenarios in (
+        ("crashes", list(ways.crashes(case, reads=False))),
+        ("answers", list(ways.answers(case))),
+        ("expired", list(ways.expiries(case))),
+        ("pairs", list(ways.some_pairs(case, n, seed))),
+    ):
+        for scenario in rng.sample(scenarios, min(n, len(scenarios))):
+            found.tried(column, scenario)
     found.seconds = time.process_time() - began
     return found
 
@@ -156,7 +181,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--pipelines", nargs="+", choices=PIPELINES, default=list(PIPELINES))
     parser.add_argument("--committers", nargs="+", choices=COMMITTERS, default=list(COMMITTERS))
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, *SERVICES], default=[*KINDS, *SERVICES])
     parser.add_argument("--races", type=int, default=2_000, help="interleavings")
     parser.add_argument("--first", type=int, default=0, help="the first seed of them")
     parser.add_argument("--quick", action="store_true", help="changes only, and samples")
@@ -164,14 +189,21 @@ def main(arguments: list[str]) -> int:
     began = os.times()
     print(Line.header(), flush=True)
     found: list[Line] = []
-    for case in cases(chosen.pipelines, chosen.committers, chosen.kinds):
-        found.append(line(case, not chosen.quick))
-        print(found[-1], flush=True)
+
+    def all_of(pipelines: Iterable[str], kinds: Iterable[str | sim.Kind]) -> None:
+        for case in cases(pipelines, chosen.committers, kinds):
+            found.append(line(case, not chosen.quick) if case.pipeline.name in PAIRS or not case.kind.service else sample(case, 20, 1))
+            print(found[-1], flush=True)
+
+    all_of(chosen.pipelines, [kind for kind in chosen.kinds if kind in KINDS])
+    for name in [kind for kind in chosen.kinds if kind in SERVICES]:
+        with running(name) as service:
+            all_of([p for p in chosen.pipelines if p in OF_SERVICES], [service])
     if chosen.races:
         for one in race_lines(chosen.races, chosen.first):
             found.append(one)
             print(one, flush=True)
-    without = [kind for kind in chosen.kinds if not any(fit(COMMITTERS[by], KINDS[kind]) for by in chosen.committers)]
+    without = [kind for kind in chosen.kinds if kind in KINDS and not any(fit(COMMITTERS[by], KINDS[kind]) for by in chosen.committers)]
     if without:
         print(f"no committer fits: {', '.join(without)}")
     total = Line("all together", {c: sum(one.counts.get(c, 0) for one in found) for c in Line.COLUMNS})

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -69,19 +69,44 @@ CLEAN_UP = [
     Moment("clean-up", f"^os.remove {JOB}/plan.json"),
     Moment("clean-up", f"^os.remove {JOB}/plan.json", after=True),
 ]
+# By requests to a service: where uploads wait, and where files are renamed.
+_PIECE = rf"^(body of )?(PUT|POST) (D/(?!_quire)\S+ (block|uploads|partNumber)$|{JOB}/attempts/)"
+_VISIBLE = "D/(?!_quire)\\S+ (blocklist|uploadId|RENAME)"
+_ENTRY = r"^(body of )?PUT D/_quire/log/\d+\.json.* "
+REQUESTS = [
+    Moment("listing", "^GET S"),
+    Moment("listing", f"^PUT {JOB}/plan-"),
+    Moment("listing", f"^PUT {JOB}/plan-", after=True),
+    Moment("plan frozen", f"^PUT {JOB}/plan.json"),
+    Moment("plan frozen", f"^PUT {JOB}/plan.json", after=True),
+    Moment("in a task", _PIECE, most=2),
+    Moment("in a task", _PIECE, after=True, most=2),
+    Moment("task commit", "^PUT D/_quire/ledger/", most=2),
+    Moment("task commit", "^PUT D/_quire/ledger/", after=True, most=2),
+    Moment("task commit", f"^PUT {JOB}/tasks/", most=2),
+    Moment("task commit", f"^PUT {JOB}/tasks/", after=True, most=2),
+    Moment("job commit", f"{_ENTRY}commit$"),
+    Moment("job commit", f"{_ENTRY}commit$", after=True),
+    Moment("publish", f"^(PUT|POST) {_VISIBLE}", most=2),
+    Moment("publish", f"^(PUT|POST) {_VISIBLE}", after=True, most=2),
+    Moment("publish", f"{_ENTRY}published$"),
+    Moment("publish", f"{_ENTRY}published$", after=True),
+    Moment("clean-up", f"^DELETE {JOB}"),
+    Moment("clean-up", f"^DELETE {JOB}", after=True),
+]
 OF_A_DRIVER = FREEZING + JOB_COMMIT + RENAMES + PUBLISHED + CLEAN_UP
 OF_A_TASK = IN_A_TASK + TASK_COMMIT
 ALL = LISTING + OF_A_TASK + OF_A_DRIVER
 
 NAMES = ("starting", "listing", "plan frozen", "in a task", "task commit", "job commit", "publish", "clean-up", "between two steps")
 _CLASSES = (
-    ("listing", rf"os\.scandir S|os\.rename {JOB}/plan-"),
-    ("plan frozen", rf"os\.link {JOB}/plan\.json"),
-    ("in a task", rf"open S/|(os\.mkdir|open) {JOB}/attempts"),
-    ("task commit", rf"os\.rename D/_quire/ledger/|(os\.link|os\.mkdir) {JOB}/tasks"),
-    ("job commit", r"os\.link D/_quire/log/\d+\.json (commit|abort)"),
-    ("publish", r"os\.rename D/(?!_quire)|os\.link D/_quire/log/\d+\.json published"),
-    ("clean-up", rf"(shutil\.rmtree|os\.remove|os\.rmdir) (D/_quire/jobs|[^D]|{JOB})"),
+    ("listing", rf"os\.scandir S|os\.rename {JOB}/plan-|GET S|(body of )?PUT {JOB}/plan-"),
+    ("plan frozen", rf"os\.link {JOB}/plan\.json|(body of )?PUT {JOB}/plan\.json"),
+    ("in a task", rf"open S/|(os\.mkdir|open) {JOB}/attempts|{_PIECE}"),
+    ("task commit", rf"os\.rename D/_quire/ledger/|(os\.link|os\.mkdir) {JOB}/tasks|(body of )?PUT (D/_quire/ledger/|{JOB}/tasks)"),
+    ("job commit", rf"os\.link D/_quire/log/\d+\.json (commit|abort)|{_ENTRY}(commit|abort)"),
+    ("publish", rf"os\.rename D/(?!_quire)|os\.link D/_quire/log/\d+\.json published|(body of )?(PUT|POST) {_VISIBLE}|{_ENTRY}published"),
+    ("clean-up", rf"(shutil\.rmtree|os\.remove|os\.rmdir) (D/_quire/jobs|[^D]|{JOB})|DELETE D/_quire"),
 )
 
 
@@ -183,6 +208,29 @@ def look(dest: Path) -> Lies:
         seen.attempts |= {f"{job}/{name}" for name in names(state / "jobs" / job / "attempts")}
         seen.manifests |= {f"{job}/{name}" for name in names(state / "jobs" / job / "tasks")}
     seen.visible = set(data_files(dest))
+    return seen
+
+
+def look_at(objects: Mapping[str, bytes], waiting: Iterable[str]) -> Lies:
+    """The same of what lies on a service; uploads that wait are attempts."""
+    seen = Lies(attempts=set(waiting))
+    for path in objects:
+        state, _, rest = path.partition("/")
+        kind, _, name = rest.partition("/")
+        job, _, of_job = name.partition("/")
+        if state != "_quire":
+            seen.visible.add(path)
+        elif kind == "log" and name.endswith(".json"):
+            if objects[path]:  # else it is what SeaweedFS keeps of a write that was cut off
+                seen.entries[name] = json.loads(objects[path])["kind"]
+        elif of_job.startswith("plan-"):
+            seen.pieces.add(name)
+        elif of_job == "plan.json":
+            seen.plans.add(job)
+        elif of_job.startswith("attempts/"):
+            seen.attempts.add(name)
+        elif of_job.startswith("tasks/"):
+            seen.manifests.add(name)
     return seen
 
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from moments import RENAMES, Hook, Moment, data_files, look, name_of, names
+from moments import RENAMES, Hook, Lies, Moment, data_files, look, name_of, names
 from processes import Driver, Place, wait_until
 from tale import Count, Tale, count, grow
 
@@ -28,6 +28,9 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+S = TypeVar("S", bound="Story")
+
+
 class Story:
     """One source and one destination."""
 
@@ -43,8 +46,21 @@ class Story:
 
     # ------------------------------------------------------------------------------------------------------------- what there is
     def add(self, files: int) -> None:
+        """New files in the source."""
         grow(self.source, self.waves, files, self.rng)
         self.waves += 1
+
+    def lies(self) -> Lies:
+        """What lies in the destination now."""
+        return look(self.dest)
+
+    def count(self) -> Count:
+        """Lines, by those who know neither ledger nor log."""
+        return count(self.source, self.dest)
+
+    def hold(self, settled: bool) -> None:
+        """Every byte, by an independent reader of the log; if all is settled, nothing is left over either. Else AssertionError."""
+        checker.check(self.source, self.dest, settled=settled)
 
     def order(self, card: Moment | str, role: str = "any") -> None:
         """Let the next process that comes to a moment stop there; for "call" before any call about a file."""
@@ -60,7 +76,7 @@ class Story:
         if moment in RENAMES and self.committer == "rename_v2":
             name = "task commit"
         where = f"{moment}; next: {call}" if moment and moment.after else call
-        self.tale.struck(self.name, victim, name, where, look(self.dest), stopped=stopped, pid=pid)
+        self.tale.struck(self.name, victim, name, where, self.lies(), stopped=stopped, pid=pid)
 
     def wait_stopped(self, driver: Driver, card: Moment, role: str) -> tuple[int, str]:
         """Files arrive until a process of a driver that goes on and on has come to a moment, and has stopped there."""
@@ -94,14 +110,16 @@ class Story:
     # ------------------------------------------------------------------------------------------------------------------ recovery
     def recover(self, by: str = "quire.consolidate") -> Count:
         """Go on in this process where the killed ones stopped, and count."""
-        if self.rng.random() < 0.3 and (self.dest / "_quire").is_dir():  # the first one may have died before it began anything
+        source, dest = self.place.urls
+        options = {"storage_options": self.settings.get("storage_options")}
+        if self.rng.random() < 0.3 and self.lies() != Lies():  # the first one may have died before it began anything
             abort = self.rng.choice((None, "open"))
-            quire.recover(self.dest, abort=abort)
+            quire.recover(dest, abort=abort, **options)
             by = f"quire.recover(abort={abort!r}), then {by}"
-        quire.consolidate(self.source, self.dest, spark=quire.InProcess(), progress=False, **self.settings)
-        if not look(self.dest).at_rest():
+        quire.consolidate(source, dest, spark=quire.InProcess(), progress=False, **self.settings)
+        if not self.lies().at_rest():
             # A job of another intent, or a plan that nobody froze: by the protocol these stay until somebody gives them up.
-            quire.recover(self.dest, abort="open")
+            quire.recover(dest, abort="open", **options)
             by += ", then quire.recover(abort='open')"
         return self.check(by)
 
@@ -110,14 +128,14 @@ class Story:
 
         Somebody whom nobody waits for any more may write so `late`, in seconds; what he leaves is invisible, and goes with the next round.
         """
-        found = count(self.source, self.dest)
+        found = self.count()
         self.tale.recovered(self.name, by, found)
         assert (found.lost, found.double) == (0, 0), f"{self.name}, seed {self.tale.seed}: {found}"
-        checker.check(self.source, self.dest, settled=False)
+        self.hold(settled=False)
         end = time.monotonic() + late
         while settled:
             try:
-                checker.check(self.source, self.dest)
+                self.hold(settled=True)
                 break
             except AssertionError:
                 if time.monotonic() > end:
@@ -130,11 +148,9 @@ class Story:
 
         def gathered() -> bool:
             assert driver.running(), f"{self.name}: a driver ended:\n{driver.said()[-3000:]}"
-            if not look(self.dest).at_rest():
-                return False
-            return count(self.source, self.dest).lost == 0
+            return self.lies().at_rest() and self.count().lost == 0
 
-        wait_until(gathered, seconds, f"{self.name}: all is gathered; {look(self.dest)}; {driver.said()[-2000:]}")
+        wait_until(gathered, seconds, f"{self.name}: all is gathered; {self.lies()}; {driver.said()[-2000:]}")
 
     def visible(self) -> dict[str, bytes]:
         """The log, and the data files with their content; with rename_v2, which shows more, those that are committed."""
@@ -147,8 +163,15 @@ class Story:
 
 @contextmanager
 def story(name: str, base: Path, tale: Tale, settings: dict[str, Any] | None = None, target: int = 12_000) -> Iterator[Story]:
+    """A story on local disk."""
+    with told(Story(name, base / name.replace(" ", "-"), tale, settings, target)) as made:
+        yield made
+
+
+@contextmanager
+def told(made: S) -> Iterator[S]:
     """A story that leaves nothing behind, but, if it goes wrong, its evidence beside the tale."""
-    made = Story(name, base / name.replace(" ", "-"), tale, settings, target)
+    name, tale = made.name, made.tale
     try:
         yield made
     except BaseException as error:

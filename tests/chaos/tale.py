@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,16 +23,22 @@ import checker
 
 
 # --------------------------------------------------------------------------------------------------------------------- the count
-def grow(source: Path, wave: int, files: int, rng: random.Random) -> None:
+def documents(wave: int, files: int, rng: random.Random) -> Iterator[tuple[str, str]]:
     """New files in old and new directories; no line is there twice. Some are empty, some have no newline at their end."""
     for i in range(files):
-        folder = source / f"d{rng.randrange(4)}" if rng.random() < 0.7 else source / f"w{wave}"
-        folder.mkdir(exist_ok=True)
+        folder = f"d{rng.randrange(4)}" if rng.random() < 0.7 else f"w{wave}"
         n = rng.choice((0, 1, 1, 2, 5))
         text = "".join(f"wave {wave} file {i} line {k} {'x' * rng.randrange(400)}\n" for k in range(n))
+        yield f"{folder}/{wave}-{i}", text[:-1] if rng.random() < 0.3 else text
+
+
+def grow(source: Path, wave: int, files: int, rng: random.Random) -> None:
+    """The same on local disk."""
+    for name, text in documents(wave, files, rng):
+        (source / name).parent.mkdir(exist_ok=True)
         # No half of a file is ever listed: a writer who is not quire renames, too.
-        (source / ".new").write_text(text[:-1] if rng.random() < 0.3 else text)
-        (source / ".new").rename(folder / f"{wave}-{i}")
+        (source / ".new").write_text(text)
+        (source / ".new").rename(source / name)
 
 
 @dataclass(frozen=True)
@@ -48,21 +54,24 @@ class Count:
         return f"lost {self.lost}, double {self.double} ({self.files:,} files, {self.bytes:,} bytes)"
 
 
-def _lines(path: Path) -> list[bytes]:
-    data = path.read_bytes()
-    if path.suffix == ".gz":
+def _lines(name: str, data: bytes) -> list[bytes]:
+    if name.endswith(".gz"):
         data = gzip.decompress(data)
-    elif path.suffix == ".zst":
+    elif name.endswith(".zst"):
         data = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
     return data.splitlines()
 
 
 def count(source: Path, dest: Path) -> Count:
     """Lines that are lost, and lines that are there twice or that never were."""
-    there = checker.tree(source)
-    wanted = Counter(line for content in there.values() for line in content.splitlines())
-    found = Counter(line for name in data_files(dest) for line in _lines(dest / name))
-    return Count((wanted - found).total(), (found - wanted).total(), len(there), sum(map(len, there.values())))
+    return held(checker.tree(source).values(), {name: (dest / name).read_bytes() for name in data_files(dest)})
+
+
+def held(source: Collection[bytes], data: Mapping[str, bytes]) -> Count:
+    """The contents of a source against data files."""
+    wanted = Counter(line for content in source for line in content.splitlines())
+    found = Counter(line for name, content in data.items() for line in _lines(name, content))
+    return Count((wanted - found).total(), (found - wanted).total(), len(source), sum(map(len, source)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------- the tale

@@ -32,12 +32,12 @@ def test_a_hundred_kills(tmp_path: Path, tale: Tale) -> None:
         with story(f"drivers {number}", tmp_path, tale, SETTINGS[number % len(SETTINGS)]) as s:
             s.add(120)
             for card in cards[start : start + KILLS]:
-                killed += _kill(s, card)
+                killed += kill(s, card)
             s.recover()
     assert killed >= 100
 
 
-def _kill(s: Story, card: Moment | str) -> bool:
+def kill(s: Story, card: Moment | str) -> bool:
     """One kill, and often a recovery after it: else the next kill meets one who recovers."""
     for _ in range(8):
         s.add(s.rng.randint(30, 90))

@@ -25,7 +25,7 @@ FOREVER = {"every": 0.02}
 LATE = 20  # seconds, for attempts that lost, or whose driver or executor is dead
 
 
-def _worker(s: Story, d: Driver, card: Moment, victim: str = "Python worker", role: str = "worker") -> None:
+def kill_worker(s: Story, d: Driver, card: Moment, victim: str = "Python worker", role: str = "worker") -> None:
     """Kill a worker, or what started it, at a moment of a worker; the same driver must go on."""
     pid, call = s.wait_stopped(d, card, role)
     killed = ancestor(pid, victim) if victim != "Python worker" else pid
@@ -54,7 +54,7 @@ def _any_worker(s: Story, d: Driver) -> None:
     s.check("the same driver", late=LATE)
 
 
-def _driver(s: Story, d: Driver, card: Moment, victim: str) -> None:
+def kill_driver(s: Story, d: Driver, card: Moment, victim: str) -> None:
     """Kill a driver at a moment: its Python alone, its JVM alone, or the whole session. The next driver goes on."""
     found = s.wait_stopped(d, card, "driver")
     if victim == "driver and all its processes":
@@ -111,7 +111,7 @@ def test_workers_and_drivers_on_spark(tmp_path: Path, tale: Tale) -> None:
     """Forty kills on local Spark; once with Spark's own retries, once with quire's alone, once with rename_v2."""
     before = tale.total()
     drivers: list[tuple[Callable[..., None], Moment, str]] = [
-        (_driver, m, v)
+        (kill_driver, m, v)
         for m, v in [
             (FREEZING[1], "driver"), (JOB_COMMIT[0], "JVM"), (JOB_COMMIT[1], "driver and all its processes"), (RENAMES[0], "driver"),
             (RENAMES[1], "JVM"), (PUBLISHED[0], "driver and all its processes"), (CLEAN_UP[2], "driver"),
@@ -130,9 +130,9 @@ def test_workers_and_drivers_on_spark(tmp_path: Path, tale: Tale) -> None:
             with driver(s.place, s.settings | FOREVER, master) as d:
                 s.wait_gathered(d)
                 for card in cards:
-                    _worker(s, d, card)
+                    kill_worker(s, d, card)
                 for card in IN_A_TASK[: 2 if "4" in master else 0]:
-                    _worker(s, d, card, "Python daemon")
+                    kill_worker(s, d, card, "Python daemon")
                 for _ in range(4 if "4" in master else 0):
                     _any_worker(s, d)
                 for card in (TASK_COMMIT[2], JOB_COMMIT[number % 2], CLEAN_UP[number]):
@@ -157,8 +157,8 @@ def test_executors_and_zombies_on_a_cluster(tmp_path: Path, tale: Tale) -> None:
         with driver(s.place, s.settings | FOREVER, spark.url, spark.confs()) as d:
             s.wait_gathered(d)
             for card in s.rng.sample(OF_A_TASK, 6):
-                _worker(s, d, card)
-                _worker(s, d, card, "executor JVM")
+                kill_worker(s, d, card)
+                kill_worker(s, d, card, "executor JVM")
             for card in [*IN_A_TASK, *TASK_COMMIT]:
                 _zombie(s, d, card)
             for card in (IN_A_TASK[0], TASK_COMMIT[0], TASK_COMMIT[2]):

@@ -5,7 +5,8 @@ attempts. A fault may hit an actor at its k-th operation (or at its k-th change,
 another could see):
 
     before, after   the process dies before or after the effect; every later operation of it fails as well
-    torn            a write into an open file: half of the bytes are there when the process dies
+    torn            a write into an open file, or the body of a request: half of the bytes are there when the process dies
+    begun           a request whose body was announced: none of it has come when the process dies
     ambiguous       the effect happened, the answer is an error after which one tries again
     transient       no effect, and such an answer
     late            no effect yet, and such an answer; the effect comes when others have gone on

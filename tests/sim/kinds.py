@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.wire import Opens
 
 
 @dataclass(frozen=True, repr=False)
@@ -18,13 +22,19 @@ class Kind:
     lag: int = 0  # operations of anybody for which listings may miss what another client has made
     reorders: bool = False  # listings come in any order
     disk: bool = False  # the local store by real system calls; what was not fsynced goes in a power cut
+    service: Opens | None = None  # a real one, which keeps its promises itself: where a new and empty place on it is opened
 
     def __repr__(self) -> str:
         return f"KINDS[{self.name!r}]"
 
     @property
     def url(self) -> str:
-        return "" if self.disk else "memory://dest"  # a disk lies where its world makes it
+        return "" if self.real else "memory://dest"  # what is real lies where its world makes it
+
+    @property
+    def real(self) -> bool:
+        """System calls, or requests to a service, are its operations."""
+        return self.disk or self.service is not None
 
 
 def _offers(*ways: str) -> frozenset[str]:

@@ -11,15 +11,21 @@ from typing import Any
 
 from quire.commit import protocol
 from quire.errors import QuireError
+from sim import wire
 from sim.drivers import run
 from sim.kinds import Kind
 from sim.witness import Log, Observer, Tree, check, forget_all
-from sim.world import DEST, POWER, SOURCE, Actor, Crash, Endless, World, first_writes
+from sim.world import DEST, POWER, SOURCE, Actor, Crash, Endless, Seen, World, first_writes
 
 CHANGES = {
     "put", "put_if_absent", "create", "write", "close", "rename", "copy half", "copy", "remove", "remove_tree",
     "upload", "complete", "give_up", "mkdir", "fsync", "link", "replace", "unlink", "rmdir",
 }  # fmt: skip
+
+
+def changing(op: str) -> bool:
+    """Whether an operation may change something."""
+    return op in CHANGES or wire.changes(op)
 
 
 class Finding(AssertionError):
@@ -83,9 +89,14 @@ class Case:
         return lambda: protocol.recover(world.store(world.dest), abort)
 
     def check(self, world: World, **how: Any) -> Log:
-        folders = world.disk.folders("dest") if world.disk else ()
         return check(
-            self.tree, self.pipeline.transform, there=world.there(), folders=folders, uploads=world.waiting(), leaks=self.by.leaks, **how
+            self.tree,
+            self.pipeline.transform,
+            there=world.there(),
+            folders=world.folders(),
+            uploads=world.waiting(),
+            leaks=self.by.leaks,
+            **how,
         )
 
     def must(self, world: World, name: str, work: Callable[[], object]) -> None:
@@ -106,7 +117,7 @@ class Case:
     def changed(self) -> list[str]:
         """The changes of a run of which a crash tells anything."""
         counts = first_writes()
-        return [op for op, name in self.steps() if op in CHANGES and counts(op, name)]
+        return [op for op, name in self.steps() if changing(op) and counts(op, name)]
 
     def changes(self) -> int:
         return len(self.changed())
@@ -126,7 +137,7 @@ class Scenario:
         with self.case.world(self.seed) as world:
             try:
                 self.play(world, self)
-            except (Exception, Crash, Endless) as e:
+            except (Exception, Crash, Endless, Seen) as e:
                 raise Finding(f"{self.case}: {self.said}: {type(e).__name__}: {e}\n{world.told()}") from e
 
 
@@ -155,13 +166,14 @@ def crashes(case: Case, reads: bool = True) -> Scenarios:
     """The process dies at each operation, before, in and after it; then another run, or giving up and a run."""
     steps, counts = case.steps(), first_writes()
     for k, (op, name) in enumerate(steps, 1):
-        if not reads and (op not in CHANGES or not counts(op, name)):
+        if not reads and not (changing(op) and counts(op, name)):
             continue
-        for how in ("before", "torn", "after") if op == "write" else ("before", "after"):
-            if how != "after" and not reads and k > 1 and op != "write":
+        in_pieces = ("torn",) if op == "write" else ("begun", "torn") if wire.tears(op) else ()
+        for how in ("before", *in_pieces, "after"):
+            if how != "after" and not reads and k > 1 and not in_pieces:
                 continue  # as after the change before
             yield _crash(case, k, how, f"{op} {name}", give_up=False)
-            if op in CHANGES and how == "after":
+            if changing(op) and how == "after":
                 yield _crash(case, k, how, f"{op} {name}", give_up=True)
 
 
@@ -214,7 +226,7 @@ def answers(case: Case) -> Scenarios:
     """A change is answered by an error, though it happened, did not, or happens later (a disk has no later), once or for ever."""
     for k in range(1, case.changes() + 1):
         for fault in (*AGAIN, *LASTING):
-            if not (fault == "late" and case.kind.disk):
+            if not ((fault == "late" and case.kind.disk) or (fault == "refused" and case.kind.service)):
                 yield _answer(case, k, fault)
 
 
@@ -258,6 +270,8 @@ def _expiry(case: Case, k: int, op: str) -> Scenario:
 
 def full(case: Case, n: int = 24) -> Scenarios:
     """The store is full from some byte on: the call says so, readers see nothing of it; then there is space again."""
+    if case.kind.service:
+        return
     with case.world() as world:
         world.space = everything = 1 << 30
         case.must(world, "measure", case.work(world))

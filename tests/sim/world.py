@@ -9,7 +9,8 @@ import random
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from quire.errors import StorageError, TransientError
 from quire.storage import memory, retry
 from sim.disk import Disk
 from sim.kinds import KINDS, Kind
+from sim.wire import Wire
 
 if TYPE_CHECKING:
     from sim.witness import Observer
@@ -39,6 +41,10 @@ class Crash(BaseException):
 
 class Endless(BaseException):
     """A driver that goes on for ever."""
+
+
+class Seen(BaseException):
+    """A witness saw a promise broken in the middle of a request: no client may take that for an error of the service."""
 
 
 def always(*_: object) -> bool:
@@ -81,7 +87,7 @@ def first_writes() -> Callable[[str, str], bool]:
 class Serial:
     """In the place of a pool of threads: one thing after the other, so that a run can be repeated."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, *_: object) -> None:
         pass
 
     def __enter__(self) -> Serial:
@@ -92,6 +98,17 @@ class Serial:
 
     def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> list[Any]:
         return list(map(function, *items))
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        done = Future[Any]()
+        try:
+            done.set_result(function(*arguments))
+        except Exception as e:
+            done.set_exception(e)
+        return done
+
+    def shutdown(self, **_: object) -> None:
+        pass
 
 
 @dataclass(eq=False)
@@ -125,6 +142,7 @@ class World:
         self.space: int | None = None  # bytes that can still be written; None: as many as you like
         self.made: dict[tuple[str, str], tuple[int, Actor | None]] = {}  # url, name → when, by whom (for listings that lag)
         self.disk: Disk | None = None
+        self.wire: Wire | None = None
         self.dest = kind.url
         self.time = 0.0  # seconds that were waited
         self._alive = list[Actor]()
@@ -148,14 +166,12 @@ class World:
     @contextmanager
     def installed(self) -> Iterator[World]:
         """Every module of quire opens stores here, and runs its threads one after the other."""
-        from sim.stores import SimStore
-
         real = storage.bare
         changed: list[tuple[Any, str, Any]] = [(retry, "clock", retry.clock), (retry, "pause", retry.pause)]
         retry.clock, retry.pause = lambda: self.time, self._pass
 
         def connect(url: str, options: Any = None, told: storage.Told = storage.silent) -> Any:
-            return retry.Retrying(SimStore(real(url, options), self) if url.startswith("memory://") else real(url, options), told)
+            return self._opened(real, url, options, told)
 
         for name, module in list(sys.modules.items()):
             if name == "quire" or name.startswith("quire."):
@@ -168,9 +184,12 @@ class World:
                 where = stack.enter_context(tempfile.TemporaryDirectory(prefix="quire-sim-"))
                 self.disk = stack.enter_context(Disk(where, self).installed())
                 self.dest = f"file://{self.disk.root}/dest"
-                if observer := self.watched.pop(DEST, None):
-                    observer.see(self.dest, self.there)
-                    self.watched[self.dest] = observer
+            if self.kind.service is not None:
+                self.wire = stack.enter_context(Wire(stack.enter_context(self.kind.service()), self).installed())
+                self.dest = self.wire.url
+            if self.kind.real and (observer := self.watched.pop(DEST, None)):
+                observer.see(self.dest, self.there)
+                self.watched[self.dest] = observer
             try:
                 yield self
             finally:
@@ -182,17 +201,30 @@ class World:
 
     def store(self, url: str) -> Any:
         """A store as a driver opens it."""
+        return self._opened(storage.bare, url, None, storage.silent)
+
+    def _opened(self, bare: Callable[..., Any], url: str, options: Any, told: storage.Told) -> Any:
         from sim.stores import SimStore
 
-        return retry.Retrying(SimStore(storage.bare(url), self) if url.startswith("memory://") else storage.bare(url))
+        if self.wire is not None and storage.below(url, self.dest):
+            options = self.wire.place.options
+        return retry.Retrying(SimStore(bare(url, options), self) if url.startswith("memory://") else bare(url, options), told)
 
-    def there(self) -> dict[str, bytes]:
+    def there(self) -> Mapping[str, bytes]:
         """What lies in the destination, seen by nobody."""
         from sim.witness import objects
 
+        if self.wire is not None:
+            return self.wire.place.objects()
         return objects(self.dest) if self.disk is None else self.disk.objects("dest")
 
-    def do(self, store: Any, op: str, name: str, effect: Callable[[], Any], changes: bool, half: Callable[[], Any] | None = None) -> Any:
+    def folders(self) -> list[str]:
+        """The directories in it, where there is such a thing."""
+        if self.wire is not None:
+            return self.wire.place.folders()
+        return [] if self.disk is None else self.disk.folders("dest")
+
+    def do(self, store: Any, op: str, name: str, effect: Callable[[], Any], changes: bool, half: Callable[..., Any] | None = None) -> Any:
         """One operation of whoever acts, with what befalls it."""
         actor = self.actor
         if actor is None:
@@ -204,7 +236,7 @@ class World:
         self.turn(actor, op, name)
         self._go_on(actor)
         actor.operations += 1
-        if actor.operations > STEPS * (10 if self.kind.disk else 1):
+        if actor.operations > STEPS * (10 if self.kind.real else 1):
             raise Endless(f"{actor.name} has made {actor.operations} operations")
         fault = self._fault(actor, op, name, changes)
         self.history.append((actor.name, op, name, fault or ""))
@@ -226,16 +258,18 @@ class World:
             raise self._error("connection reset; it came to pass")
         return result
 
-    def _befall(self, actor: Actor, fault: str | None, half: Callable[[], Any] | None) -> None:
+    def _befall(self, actor: Actor, fault: str | None, half: Callable[..., Any] | None) -> None:
         if fault in POWER:
             self.power_cut(POWER[fault])
         if fault == "before":
             actor.dead = True
-        if fault == "torn" and half is not None:
-            half()
+        if fault in ("begun", "torn") and half is not None:
+            half(*((0,) if fault == "begun" else ()))
             actor.dead = True
 
     def _error(self, said: str) -> Exception:
+        if self.wire is not None:
+            return ConnectionAbortedError(errno.ECONNABORTED, said)
         return TransientError(said) if self.disk is None else OSError(errno.ETIMEDOUT, said)
 
     @staticmethod
@@ -271,13 +305,18 @@ class World:
 
     def waiting(self) -> list[str]:
         """The uploads into the destination that are open, and that somebody has to give up."""
+        if self.wire is not None:
+            return self.wire.place.waiting() if self.kind.uploads == "apart" else []
         return [name for name, _ in memory.MemoryStore(self.dest).pending()] if self.kind.uploads == "apart" else []
 
     def expire(self) -> None:
         """So much time passes that the store drops all uploads that are open."""
-        store = memory.MemoryStore(self.dest)
-        for name, handle in list(store.pending()):
-            store.give_up(name, handle)
+        if self.wire is not None:
+            self.wire.place.expire()
+        else:
+            store = memory.MemoryStore(self.dest)
+            for name, handle in list(store.pending()):
+                store.give_up(name, handle)
         self.history.append(("", "all uploads expire", "", ""))
 
     def settle(self) -> None:
@@ -303,7 +342,12 @@ class World:
                 self.on(op, name)
                 observer = self.watched.get(store.url)
                 if self.observe_changes and observer is not None:
-                    observer.look(op, name)
+                    try:
+                        observer.look(op, name)
+                    except Exception as e:
+                        if self.wire is None:
+                            raise
+                        raise Seen(str(e)) from e
         return result
 
     def told(self, last: int = 400) -> str:

@@ -1,8 +1,8 @@
 """Python imports this at its start, because it lies in PYTHONPATH: in drivers, and in Spark's Python workers.
 
-An audit hook sees each system call about files just before it is made, and quire knows nothing of it. It writes down the last
-one (a file in CHAOS_HOOK that outlives the process), and stops the process by SIGSTOP at the one that an order names. What
-happens to the stopped process (SIGKILL, SIGCONT) is decided outside, by the test.
+An audit hook sees each system call about files, and each request to a store, just before it is made, and quire knows nothing of
+it. It writes down the last one (a file in CHAOS_HOOK that outlives the process), and stops the process by SIGSTOP at the one that
+an order names. What happens to the stopped process (SIGKILL, SIGCONT) is decided outside, by the test.
 """
 
 import contextlib
@@ -13,11 +13,14 @@ import re
 import signal
 import sys
 import threading
+import urllib.parse
 
 # event → which argument is the path that it is about
 EVENTS = {
     "open": 0, "os.link": 1, "os.mkdir": 0, "os.remove": 0, "os.rename": 1, "os.rmdir": 0, "os.scandir": 0, "shutil.rmtree": 0,
 }  # fmt: skip
+REQUEST = re.compile(rb"(GET|HEAD|PUT|POST|DELETE) (\S+) HTTP/1\.1\r\n")
+OF_PARTS = ("partNumber", "uploads", "uploadId")  # in queries of S3
 LENGTH = 512
 
 
@@ -29,16 +32,17 @@ class Hook:
         self.role = "worker" if "pyspark.daemon" in sys.orig_argv or "pyspark.worker" in sys.orig_argv else "driver"
         self.pid = self.seen = self.matched = 0
         self.trace = None
-        self.stamp, self.order, self.due = None, None, False
+        self.stamp, self.order, self.due = None, None, ""
         self.local = threading.local()
 
     def __call__(self, event, args):
         at = EVENTS.get(event)
-        if at is None or getattr(self.local, "busy", False):
+        sends = event == "http.client.send"
+        if (at is None and not sends) or getattr(self.local, "busy", False):
             return
         self.local.busy = True
         try:
-            text = self.subject(event, args, at)
+            text = self.request(args[1]) if sends else self.subject(event, args, at)
             if text is not None:
                 with contextlib.suppress(OSError):
                     self.look(text)
@@ -56,6 +60,27 @@ class Hook:
         # Within a tree that is being removed, names are relative.
         return f"{event} {path}" if event in ("os.remove", "os.rmdir") and not path.startswith("/") else None
 
+    def request(self, data):
+        """Such as `PUT D/_quire/log/… block`, or `body of PUT D/_quire/log/… commit`; None: it is about nothing of ours."""
+        if not isinstance(data, bytes):
+            return None
+        found = REQUEST.match(data)
+        if found is None:
+            told = re.search(rb'"kind": ?"(\w+)"', data[:200])
+            self.local.kind = told[1].decode() if told else ""
+            return f"body of {self.local.asked} {self.local.kind}".strip() if getattr(self.local, "asked", None) else None
+        target = urllib.parse.urlsplit(found[2].decode())
+        query = {k: v[0] for k, v in urllib.parse.parse_qs(target.query, keep_blank_values=True).items()}
+        what = query.get("comp") or query.get("op") or next((name for name in OF_PARTS if name in query), "")
+        path = query.get("destination") or f"{urllib.parse.unquote(target.path).rstrip('/')}/{query.get('prefix', '')}".rstrip("/")
+        self.local.asked = None
+        for name, root in self.roots:
+            if root in path:
+                self.local.asked = f"{found[1].decode()} {name}{path.partition(root)[2]} {what}".strip()
+                # HDFS renames what it has got before.
+                return f"{self.local.asked} {getattr(self.local, 'kind', '')}".strip() if what == "RENAME" else self.local.asked
+        return None
+
     def look(self, text):
         if self.pid != os.getpid():  # a worker is a fork of Spark's daemon
             self.pid, self.seen = os.getpid(), 0
@@ -64,8 +89,8 @@ class Hook:
             self.trace = mmap.mmap(fd, LENGTH)
             os.close(fd)
         self.seen += 1
-        if self.due or self.ordered(text):
-            self.due = False
+        if (self.due and not text.startswith(f"body of {self.due}")) or self.ordered(text):
+            self.due = ""
             self.stop(text)
         if not re.match(r"(open|os.remove) D/_quire/tmp/|open D(/[^.]*)?$", text):
             self.write(text)
@@ -91,7 +116,7 @@ class Hook:
         if self.matched != order["skip"] + 1:
             return False
         if order["after"]:
-            self.due = True  # at the next call about a file: this one is made by then
+            self.due = text  # at the next call, or after the body of this request: this one is made by then
             return False
         return True
 
