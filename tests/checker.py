@@ -134,14 +134,21 @@ def look(dest: str | os.PathLike[str]) -> Found:
         tasks = [task for task in _tasks(dest, entry) if task["task"] not in lost]
         removed = {plain(name) for task in tasks for name in task["removes"]}
         uncovered = {(u[0], u[1], s) for task in tasks for u in task["uncovers"] for s, _ in u[2]}
-        rows = [r for r in rows if r["data_file"] not in removed and (r["path"], r["version"], r["start"]) not in uncovered]
+        staying = [r for r in rows if (r["path"], r["version"], r["start"]) not in uncovered]
+        rows = [r for r in staying if r["data_file"] not in removed]
+        carried = {_identity(r) for r in staying if r["data_file"] in removed}
         for name in removed:
             del found.data[name]
         for task in tasks:
             found.data.update({plain(file["name"]): file["size"] for file in task["files"]})
             new = pq.read_table(dest / task["segment"]).to_pylist() if task["segment"] else []
-            assert len(new) == task["gathered"] + task["bad"] == task["assigned"] - len(task["left"])
+            again = {_identity(r) for r in new if r["carried"]}
+            assert len(again) == task["carried"]
+            assert len(new) - len(again) == task["gathered"] + task["bad"] == task["assigned"] - len(task["left"])
+            assert again <= carried, "a row was carried that was not there, or twice"
+            carried -= again
             rows += [{**row, "data_file": row["data_file"] and plain(row["data_file"])} for row in new]
+        assert not carried, f"removed and not carried over: {carried}"
     found.rows = rows
     for row in rows:
         if row["state"] == "bad":
@@ -151,6 +158,11 @@ def look(dest: str | os.PathLike[str]) -> Found:
         elif row["state"] == "done":
             found.done.add(on_disk(row["path"]))
     return found
+
+
+def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What stays of a row that is written again elsewhere."""
+    return tuple(row[c] for c in ("path", "version", "start", "length", "state", "written", "records", "checksum"))
 
 
 def _tasks(dest: Path, entry: dict[str, Any]) -> list[dict[str, Any]]:

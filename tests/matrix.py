@@ -52,6 +52,55 @@ def _xml(tree: sim.Tree) -> None:
     documents(tree, xml=True)
 
 
+# ------------------------------------------------------------------------------------------------- what changes a ledger
+HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+
+
+def _verbs(dest: str) -> set[str]:
+    """Which verbs are in the log: a script that is started again does not repeat what is done."""
+    return set(quire.Ledger(dest).history()["verb"])
+
+
+def forgets(source: str, dest: str, committer: str) -> None:
+    """Gather, forget a directory, gather it again, delete what nobody reads any more."""
+    first = consolidate(transform="lines", target_size=250)
+    first(source, dest, committer)
+    ledger = quire.Ledger(dest)
+    if "forget" not in _verbs(dest):
+        ledger.forget(f"{source}/d1", committer=committer, **HERE)
+        first(source, dest, committer)
+    ledger.expire()
+
+
+def compacts(source: str, dest: str, committer: str) -> None:
+    """Gather in two calls, merge, delete what nobody reads any more."""
+    consolidate(transform="lines", target_size=60, include="d0/*")(source, dest, committer)
+    consolidate(transform="lines", target_size=60)(source, dest, committer)
+    ledger = quire.Ledger(dest)
+    ledger.compact(1_000, committer=committer, **HERE)
+    ledger.expire()
+
+
+def retries(source: str, dest: str, committer: str) -> None:
+    """Set aside what is too long, then take it after all."""
+    consolidate(transform="xml", target_size=100, max_file_size=25)(source, dest, committer)
+    quire.Ledger(dest).retry(committer=committer, **HERE)
+
+
+def supersedes(source: str, dest: str, committer: str) -> None:
+    """Gather, find files rewritten, take their new content."""
+    consolidate(transform="lines", target_size=100)(source, dest, committer)
+    for name, content in (("d0/f03.txt", b"rewritten\n"), ("d1/f04.txt", b"not empty any more\n"), ("d2/f05.txt", b"")):
+        sim.Tree.of[source].put(name, content)
+    consolidate(transform="lines", target_size=100, on_change="reprocess")(source, dest, committer)
+    quire.Ledger(dest).expire()
+
+
+def _small_xml(tree: sim.Tree) -> None:
+    for i, content in enumerate((b"<a>short</a>", b"<a>" + b"x" * 30 + b"</a>", b"<a>BROKEN", b"<a n='2'>" + b"y" * 40 + b"</a>")):
+        tree.put(f"f{i}.xml", content)
+
+
 PIPELINES = {
     pipeline.name: pipeline
     for pipeline in (
@@ -61,6 +110,10 @@ PIPELINES = {
         Pipeline("parquet", "raw", documents, consolidate(transform="raw", format="parquet", planner="directory", target_size="64 KiB")),
         Pipeline("xml", "xml", _xml, consolidate(transform="xml", target_size=100)),
         Pipeline("directories", "lines", documents, consolidate(transform="lines", layout="directories", target_size=250)),
+        Pipeline("forget", "lines", documents, forgets),
+        Pipeline("compact", "lines", documents, compacts),
+        Pipeline("retry", "xml", _small_xml, retries),
+        Pipeline("supersede", "lines", documents, supersedes),
     )
 }
 COMMITTERS = {

@@ -39,7 +39,7 @@ def run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPat
     def here(master: str | None) -> Iterator[Any]:
         yield quire.InProcess()
 
-    monkeypatch.setattr(cli, "_spark", here)
+    monkeypatch.setattr(cli, "spark_of", here)
 
     def call(*arguments: object) -> tuple[int, str, str]:
         code = 0
@@ -82,7 +82,8 @@ def place(tmp_path: Path) -> Path:
 
 COMMANDS = [
     "consolidate", "plan", "recover", "skew", "populate", "read", "ledger", "ledger summary", "ledger failed", "ledger history",
-    "ledger locate", "ledger read", "ledger splits", "ledger verify",
+    "ledger locate", "ledger read", "ledger splits", "ledger verify", "ledger forget", "ledger retry", "ledger compact", "ledger expire",
+    "ledger pins", "ledger unpin", "ledger files", "ledger coverage",
 ]  # fmt: skip
 
 
@@ -239,7 +240,7 @@ def test_the_ledgers_verbs(run: Run, place: Path) -> None:
     dest = place / "out"
     assert set(answer(run("ledger", "summary", dest, "--json"))) == set(quire.ledger.Summary.__dataclass_fields__)
     failed = answer(run("ledger", "failed", dest, "--json"))
-    assert [set(row) for row in failed] == [{"path", "version", "start", "length", "reason", "attempt", "commit"}]
+    assert [set(row) for row in failed] == [{"path", "version", "start", "length", "reason", "tries", "attempt", "commit"}]
     history = answer(run("ledger", "history", dest, "--json"))
     assert [row["kind"] for row in history] == ["commit", "published"]
     (found,) = answer(run("ledger", "locate", dest, place / "in/Größe.xml", "--json"))
@@ -273,7 +274,7 @@ def test_splits_are_read_on_spark(run: Run, place: Path, spark: SparkSession, mo
     def shared(master: str | None) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(cli, "_spark", shared)
+    monkeypatch.setattr(cli, "spark_of", shared)
     rows = answer(run("ledger", "splits", place / "out", "--where", "state = 'bad'", "--json"))
     assert [set(row) for row in rows] == [set(quire.ledger.Location.__dataclass_fields__)]
     code, out, _ = run("ledger", "splits", place / "out", "--limit", 3)
@@ -372,7 +373,7 @@ def test_what_a_terminal_cannot_show_is_no_error(place: Path) -> None:
 
 
 def test_a_wrong_argument_is_said_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    monkeypatch.setattr(cli, "_spark", lambda _: pytest.fail("it was started"))
+    monkeypatch.setattr(cli, "spark_of", lambda _: pytest.fail("it was started"))
     for verb in ("consolidate", "plan"):
         one_line(run(verb, tmp_path / "no", tmp_path / "out"), 2, "does not exist")
     for verb in ("verify", "splits"):

@@ -276,7 +276,7 @@ def test_the_summary_agrees_with_an_independent_count_over_time(tmp_path: Path, 
     assert list(history.files)[::2] == [30, 1, 0, 1]
     assert list(history.set_aside)[::2] == [2, 0, 1, 0]
     assert set(history.columns) == {
-        "version", "kind", "job", "time", "tasks", "files", "bytes", "data_files", "set_aside", "left_out", "note",
+        "version", "kind", "verb", "job", "time", "tasks", "files", "bytes", "data_files", "set_aside", "left_out", "note",
     }  # fmt: skip
 
 
@@ -286,7 +286,7 @@ def test_failed_says_which_file_why_and_by_which_attempt(tmp_path: Path) -> None
     )
     gather(source, tmp_path / "out", transform="xml", max_file_size=2000)
     failed = Ledger(tmp_path / "out").failed().set_index("path")
-    assert list(failed.columns) == ["version", "start", "length", "reason", "attempt", "commit"]
+    assert list(failed.columns) == ["version", "start", "length", "reason", "tries", "attempt", "commit"]
     assert {p.rpartition("/in/")[2] for p in failed.index} == {"a/open.xml", "b/empty.xml", "long.xml"}
     assert "max_file_size" in failed.reason[f"file://{source}/long.xml"]
     assert failed.reason.str.len().between(5, 300).all()
@@ -295,7 +295,16 @@ def test_failed_says_which_file_why_and_by_which_attempt(tmp_path: Path) -> None
     assert failed.length[f"file://{source}/a/open.xml"] == 3
     gather(write(tmp_path / "good", documents(2)), tmp_path / "fine")
     assert len(Ledger(tmp_path / "fine").failed()) == 0
-    assert list(Ledger(tmp_path / "fine").failed().columns) == ["path", "version", "start", "length", "reason", "attempt", "commit"]
+    assert list(Ledger(tmp_path / "fine").failed().columns) == [
+        "path",
+        "version",
+        "start",
+        "length",
+        "reason",
+        "tries",
+        "attempt",
+        "commit",
+    ]
 
 
 def test_before_the_first_commit_the_ledger_is_empty(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

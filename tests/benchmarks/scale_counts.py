@@ -187,12 +187,8 @@ def _runs(job: Job, root: int, chunk: int, rows: int) -> Iterator[Run]:
 
 
 def batches(task: pack.PlannedTask) -> list[int]:
-    """The files that a task asks for in one call of `read_many`: those of a run that lie in one row group of the plan's object."""
-    found = []
-    for run in task.runs:
-        edges = [run.row, *range(-(-(run.row + 1) // listing.ROW_GROUP) * listing.ROW_GROUP, run.row + run.rows, listing.ROW_GROUP)]
-        found += [b - a for a, b in itertools.pairwise([*edges, run.row + run.rows])]
-    return found
+    """The files that a task asks for in one call of `read_many`: all of one source."""
+    return [sum(run.rows for run in runs) for _, runs in itertools.groupby(task.runs, key=lambda run: run.root)]
 
 
 def requests(job: Job, looks: int) -> list[Asked]:

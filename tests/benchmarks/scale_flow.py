@@ -50,7 +50,7 @@ class Flow:
     @property
     def by(self) -> str:
         """What limits it."""
-        return "account" if self.refused > 0.005 else "processor" if self.busy > 0.9 else "round trip"
+        return "account" if self.refused > 0.0005 else "processor" if self.busy > 0.9 else "round trip"
 
 
 class _Task:

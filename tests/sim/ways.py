@@ -69,6 +69,7 @@ class Case:
 
     def fill(self) -> Case:
         forget_all()
+        Tree.of[SOURCE] = self.tree
         self.pipeline.fill(self.tree)
         return self
 

@@ -9,7 +9,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -63,11 +63,24 @@ class Log:
                 assert self.outcome.get(entry["job"], {}).get("kind") == "commit", f"{entry['job']} is published and not committed"
                 self.published.setdefault(entry["job"], entry)
 
+    def commits(self, only_published: bool = False) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """The tasks that count, by the numbers of their entries: not the lost ones, and none of a job that removes files and lost one."""
+        for number, entry in enumerate(self.entries, 1):
+            if entry["kind"] != "commit" or self.outcome[entry["job"]] is not entry:
+                continue
+            there = self.published.get(entry["job"])
+            lost = there["lost"] if there else []
+            if (there or not only_published) and not (lost and any(t["removes"] for t in entry["tasks"])):
+                yield number, [t for t in entry["tasks"] if t["task"] not in lost]
+
     def tasks(self, only_published: bool = False) -> Iterator[dict[str, Any]]:
-        for job, entry in self.outcome.items():
-            there = self.published.get(job)
-            if entry["kind"] == "commit" and (there or not only_published):
-                yield from (t for t in entry["tasks"] if not there or t["task"] not in there["lost"])
+        for _, tasks in self.commits(only_published):
+            yield from tasks
+
+    def removed(self, only_published: bool = False, until: int | None = None) -> set[str]:
+        """Data files that a later job has taken away: they may be there until they expire."""
+        found = self.commits(only_published)
+        return {name for number, tasks in found if until is None or number <= until for t in tasks for name in t["removes"]}
 
 
 class Observer:
@@ -106,7 +119,8 @@ class Observer:
 
     def _count(self) -> None:
         self.named = {f["name"] for e in self.log.outcome.values() for t in e.get("tasks", ()) for f in t["files"]}
-        self.live = [(f["name"], f["size"]) for t in self.log.tasks(only_published=True) for f in t["files"]]
+        removed = self.log.removed(only_published=True)
+        self.live = [(f["name"], f["size"]) for t in self.log.tasks(only_published=True) for f in t["files"] if f["name"] not in removed]
         self.live += [(t["segment"], None) for t in self.log.tasks() if t["segment"]]
 
     def _manifest(self, job: str, task: int, data: bytes | None) -> None:
@@ -138,9 +152,14 @@ class Observer:
 class Tree:
     """A source in memory, with every content that its files ever had."""
 
+    of: ClassVar[dict[str, Tree]] = {}  # the last one at each URL, for pipelines that rewrite their source
+
     url: str = SOURCE
     now: dict[str, tuple[str, bytes]] = field(default_factory=dict)  # path → version, content
     ever: dict[tuple[str, str], bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        Tree.of[self.url] = self
 
     def put(self, name: str, content: bytes) -> None:
         store = memory.MemoryStore(self.url)
@@ -214,8 +233,8 @@ def check(
     """Hold a destination against its source: each file exactly once or set aside, in one version, and nothing left over."""
     there = objects(url) if there is None else there
     log = Log(there)
-    tasks = list(log.tasks())
-    live = {f["name"]: f for t in tasks for f in t["files"]}
+    tasks, removed = list(log.tasks()), log.removed()
+    live = {f["name"]: f for t in tasks for f in t["files"] if f["name"] not in removed}
     segments = {t["segment"] for t in tasks if t["segment"]}
     _nothing_else(there, log, live, segments, clean, leaks)
     if clean:
@@ -224,13 +243,10 @@ def check(
         assert not list(uploads), f"uploads left open: {sorted(uploads)}"
         unpublished = [job for job, e in log.outcome.items() if e["kind"] == "commit" and job not in log.published]
         assert not unpublished, f"committed and not published: {unpublished}"
-    uncovered = {(u[0], u[1]) for t in tasks for u in t["uncovers"]}
-    rows = defaultdict[str, list[dict[str, Any]]](list)
-    for name in segments:
-        for row in rows_of(there[name]):
-            if not (row["state"] == "bad" and (row["path"], row["version"]) in uncovered):
-                rows[row["path"]].append(row)
-    written = sum(_path(tree, transform, there, path, found) for path, found in rows.items())
+    rows = _fold(there, log)
+    # Before a retry what it will take is still set aside.
+    waiting = set[str]() if all_taken else {path for path, found in rows.items() if {r["state"] for r in found} == {"bad"}}
+    written = sum(_path(tree, transform, there, path, found) for path, found in rows.items() if path not in waiting)
     sizes = {name: total(name, there[name]) for name in live}
     assert sum(sizes.values()) == written, f"{sum(sizes.values())} bytes in the data files, {written} in the ledger"
     places = [(r["data_file"], r["offset"], r["skip"]) for found in rows.values() for r in found if r["data_file"]]
@@ -242,6 +258,28 @@ def check(
     return log
 
 
+def _fold(there: Mapping[str, bytes], log: Log) -> dict[str, list[dict[str, Any]]]:
+    """The ledger: path → rows. What a removed file held must have been carried over, but for what was uncovered, and nothing else."""
+    held = list[dict[str, Any]]()
+    for _, found in log.commits():
+        removed = {name for task in found for name in task["removes"]}
+        uncovered = {(u[0], u[1], start) for task in found for u in task["uncovers"] for start, _ in u[2]}
+        staying = [r for r in held if (r["path"], r["version"], r["start"]) not in uncovered]
+        moved = sorted(_same(r) for r in staying if r["data_file"] in removed)
+        new = [row for task in found if task["segment"] for row in rows_of(there[task["segment"]])]
+        carried = sorted(_same(row) for row in new if row["carried"])
+        assert carried == moved, f"of the removed files {moved} should have been carried over, and {carried} were"
+        held = [r for r in staying if r["data_file"] not in removed] + new
+    rows = defaultdict[str, list[dict[str, Any]]](list)
+    for row in held:
+        rows[row["path"]].append(row)
+    return rows
+
+
+def _same(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[c] for c in ("path", "version", "start", "length", "state", "written", "checksum"))
+
+
 def _nothing_else(
     there: Mapping[str, bytes], log: Log, live: dict[str, dict[str, Any]], segments: set[str], clean: bool, leaks: bool
 ) -> None:
@@ -250,6 +288,9 @@ def _nothing_else(
         open_jobs = {m[1] for name in there if (m := re.match(r"_quire/jobs/([^/]+)/", name)) and m[1] not in log.outcome}
         seen = {name for name in seen if not any(job in name for job in open_jobs)}
     lost = {f["name"] for e in log.outcome.values() for t in e.get("tasks", ()) for f in t["files"]} - set(live)
+    expired = max((e["below"] for e in log.entries if e["kind"] == "expired"), default=0)
+    dead = seen & log.removed(until=expired)
+    assert not clean or not dead, f"expired and not deleted: {dead}"
     assert seen - lost == set(live), f"data files that nobody committed or that are missing: {(seen - lost) ^ set(live)}"
     for name, file in live.items():
         assert len(there[name]) == file["size"], f"{name} has {len(there[name])} bytes, and the log says {file['size']}"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json as json_text
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import Any
 
 import pyarrow as pa
@@ -21,13 +22,19 @@ from msgspec.structs import replace
 from quire.commit import names
 from quire.commit.committers import committer
 from quire.commit.entries import DataFile, Left, PlanHead, Task, Uncover
+from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
+from quire.coverage.carry import carried, dropped
+from quire.coverage.fold import fold
 from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
+from quire.coverage.tails import Mark, fingerprint, mark, reread
 from quire.errors import FormatError, NotFoundError
 from quire.formats import extension
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import CONTENT, ParquetWriter, checksum
-from quire.planning.pack import PlannedTask, read_head, read_rows
+from quire.planning.changes import EMPTY, WAITED
+from quire.planning.listing import Run
+from quire.planning.pack import PlannedTask, read_drops, read_head, read_rows
 from quire.runner import without_collector
 from quire.sources import transforms
 from quire.sources.files import Root
@@ -35,7 +42,9 @@ from quire.sources.transforms import BadContent, UserFunction
 from quire.splits import FileInfo
 from quire.storage import Content, Gone, Request, Sink, Store, Unreadable, connect
 
-_COLUMNS = ["path", "size", "version", "modified", "start", "length", "replaces"]
+_COLUMNS = ["path", "size", "version", "modified", "start", "length", "replaces", "follows"]
+APPENDED = 64 << 20  # bytes of a split that is read at once from a file that changes meanwhile
+_CARRIED = ("path", "version", "start", "length", "written", "records", "checksum", "fingerprint")
 digest = xxhash.xxh3_64_intdigest
 
 
@@ -50,6 +59,8 @@ class Convert:
     max_file_size: int
     function: UserFunction | None = field(default=None, repr=False)
     keep_messages: bool = False
+    marks: bool = False  # rows get fingerprints, by which one can tell later that a file was appended to
+    holds: bool = False  # a last line without newline is held back
 
     @property
     def streams(self) -> bool:
@@ -159,6 +170,12 @@ class _Attempt:
         self.taken = 0  # records in the writer whose rows are in the segment
         self.file_records: dict[int, int] = {}
         self.gathered = self.bad = self.bytes_in = self.files = 0
+        self.removes: tuple[str, ...] = ()
+        self.tries: dict[tuple[str, str], int] = {}  # path, version of rows that give way: how often the file was tried
+        self.replaced = Counter[int]()  # rows that give way to what was read: of quarantine (0), WAITED, EMPTY
+        self.held = self.waiting = 0  # last lines that are held back; splits that are nothing else
+        self.out = dropped(read_drops(store, planned.drops), planned.removes or [""])
+        self.uncovers += self.out.uncovers
 
     def _create(self, index: int) -> Sink:
         ending = extension(self.convert.format, self.convert.compression)
@@ -178,12 +195,9 @@ class _Attempt:
         for root, runs in groupby(self.planned.runs, key=lambda run: run.root):
             if root >= len(self.work.roots):
                 raise FormatError(f"the plan of job {self.work.head.job} reads from a source that the job does not have: it is damaged.")
-            source = self.work.roots[root]
-            prefix = len(source.url.rstrip("/")) + 1
-            from_store = source.store(self.retries.append)
-            for table in read_rows(self.store, list(runs), _COLUMNS):
-                _check_paths(table.column("path"), source, self.work.head.job)
-                self._read(from_store, prefix, [table.column(c).to_pylist() for c in _COLUMNS])
+            self._read_all(self.work.roots[root], list(runs))
+        if self.planned.removes:
+            self._carry()
         self.writer.close()
         self._flush(last=True)
         segment = self.segment.finish()
@@ -192,6 +206,9 @@ class _Attempt:
             task=self.task, attempt=self.id, files=self._files(), folder=self.planned.folder, part=self.planned.part, segment=name,
             first=self.segment.first, last=self.segment.last,
             assigned=self.planned.files, gathered=self.gathered, bad=self.bad, files_in=self.files, bytes_in=self.bytes_in,
+            removes=self.removes, carried=self.segment.rows if self.removes else 0,
+            files_out=self.out.files + self.replaced[EMPTY], bytes_out=self.out.bytes, bad_out=self.out.bad + self.replaced[0],
+            held=self.held, held_out=self.out.held + self.replaced[WAITED], waiting=self.waiting,
             schema=self._schema(), started=round(began, 3), seconds=round(time.monotonic() - started, 3), uncovers=tuple(self.uncovers),
             left=tuple(self.left),
         )  # fmt: skip
@@ -199,6 +216,23 @@ class _Attempt:
             self.store.put(name, segment)
         self.by.commit_task(self.store, self.work.head.job, done)
         return replace(done, retries=len(self.retries))
+
+    def _carry(self) -> None:
+        """Write again what stays of the data files that go."""
+        folded = fold(Log(self.store).refresh(), self.work.head.base)
+        compression = self.work.head.words.compression
+        for name in self.planned.removes:
+            try:
+                for row, record in carried(self.store, folded, name, compression, self.out):
+                    if isinstance(record, bytes | pa.RecordBatch):
+                        self.writer.add(record)
+                    else:
+                        self.writer.add_stream(record, row["written"])
+                    self.rows.append(tuple(row[c] for c in _CARRIED))
+            except NotFoundError as e:
+                self.left.append(Left(name, str(e)))
+            self._flush()
+        self.removes = tuple(self.planned.removes)
 
     def _files(self) -> tuple[DataFile, ...]:
         job = self.work.head.job
@@ -213,43 +247,72 @@ class _Attempt:
         schema = self.writer.schema if isinstance(self.writer, ParquetWriter) and self.convert.function else None
         return "" if schema is None else ", ".join(f"{f.name}: {f.type}" for f in schema)
 
-    def _read(self, store: Store, prefix: int, columns: list[list[Any]]) -> None:
-        paths, sizes, versions, modified, starts, lengths, replaces = columns
+    def _read_all(self, source: Root, runs: list[Run]) -> None:
+        """Read the splits of one source in one go, so that hundreds are in flight all the time, also while the plan's next rows come."""
+        prefix, waiting = len(source.url.rstrip("/")) + 1, deque[list[list[Any]]]()
+
+        def requests() -> Iterator[Request]:
+            for table in read_rows(self.store, runs, _COLUMNS):
+                _check_paths(table.column("path"), source, self.work.head.job)
+                columns = [table.column(c).to_pylist() for c in _COLUMNS]
+                waiting.append(columns)
+                paths, sizes, versions, _, starts, lengths, _, follows = columns
+                yield from self._requests([path[prefix:] for path in paths], versions, sizes, starts, lengths, follows)
+
+        store = source.store(self.retries.append)
+        answers = iter(store.read_many(requests()))
+        for first in answers:
+            columns = waiting.popleft()
+            self._read(store, columns, chain([first], islice(answers, len(columns[0]) - 1)))
+
+    def _read(self, store: Store, columns: list[list[Any]], answers: Iterator[tuple[Request, Content]]) -> None:
+        paths, _, _, modified, starts, lengths, replaces, follows = columns
         if any(replaces):
-            self.uncovers += [
-                Uncover(path, version, tuple((s, n) for s, n in ranges))
-                for path, text in zip(paths, replaces, strict=True) if text for version, ranges in json_text.loads(text)
-            ]  # fmt: skip
+            given = [(path, *each) for path, text in zip(paths, replaces, strict=True) if text for each in json_text.loads(text)]
+            found = [Uncover(path, version, tuple((s, n) for s, n in ranges)) for path, version, ranges, _ in given]
+            self.tries |= {(path, version): tries for path, version, _, tries in given}
+            self.uncovers += found
+            self._replace(found, 1)
         plain = self.convert.format != "parquet" and self.convert.transform in ("lines", "raw")
         add_newline, add, row, lost = self.convert.transform == "lines", self.writer.add, self.rows.append, self.lost
-        answers = store.read_many(self._requests([path[prefix:] for path in paths], versions, sizes, starts, lengths))
         gathered = files = bytes_in = 0
-        for path, start, length, at, (request, answer) in zip(paths, starts, lengths, modified, answers, strict=True):
+        holds, mark = self.convert.holds, fingerprint if self.convert.marks else _no_mark
+        for path, start, length, at, after, (request, answer) in zip(paths, starts, lengths, modified, follows, answers, strict=True):
             content = answer
-            if content.__class__ is bytes and plain and content and request.length == length and not (lost and (path, start) in lost):
+            if (
+                content.__class__ is bytes and plain and content and request.length == length
+                and not (lost and (path, start) in lost) and not (holds and content[-1] != 10)
+            ):  # fmt: skip
                 # The hot path of the main job.
+                seen = mark(content)
                 if add_newline and content[-1] != 10:
                     content += b"\n"
                 add(content)
                 # Most small documents are one line, and looking for a newline is many times faster than counting.
                 lines = content.count(b"\n") if content.find(b"\n", 0, -1) >= 0 else content[-1] == 10
-                row((path, request.version, start, length, len(content), int(lines), digest(content)))
+                row((path, request.version, start, length, len(content), int(lines), digest(content), seen))
                 gathered += 1
                 files += start == 0
                 bytes_in += length
             else:
-                self._take(store, request, content, FileInfo(path, request.size, request.version, at), start, length)
+                self._take(store, request, content, FileInfo(path, request.size, request.version, at), start, length, after)
         self.gathered, self.files, self.bytes_in = self.gathered + gathered, self.files + files, self.bytes_in + bytes_in
         self._flush()
 
     def _requests(
-        self, names: list[str], versions: list[str], sizes: list[int], starts: list[int], lengths: list[int]
+        self, names: list[str], versions: list[str], sizes: list[int], starts: list[int], lengths: list[int], follows: list[str | None]
     ) -> Iterable[Request]:
         """What to read for some splits."""
         splits = names, versions, sizes, starts, lengths
+        if any(follows):  # the end of a file, from a line's beginning on: just that
+            return (self._end(*split) if after else self._request(*split) for *split, after in zip(*splits, follows, strict=True))
         if sizes == lengths and (self.convert.streams or max(sizes) <= self.convert.max_file_size):
             return map(Request, *splits)  # nearly always: whole files
         return map(self._request, *splits)
+
+    def _end(self, name: str, version: str, size: int, start: int, length: int) -> Request:
+        """Of a file that was appended to, from a line's beginning on; if that is so long that it was cut, a range as any other."""
+        return Request(name, version, size, start, length) if start + length == size else self._request(name, version, size, start, length)
 
     def _request(self, name: str, version: str, size: int, start: int, length: int) -> Request:
         if self.convert.transform == "lines" and self.convert.streams and (start or length != size):
@@ -260,10 +323,13 @@ class _Attempt:
             return Request(name, version, size, 0, 0)
         return Request(name, version, size, start, length)
 
-    def _take(self, store: Store, request: Request, content: Content, file: FileInfo, start: int, length: int) -> None:
+    def _take(self, store: Store, request: Request, content: Content, file: FileInfo, start: int, length: int, after: str | None) -> None:
         """Any other split: set aside, left out, empty, long, parsed or given to the user's function."""
         content = self.lost.get((file.path, start), content)
         try:
+            if self.convert.holds and start + length == file.size and length <= APPENDED and (after or not start):
+                file, content = _settled(store, request, content, file, (start, length), after)
+                request = Request(request.name, file.version, file.size, start, length)
             if isinstance(content, Gone | Unreadable):
                 raise content
             if not self.convert.streams and file.size > self.convert.max_file_size:
@@ -271,28 +337,50 @@ class _Attempt:
             if self.convert.streams and (not isinstance(content, bytes) or request.length != length):
                 content = _after(content, iter(())) if isinstance(content, bytes) else content
                 with closing(content):  # type: ignore[type-var]  # a stream is a generator
-                    self._stream(store, request, content, file, start, length)
+                    length = self._stream(store, request, content, file, start, length)
             else:
                 whole = content if isinstance(content, bytes) else b"".join(content)
-                self._write(self.convert.records(whole, file), file, start, length)
+                if self.convert.holds and not whole.endswith(b"\n"):
+                    length = self._hold(file, start, length, len(whole) - whole.rfind(b"\n") - 1)
+                    whole = whole[:length]
+                if whole or not file.size or not self.convert.holds:
+                    self._write(self.convert.records(whole, file), file, start, length, fingerprint(whole) if self.convert.marks else None)
+            if self.convert.holds and not length and file.size:
+                self.waiting += 1
+                return
         except Gone as e:
             self.left.append(Left(file.path, str(e)))
+            self._replace([u for u in self.uncovers if u.path == file.path], -1)
             self.uncovers = [u for u in self.uncovers if u.path != file.path]
             return
         except (BadContent, Unreadable) as e:
             self.bad += 1
-            self.others.append((file.path, file.version, start, length, "bad", e.reason if isinstance(e, BadContent) else str(e)))
+            reason = e.reason if isinstance(e, BadContent) else str(e)
+            self.others.append(
+                (file.path, file.version, start, length, "bad", reason, max(self.tries.get((file.path, file.version), 0), 0) + 1, None)
+            )
             return
         self.gathered += 1
         self.files += start == 0
         self.bytes_in += length
 
-    def _write(self, made: bytes | pa.RecordBatch, file: FileInfo, start: int, length: int) -> None:
+    def _hold(self, file: FileInfo, start: int, length: int, rest: int) -> int:
+        """Leave the last `rest` bytes, a line without its end, to a later run; the bytes before them."""
+        if rest:
+            self.held += 1
+            self.others.append((file.path, file.version, start + length - rest, rest, "held", None, None, None))
+        return length - rest
+
+    def _replace(self, uncovers: list[Uncover], sign: int) -> None:
+        for uncover in uncovers:
+            self.replaced[min(self.tries[uncover.path, uncover.version], 0)] += sign * len(uncover.ranges)
+
+    def _write(self, made: bytes | pa.RecordBatch, file: FileInfo, start: int, length: int, mark: int | None) -> None:
         key = (file.path, file.version, start, length)
         if isinstance(made, bytes):
             if made:
                 self.writer.add(made)
-                self.rows.append((*key, len(made), made.count(b"\n"), digest(made)))
+                self.rows.append((*key, len(made), made.count(b"\n"), digest(made), mark))
         elif made.num_rows:
             schema = self.writer.schema
             if schema is not None and not made.schema.equals(schema):
@@ -301,17 +389,21 @@ class _Attempt:
                 )
             self.writer.add(made)
             written = made.nbytes if made.schema.names != CONTENT.names else sum(map(len, made.column("content").to_pylist()))
-            self.rows.append((*key, written, made.num_rows, checksum(made)))
+            self.rows.append((*key, written, made.num_rows, checksum(made), mark))
         if not (made if isinstance(made, bytes) else made.num_rows):
-            self.others.append((*key, "done", None))
+            self.others.append((*key, "done", None, None, mark))
 
-    def _stream(self, store: Store, request: Request, content: Iterator[bytes], file: FileInfo, start: int, length: int) -> None:
-        checked, size, lines = xxhash.xxh3_64(), 0, 0
+    def _stream(self, store: Store, request: Request, content: Iterator[bytes], file: FileInfo, start: int, length: int) -> int:
+        """A long split, in pieces; how much of it was taken."""
+        checked, size, lines, held = xxhash.xxh3_64(), 0, 0, [0]
+        holds = self.convert.holds and start + length == file.size
 
         def pieces() -> Iterator[bytes]:
             nonlocal size, lines
-            found = _lines_of(content, request.start, start, start + length, file.size) if self.convert.transform == "lines" else content
-            for piece in found:
+            found = content
+            if self.convert.transform == "lines":
+                found = _lines_of(content, request.start, start, start + length, file.size + holds)
+            for piece in _whole_lines(found, held) if holds else found:
                 checked.update(piece)
                 size += len(piece)
                 lines += piece.count(b"\n")
@@ -324,11 +416,17 @@ class _Attempt:
                 entry = store.stat(request.name)  # a range of lines ends before its stream does, which looks only at its end
                 if entry is None or entry.version != file.version:
                     raise Gone("changed while it was read")
+                length = self._hold(file, start, length, held[0])
+                seen = mark(store, request.name, file.version, file.size, start, length) if self.convert.marks else None
             except (Gone, Unreadable) as e:
                 raise _Lost((file.path, start), e) from e
-            self.rows.append((file.path, file.version, start, length, size, lines, checked.intdigest()))
+            self.rows.append((file.path, file.version, start, length, size, lines, checked.intdigest(), seen))
+        elif held[0]:
+            length = self._hold(file, start, length, held[0])
         else:
-            self.others.append((file.path, file.version, start, length, "done", None))
+            seen = mark(store, request.name, file.version, file.size, start, length) if self.convert.marks else None
+            self.others.append((file.path, file.version, start, length, "done", None, None, seen))
+        return length
 
     # ---------------------------------------------------------------------------------------------------------- its ledger rows
     def _flush(self, last: bool = False) -> None:
@@ -344,18 +442,22 @@ class _Attempt:
             del self.writer.skips[:known]
         for i, row in zip(files, rows, strict=True):
             self.file_records[i] = self.file_records.get(i, 0) + row[5]
-        tables = []
+        tables, carried = [], bool(self.planned.removes)
         if rows:
-            path, version, start, length, written, records, sums = zip(*rows, strict=True)
+            path, version, start, length, written, records, sums, marks = zip(*rows, strict=True)
             finals = list(self.outputs)
-            names_ = [finals[i] for i in files]
+            names_, none = [finals[i] for i in files], [None] * known
             tables.append(
-                _table(path, version, start, length, ["done"] * known, [None] * known, names_, offsets, skips, written, records, sums)
-            )
+                _table(path, version, start, length, ["done"] * known, none, names_, offsets, skips, written, records, sums,
+                       [carried] * known, none, marks)
+            )  # fmt: skip
         if self.others:
-            path, version, start, length, state, reason = zip(*self.others, strict=True)
+            path, version, start, length, state, reason, tries, marks = zip(*self.others, strict=True)
             n, none, zero = len(path), [None] * len(path), [0] * len(path)
-            tables.append(_table(path, version, start, length, state, reason, none, none, none, zero, zero, [digest(b"")] * n))
+            tables.append(
+                _table(path, version, start, length, state, reason, none, none, none, zero, zero, [digest(b"")] * n,
+                       [carried] * n, tries, marks)
+            )  # fmt: skip
         if tables:
             table = pa.concat_tables(tables)
             self.segment.add(table.sort_by([("path", "ascending"), ("start", "ascending")]) if len(tables) > 1 else table)
@@ -372,8 +474,27 @@ def _check_paths(paths: pa.ChunkedArray, source: Root, job: str) -> None:
 
 
 def _table(*columns: Any) -> pa.Table:
-    carried = [False] * len(columns[0])
-    return pa.table([pa.array(c, f.type) for c, f in zip((*columns, carried), SCHEMA, strict=True)], schema=SCHEMA)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def _no_mark(_: bytes) -> None:
+    """Nobody will ask whether the file has grown."""
+
+
+def _settled(
+    store: Store, request: Request, content: Content, file: FileInfo, span: tuple[int, int], after: str | None
+) -> tuple[FileInfo, Content]:
+    """A split of a file that may be appended to while it is read: what was planned of it is there all the same."""
+    try:
+        if request.start == span[0] and request.length == span[1] and not isinstance(content, Gone):
+            return file, content if isinstance(content, bytes | Unreadable) else b"".join(content)
+    except Gone as e:
+        content = e
+    marks = [Mark(*each) for each in json_text.loads(after or "[]")]
+    seen = reread(store, request.name, file.version, file.size, marks, span)
+    if seen is None:
+        return file, content if isinstance(content, Gone) else Gone("changed")
+    return FileInfo(file.path, seen[0].size, seen[0].version, seen[0].modified or file.modified), seen[1]
 
 
 def _after(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
@@ -381,9 +502,22 @@ def _after(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
+def _whole_lines(pieces: Iterator[bytes], held: list[int]) -> Iterator[bytes]:
+    """The pieces up to their last newline; `held[0]`: how many bytes come after it."""
+    rest = list[bytes]()
+    for piece in pieces:
+        end = piece.rfind(b"\n") + 1
+        if end:
+            yield b"".join((*rest, piece[:end]))
+            rest.clear()
+        if end < len(piece):
+            rest.append(piece[end:])
+    held[0] = sum(map(len, rest))
+
+
 def _lines_of(content: Iterator[bytes], at: int, start: int, end: int, size: int) -> Iterator[bytes]:
     """The lines that begin in [start, end) of a stream that begins at `at`, the last one ended by a newline."""
-    begun = start == 0  # else the line that begins before the range is another's
+    begun = at == start  # else the line that begins before the range is another's
     for piece in content:
         part = piece
         if not begun:

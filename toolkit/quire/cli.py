@@ -13,14 +13,15 @@ import select
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 import quire
+from quire.cli_show import AS_JSON, MASTER, QUIET, as_line, frame, show, spark_of
+from quire.cli_upkeep import UPKEEP
 from quire.errors import QuireError, UsageError, choose, printable, scrub
 from quire.options import LAYOUTS, PLANNERS
 from quire.planning.hashing import FUNCTIONS
@@ -28,8 +29,6 @@ from quire.reading import first_rows
 from quire.storage import connect, normalise
 
 F = TypeVar("F", bound=Callable[..., Any])
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-QUIET = click.option("--quiet", is_flag=True, help="No progress bars.")
 
 # The options of consolidate and plan, with the names and defaults that they have in Python.
 _JOB = [
@@ -49,10 +48,12 @@ _JOB = [
     click.option("--min-age", help="Leave files that changed within this time: '5 min'."),
     click.option("--on-error", default="quarantine", show_default=True, help="quarantine or fail."),
     click.option("--max-failures", type=int, help="Commit nothing if more files have to be set aside."),
-    click.option("--on-change", default="error", show_default=True, help="error or ignore: files rewritten since they were gathered."),
+    click.option("--on-change", default="error", show_default=True, help="error, reprocess or ignore: files that were rewritten since."),
+    click.option("--on-append", default="error", show_default=True, help="error, tail or reprocess: files that only became longer."),
+    click.option("--flush", is_flag=True, help="With --on-append tail: also a last line without newline."),
     click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files are set aside where they must be held whole."),
     click.option("--append", is_flag=True, help="Allow a destination that holds other files."),
-    click.option("--master", help="Spark's master; default: local[*]."),
+    MASTER,
 ]
 
 
@@ -62,38 +63,9 @@ def _job_options(function: F) -> F:
     return function
 
 
-def _show(result: Any, as_json: bool) -> None:
-    if not as_json:
-        click.echo(str(result))
-        return
-    click.echo(_json(result.as_dict() if hasattr(result, "as_dict") else result))
-
-
-def _json(found: Any) -> str:
-    """One line of JSON in which a name cannot speak to the terminal: what is not printable is escaped, other letters are not."""
-    return _escaped(json.dumps(found, default=_plain, ensure_ascii=False))
-
-
-def _escaped(text: str) -> str:
-    return (
-        text
-        if text.isprintable()
-        else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 1 << 16 else json.dumps(c)[1:-1] for c in text)
-    )
-
-
 def _settings(given: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     master = given.pop("master")
     return {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}, master
-
-
-@contextmanager
-def _spark(master: str | None) -> Iterator[Any]:
-    spark = quire.session(master=master) if master else quire.session()
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 class _NobodyReads(Exception):
@@ -147,10 +119,8 @@ def consolidate(
     """Gather the files below SOURCE… into large files below DEST."""
     settings, master = _settings(given)
     _check_first(source, dest, settings)
-    with _spark(master) as spark:
-        _show(
-            quire.consolidate(_source(source), dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings), as_json
-        )
+    with spark_of(master) as spark:
+        show(quire.consolidate(_source(source), dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings), as_json)
 
 
 @cli.command()
@@ -163,10 +133,10 @@ def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given
     """Say what consolidate would do; nothing of it is done or left."""
     settings, master = _settings(given)
     _check_first(source, dest, settings)
-    with _spark(master) as spark:
+    with spark_of(master) as spark:
         found = quire.plan(_source(source), dest, spark=spark, progress=not quiet, **settings)
         try:
-            _show(found, as_json)
+            show(found, as_json)
         finally:
             found.discard()
 
@@ -188,7 +158,7 @@ def _source(source: tuple[str, ...]) -> str | list[str]:
 @AS_JSON
 def recover(dest: str, abort: str | None, as_json: bool) -> None:
     """Publish and clean what others left behind in DEST; with --abort give up unfinished work."""
-    _show(quire.recover(dest, abort=abort), as_json)
+    show(quire.recover(dest, abort=abort), as_json)
 
 
 @cli.command()
@@ -204,7 +174,7 @@ def skew(what: str, as_json: bool) -> None:
     else:
         found = quire.Ledger(what).skew()
     if as_json:
-        _show(found, True)
+        show(found, True)
         return
     click.echo(f"{found.verdict}: {found.explanation}")
     for name, count, ratio in found.heaviest:
@@ -247,7 +217,7 @@ def populate(directory: str, as_json: bool, quiet: bool, **given: Any) -> None:
     if as_json:
         from dataclasses import asdict
 
-        _show(asdict(report), True)
+        show(asdict(report), True)
     else:
         click.echo(repr(report))
 
@@ -260,15 +230,11 @@ def read(dest: str, limit: int, as_json: bool) -> None:
     """Print the first rows of what DEST holds: lines as they are, others as JSON."""
     for row in first_rows(connect(normalise(dest)), limit):
         if as_json:
-            click.echo(_json({"value": row} if isinstance(row, bytes) else row))
+            click.echo(as_line({"value": row} if isinstance(row, bytes) else row))
         elif isinstance(row, bytes):
             sys.stdout.buffer.write(row + b"\n")
         else:
-            click.echo(_json(row))
-
-
-def _plain(value: Any) -> str:
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+            click.echo(as_line(row))
 
 
 # ------------------------------------------------------------------------------------------------------------------------ ledger
@@ -282,7 +248,7 @@ def ledger() -> None:
 @AS_JSON
 def summary(dest: str, as_json: bool) -> None:
     """The destination in numbers."""
-    _show(quire.Ledger(dest).summary(), as_json)
+    show(quire.Ledger(dest).summary(), as_json)
 
 
 @ledger.command()
@@ -290,7 +256,7 @@ def summary(dest: str, as_json: bool) -> None:
 @AS_JSON
 def failed(dest: str, as_json: bool) -> None:
     """The files that were set aside, with the reasons."""
-    _frame(quire.Ledger(dest).failed(), as_json, "nothing was set aside")
+    frame(quire.Ledger(dest).failed(), as_json, "nothing was set aside")
 
 
 @ledger.command()
@@ -298,15 +264,7 @@ def failed(dest: str, as_json: bool) -> None:
 @AS_JSON
 def history(dest: str, as_json: bool) -> None:
     """The entries of the log."""
-    _frame(quire.Ledger(dest).history(), as_json, "the log is empty")
-
-
-def _frame(frame: Any, as_json: bool, empty: str) -> None:
-    if as_json:
-        click.echo(_escaped(frame.to_json(orient="records", date_format="iso")))
-    else:
-        shown = frame.map(lambda value: printable(value) if isinstance(value, str) else value)
-        click.echo(shown.to_string(index=False, max_colwidth=120) if len(frame) else empty)
+    frame(quire.Ledger(dest).history(), as_json, "the log is empty")
 
 
 @ledger.command()
@@ -317,7 +275,7 @@ def locate(dest: str, path: str, as_json: bool) -> None:
     """Where the source file PATH lies now."""
     found = quire.Ledger(dest).locate(path)
     if as_json:
-        click.echo(_json([vars(x) for x in found]))
+        click.echo(as_line([vars(x) for x in found]))
         return
     for x in found:
         where = f"{x.data_file} at {x.offset:,}+{x.skip:,}, {x.written:,} bytes" if x.data_file else (x.reason or "empty")
@@ -339,27 +297,31 @@ def read_one(dest: str, path: str) -> None:
 @click.argument("dest")
 @click.option("--where", help="A condition in SQL: \"state = 'bad'\".")
 @click.option("--limit", default=20, show_default=True, help="Rows at most.")
-@click.option("--master", help="Spark's master; default: local[*].")
+@MASTER
 @AS_JSON
 def splits(dest: str, where: str | None, limit: int, master: str | None, as_json: bool) -> None:
     """The ledger's rows, read on Spark."""
     found = quire.Ledger(dest)
-    with _spark(master) as spark:
-        _frame(found.splits(spark, where).limit(limit).toPandas(), as_json, "no row")
+    with spark_of(master) as spark:
+        frame(found.splits(spark, where).limit(limit).toPandas(), as_json, "no row")
 
 
 @ledger.command()
 @click.argument("dest")
-@click.option("--master", help="Spark's master; default: local[*].")
+@MASTER
 @AS_JSON
 def verify(dest: str, master: str | None, as_json: bool) -> None:
     """Read every data file again and compare the checksums, on Spark."""
     opened = quire.Ledger(dest)
-    with _spark(master) as spark:
+    with spark_of(master) as spark:
         found = opened.verify(spark)
-    _show(found, as_json)
+    show(found, as_json)
     if not found.ok:
         sys.exit(3)
+
+
+for command in UPKEEP:
+    ledger.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> None:

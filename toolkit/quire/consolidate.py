@@ -55,7 +55,11 @@ def consolidate(
     hidden, follow_links   take names that start with _ or . too; follow symbolic links
     min_age      leave files that changed within this time ("5 min") for another run
     on_error     "quarantine" | "fail" (the same as max_failures=0)
-    on_change    "error" (a file gathered before in another version is reported) | "ignore"
+    on_change    what of a file that was gathered in another version: "error" (it is reported, and its old content stays) |
+                 "reprocess" (the new content takes the old one's place, in one commit) | "ignore"
+    on_append    what of a file that only became longer: "error" (it is reported) | "tail" (its new lines are gathered; a last line
+                 without newline is held back until it is whole, or until `flush`) | "reprocess"
+    flush        take last lines without newline too
     max_failures give up, with nothing committed, if more files have to be set aside
     max_file_size  files above it are set aside where the transform has to hold them whole, "256 MiB"
     keep_messages  keep the text of what a function raises (it may hold data); its class and place are kept anyway

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from quire.attempt import Work, attempt
 from quire.commit import names, protocol
@@ -97,7 +98,8 @@ def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask],
                 progress.say(f"{_said(failed, len(planned))}: trying again")
             elif failed and set(missing) - protocol.finished(store, job) and log.refresh().outcome(job) is None:
                 _give_up(failed, len(planned), job, log.store.url)
-        found = [protocol.get_manifest(store, job, task) for task in range(len(planned))]
+        with ThreadPoolExecutor(protocol.PARALLEL) as pool:
+            found = list(pool.map(lambda task: protocol.get_manifest(store, job, task), range(len(planned))))
         again = sum(task.retries for task in found if task is not None and task.task not in retries)
         everything = shares.parts({i: t.bytes for i, t in enumerate(planned)})
         bar.to(total, tasks=len(planned), files=sum(t.files for t in planned), retries=again, parts=everything)
@@ -185,7 +187,8 @@ def _groups(tasks: Sequence[PlannedTask], parallelism: int, accounts: Sequence[t
 def _check(tasks: list[Task], planned: list[PlannedTask], job: str) -> None:
     """Gathered, set aside and left out must be what the plan assigned, before anything is committed."""
     for task, plan in zip(tasks, planned, strict=True):
-        if not task.gathered + task.bad + len(task.left) == task.assigned == plan.files:
+        accounted = task.gathered + task.bad + task.waiting + len([x for x in task.left if x.path not in plan.removes])
+        if not accounted == task.assigned == plan.files or set(task.removes) - plan.removes.keys():
             raise QuireError(
                 f"task {task.task} of job {job} was given {plan.files:,} files and accounts for {task.gathered:,} gathered, {task.bad:,} "
                 f"set aside and {len(task.left):,} left out: nothing was committed. Give it up with recover(dest, abort={job!r})."

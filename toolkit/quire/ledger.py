@@ -5,6 +5,7 @@ It is what the log says, and no more: opening it reads the log, and only the seg
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 from collections.abc import Iterator, Mapping
@@ -24,14 +25,16 @@ from quire.coverage import segments
 from quire.coverage.fold import Source, fold
 from quire.errors import QuireError, StorageError, UsageError, scrub
 from quire.formats import lines, parquet
+from quire.options import whole
 from quire.planning import skew
 from quire.planning.plan import evenness
-from quire.runner import InProcess, OnSpark, Runner, guarded
+from quire.runner import guarded
 from quire.sizes import format_size
 from quire.storage import connect, normalise
 from quire.storage.local import to_text
 from quire.storage.sight import Landmarks
-from quire.verification import DAMAGED, Verified, verify
+from quire.upkeep.verbs import Verbs, runner_of
+from quire.verification import Verified, verify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,6 +64,7 @@ class Summary(display.Shown):
     files: int
     bytes_read: int
     set_aside: int
+    held_back: int
     data_files: int
     bytes_written: int
     ledger_rows: int
@@ -73,6 +77,7 @@ class Summary(display.Shown):
             "transform": f"{self.transform} → {self.format}, compression {self.compression}, layout {self.layout}",
             "files gathered": f"{self.files:,} ({format_size(self.bytes_read)})",
             "set aside": f"{self.set_aside:,}",
+            **({"last lines held back": f"{self.held_back:,}"} if self.held_back else {}),
             "data files": f"{self.data_files:,} ({format_size(self.bytes_written)})",
             "commits": f"{self.commits:,}, the last one {self.last_commit or 'never'}",
             "version": self.version,
@@ -105,11 +110,12 @@ class Location:
     attempt: str = ""
 
 
-class Ledger:
+class Ledger(Verbs):
     """The ledger of a destination, as its log stands when it is opened; `refresh()` looks again."""
 
     def __init__(self, dest: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
         self._url, self._options = normalise(dest), storage_options
+        self._until: int | None = None  # the version that is looked at, where it is not the last one
         self._store = connect(self._url, storage_options)
         if not self._store.is_folder(names.STATE):
             raise UsageError(
@@ -120,58 +126,70 @@ class Ledger:
     def refresh(self) -> Ledger:
         """Read the log to its tip."""
         self._log = Log(self._store).refresh()
-        self._fold = fold(self._log, reader=True)
+        self._fold = fold(self._log, self._until, reader=True)
         return self
+
+    def as_of(self, version: int) -> Ledger:
+        """The ledger as it was at a version; UsageError if that is not there yet. Its verbs change what is there now."""
+        whole(version, "version", 0)
+        found = copy.copy(self)
+        found._until = None
+        if version > found.refresh().version:
+            raise UsageError(f"version {version} of {self._url} is not there yet: the last one is {found.version}.")
+        found._until = version
+        return found.refresh()
 
     @property
     def version(self) -> int:
-        """The number of the log's last entry."""
-        return self._log.tip
+        """The number of the log's last entry, or the version that `as_of` was asked for."""
+        return self._log.tip if self._until is None else self._until
 
     # ------------------------------------------------------------------------------------------------------------ from the log
     def _tasks(self) -> Iterator[tuple[int, Commit, Task]]:
-        for number, commit in self._log.commits():
-            for task in self._log.in_effect(commit, reader=True):
+        for number, commit in self._log.commits(until=self.version):
+            for task in self._log.in_effect(commit, self.version, reader=True):
                 yield number, commit, task
 
     def summary(self) -> Summary:
         """The destination in numbers, from the log alone."""
-        tasks = [t for _, _, t in self._tasks()]
-        commits = [c for _, c in self._log.commits() if self._log.in_effect(c, reader=True)]
+        found = list(self._tasks())
+        tasks, commits = [t for _, _, t in found], list({number: c for number, c, _ in found}.values())
         words = commits[0].words if commits else None
+        live = [f for t in tasks for f in t.files if f.name not in self._fold.removed]
         uncovered = sum(len(u.ranges) for t in tasks for u in t.uncovers)
         return Summary(
             dest=self._url, version=self.version, transform=words.transform if words else "", format=words.format if words else "",
             compression=words.compression if words else "", layout=words.layout if words else "", commits=len(commits),
-            files=sum(t.files_in for t in tasks), bytes_read=sum(t.bytes_in for t in tasks),
-            set_aside=sum(t.bad for t in tasks) - uncovered, data_files=sum(len(t.files) for t in tasks),
-            bytes_written=sum(f.size for t in tasks for f in t.files),
-            ledger_rows=sum(t.gathered + t.bad for t in tasks) - uncovered, last_commit=commits[-1].time if commits else "",
+            files=sum(t.files_in - t.files_out for t in tasks), bytes_read=sum(t.bytes_in - t.bytes_out for t in tasks),
+            set_aside=sum(t.bad - t.bad_out for t in tasks), data_files=len(live), bytes_written=sum(f.size for f in live),
+            held_back=sum(t.held - t.held_out for t in tasks), ledger_rows=sum(t.gathered + t.bad + t.held for t in tasks) - uncovered,
+            last_commit=commits[-1].time if commits else "",
             unpublished=len(self._log.unpublished()), open_jobs=tuple(h.job for h in open_jobs(self._store, self._log)),
         )  # fmt: skip
 
     def history(self) -> pd.DataFrame:
-        """One row an entry of the log: version, kind, job, time, tasks, files, bytes, data_files, set_aside, left_out, note."""
+        """One row an entry of the log: version, kind, verb, job, time, tasks, files, bytes, data_files, set_aside, left_out, note."""
         import pandas as pd  # here, because Spark's workers start without it
 
         rows = []
-        for number, entry in enumerate(self._log.entries, 1):
+        for number, entry in enumerate(self._log.entries[: self.version], 1):
             tasks = entry.tasks if isinstance(entry, Commit) else ()
-            note = entry.why if isinstance(entry, Abort) else ""
+            note = entry.why if isinstance(entry, Abort | Commit) else ""
             if isinstance(entry, Published) and entry.lost:
                 note = f"lost tasks: {', '.join(map(str, entry.lost))}"
             rows.append(
-                (number, type(entry).__name__.lower(), getattr(entry, "job", ""), entry.time, len(tasks), sum(t.files_in for t in tasks),
-                 sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks), sum(t.bad for t in tasks),
+                (number, type(entry).__name__.lower(), getattr(entry, "verb", ""), getattr(entry, "job", ""), entry.time, len(tasks),
+                 sum(t.files_in for t in tasks), sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks),
+                 sum(t.bad for t in tasks),
                  sum(len(t.left) for t in tasks) + len(getattr(entry, "left", ())), note)
             )  # fmt: skip
-        header = ["version", "kind", "job", "time", "tasks", "files", "bytes", "data_files", "set_aside", "left_out", "note"]
+        header = ["version", "kind", "verb", "job", "time", "tasks", "files", "bytes", "data_files", "set_aside", "left_out", "note"]
         return pd.DataFrame(rows, columns=header)
 
     def skew(self) -> skew.SkewResult:
         """Whether the last commit that gathered anything was even: hash plans by files within each directory, others by bytes."""
-        for _, commit in reversed(list(self._log.commits())):
-            tasks = self._log.in_effect(commit, reader=True)
+        for _, commit in reversed(list(self._log.commits(until=self.version))):
+            tasks = self._log.in_effect(commit, self.version, reader=True)
             if any(t.assigned for t in tasks):
                 rows = [(t.folder, t.part, t.assigned, t.bytes_in) for t in tasks]
                 return evenness(rows, commit.planner, commit.hash_parts, commit.target, None)
@@ -181,20 +199,45 @@ class Ledger:
         """One row a task: commit, task, directory, part, files, bytes, data_files, bytes_written, started (UTC), seconds."""
         return inspection.task_table(self._tasks())
 
+    def files(self) -> pd.DataFrame:
+        """The data files that count, one row each: data_file, bytes, records, commit, verb, task, directory of the source."""
+        import pandas as pd
+
+        rows = [
+            (f.name, f.size, f.records, number, commit.verb, task.task, task.folder)
+            for number, commit, task in self._tasks() for f in task.files if f.name not in self._fold.removed
+        ]  # fmt: skip
+        return pd.DataFrame(rows, columns=["data_file", "bytes", "records", "commit", "verb", "task", "directory"])
+
     # -------------------------------------------------------------------------------------------------------- from the segments
+    def coverage(self, path: str | os.PathLike[str]) -> pd.DataFrame:
+        """Which bytes of a source file are accounted for, in their order: start, length, state, version, commit, data_file, reason.
+
+        A range in state "gap" lies between others and is not covered: the next run takes it.
+        """
+        import pandas as pd
+
+        columns = ["start", "length", "state", "version", "commit", "data_file", "reason"]
+        rows, at = list[dict[str, Any]](), 0
+        for x in self.locate(path):
+            if x.start > at:
+                rows.append({"start": at, "length": x.start - at, "state": "gap"})
+            rows.append({c: getattr(x, c) for c in columns})
+            at = x.start + x.length
+        return pd.DataFrame(rows, columns=columns)
+
     def sizes(self) -> pd.DataFrame:
         """How large files were and are, one row a class: up_to (bytes, a power of two), files and bytes before and after."""
-        after = inspection.classed(f.size for _, _, t in self._tasks() for f in t.files)
+        after = inspection.classed(f.size for _, _, t in self._tasks() for f in t.files if f.name not in self._fold.removed)
         return inspection.size_classes(inspection.file_lengths(self._store, self._fold), after)
 
     def failed(self) -> pd.DataFrame:
-        """The files in quarantine: path, version, start, length, reason, attempt, commit."""
+        """The files in quarantine: path, version, start, length, reason, tries (how often it was read), attempt, commit."""
         with_bad: set[str | None] = {t.segment for _, _, t in self._tasks() if t.bad and t.segment}
-        rows = self._rows(["path", "version", "start", "length", "state", "reason"], only=with_bad, attempt=True)
+        columns = ["path", "version", "start", "length", "reason", "tries"]
+        rows = self._rows([*columns, "state"], only=with_bad, attempt=True)
         rows = rows.filter(pc.equal(rows.column("state"), "bad"))
-        found: pd.DataFrame = rows.select(["path", "version", "start", "length", "reason", "attempt", "commit"]).to_pandas(
-            use_threads=False
-        )
+        found: pd.DataFrame = rows.select([*columns, "attempt", "commit"]).to_pandas(use_threads=False)
         return found
 
     def _rows(
@@ -244,6 +287,9 @@ class Ledger:
             f"{_keys(path)[-1]} is not in the ledger of {self._url}: it was not gathered, or under another path. Look with .splits(spark)."
         )
 
+    def _keys(self, path: str | os.PathLike[str]) -> list[str]:
+        return _keys(path)
+
     def open(self, path: str | os.PathLike[str]) -> io.BufferedReader:
         """The content of a gathered file as a stream: the original bytes of `raw` (and of Parquet content); else the written record.
 
@@ -268,7 +314,7 @@ class Ledger:
                     yield from self._record(x, x.data_file)
                 except QuireError:
                     raise
-                except DAMAGED as e:
+                except lines.UNREADABLE as e:
                     what = "its checksum differs" if isinstance(e, _Differs) else type(e).__name__
                     raise StorageError(
                         f"{x.path} cannot be read back: {self._url}/{x.data_file} is damaged ({what}). "
@@ -298,20 +344,12 @@ class Ledger:
     # ------------------------------------------------------------------------------------------------------------------ verify
     def verify(self, spark: Any = None) -> Verified:
         """Read every data file again and compare each record with its checksum, on Spark."""
-        if isinstance(spark, InProcess | OnSpark):
-            runner: Runner = spark
-        elif spark is None:
-            from quire.session import session
-
-            runner = OnSpark(session(), Landmarks([], self._url))
-        else:
-            runner = OnSpark(spark, Landmarks([], self._url))
         items = [
-            (Source(number, task.segment, task.first, task.last), {f.name: f.size for f in task.files}, commit.words.compression)
+            (Source(number, task.segment, task.first, task.last), files, commit.words.compression)
             for number, commit, task in self._tasks()
-            if task.files and task.segment
+            if task.segment and (files := {f.name: f.size for f in task.files if f.name not in self._fold.removed})
         ]
-        return verify(runner, self._url, self._options, self._fold, items)
+        return verify(runner_of(spark, self._url), self._url, self._options, self._fold, items)
 
     def __repr__(self) -> str:
         return f"Ledger({self._url!r}, version={self.version})"
@@ -360,12 +398,14 @@ class _Differs(ValueError):
 
 def _check_whole(found: list[Location]) -> None:
     """Refuse to give the beginning of a file for all of it: of a long file, a range may not have been gathered."""
-    at, size = 0, found[0].version.rpartition("-")[2]  # a local version ends with the size; another store's may not say it
-    for x in found:
+    done = [x for x in found if x.state != "held"]
+    at, size = 0, found[-1].version.rpartition("-")[2]  # a local version ends with the size; another store's may not say it
+    for x in done:
         if x.start != at:
             break
         at += x.length
-    if at != sum(x.length for x in found) or (size.isascii() and size.isdigit() and at < int(size[:30])):
+    size = "" if len(done) < len(found) else size  # what is held back is no part of it yet
+    if at != sum(x.length for x in done) or (size.isascii() and size.isdigit() and at < int(size[:30])):
         raise QuireError(
             f"only a part of {found[0].path} was gathered (it changed meanwhile, or the rest comes with the next run). "
             f"Its ranges: ledger.locate(path). Read it at its source."

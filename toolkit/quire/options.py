@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import hashlib
 import inspect
@@ -18,6 +19,7 @@ from quire.commit.entries import Words
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
 from quire.formats.lines import _compressor
+from quire.planning.changes import Policy
 from quire.planning.hashing import FUNCTIONS
 from quire.planning.listing import Cut
 from quire.planning.plan import Wanted
@@ -83,7 +85,7 @@ class Options:
     follow_links: bool
     min_age: float | None
     max_failures: int | None
-    on_change: str
+    policy: Policy
     append: bool
     intent: dict[str, Any]
 
@@ -96,14 +98,23 @@ class Options:
         """The destination; `told` hears of what is tried again."""
         return connect(self.dest, self.dest_options, told)
 
-    def wanted(self, without: frozenset[str] = frozenset()) -> Wanted:
-        """What to list and plan, now."""
+    def wanted(self, without: frozenset[str] = frozenset(), *, supersede: bool = False) -> Wanted:
+        """What to list and plan, now: what is new, or (`supersede`) what was gathered in another version."""
         newest = None if self.min_age is None else time.time_ns() - int(self.min_age * 1e9)
         selection = files.Selection(self.include, self.exclude, self.hidden, self.follow_links, newest, without)
         known = self.convert.transform in ("lines", "raw") and self.convert.compression == "none" and self.convert.format != "parquet"
         estimate = None if known or self.convert.transform == "callable" else Estimate(self.convert)
         ratio = 1.0 if estimate is None else None
-        return Wanted(self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio)
+        return Wanted(
+            self.roots,
+            selection,
+            self.cut,
+            self.dest,
+            self.dest_options,
+            estimate,
+            ratio,
+            dataclasses.replace(self.policy, supersede=supersede),
+        )
 
 
 @dataclass(frozen=True)
@@ -142,6 +153,8 @@ class Settings(TypedDict, total=False):
     on_error: str
     max_failures: int | None
     on_change: str
+    on_append: str
+    flush: bool
     max_file_size: str | int
     keep_messages: bool
     version: str | None
@@ -177,7 +190,8 @@ def build(
     source: Any, dest: Any, *, transform: str | Callable[..., Any] = "lines", format: str | None = None, compression: str | None = None,
     target_size: str | int = "256 MiB", planner: str = "balanced", parts: int = 8, hash_function: str = "xxh64", committer: str = "auto",
     layout: str = "flat", include: Any = None, exclude: Any = None, hidden: bool = False, follow_links: bool = False, min_age: Any = None,
-    on_error: str = "quarantine", max_failures: int | None = None, on_change: str = "error", max_file_size: str | int = "256 MiB",
+    on_error: str = "quarantine", max_failures: int | None = None, on_change: str = "error", on_append: str = "error",
+    flush: bool = False, max_file_size: str | int = "256 MiB",
     keep_messages: bool = False, version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, append: bool = False,
 ) -> Options:  # fmt: skip
@@ -192,7 +206,14 @@ def build(
     choose(layout, LAYOUTS, "layout")
     choose(hash_function, FUNCTIONS, "hash_function")
     choose(on_error, ("quarantine", "fail"), "on_error")
-    choose(on_change, ("error", "ignore"), "on_change")
+    choose(on_change, ("error", "reprocess", "ignore"), "on_change")
+    choose(on_append, ("error", "tail", "reprocess"), "on_append")
+    if on_append == "tail" and (kind, laid_out) != ("lines", "lines"):
+        with about("on_append"):
+            raise UsageError(f"on_append='tail' takes new lines of files, transform='lines', and this is {kind!r}. Use 'reprocess'.")
+    if flush and on_append != "tail":
+        raise UsageError("flush=True takes last lines that on_append='tail' has held back. Say on_append='tail' too.")
+    policy = Policy(on_append, on_change, flush)
     whole(parts, "parts", 1, 100_000)
     if max_failures is not None:
         whole(max_failures, "max_failures", 0)
@@ -216,6 +237,8 @@ def build(
         parse_size(max_file_size, "max_file_size"),
         transform if callable(transform) else None,
         keep_messages,
+        marks=policy.marks,
+        holds=on_append == "tail" and not flush,
     )
     cut = Cut(planner, layout, parts if planner == "hash" else 1, hash_function, target, convert.streams)
     include, exclude = files.patterns(include, "include"), files.patterns(exclude, "exclude")
@@ -225,11 +248,12 @@ def build(
         "target": target, "planner": planner, "parts": cut.parts, "hash_function": hash_function if planner == "hash" else None,
         "committer": by, "layout": layout, "include": list(include), "exclude": list(exclude), "hidden": hidden,
         "follow_links": follow_links, "min_age": age, "max_file_size": convert.max_file_size,
+        **({"on_append": on_append, "flush": flush} if on_append != "error" else {}),
     }  # fmt: skip
     words = Words(
         transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout
     )
     return Options(
         roots, to, to_options, convert, words, cut, by, include, exclude, hidden,
-        follow_links, age, 0 if on_error == "fail" else max_failures, on_change, append, intent,
+        follow_links, age, 0 if on_error == "fail" else max_failures, policy, append, intent,
     )  # fmt: skip

@@ -22,7 +22,6 @@ from quire.options import whole
 from quire.runner import guarded
 from quire.storage import Store, connect, normalise
 from quire.storage.sight import Landmarks
-from quire.verification import DAMAGED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -181,7 +180,7 @@ def first_rows(store: Store, limit: int) -> Iterator[Any]:
         yield from itertools.islice(found, max(limit, 0))
     except QuireError:
         raise
-    except DAMAGED as e:
+    except lines.UNREADABLE as e:
         raise StorageError(f"a data file of {store.url} is damaged ({type(e).__name__}). See which with quire ledger verify.") from e
 
 

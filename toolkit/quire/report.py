@@ -22,6 +22,7 @@ class Report:
     files, bytes      gathered by this call (bytes as read); `written` bytes in `data_files`
     set_aside         (path, reason) of files that are in quarantine since this call, or were gathered in another version;
     set_aside_count   how many there are (of very many, only the first stand in `set_aside`)
+    held_back         files whose last line has no newline yet (on_append="tail"): it is taken when it is whole, or with flush=True
     left_out          (path, reason) of files that vanished, or changed while they were read, twice: the next call tries again
     done              files that were gathered or set aside before
     young, links      files changed within `min_age`; symbolic links that were not followed
@@ -40,6 +41,7 @@ class Report:
     set_aside_count: int = 0
     left_out: tuple[tuple[str, str], ...] = ()
     done: int = 0
+    held_back: int = 0
     young: int = 0
     links: int = 0
     jobs: tuple[str, ...] = ()
@@ -64,6 +66,8 @@ class Report:
         }
         if self.left_out:
             rows["left out (changed or gone)"] = f"{len(self.left_out):,}"
+        if self.held_back:
+            rows["last lines held back"] = f"{self.held_back:,}"
         if self.young:
             rows["too young (min_age)"] = f"{self.young:,}"
         if self.links:

@@ -43,6 +43,7 @@ def gather(made: Options, runner: Runner, bars: Progress, planned: planning.Plan
 
 def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None) -> Report:
     started, retries, store = time.monotonic(), bars.retries, made.store(bars.again)
+    supersede = False  # the round takes what was gathered in another version: a job of its own, since it is all or nothing
     with about("dest"):
         check_destination(store, made)
     while True:
@@ -56,10 +57,16 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
             if not log.settled():
                 continue
             if planned is None:
-                planned = planning.make(runner, store, log, base, job_name(made, base), made.wanted(call.tired()), bars)
-            call.saw(planned)
-            if not planned.tasks:
+                planned = planning.make(
+                    runner, store, log, base, job_name(made, base), made.wanted(call.tired(), supersede=supersede), bars
+                )
+            if not supersede:
+                call.saw(planned)
+            if not planned.tasks and (supersede or not call.outdated()):
                 break
+            if not planned.tasks:
+                supersede, planned = True, None
+                continue
             head = _freeze(store, made, planned)
             planned = None
         if head is None or log.refresh().outcome(head.job) is not None:
@@ -69,8 +76,12 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
         work = Work(made.dest, made.dest_options, made.roots, head, made.convert)
         call.takes_up(head)
         jobs.run(runner, log, work, bars, made.max_failures)
-        if call.ended(log.refresh(), head.job, store) and fresh:
+        if not (call.ended(log.refresh(), head.job, store) and fresh):
+            supersede = False
+        elif supersede or not call.outdated():
             break
+        else:
+            supersede = True
     return call.report(log, time.monotonic() - started, bars.retries - retries)
 
 
@@ -124,7 +135,7 @@ class _Call:
         self.others: list[str] = []
         self.listed: planning.Planned | None = None
         self.skew: SkewResult | None = None
-        self.files = self.bytes = self.written = self.data_files = self.bad = self.done = 0
+        self.files = self.bytes = self.written = self.data_files = self.bad = self.held = self.done = 0
         self.bad_examples: list[tuple[str, str]] = []
 
     def tired(self) -> frozenset[str]:
@@ -138,6 +149,10 @@ class _Call:
         self.done = max(0, planned.listed.done - self.files - self.bad)
         if planned.tasks:
             self.skew = planned.skew()
+
+    def outdated(self) -> bool:
+        """Whether files are there in another version than the ledger's, and the user wants the new one."""
+        return self.listed is not None and self.listed.listed.outdated > 0
 
     def other(self, job: str) -> None:
         """An open job of another intent."""
@@ -163,6 +178,7 @@ class _Call:
                 self.files += task.files_in
                 self.bytes += task.bytes_in
                 self.bad += task.bad
+                self.held += task.held
                 self.data_files += len(task.files)
                 self.written += sum(file.size for file in task.files)
                 self.taken_up.update({u.path for u in task.uncovers})
@@ -207,17 +223,14 @@ class _Call:
         troubles: list[tuple[str, str]] = []
         if listed is not None:
             troubles = list(listed.troubles)
-            if made.on_change == "error":
-                why = "rewritten since it was gathered: the old content stays, the new one was not read"
-                changed = [(path, why) for path in listed.changed_examples]
-                count = listed.changed
+            changed, count = list(listed.reported_examples), listed.reported
         return Report(
             source=", ".join(r.url for r in made.roots), dest=made.dest, files=self.files, bytes=self.bytes, written=self.written,
             data_files=self.data_files, set_aside=(*self.bad_examples[:EXAMPLES], *changed, *troubles),
             set_aside_count=self.bad + count + len(troubles),
             left_out=tuple(self.left.items()), done=self.done,
             young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
-            seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
+            held_back=self.held + (listed.held if listed else 0), seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
         )  # fmt: skip
 
 

@@ -19,10 +19,8 @@ from quire.runner import Failure, Runner
 from quire.sizes import format_size
 from quire.storage import Store, connect
 
-__all__ = ["DAMAGED", "Verified", "verify"]
+__all__ = ["Verified", "verify"]
 
-# What reading a damaged data file raises
-DAMAGED = (EOFError, OSError, ValueError, pa.ArrowException, *lines.DAMAGED)
 # A task's segment, its data files with their sizes, and their compression
 Item = tuple[Source, dict[str, int], str]
 
@@ -97,7 +95,7 @@ def _verify(url: str, options: Any, folded: Fold, item: Item) -> dict[str, Any]:
 def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Iterable[tuple[str, str, int]]:
     try:
         taker: Any = parquet.Rows(store, name) if name.endswith(".parquet") else lines.cursor(store, name, compression)
-    except DAMAGED as e:
+    except lines.UNREADABLE as e:
         yield "", f"cannot be opened ({type(e).__name__})", 0
         return
     for row in rows.to_pylist():
@@ -110,7 +108,7 @@ def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Itera
                     check.update(piece)
                 found = check.intdigest()
             yield row["path"], "" if found == row["checksum"] else "the checksum differs", row["written"]
-        except (StorageError, FormatError, *DAMAGED) as e:
+        except (StorageError, FormatError, *lines.UNREADABLE) as e:
             yield row["path"], f"cannot be read back ({type(e).__name__})", 0
             if not isinstance(taker, parquet.Rows):
                 taker = lines.cursor(store, name, compression)

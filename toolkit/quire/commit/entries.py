@@ -61,13 +61,20 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     assigned: Natural = 0  # files that the plan gave to the task = gathered + bad + left out
     gathered: Natural = 0
     bad: Natural = 0
+    held: Natural = 0  # rows for last lines without newline, held back
+    waiting: Natural = 0  # splits that hold nothing else
     schema: str = ""  # of the rows that a user's function gave
     files_in: Natural = 0  # files gathered whole, or their first range
     bytes_in: Natural = 0
     started: Seconds = 0.0  # seconds since 1970, by the clock of the machine that did it: for people alone
     seconds: Seconds = 0.0
     retries: Natural = 0  # how often a store could not do something at once
-    removes: tuple[str, ...] = ()
+    removes: tuple[str, ...] = ()  # data files whose rows leave; those of them that stay stand in the segment, carried
+    carried: Natural = 0  # rows of removed data files that this task has written again
+    files_out: Natural = 0  # what the uncovered rows counted in `files_in`, `bytes_in` and `bad` of earlier tasks
+    bytes_out: Natural = 0
+    bad_out: Natural = 0
+    held_out: Natural = 0
     uncovers: tuple[Uncover, ...] = ()
     left: tuple[Left, ...] = ()
 
@@ -101,6 +108,11 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
     intent: dict[str, Any]
     format: int = FORMAT
 
+    @property
+    def verb(self) -> str:
+        """What the job does: it reads files ("run"), or changes what is there ("forget", "compact", …)."""
+        return str(self.intent.get("verb", "run"))
+
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="commit"):
     """The commit point of a job, for its data and its ledger at once."""
@@ -116,6 +128,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
     tasks: tuple[Task, ...] = ()
     dropped: tuple[int, ...] = ()
     left: tuple[Left, ...] = ()  # those of dropped tasks; the others' stand in their tasks
+    verb: str = "run"  # what was asked for: run, retry, forget, compact, …
+    why: str = ""  # in the user's words
     parts: str | None = None  # where the tasks stand if they would make the entry too long
     format: int = FORMAT
 

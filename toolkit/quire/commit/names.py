@@ -88,6 +88,14 @@ def data_file(folder: str, job: str, task: int, attempt: str, index: int, extens
     return f"{folder}{'/' if folder else ''}part-{job}-{task}-{attempt}-{index}.{extension}"
 
 
+def segment_of(data_file: str) -> str:
+    """The segment of the attempt that has written a data file: it holds the file's rows."""
+    match = _DATA.fullmatch(data_file)
+    if not match:
+        raise FormatError(f"{data_file[:200]!r} is not the name of a data file")
+    return segment(match[1], int(match[2]), match[3])
+
+
 def job_of_segment(name: str) -> str | None:
     match = _SEGMENT.fullmatch(name.removeprefix(f"{LEDGER}/"))
     return match[1] if match else None

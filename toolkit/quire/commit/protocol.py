@@ -22,7 +22,7 @@ from quire.storage import Folder, Store
 # Which tasks must be dropped because of what was committed since the job's base; what is kept, and why a job cannot commit.
 Conflicts = Callable[[Log, PlanHead, list[Task]], "set[int] | str"]
 Progress = Callable[[int, int], None]
-PARALLEL = 8
+PARALLEL = 16  # requests at once, where a job's objects are published or deleted one by one
 
 
 def _silent(_done: int, _total: int) -> None:
@@ -116,14 +116,19 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
         if isinstance(found, str):
             return Abort(job=head.job, why=found, time=now(), committer=head.committer, left=_left(tasks))
         kept = [t for t in tasks if t.task not in found and (t.segment or t.removes or t.uncovers)]
-        if not kept or (found and any(t.removes for t in tasks)):
-            why = "everything it holds was committed by others" if found else "nothing of it was left to commit"
+        removing = any(t.removes for t in tasks)
+        if not kept or (removing and (found or any(t.left for t in tasks))):
+            # Half of a job that removes files would show old rows and new ones, or neither.
+            why = "everything it holds was committed by others" if found and not kept else "nothing of it was left to commit"
+            if kept:
+                why = "others have committed what it touches" if found else "what it was to read has changed or is gone"
             return Abort(job=head.job, why=why, time=now(), committer=head.committer, left=_left(tasks))
         out = [t for t in tasks if t not in kept]
         return Commit(
             job=head.job, base=head.base, committer=head.committer, words=head.words, time=now(),
             planner=str(head.intent.get("planner", "")), hash_parts=int(head.intent.get("parts", 1)),
-            target=int(head.intent.get("target", 0)), tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out),
+            target=int(head.intent.get("target", 0)), verb=head.verb, why=str(head.intent.get("reason") or ""),
+            tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out),
         )  # fmt: skip
 
     log.append(compute)
@@ -190,9 +195,8 @@ def clean(log: Log, job: str) -> None:
             store.remove(e.name)
     store.remove_tree(names.manifests(job))
     # plan.json goes last: while it is there, a driver that finds the job finds its plan too, or sees that the job is over.
-    for e in list(store.walk(names.job_folder(job))):
-        if e.name != names.plan_head(job):
-            store.remove(e.name)
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        list(pool.map(store.remove, [e.name for e in store.walk(names.job_folder(job)) if e.name != names.plan_head(job)]))
     store.remove(names.plan_head(job))
     store.remove_tree(names.job_folder(job))
 

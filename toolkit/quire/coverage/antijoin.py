@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +15,9 @@ from quire.storage import Store
 
 COLUMNS = ("path", "version", "start", "length", "state")
 
+# A file of the listing, and its rows in the ledger.
+Known = tuple[dict[str, Any], list[dict[str, Any]]]
+
 
 @dataclass
 class Remaining:
@@ -20,22 +25,23 @@ class Remaining:
 
     files: pa.Table  # the rows of the listing, with `start` and `length` of what is left of each file
     done: int = 0  # files that are covered
-    changed: list[str] = field(default_factory=list)  # paths that were gathered in another version
+    known: list[Known] = field(default_factory=list)  # files that were gathered in another version, or end in a line held back
     uncovers: list[Uncover] = field(default_factory=list)  # of files that are here only in quarantine, and have changed since
 
 
-def remaining(listing: pa.Table, fold: Fold, store: Store) -> Remaining:
+def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] = ()) -> Remaining:
     """Anti-join a listing (sorted by path, columns path, size, version, …) with the ledger.
 
     Ranges that no row covers are left, of paths without a row under another version. A path that is only in quarantine, under
-    another version, is taken again as a whole, and its old rows leave the ledger.
+    another version, is taken again as a whole, and its old rows leave the ledger. The rest is `known`, each with its rows (`also`: with
+    these columns too).
     """
     start = pa.array([0] * listing.num_rows, pa.int64())
     listing = listing.append_column("start", start).append_column("length", listing.column("size"))
     if not listing.num_rows or not fold.sources:
         return Remaining(listing)
     paths = listing.column("path")
-    rows = fold.rows(store, COLUMNS, paths[0].as_py(), paths[-1].as_py())
+    rows = fold.rows(store, (*COLUMNS, *also), paths[0].as_py(), paths[-1].as_py())
     if not rows.num_rows:
         return Remaining(listing)
     # Nearly every path is either unknown or covered by one row: these two cases stay in Arrow.
@@ -45,9 +51,9 @@ def remaining(listing: pa.Table, fold: Fold, store: Store) -> Remaining:
         pc.and_(pc.equal(rows.column("start").take(hit), 0), pc.equal(rows.column("length").take(hit), listing.column("size"))),
     )
     known = pc.is_valid(hit)
-    covered = pc.and_(known, pc.fill_null(same, False))
-    new = listing.filter(pc.invert(known))
-    found = Remaining(new, done=pc.sum(covered).as_py() or 0)
+    taken = pc.not_equal(rows.column("state").take(hit), "held")
+    covered = pc.and_(known, pc.fill_null(pc.and_(same, taken), False))
+    found = Remaining(listing.filter(pc.invert(known)), done=pc.sum(covered).as_py() or 0)
     odd = listing.filter(pc.and_(known, pc.invert(covered)))
     if odd.num_rows:
         _sort_out(odd, rows, found)
@@ -57,24 +63,32 @@ def remaining(listing: pa.Table, fold: Fold, store: Store) -> Remaining:
 def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:
     """The files that are covered in part, or under another version."""
     rows = rows.filter(pc.is_in(rows.column("path"), odd.column("path").combine_chunks()))
-    by_path = dict[str, list[tuple[str, int, int, str]]]()
-    for path, *row in zip(*(rows.column(c).to_pylist() for c in COLUMNS), strict=True):
-        by_path.setdefault(path, []).append(tuple(row))
+    by_path = dict[str, list[dict[str, Any]]]()
+    for row in rows.to_pylist():
+        by_path.setdefault(row["path"], []).append(row)
     again = []
     for file in odd.to_pylist():
         path, version, size = file["path"], file["version"], file["size"]
         there = by_path[path]
-        if any(row[0] != version and row[3] != "bad" for row in there):
-            found.changed.append(path)
+        # Of rows that follow one another in several versions (a file that was appended to), the last one tells what is done.
+        others = [r for r in there if r["version"] != version and r["state"] != "bad"]
+        held = [r for r in there if r["state"] == "held"]
+        following = [r for r in there if r["version"] == version or r["state"] != "bad"]
+        left = gaps([(r["start"], r["length"]) for r in following], size)
+        if (others and max(there, key=_place)["version"] != version) or (held and not left):
+            found.known.append((file, there))
             continue
-        old = [row for row in there if row[0] != version]
-        for of in sorted({row[0] for row in old}):
-            found.uncovers.append(Uncover(path, of, tuple((s, n) for v, s, n, _ in old if v == of)))
-        left = gaps([(s, n) for v, s, n, _ in there if v == version], size)
+        old = [r for r in there if r["version"] != version and r["state"] == "bad"]
+        for of in sorted({r["version"] for r in old}):
+            found.uncovers.append(Uncover(path, of, tuple((r["start"], r["length"]) for r in old if r["version"] == of)))
         again += [{**file, "start": s, "length": n} for s, n in left]
         found.done += not left
     if again:
         found.files = pa.concat_tables([found.files, pa.Table.from_pylist(again, found.files.schema)]).sort_by("path")
+
+
+def _place(row: dict[str, Any]) -> tuple[int, int]:
+    return row["start"] + row["length"], row["start"]
 
 
 def gaps(covered: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:

@@ -71,12 +71,17 @@ class Fold:
             table = table.filter(keep)
         later = [path for path, found in self.uncovered.items() if any(by > number for by, _ in found)]
         if later and table.num_rows:
-            for i in pc.indices_nonzero(pc.is_in(table.column("path"), pa.array(later, pa.string()))).to_pylist()[::-1]:
-                row = table.slice(i, 1)
-                path, version, start, length = (row.column(c)[0].as_py() for c in ("path", "version", "start", "length"))
-                if any(by > number and u.version == version and overlap(u.ranges, [(start, length)]) for by, u in self.uncovered[path]):
-                    table = pa.concat_tables([table.slice(0, i), table.slice(i + 1)])
+            some = pc.indices_nonzero(pc.is_in(table.column("path"), pa.array(later, pa.string())))
+            rows = table.select(["path", "version", "start", "length"]).take(some).to_pylist()
+            out = [i for i, row in zip(some.to_pylist(), rows, strict=True) if self._uncovered(number, **row)]
+            if out:
+                table = table.filter(pc.invert(pc.is_in(pa.array(range(table.num_rows)), pa.array(out))))
         return table
+
+    def _uncovered(self, number: int, path: str, version: str, start: int, length: int) -> bool:
+        """Whether a commit after `number` has uncovered a row."""
+        later = (u for by, u in self.uncovered[path] if by > number and u.version == version)
+        return any(overlap(u.ranges, [(start, length)]) for u in later)
 
 
 def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
@@ -90,7 +95,8 @@ def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
                 sources.append(Source(number, task.segment, task.first, task.last))
             for file in task.removes:
                 removed.setdefault(file, number)
-            for uncover in task.uncovers:
+            # The rows that a task uncovers in files that it removes leave with these.
+            for uncover in () if task.removes else task.uncovers:
                 uncovered[uncover.path].append((number, uncover))
     return Fold(version, tuple(sources), removed, {path: tuple(found) for path, found in uncovered.items()})
 

@@ -2,7 +2,9 @@
 
 A row says that a range of a version of a file is covered, how (`done`, `bad`: set aside, `mark`: done elsewhere), and where
 its record lies: data file, `offset` (of the frame; in Parquet the row's number), `skip` (bytes within the decompressed frame),
-`written` bytes, `records` (lines or rows) and their xxh3-64.
+`written` bytes, `records` (lines or rows) and their xxh3-64. `carried`: it was taken over from a data file that this attempt's job
+removes. `tries`: how often a file that is set aside was read. `fingerprint`: of the source's bytes (see `tails`), where
+files may be appended to. A row in state `held` stands for a last line without newline that was not taken.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ SCHEMA = pa.schema(
         pa.field("records", pa.int64()),
         pa.field("checksum", pa.uint64()),
         pa.field("carried", pa.bool_(), False),
+        pa.field("tries", pa.int64()),
+        pa.field("fingerprint", pa.uint64()),
     ]
 )
 # Row groups are small enough to be skipped by their smallest and greatest path.
@@ -40,7 +44,7 @@ ROW_GROUP = 20_000
 _ENCODING = {
     "path": "DELTA_BYTE_ARRAY", "version": "DELTA_BYTE_ARRAY", "start": "DELTA_BINARY_PACKED", "length": "DELTA_BINARY_PACKED",
     "offset": "DELTA_BINARY_PACKED", "skip": "DELTA_BINARY_PACKED", "written": "DELTA_BINARY_PACKED",
-    "records": "DELTA_BINARY_PACKED", "checksum": "PLAIN",
+    "records": "DELTA_BINARY_PACKED", "checksum": "PLAIN", "fingerprint": "PLAIN", "tries": "DELTA_BINARY_PACKED",
 }  # fmt: skip
 _DICTIONARY = ["state", "reason", "data_file"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ import pyarrow.parquet as pq
 from quire.commit import names as objects
 from quire.coverage.antijoin import remaining
 from quire.coverage.fold import Fold
+from quire.planning.changes import Decided, Policy, decide
+from quire.planning.drops import DROPS, put_drops
 from quire.planning.hashing import parts_of
 from quire.planning.pieces import Piece, ranges
 from quire.sources.files import Root, Selection
@@ -29,9 +32,12 @@ SAMPLE = 8  # files a task reads to estimate how much will be written
 PLAN = pa.schema(
     [
         ("path", pa.string()), ("size", pa.int64()), ("version", pa.string()), ("modified", pa.int64()),
-        ("start", pa.int64()), ("length", pa.int64()), ("replaces", pa.string()),
+        ("start", pa.int64()), ("length", pa.int64()), ("replaces", pa.string()), ("follows", pa.string()),
     ]
 )  # fmt: skip
+
+
+_REST = {"replaces": None, "follows": None}  # of the ranges of a long file only the first one replaces and follows
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ class Listing:
     fold: Fold
     cut: Cut
     estimate: Any = field(default=None, repr=False)  # (content, FileInfo) → bytes that would be written
+    policy: Policy = field(default_factory=Policy)  # for files that were gathered in another version
 
 
 @dataclass
@@ -91,10 +98,15 @@ class Listed:
     new: int = 0  # files of which something is to be read
     young: int = 0
     links: int = 0
-    changed: int = 0
-    changed_examples: list[str] = field(default_factory=list)
+    changed: int = 0  # rewritten since they were gathered
+    reported: int = 0  # of them and those that were appended to, what the user wants to hear of
+    reported_examples: list[tuple[str, str]] = field(default_factory=list)
+    outdated: int = 0  # what a round of its own reads again whole
+    held: int = 0  # files with a last line that waits for its end
     troubles: list[tuple[str, str]] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
+    drops: list[str] = field(default_factory=list)  # objects of the plan: rows of files that are superseded
+    touched: list[str] = field(default_factory=list)  # data files with such rows
     sampled: int = 0
     sampled_out: int = 0
     retries: int = 0  # how often a store could not do something at once
@@ -112,19 +124,40 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
         table = _table(listing.roots[piece.root].url, entries)
         found.files += len(entries)
         found.bytes += sum(entry.size for entry in entries)
-        left = remaining(table, listing.fold, dest)
+        root, policy = listing.roots[piece.root], listing.policy
+        left = remaining(table, listing.fold, dest, policy.needs)
         found.done += left.done
-        found.changed += len(left.changed)
-        found.changed_examples += left.changed[: max(0, EXAMPLES - len(found.changed_examples))]
+        if policy.supersede:
+            left.files, left.uncovers = left.files.slice(0, 0), []
+        decided = decide(left.known, policy, functools.partial(root.store, found.again), root.url)
+        _count(decided, found)
+        if decided.superseded:
+            _write_drops(listing, decided.superseded, dest, found)
         replaces = dict[str, list[Any]]()
         for u in left.uncovers:
-            replaces.setdefault(u.path, []).append([u.version, u.ranges])
-        if left.files.num_rows:
-            rows = _splits(left.files, listing.cut, replaces)
-            found.new += pc.count_distinct(left.files.column("path")).as_py()
+            replaces.setdefault(u.path, []).append([u.version, u.ranges, 0])
+        if left.files.num_rows or decided.again:
+            rows = _splits(left.files, listing.cut, replaces, decided.again)
+            found.new += pc.count_distinct(rows.column("path")).as_py()
             _write(listing, f"{number}-{chunk}-{objects.new_id()}", piece.root, rows, dest, found)
-            _estimate(listing, listing.roots[piece.root], rows, found)
+            _estimate(listing, root, rows, found)
     return asdict(found)
+
+
+def _count(decided: Decided, found: Listed) -> None:
+    found.changed += decided.changed
+    found.reported += len(decided.reported)
+    found.reported_examples += decided.reported[: max(0, EXAMPLES - len(found.reported_examples))]
+    found.outdated += decided.outdated
+    found.held += decided.held
+
+
+def _write_drops(listing: Listing, rows: list[dict[str, Any]], dest: Store, found: Listed) -> None:
+    """Write the rows that leave, and note the data files that they are in."""
+    table = pa.Table.from_pylist([{**row, "data_file": row["data_file"] or ""} for row in rows], DROPS)
+    drops, touched = put_drops(dest, table, lambda kind: objects.plan_parquet(listing.job, listing.plan, f"{kind}-{objects.new_id()}"))
+    found.drops += drops
+    found.touched += touched
 
 
 def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entry]]:
@@ -215,14 +248,21 @@ def _table(root: str, entries: list[Entry]) -> pa.Table:
     )
 
 
-def _splits(files: pa.Table, cut: Cut, replaces: dict[str, list[Any]]) -> pa.Table:
-    """The rows of the plan: files, with what each replaces; those longer than the target are cut into ranges."""
-    longest = pc.max(files.column("length")).as_py()
-    if not replaces and (not cut.streams or longest <= cut.target):
+def _splits(files: pa.Table, cut: Cut, replaces: dict[str, list[Any]], again: list[dict[str, Any]]) -> pa.Table:
+    """The rows of the plan: files, with what each replaces; those longer than the target are cut into ranges. `again`: rows as they are."""
+    longest = pc.max(files.column("length")).as_py() or 0
+    if not replaces and not again and (not cut.streams or longest <= cut.target):
         # Nearly always so: the columns stay what they are, and no value passes through Python.
-        return files.append_column("replaces", pa.nulls(files.num_rows, pa.string())).select(PLAN.names).cast(PLAN)
+        for name in ("replaces", "follows"):
+            files = files.append_column(name, pa.nulls(files.num_rows, pa.string()))
+        return files.select(PLAN.names).cast(PLAN)
     rows = files.to_pydict()
     rows["replaces"] = [json.dumps(replaces.pop(p)) if p in replaces else None for p in rows["path"]]
+    rows["follows"] = [None] * files.num_rows
+    for split in again:
+        for key, value in rows.items():
+            value.append(split[key])
+    longest = max([longest, *(split["length"] for split in again)])
     if not cut.streams or longest <= cut.target:
         return pa.table({f.name: rows[f.name] for f in PLAN}, PLAN)
     found: dict[str, list[Any]] = {key: [] for key in rows}
@@ -232,7 +272,7 @@ def _splits(files: pa.Table, cut: Cut, replaces: dict[str, list[Any]]) -> pa.Tab
         n = max(1, -(-split["length"] // cut.target))
         for i in range(n):
             s, e = start + (end - start) * i // n, start + (end - start) * (i + 1) // n
-            for key, value in {**split, "start": s, "length": e - s, "replaces": split["replaces"] if i == 0 else None}.items():
+            for key, value in {**split, "start": s, "length": e - s, **(_REST if i else {})}.items():
                 found[key].append(value)
     return pa.table({f.name: found[f.name] for f in PLAN}, PLAN)
 

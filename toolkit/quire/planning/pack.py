@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from quire.errors import FormatError, RefusedError, scrub
 from quire.formats.parquet import DAMAGED, OwnParquet
+from quire.planning.drops import DROPS, put_table
 from quire.planning.listing import PLAN, Cut, Run
 from quire.storage import Store
 
@@ -24,18 +24,23 @@ HEADROOM = 0.97  # of the target, so that a task whose output is a little longer
 HEAD = pa.schema(
     [
         ("task", pa.int64()), ("folder", pa.string()), ("part", pa.int64()), ("object", pa.string()), ("root", pa.int64()),
-        ("row", pa.int64()), ("rows", pa.int64()), ("bytes", pa.int64()),
+        ("row", pa.int64()), ("rows", pa.int64()), ("bytes", pa.int64()), ("removes", pa.string()),
     ]
 )  # fmt: skip
 
 
 @dataclass
 class PlannedTask:
-    """A task: the runs that it reads in this order."""
+    """A task: the runs that it reads in this order; or the data files that it removes and writes again, less the rows in `drops`.
+
+    A task with `drops` and nothing to remove takes those of these rows out of the ledger that have no data file.
+    """
 
     folder: str
     part: int
     runs: list[Run] = field(default_factory=list)
+    removes: dict[str, int] = field(default_factory=dict)  # data file → bytes
+    drops: tuple[str, ...] = ()  # objects of the plan
 
     @property
     def files(self) -> int:
@@ -45,7 +50,7 @@ class PlannedTask:
     @property
     def bytes(self) -> int:
         """To be read."""
-        return sum(run.bytes for run in self.runs)
+        return sum(run.bytes for run in self.runs) + sum(self.removes.values())
 
 
 def pack(runs: Iterable[Run], cut: Cut, ratio: float, accounts: Sequence[str] = ()) -> list[PlannedTask]:
@@ -135,14 +140,12 @@ def check_complete(tasks: list[PlannedTask], files: int, size: int, cut: Cut) ->
 
 def write_head(store: Store, name: str, tasks: list[PlannedTask]) -> None:
     """Write which task reads which rows of which object."""
-    rows = [
-        {"task": i, "folder": t.folder, "part": t.part, "object": r.object, "root": r.root, "row": r.row, "rows": r.rows, "bytes": r.bytes}
-        for i, t in enumerate(tasks)
-        for r in t.runs
-    ]
-    out = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, HEAD), out, compression="zstd", row_group_size=10_000)
-    store.put(name, out.getvalue().to_pybytes())
+    rows = list[tuple[object, ...]]()
+    for i, t in enumerate(tasks):
+        rows += [(i, t.folder, t.part, r.object, r.root, r.row, r.rows, r.bytes, "") for r in t.runs]
+        rows += [(i, t.folder, t.part, "", 0, 0, 0, size, file) for file, size in t.removes.items()]
+        rows += [(i, t.folder, t.part, object_name, 0, 0, 0, 0, "") for object_name in t.drops]
+    put_table(store, name, pa.table(list(map(list, zip(*rows, strict=True))), schema=HEAD))
 
 
 def read_head(store: Store, name: str, task: int | None = None) -> list[PlannedTask]:
@@ -153,9 +156,15 @@ def read_head(store: Store, name: str, task: int | None = None) -> list[PlannedT
         if task is not None:
             table = table.filter(pc.equal(table.column("task"), task))
         for r in table.to_pylist():
+            planned = tasks.setdefault(r["task"], PlannedTask(r["folder"], r["part"]))
+            if r["removes"]:
+                planned.removes[r["removes"]] = r["bytes"]
+                continue
             if not r["object"].startswith(name.removesuffix(".parquet") + "-"):
                 raise ValueError(f"{r['object'][:200]!r} is no object of its own")
-            planned = tasks.setdefault(r["task"], PlannedTask(r["folder"], r["part"]))
+            if not r["rows"]:  # a run has rows
+                planned.drops += (r["object"],)
+                continue
             planned.runs.append(Run(r["folder"], r["part"], r["object"], r["root"], r["row"], r["rows"], r["bytes"]))
         if sorted(tasks) != (list(range(len(tasks))) if task is None else [task]):
             raise ValueError("its tasks are not numbered from 0 on")
@@ -163,8 +172,8 @@ def read_head(store: Store, name: str, task: int | None = None) -> list[PlannedT
 
 
 def _filled(schema: pa.Schema) -> pa.Schema:
-    """The columns that we write, which have a value in every row; what a split replaces has not."""
-    return pa.schema([field.with_nullable(field.name == "replaces") for field in schema])
+    """The columns that we write, which have a value in every row; what a split replaces and follows has not."""
+    return pa.schema([field.with_nullable(field.name in ("replaces", "follows")) for field in schema])
 
 
 @contextmanager
@@ -175,6 +184,15 @@ def _damaged(store: Store, name: str) -> Iterator[None]:
         raise FormatError(
             f"the plan {store.url}/{name} is damaged ({scrub(str(e), 200)}): give up its job with `quire recover --abort`, then run again."
         ) from e
+
+
+def read_drops(store: Store, objects: Iterable[str]) -> pa.Table:
+    """The rows that leave the ledger, by the objects of a plan that name them."""
+    tables = []
+    for name in objects:
+        with _damaged(store, name):
+            tables.append(OwnParquet(store.get(name), _filled(DROPS)).read())
+    return pa.concat_tables(tables) if tables else DROPS.empty_table()
 
 
 def read_rows(store: Store, runs: list[Run], columns: list[str] | None = None) -> Iterator[pa.Table]:
@@ -194,4 +212,4 @@ def read_rows(store: Store, runs: list[Run], columns: list[str] | None = None) -
             at += group.num_rows
 
 
-__all__ = ["FEW", "SMALL", "PlannedTask", "check_complete", "pack", "read_head", "read_rows", "write_head"]
+__all__ = ["FEW", "SMALL", "PlannedTask", "check_complete", "pack", "read_drops", "read_head", "read_rows", "write_head"]

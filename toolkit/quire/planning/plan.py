@@ -13,8 +13,10 @@ from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.errors import QuireError
 from quire.planning import pack, skew
+from quire.planning.changes import Policy
 from quire.planning.listing import EXAMPLES, Cut, Listed, Listing, Run, list_piece
 from quire.planning.pieces import Piece, pieces
+from quire.planning.rewriting import live_files, rewriting
 from quire.progress import Progress
 from quire.runner import Failure, Runner, without_collector
 from quire.sources.files import Root, Selection
@@ -34,6 +36,7 @@ class Wanted:
     dest_options: Any = field(repr=False)
     estimate: Callable[..., int] | None
     ratio: float | None  # bytes written for a byte read, where that is known beforehand
+    policy: Policy = field(default_factory=Policy)  # for files that were gathered in another version
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Planned:
 
     def skew(self) -> skew.SkewResult:
         """Hash plans by files within each directory, other plans by bytes."""
-        rows = [(t.folder, t.part, t.files, t.bytes) for t in self.tasks]
+        rows = [(t.folder, t.part, t.files, t.bytes) for t in self.tasks if t.runs]
         return evenness(rows, self.cut.planner, self.cut.parts, self.cut.target / max(self.ratio, 0.001), self.listed.splits)
 
 
@@ -89,7 +92,8 @@ def make(runner: Runner, store: Store, log: Log, base: int, job: str, wanted: Wa
 
 def _make(runner: Runner, store: Store, log: Log, base: int, job: str, plan: str, wanted: Wanted, progress: Progress) -> Planned:
     listing = Listing(
-        wanted.dest, wanted.dest_options, job, plan, wanted.roots, wanted.selection, fold(log, base), wanted.cut, wanted.estimate
+        wanted.dest, wanted.dest_options, job, plan, wanted.roots, wanted.selection, fold(log, base), wanted.cut, wanted.estimate,
+        wanted.policy,
     )  # fmt: skip
     with progress.phase("listing", unit="dir") as bar:
         found = list[Piece]()
@@ -107,6 +111,7 @@ def _make(runner: Runner, store: Store, log: Log, base: int, job: str, plan: str
     if not listed.splits:
         return planned
     pack.check_complete(planned.tasks, listed.splits, listed.split_bytes, wanted.cut)
+    planned.tasks.extend(rewriting(listed.drops, listed.touched, live_files(log, base), wanted.cut.target) if listed.drops else ())
     pack.write_head(store, names.plan_parquet(job, plan), planned.tasks)
     return planned
 
@@ -131,7 +136,7 @@ def _merge(runner: Runner, listing: Listing, found: list[Piece], watch: Callable
         part = Listed(**outcome)
         for f in fields(Listed):
             setattr(total, f.name, getattr(total, f.name) + getattr(part, f.name))
-    total.changed_examples = total.changed_examples[:EXAMPLES]
+    total.reported_examples = [tuple(t) for t in total.reported_examples[:EXAMPLES]]  # type: ignore[misc]  # JSON knows no tuples
     total.troubles = [tuple(t) for t in total.troubles[:EXAMPLES]]  # type: ignore[misc]  # JSON knows no tuples
     return total
 

@@ -1,0 +1,115 @@
+"""Files that were rewritten at their source: reported, or their new content takes the old one's place in one commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire
+from checker import check, look, unchanged
+from gathering import documents, gather, refused, write
+from quire import Ledger
+from quire.errors import UsageError
+
+SHAPES: list[dict[str, Any]] = [
+    {"transform": "lines"},
+    {"transform": "raw", "compression": "gzip", "target_size": 100},
+    {"transform": "raw", "format": "parquet"},
+    {"transform": "lines", "layout": "directories", "compression": "zstd"},
+    {"transform": "lines", "planner": "hash", "parts": 2},
+]
+
+
+def rewritten(source: Path) -> dict[str, bytes]:
+    files = {"d0/f0003.txt": b"another line, and a longer one\n", "d1/f0004.txt": b"short", "d2/f0005.txt": b""}
+    for name in files:
+        (source / name).unlink()
+    write(source, files)
+    return files
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_new_content_takes_the_old_ones_place(tmp_path: Path, shape: dict[str, Any]) -> None:
+    source, dest = write(tmp_path / "in", documents(9)), tmp_path / "out"
+    gather(source, dest, **shape)
+    rewritten(source)
+    write(source, {"d0/new.txt": b"new\n"})
+    report = gather(source, dest, on_change="reprocess", **shape)
+    assert (report.files, report.set_aside_count, len(report.jobs)) == (4, 0, 2)
+    ledger = Ledger(dest)
+    assert ledger.summary().files == 10
+    ledger.expire()
+    check(source, dest, unchanged if shape["transform"] == "raw" else None)
+    assert gather(source, dest, on_change="reprocess", **shape).files == 0
+
+
+def test_a_reader_of_the_log_sees_the_old_content_or_the_new_one(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    gather(source, dest)
+    before = Ledger(dest).version
+    rewritten(source)
+    gather(source, dest, on_change="reprocess")
+    ledger = Ledger(dest)
+    contents = []
+    for version in range(before, ledger.version + 1):
+        _, tasks, folded = quire.reading.live(ledger._store, version)
+        files = [f.name for t in tasks for f in t.files if f.name not in folded.removed]
+        contents.append(b"".join(sorted(b"".join((dest / f).read_bytes() for f in files).splitlines(True))))
+    old, new = contents[0], contents[-1]
+    assert set(contents) == {old, new}
+    assert old.count(b"second of 3") == 1
+    assert new.count(b"second of 3") == 0
+
+
+def test_left_to_itself_the_old_content_stays(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    gather(source, dest)
+    held = look(dest).data
+    rewritten(source)
+    report = gather(source, dest)
+    assert report.set_aside_count == 3
+    assert all("rewritten" in why for _, why in report.set_aside)
+    assert gather(source, dest, on_change="ignore").set_aside_count == 0
+    assert look(dest).data == held
+    with refused(UsageError, 2, "on_change", "reprocess"):
+        gather(source, dest, on_change="replace")
+
+
+def test_new_content_that_cannot_be_read_is_set_aside_and_the_old_one_is_gone(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a.xml": b"<a/>", "b.xml": b"<b/>"}), tmp_path / "out"
+    gather(source, dest, transform="xml")
+    write(source, {"a.xml": b"<a>broken"})
+    report = gather(source, dest, transform="xml", on_change="reprocess")
+    assert (report.files, report.set_aside_count) == (0, 1)
+    summary = Ledger(dest).summary()
+    assert (summary.files, summary.set_aside) == (1, 1)
+    write(source, {"a.xml": b"<a>mended at last</a>"})
+    assert gather(source, dest, transform="xml").files == 1, "of a file in quarantine alone, any new version is taken"
+    Ledger(dest).expire()
+    check(source, dest, None)
+
+
+def test_what_others_compacted_meanwhile_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that supersedes is all or nothing: where its data files were removed by another, it is given up and begins again."""
+    source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    gather(source, dest)
+    write(source, {"d0/later.txt": b"later\n"})
+    gather(source, dest)
+    rewritten(source)
+    compacted = list[Any]()
+    real = quire.jobs._check
+
+    def check_and_compact(*args: Any) -> None:
+        real(*args)
+        if not compacted:
+            compacted.append(None)
+            compacted.append(Ledger(dest).compact(spark=quire.InProcess(), progress=False))
+
+    monkeypatch.setattr("quire.jobs._check", check_and_compact)
+    assert gather(source, dest, on_change="reprocess").files == 3
+    assert compacted[1].jobs
+    assert "abort" in set(Ledger(dest).history()["kind"])
+    Ledger(dest).expire()
+    check(source, dest)

@@ -1,0 +1,188 @@
+"""Files that are appended to: each line once, whenever it comes, and nothing of a line before its end."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gathering import gather, refused, write
+from quire import Ledger, reading
+from quire.errors import UsageError
+
+TAIL: dict[str, Any] = {"transform": "lines", "on_append": "tail"}
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+    later = time.time_ns() + 1_000_000  # another version, however coarse the file system's clock is
+    os.utime(path, ns=(later, later))
+
+
+def lines(dest: Path) -> list[bytes]:
+    return sorted(reading.first_rows(Ledger(dest)._store, 1 << 30))
+
+
+@pytest.mark.parametrize("target", ["1 MiB", 40, 12], ids=str)
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_only_what_is_new_is_read_and_each_line_is_there_once(tmp_path: Path, target: Any, compression: str) -> None:
+    source, dest = write(tmp_path / "in", {"a.log": b"one\ntwo\n", "b.log": b"", "c.log": b"x\n"}), tmp_path / "out"
+    how = {**TAIL, "target_size": target, "compression": compression}
+    gather(source, dest, **how)
+    append(source / "a.log", b"three\nfour, and a longer one\n")
+    append(source / "b.log", b"first\n")
+    report = gather(source, dest, **how)
+    assert (report.bytes, report.set_aside_count, report.held_back) == (35, 0, 0) if target != 12 else report.set_aside_count == 0
+    append(source / "a.log", b"five\n")
+    gather(source, dest, **how)
+    assert lines(dest) == sorted([b"one", b"two", b"three", b"four, and a longer one", b"five", b"first", b"x"])
+    assert gather(source, dest, **how).bytes == 0
+    ledger = Ledger(dest)
+    assert ledger.read(source / "a.log") == (source / "a.log").read_bytes()
+    assert ledger.summary().files == 3
+    assert ledger.summary().bytes_read == sum(p.stat().st_size for p in source.iterdir())
+    assert ledger.verify(spark=gather_runner()).ok
+
+
+def gather_runner() -> Any:
+    import quire
+
+    return quire.InProcess()
+
+
+def test_a_line_without_its_end_is_held_back_until_it_is_whole(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a.log": b"one\ntw", "b.log": b"no end", "c.log": b"whole\n"}), tmp_path / "out"
+    report = gather(source, dest, **TAIL)
+    assert (report.files, report.held_back) == (2, 2)
+    assert "last lines held back" in str(report)
+    assert lines(dest) == [b"one", b"whole"]
+    again = gather(source, dest, **TAIL)
+    assert (again.bytes, again.held_back, again.jobs) == (0, 2, ())
+    append(source / "a.log", b"o\nthr")
+    append(source / "b.log", b" yet\n")
+    gather(source, dest, **TAIL)
+    assert lines(dest) == [b"no end yet", b"one", b"two", b"whole"]
+    assert Ledger(dest).summary().held_back == 1
+    report = gather(source, dest, flush=True, **TAIL)
+    assert report.held_back == 0
+    assert lines(dest) == [b"no end yet", b"one", b"thr", b"two", b"whole"]
+    assert Ledger(dest).summary().held_back == 0
+    assert Ledger(dest).summary().files == 3
+    assert gather(source, dest, **TAIL).jobs == ()
+
+
+def test_what_is_appended_to_a_line_that_was_flushed_is_not_taken_for_a_line(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
+    gather(source, dest, flush=True, **TAIL)
+    append(source / "a.log", b"o\n")
+    report = gather(source, dest, **TAIL)
+    assert (report.files, report.set_aside_count) == (0, 1)
+    assert lines(dest) == [b"one", b"tw"]
+    gather(source, dest, on_change="reprocess", **TAIL)
+    assert lines(dest) == [b"one", b"two"]
+
+
+def test_a_rewritten_file_is_no_appended_one(tmp_path: Path) -> None:
+    content = b"".join(b"line %05d\n" % i for i in range(3_000))  # 33 KB: more than both ends
+    source, dest = write(tmp_path / "in", {"a.log": content, "b.log": b"1\n2\n", "c.log": b"1\n2\n3\n"}), tmp_path / "out"
+    gather(source, dest, **TAIL)
+    for name, new in (("a.log", b"other" + content[5:] + b"more\n"), ("b.log", b"1\n3\n4\n"), ("c.log", b"1\n")):
+        (source / name).write_bytes(new)
+    report = gather(source, dest, **TAIL)
+    assert (report.files, report.set_aside_count) == (0, 3)
+    assert all("rewritten" in why for _, why in report.set_aside)
+    report = gather(source, dest, on_change="reprocess", **TAIL)
+    assert report.set_aside_count == 0
+    assert lines(dest) == sorted(b"".join((source / n).read_bytes() for n in ("a.log", "b.log", "c.log")).splitlines())
+    append(source / "a.log", b"tail\n")
+    assert gather(source, dest, **TAIL).bytes == 5
+
+
+def test_by_default_an_appended_file_is_reported_and_the_rest_is_gathered(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a.log": b"one\n"}), tmp_path / "out"
+    gather(source, dest)
+    append(source / "a.log", b"two\n")
+    write(source, {"b.log": b"other\n"})
+    report = gather(source, dest)
+    assert (report.files, report.set_aside_count) == (1, 1)
+    assert lines(dest) == [b"one", b"other"]
+
+
+def test_an_appended_file_can_be_read_again_whole(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a.xml": b"<a/>", "b.xml": b"<b/>"}), tmp_path / "out"
+    gather(source, dest, transform="xml", on_append="reprocess")
+    append(source / "a.xml", b"\n<!-- more -->")
+    (source / "b.xml").write_bytes(b"<c/>")
+    report = gather(source, dest, transform="xml", on_append="reprocess")
+    assert (report.files, report.set_aside_count) == (1, 1), "b.xml was rewritten: that is another matter"
+
+
+def test_what_was_taken_in_tails_can_be_compacted_forgotten_and_superseded(tmp_path: Path) -> None:
+    import quire
+
+    source, dest = write(tmp_path / "in", {"a.log": b"one\nhel", "b.log": b"x\n"}), tmp_path / "out"
+    gather(source, dest, **TAIL)
+    append(source / "a.log", b"d\ntwo\n")
+    gather(source, dest, **TAIL)
+    here: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+    ledger = Ledger(dest)
+    assert ledger.compact(**here).removed == 2
+    append(source / "a.log", b"three\n")
+    assert gather(source, dest, **TAIL).bytes == 6, "fingerprints are carried over"
+    (source / "a.log").write_bytes(b"new\n")
+    gather(source, dest, on_change="reprocess", **TAIL)
+    assert lines(dest) == [b"new", b"x"]
+    ledger.refresh().forget(source / "a.log", **here)
+    assert lines(dest) == [b"x"]
+    gather(source, dest, **TAIL)
+    assert lines(dest) == [b"new", b"x"]
+    assert ledger.refresh().summary().files == 2
+
+
+def test_every_line_once_while_a_writer_appends(tmp_path: Path) -> None:
+    """The writer writes half lines, lines and many lines at once, and never waits; jobs run against it all the time."""
+    source, dest = write(tmp_path / "in", {f"{i}.log": b"" for i in range(3)}), tmp_path / "out"
+    stop, written = threading.Event(), [0, 0, 0]
+
+    def writer() -> None:
+        n = 0
+        files = [(source / f"{i}.log").open("ab", buffering=0) for i in range(3)]
+        while not stop.is_set():
+            for i, file in enumerate(files):
+                text = b"".join(b"%d line %d %s\n" % (i, written[i] + k, b"x" * (n % 40)) for k in range(1 + n % 3))
+                half = len(text) // 2
+                file.write(text[:half])
+                time.sleep(0.002)
+                file.write(text[half:])
+                written[i] += 1 + n % 3
+                n += 1
+        for file in files:
+            file.close()
+
+    thread = threading.Thread(target=writer)
+    thread.start()
+    try:
+        taken = [gather(source, dest, **TAIL).bytes for _ in range(12)]
+    finally:
+        stop.set()
+        thread.join()
+    assert sum(n > 0 for n in taken) >= 6, "a file that is always being written to was never read"
+    for _ in range(3):
+        gather(source, dest, **TAIL)
+    assert lines(dest) == sorted(b"".join((source / f"{i}.log").read_bytes() for i in range(3)).splitlines())
+    assert len(set(lines(dest))) == sum(written)
+
+
+def test_wrong_use_is_refused(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a": b"1"})
+    with refused(UsageError, 2, "on_append", "lines"):
+        gather(source, tmp_path / "out", transform="xml", on_append="tail")
+    with refused(UsageError, 2, "flush"):
+        gather(source, tmp_path / "out", flush=True)
+    with refused(UsageError, 2, "on_append"):
+        gather(source, tmp_path / "out", on_append="tails")

@@ -1,0 +1,280 @@
+"""Forget, retry, compact, expire and pins: what leaves the ledger leaves it whole, and what stays is where the ledger says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire
+from checker import check, look, unchanged
+from gathering import documents, gather, refused, write
+from quire import InProcess, Ledger
+from quire.errors import FormatError, UsageError
+
+HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+
+
+def gathered(tmp_path: Path, n: int = 9, **settings: Any) -> tuple[Path, Path, Ledger]:
+    source, dest = write(tmp_path / "in", documents(n)), tmp_path / "out"
+    gather(source, dest, **settings)
+    return source, dest, Ledger(dest)
+
+
+def rest(source: Path, *without: str) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in source.rglob("*") if p.is_file() and os.path.relpath(p, source) not in without}
+
+
+def expire(dest: Path) -> None:
+    Ledger(dest).expire()
+
+
+SHAPES: list[dict[str, Any]] = [
+    {"transform": "lines"},
+    {"transform": "raw", "compression": "gzip", "target_size": 100},
+    {"transform": "raw", "format": "parquet"},
+    {"transform": "lines", "layout": "directories", "compression": "zstd"},
+]
+
+
+# ----------------------------------------------------------------------------------------------------------------------- forget
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_forgotten_file_leaves_and_the_others_stay_as_they_are(tmp_path: Path, shape: dict[str, Any]) -> None:
+    source, dest, ledger = gathered(tmp_path, **shape)
+    expected = unchanged if shape["transform"] == "raw" else None
+    done = ledger.forget(source / "d0/f0003.txt", reason="a wrong file", **HERE)
+    assert (done.files_out, done.removed, done.written) == (1, 1, 1)
+    expire(dest)
+    check(rest(source, "d0/f0003.txt"), dest, expected)
+    assert ledger.summary().files == 8
+    assert "a wrong file" in set(ledger.history()["note"])
+    assert ledger.verify(spark=InProcess()).ok
+    with pytest.raises(UsageError, match="not in the ledger"):
+        ledger.locate(source / "d0/f0003.txt")
+
+
+def test_the_next_run_reads_what_was_forgotten_and_the_source_still_has(tmp_path: Path) -> None:
+    source, dest, ledger = gathered(tmp_path)
+    ledger.forget([source / "d0", source / "d1/f0001.txt"], **HERE)
+    assert ledger.summary().files == 5
+    (source / "d0/f0003.txt").unlink()
+    report = gather(source, dest)
+    assert (report.files, report.done) == (3, 5)
+    expire(dest)
+    check(source, dest)
+
+
+def test_a_directory_is_forgotten_whole_but_not_one_whose_name_only_begins_alike(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a/x": b"1\n", "a/y/z": b"2\n", "ab/x": b"3\n", "a.txt": b"4\n"})
+    gather(source, tmp_path / "out")
+    assert Ledger(tmp_path / "out").forget(f"{source}/a/", **HERE).files_out == 2
+    expire(tmp_path / "out")
+    check(rest(source, "a/x", "a/y/z"), tmp_path / "out")
+
+
+def test_what_is_in_quarantine_or_empty_is_forgotten_too(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a.xml": b"<a>", "b.xml": b"<b/>", "c.xml": b"<c/>"})
+    gather(source, tmp_path / "out", transform="xml")
+    ledger = Ledger(tmp_path / "out")
+    assert ledger.summary().set_aside == 1
+    assert ledger.forget(source / "a.xml", **HERE).removed == 0, "a file in quarantine has no data file"
+    assert ledger.summary().set_aside == 0
+    assert ledger.failed().empty
+    write(source, {"a.xml": b"<a/>"})
+    assert gather(source, tmp_path / "out", transform="xml").files == 1
+
+
+def test_a_lost_data_file_is_forgotten_and_its_sources_are_read_again(tmp_path: Path) -> None:
+    source, dest, ledger = gathered(tmp_path, target_size=60)
+    lost = ledger.locate(source / "d1/f0004.txt")[0].data_file
+    assert lost is not None
+    (dest / lost).unlink()
+    with refused(FormatError, FormatError.exit_code, lost, "forget(file="):
+        ledger.forget(source / "d1/f0004.txt", **HERE)  # others are in it too, and cannot be carried
+    ledger.forget(file=lost, **HERE)
+    gather(source, dest, target_size=60)
+    check(source, dest)
+
+
+def test_a_damaged_record_is_never_carried_over(tmp_path: Path) -> None:
+    source, dest, ledger = gathered(tmp_path)
+    (name,) = look(dest).data
+    data = bytearray((dest / name).read_bytes())
+    data[3] ^= 1
+    (dest / name).write_bytes(data)
+    with refused(FormatError, FormatError.exit_code, name, "checksum"):
+        ledger.forget(source / "d2/f0005.txt", **HERE)
+    quire.recover(dest, abort="open")
+    data[3] ^= 1
+    (dest / name).write_bytes(data)
+    check(source, dest)
+
+
+def test_forgetting_what_was_never_done_is_refused(tmp_path: Path) -> None:
+    source, _, ledger = gathered(tmp_path)
+    with refused(UsageError, 2, "nope.txt", "not in the ledger"):
+        ledger.forget([source / "d0/f0000.txt", source / "nope.txt"], **HERE)
+    with refused(UsageError, 2, "no data file"):
+        ledger.forget(file="part-1.txt", **HERE)
+    with refused(UsageError, 2, "one of the three"):
+        ledger.forget(**HERE)
+    assert ledger.summary().files == 9
+
+
+# ------------------------------------------------------------------------------------------------------------------------ retry
+def xml(tmp_path: Path) -> tuple[Path, Path, Ledger]:
+    files = {"good.xml": b"<a/>", "long.xml": b"<a>" + b" " * 900 + b"</a>", "bad.xml": b"<a>", "dir/bad2.xml": b"<b>"}
+    source = write(tmp_path / "in", files)
+    gather(source, tmp_path / "out", transform="xml", max_file_size=500)
+    return source, tmp_path / "out", Ledger(tmp_path / "out")
+
+
+def test_retry_takes_what_is_in_quarantine_alone_and_swaps_its_state(tmp_path: Path) -> None:
+    source, dest, ledger = xml(tmp_path)
+    done = ledger.retry(**HERE)  # the larger file is allowed by now
+    assert (done.gathered, done.set_aside) == (1, 2)
+    assert list(ledger.failed()["tries"]) == [2, 2]
+    assert ledger.summary().files == 2
+    assert ledger.summary().set_aside == 2
+    check(source, dest, None)
+
+
+def test_retry_by_paths_leaves_the_others(tmp_path: Path) -> None:
+    source, dest, ledger = xml(tmp_path)
+    assert ledger.retry(paths=source / "long.xml", **HERE).gathered == 1
+    assert set(ledger.failed()["tries"]) == {1}
+    check(source, dest, None)
+
+
+def test_what_has_changed_or_gone_since_is_not_retried(tmp_path: Path) -> None:
+    source, dest, ledger = xml(tmp_path)
+    write(source, {"bad.xml": b"<a></a>"})
+    (source / "dir/bad2.xml").unlink()
+    done = ledger.retry(**HERE)
+    assert done.gathered == 1
+    assert {os.path.basename(path): why.split(":")[0] for path, why in done.left} == {
+        "bad.xml": "it has changed since", "bad2.xml": "it is gone at its source",
+    }  # fmt: skip
+    assert gather(source, dest, transform="xml", max_file_size=500).files == 1
+
+
+def test_poison_is_left_alone_after_so_many_attempts(tmp_path: Path) -> None:
+    _, _, ledger = xml(tmp_path)
+    for tries in (2, 3):
+        ledger.retry(max_attempts=3, max_file_size=500, **HERE)
+        assert set(ledger.failed()["tries"]) == {tries}
+    version = ledger.version
+    done = ledger.retry(max_attempts=3, max_file_size=500, **HERE)
+    assert len(done.left) == 3
+    assert not done.jobs
+    assert ledger.version == version, "nothing was read, so nothing was committed"
+
+
+def test_a_repaired_function_takes_what_it_could_not_before(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a": b"1", "b": b"x", "c": b"3"})
+
+    def first(content: bytes, file: quire.FileInfo) -> bytes:
+        return b"%d\n" % (2 * int(content))
+
+    gather(source, tmp_path / "out", transform=first, format="lines")
+    ledger = Ledger(tmp_path / "out")
+    with refused(UsageError, 2, "function="):
+        ledger.retry(**HERE)
+
+    def repaired(content: bytes, file: quire.FileInfo) -> bytes:
+        return b"%d\n" % (2 * int(content)) if content.isdigit() else b"none\n"
+
+    assert ledger.retry(function=repaired, **HERE).gathered == 1
+    assert sorted(quire.reading.first_rows(ledger._store, 9)) == [b"2", b"6", b"none"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------- compact
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_compaction_merges_the_files_of_many_runs_and_loses_nothing(tmp_path: Path, shape: dict[str, Any]) -> None:
+    shape = {**shape, "target_size": "1 MiB"}
+    source, dest, ledger = gathered(tmp_path, 3, **shape)
+    for i in range(1, 4):
+        write(source, {f"d{i % 2}/later{i}.txt": b"more %d\n" % i})
+        gather(source, dest, **shape)
+    before = ledger.refresh().summary()
+    done = ledger.compact(**HERE)
+    after = ledger.summary()
+    by_folder = "layout" in shape  # then d2 has one file from the beginning
+    assert (done.removed, after.data_files) == (before.data_files - by_folder, 3 if by_folder else 1)
+    assert (after.files, after.ledger_rows) == (before.files, before.ledger_rows)
+    expire(dest)
+    check(source, dest, unchanged if shape["transform"] == "raw" else None)
+    assert gather(source, dest, **shape).files == 0, "coverage stays"
+    assert ledger.verify(spark=InProcess()).ok
+    assert not ledger.compact(**HERE).jobs, "there is nothing left to merge"
+    write(source, {"d0/last.txt": b"new\n"})
+    gather(source, dest, **shape)
+    ledger.refresh().compact(**HERE)
+    expire(dest)
+    check(source, dest, unchanged if shape["transform"] == "raw" else None)
+
+
+# ------------------------------------------------------------------------------------------------------------- expire and pins
+def test_an_older_version_is_readable_until_it_expires(tmp_path: Path) -> None:
+    source, dest, ledger = gathered(tmp_path)
+    before = ledger.version
+    ledger.forget(source / "d0", **HERE)
+    store = ledger._store
+    assert len(quire.reading.live(store, before)[1]) == 1
+    with ledger.pin(before):
+        assert ledger.expire().data_files == 0
+    with refused(UsageError, 2, "pin"):
+        ledger.unpin("nobody's")
+    gone = ledger.expire()
+    assert (gone.data_files, ledger.pins()) == (1, {})
+    with refused(UsageError, 2, "expired"):
+        quire.reading.live(store, before)
+    with refused(UsageError, 2, "expired"), ledger.pin(before):
+        pass
+    assert ledger.expire().data_files == 0
+    check(rest(source, *(f"d0/f{i:04}.txt" for i in (0, 3, 6))), dest)
+
+
+def test_a_killed_forget_is_ended_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest, ledger = gathered(tmp_path)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("quire.commit.protocol.commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.forget(source / "d0", **HERE)
+    assert ledger.refresh().summary().files == 9
+    with refused(UsageError, 2, "not in the ledger"):  # ended first; then there is nothing left of it to forget
+        ledger.forget(source / "d0", **HERE)
+    assert ledger.refresh().summary().files == 6
+    expire(dest)
+    check(rest(source, *(f"d0/f{i:04}.txt" for i in (0, 3, 6))), dest)
+
+
+# ------------------------------------------------------------------------------------------------------------------- looking in
+def test_the_ledger_as_it_was_at_an_older_version(tmp_path: Path) -> None:
+    source, dest, ledger = gathered(tmp_path, 3)
+    first = ledger.version
+    write(source, {"new.txt": b"new\n"})
+    gather(source, dest)
+    ledger.refresh().forget(source / "d0", **HERE)
+    then = ledger.as_of(first)
+    assert (then.version, then.summary().files, len(then.history()), len(then.files())) == (first, 3, 2, 1)
+    assert then.locate(source / "d0/f0000.txt")
+    assert (ledger.summary().files, set(ledger.files()["verb"])) == (3, {"run", "forget"})
+    assert set(ledger.files()["data_file"]) == set(look(dest).data)
+    with refused(UsageError, 2, "not there yet"):
+        ledger.as_of(99)
+
+
+def test_which_bytes_of_a_file_are_accounted_for(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"long.txt": b"".join(b"line %d\n" % i for i in range(40))})
+    gather(source, tmp_path / "out", target_size=100)
+    found = Ledger(tmp_path / "out").coverage(source / "long.txt")
+    assert set(found["state"]) == {"done"}
+    assert found["length"].sum() == (source / "long.txt").stat().st_size
+    assert list(found["start"])[1:] == list((found["start"] + found["length"])[:-1])

@@ -1,0 +1,63 @@
+"""What all commands share: options that mean the same everywhere, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+import quire
+from quire.errors import printable
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+QUIET = click.option("--quiet", is_flag=True, help="No progress bars.")
+MASTER = click.option("--master", help="Spark's master; default: local[*].")
+
+
+def show(result: Any, as_json: bool) -> None:
+    """Print a result, for people or as JSON."""
+    if not as_json:
+        click.echo(str(result))
+        return
+    click.echo(as_line(result.as_dict() if hasattr(result, "as_dict") else result))
+
+
+def as_line(found: Any) -> str:
+    """One line of JSON in which a name cannot speak to the terminal: what is not printable is escaped, other letters are not."""
+    return escaped(json.dumps(found, default=plain, ensure_ascii=False))
+
+
+def escaped(text: str) -> str:
+    """JSON in which every character that is not printable is escaped."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 1 << 16 else json.dumps(c)[1:-1] for c in text)
+    )
+
+
+def plain(value: Any) -> str:
+    """What JSON has no type for, as text."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def frame(found: Any, as_json: bool, empty: str) -> None:
+    """Print a table; `empty` is said where it has no rows."""
+    if as_json:
+        click.echo(escaped(found.to_json(orient="records", date_format="iso")))
+    else:
+        shown = found.map(lambda value: printable(value) if isinstance(value, str) else value)
+        click.echo(shown.to_string(index=False, max_colwidth=120) if len(found) else empty)
+
+
+@contextmanager
+def spark_of(master: str | None) -> Iterator[Any]:
+    """A Spark of its own for a command, stopped at its end."""
+    spark = quire.session(master=master) if master else quire.session()
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -1,0 +1,130 @@
+"""Appended files: whether what the ledger covers of a file still lies before what is new in it.
+
+A row may have a fingerprint, the xxh3-64 of the first and of the last 4 KiB of its bytes in the source. A file has grown if it is
+longer than what is covered, and the first and the last of its rows still show the same bytes. Then its new end is taken alone: a
+path's rows may be of several versions, one following the other, and the last one tells which version is done.
+
+What this does not catch: bytes that were changed far from the ends of rows in a file that was also appended to; and a file whose
+content was changed while size and time stayed (`rsync -t`), which has the same version.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import xxhash
+
+from quire.storage import Entry, Gone, Request, Store, Unreadable
+
+__all__ = ["EDGE", "Mark", "Prefix", "fingerprint", "mark", "prefix", "reread", "still_there"]
+
+EDGE = 4 << 10  # bytes at either end of a row
+TRIES = 8  # looks at a file that is being appended to
+
+
+class Mark(NamedTuple):
+    """The fingerprint of a row's bytes."""
+
+    start: int
+    length: int
+    fingerprint: int
+
+
+class Prefix(NamedTuple):
+    """What is covered of a file, from its beginning on, without a gap."""
+
+    end: int
+    marks: tuple[Mark, ...]  # of its first row and its last one
+    held: tuple[tuple[str, int, int], ...]  # version, start and length of a last line that was held back
+
+
+def fingerprint(content: bytes) -> int:
+    """Of the bytes of a row."""
+    return xxhash.xxh3_64_intdigest(content if len(content) <= 2 * EDGE else content[:EDGE] + content[-EDGE:])
+
+
+def prefix(rows: Iterable[dict[str, Any]]) -> Prefix | None:
+    """What a path's rows cover without a gap; None where that is not known well enough to go on from it."""
+    done = sorted((r for r in rows if r["state"] == "done"), key=lambda r: (r["start"], r["length"]))
+    end = 0
+    for row in done:
+        if row["start"] != end:
+            return None
+        end += row["length"]
+    held = tuple((r["version"], r["start"], r["length"]) for r in rows if r["state"] == "held")
+    if any(r["state"] not in ("done", "held") for r in rows) or len(held) > 1 or any(start != end for _, start, _ in held):
+        return None
+    marks = [Mark(r["start"], r["length"], r["fingerprint"]) for r in done if r["length"] and r["fingerprint"] is not None]
+    if len(marks) < sum(bool(r["length"]) for r in done):
+        return None
+    return Prefix(end, tuple(dict.fromkeys((*marks[:1], *marks[-1:]))), held)
+
+
+def _edges(marks: Sequence[Mark]) -> Iterator[tuple[int, int]]:
+    for start, length, _ in marks:
+        if length <= 2 * EDGE:
+            yield start, length
+        else:
+            yield start, EDGE
+            yield start + length - EDGE, EDGE
+
+
+def still_there(marks: Sequence[Mark], read: Callable[[int, int], bytes], *, lines: bool) -> bool:
+    """Whether a file's bytes are those of `marks`, and with `lines` the last of them ends one; `read(start, length)` gives them."""
+    seen = b"\n"
+    for mark in marks:
+        seen = b"".join(read(*edge) for edge in _edges([mark]))
+        if len(seen) < min(mark.length, 2 * EDGE) or xxhash.xxh3_64_intdigest(seen) != mark.fingerprint:
+            return False
+    return not lines or seen.endswith(b"\n")
+
+
+class _Changed(Exception):
+    """Another version by now."""
+
+
+def reread(
+    store: Store, name: str, version: str, size: int, marks: Sequence[Mark], span: tuple[int, int], *, lines: bool = True
+) -> tuple[Entry, bytes] | None:
+    """The bytes (start, length) of a file that may be appended to meanwhile, and the version of which they are: all of one version.
+
+    None: it is gone, shorter, or no longer goes on from what `marks` tell of.
+    """
+    entry: Entry | None = Entry(name, size, version, 0)
+    for _ in range(TRIES):
+        if entry is None or entry.size < sum(span):
+            return None
+        try:
+            if not still_there(marks, functools.partial(_read, store, entry), lines=lines):
+                return None
+            return entry, _read(store, entry, *span)
+        except _Changed:
+            entry = store.stat(name)
+    return None
+
+
+def mark(store: Store, name: str, version: str, size: int, start: int, length: int) -> int:
+    """The fingerprint of a long range; Gone if the file has another version by now."""
+    try:
+        return fingerprint(b"".join(_read(store, Entry(name, size, version, 0), *edge) for edge in _edges([Mark(start, length, 0)])))
+    except _Changed as e:
+        raise Gone("changed while it was read") from e
+
+
+def _read(store: Store, entry: Entry, start: int, length: int) -> bytes:
+    if not length:
+        return b""
+    for _, content in store.read_many([Request(entry.name, entry.version, entry.size, start, length)]):
+        if isinstance(content, bytes):
+            return content
+        if isinstance(content, Gone):
+            raise _Changed
+        if isinstance(content, Unreadable):
+            raise content
+        try:
+            return b"".join(content)
+        except Gone as e:
+            raise _Changed from e
+    raise _Changed

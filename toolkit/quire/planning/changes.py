@@ -1,0 +1,117 @@
+"""What becomes of files that the ledger knows in another version: reported, left alone, their new end taken, or read again whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from quire.coverage.antijoin import Known
+from quire.coverage.tails import Prefix, prefix, reread
+from quire.storage import Store, Unreadable
+
+__all__ = ["Decided", "Policy", "decide"]
+
+WAITED, EMPTY = -1, -2  # rows that give way: a last line that was held back, an empty file
+LOOKING = 16  # files whose ends are compared at once
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the user wants: "error" (report) | "ignore" | "tail" | "reprocess", for files that have grown, and for other changes."""
+
+    on_append: str = "error"
+    on_change: str = "error"
+    flush: bool = False  # take lines that were held back
+    supersede: bool = False  # this round plans what is to be read again whole, and nothing else
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns of the ledger that deciding needs."""
+        return (*(("fingerprint",) if self.marks else ()), *(("data_file",) if self.supersede else ()))
+
+    @property
+    def marks(self) -> bool:
+        """Whether the ledger keeps fingerprints, by which one can tell that a file has grown."""
+        return self.on_append != "error"
+
+
+@dataclass
+class Decided:
+    """What a listing does with the files that are known in another version."""
+
+    again: list[dict[str, Any]] = field(default_factory=list)  # splits: rows of the listing with start, length, replaces and follows
+    superseded: list[dict[str, Any]] = field(default_factory=list)  # rows of the ledger that leave
+    reported: list[tuple[str, str]] = field(default_factory=list)
+    changed: int = 0  # files that were rewritten, whatever is done with them
+    outdated: int = 0  # files that a round of their own reads again whole
+    held: int = 0  # files with a last line that still waits for its end
+
+
+def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root: str) -> Decided:
+    """Sort out the files below `root` whose rows are of another version than the listing's, or which end in a line held back."""
+    found = Decided()
+    grown = _grown(known, source, root, lines=policy.on_append == "tail") if policy.marks else {}
+    for file, rows in known:
+        before = grown.get(file["path"])
+        waiting = next((r for r in rows if r["state"] == "held" and r["version"] == file["version"]), None)
+        if waiting is not None:
+            if policy.flush and not policy.supersede:
+                found.again.append(_split(file, waiting["start"], [(waiting["version"], waiting["start"], waiting["length"])], ()))
+            else:
+                found.held += 1
+            continue
+        wanted = policy.on_append if before else policy.on_change
+        found.changed += not before
+        if wanted == "reprocess":
+            found.outdated += 1
+            if policy.supersede:
+                found.again.append({**file, "start": 0, "length": file["size"], "replaces": None, "follows": None})
+                found.superseded += rows
+        elif wanted == "tail" and before and not policy.supersede:
+            empty = [(r["version"], 0, 0) for r in rows if r["state"] == "done" and not r["length"]]
+            found.again.append(_split(file, before.end, before.held, before.marks, empty))
+        elif wanted == "error":
+            found.reported.append((file["path"], _WHY["grown" if before else "rewritten"]))
+    return found
+
+
+_WHY = {
+    "grown": "appended to since it was gathered: what is new was not read",
+    "rewritten": "rewritten since it was gathered: the old content stays, the new one was not read",
+}
+
+
+def _split(file: dict[str, Any], start: int, held: Any, marks: Any, empty: Any = ()) -> dict[str, Any]:
+    """From `start` to the end of a file; the rows that give way to it were not tried before: they waited, or stood for nothing."""
+    replaces = [[version, [[at, length]], WAITED] for version, at, length in held]
+    replaces += [[version, [[at, length]], EMPTY] for version, at, length in empty]
+    return {
+        **file, "start": start, "length": file["size"] - start, "replaces": json.dumps(replaces) if replaces else None,
+        "follows": json.dumps(marks) if marks else None,
+    }  # fmt: skip
+
+
+def _grown(known: list[Known], source: Callable[[], Store], root: str, *, lines: bool) -> dict[str, Prefix]:
+    """The files that still begin with what the ledger covers of them, and are longer. Their rows in the listing are as they are now."""
+    found = [(file, before) for file, rows in known if (before := prefix(rows)) is not None and file["size"] > before.end]
+    if not found:
+        return {}
+    store, cut = source(), len(root.rstrip("/")) + 1
+
+    def look(item: tuple[dict[str, Any], Prefix]) -> bool:
+        file, before = item
+        try:
+            seen = reread(store, file["path"][cut:], file["version"], file["size"], before.marks, (before.end, 0), lines=lines)
+        except Unreadable:
+            return False  # what cannot be read is no tail; the job says why it cannot
+        if seen is not None:
+            file["size"], file["version"] = seen[0].size, seen[0].version
+            file["modified"] = seen[0].modified or file["modified"]
+        return seen is not None
+
+    with ThreadPoolExecutor(LOOKING) as pool:
+        same = list(pool.map(look, found))
+    return {file["path"]: before for (file, before), grew in zip(found, same, strict=True) if grew}

@@ -1,0 +1,38 @@
+"""Rows that leave the ledger by a job, as objects of its plan: of files that are forgotten, or superseded by their new version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from quire.storage import Store
+
+__all__ = ["DROPS", "put_drops", "put_table"]
+
+# `data_file` is "" where a row has none.
+DROPS = pa.schema(
+    [
+        ("data_file", pa.string()), ("path", pa.string()), ("version", pa.string()), ("start", pa.int64()), ("length", pa.int64()),
+        ("state", pa.string()),
+    ]
+)  # fmt: skip
+PIECE = 500_000  # rows in one object
+
+
+def put_drops(store: Store, drops: pa.Table, named: Callable[[str], str]) -> tuple[list[str], list[str]]:
+    """Write rows that leave the ledger; the objects, and the data files that these rows are in ("" for none)."""
+    objects = []
+    for at in range(0, drops.num_rows, PIECE):
+        objects.append(named("drops"))
+        put_table(store, objects[-1], drops.slice(at, PIECE).cast(DROPS))
+    return objects, pc.unique(drops.column("data_file")).to_pylist()
+
+
+def put_table(store: Store, name: str, table: pa.Table) -> None:
+    """Write a small table of a plan."""
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out, compression="zstd", row_group_size=10_000)
+    store.put(name, out.getvalue().to_pybytes())

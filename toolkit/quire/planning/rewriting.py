@@ -1,0 +1,61 @@
+"""Tasks that remove data files: which ones a change touches, and which go into one task together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from quire.commit.log import Log
+from quire.coverage.fold import Fold, fold
+from quire.planning.pack import HEADROOM, PlannedTask
+
+__all__ = ["Live", "live_files", "packed", "rewriting"]
+
+
+@dataclass(frozen=True)
+class Live:
+    """A data file that counts, and where the plan that made it kept it apart."""
+
+    name: str
+    size: int
+    folder: str
+    number: int  # of the commit
+
+
+def live_files(log: Log, version: int, folded: Fold | None = None) -> dict[str, Live]:
+    """The data files that count at a settled version, in the log's order."""
+    folded = folded or fold(log, version)
+    found = dict[str, Live]()
+    for number, commit in log.commits(until=version):
+        for task in log.in_effect(commit, version):
+            folder = task.folder if commit.words.layout == "directories" else ""
+            found |= {f.name: Live(f.name, f.size, folder, number) for f in task.files if f.name not in folded.removed}
+    return found
+
+
+def rewriting(objects: Iterable[str], touched: Iterable[str], live: dict[str, Live], target: int) -> list[PlannedTask]:
+    """The tasks that take out the rows in `objects`: the data files `touched` are written again without them, some in one task."""
+    drops, names = tuple(objects), set(touched)
+    files = [file for name, file in live.items() if name in names]
+    tasks = [PlannedTask(folder, 0, removes=found, drops=drops) for folder, found in packed(files, target)]
+    if "" in names:  # rows without output: of empty files, marks, and in quarantine
+        tasks.append(PlannedTask("", 0, drops=drops))
+    return tasks
+
+
+def packed(files: Iterable[Live], target: int) -> list[tuple[str, dict[str, int]]]:
+    """Data files of one directory each, in their order, as many together as fit the target."""
+    by_folder = defaultdict[str, list[Live]](list)
+    for file in files:
+        by_folder[file.folder].append(file)
+    found = list[tuple[str, dict[str, int]]]()
+    for folder, mine in sorted(by_folder.items()):
+        room = -1.0
+        for file in mine:
+            if file.size > room:
+                found.append((folder, {}))
+                room = target * HEADROOM
+            found[-1][1][file.name] = file.size
+            room -= file.size
+    return found

@@ -1,0 +1,74 @@
+"""Forget: rows and coverage leave in one commit, with the reason in the log; the next run reads what the source still has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.commit import names
+from quire.commit.log import Log
+from quire.coverage.fold import Fold, fold
+from quire.errors import UsageError
+from quire.planning.drops import DROPS, put_drops
+from quire.planning.rewriting import live_files, rewriting
+from quire.upkeep.job import Changed, Dest, Planned, change
+
+__all__ = ["forget"]
+
+_COLUMNS = ["data_file", "path", "version", "start", "length", "state"]
+
+
+def forget(
+    dest: Dest, paths: Sequence[Sequence[str]], file: str | None, rows: Callable[[Fold], pa.Table] | None, said: dict[str, Any], target: int
+) -> Changed:
+    """Forget source files (each by the keys that it may have; a directory means all below it), a data file, or chosen `rows`.
+
+    `said` is what the user has asked for, for the log. UsageError for what the ledger does not know.
+    """
+
+    def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
+        folded = fold(log, base)
+        live = live_files(log, base, folded)
+        if file is not None:
+            drops = _of_file(log, folded, file, live)
+        elif rows is not None:
+            drops = rows(folded)
+        else:
+            drops = pa.concat_tables([_of_path(log, folded, keys) for keys in paths])
+        drops = _distinct(_named(drops))
+        return Planned(rewriting(*put_drops(log.store, drops, named), live, target))
+
+    return change(dest, {"verb": "forget", **said}, plan, target=target)
+
+
+def _of_file(log: Log, folded: Fold, file: str, live: dict[str, Any]) -> pa.Table:
+    if file not in live:
+        raise UsageError(f"{file[:200]!r} is no data file that counts in {log.store.url}. ledger.files() lists them.")
+    source = next(s for s in folded.sources if s.segment == names.segment_of(file))
+    rows = folded.of(source).rows(log.store, _COLUMNS)
+    return rows.filter(pc.equal(rows.column("data_file"), file)).select(_COLUMNS)
+
+
+def _of_path(log: Log, folded: Fold, keys: Sequence[str]) -> pa.Table:
+    """The rows of a file, or of all files below a directory."""
+    for key in (key.rstrip("/") for key in keys):
+        rows = folded.rows(log.store, _COLUMNS, key, f"{key}/\U0010ffff").select(_COLUMNS)
+        path = rows.column("path")
+        rows = rows.filter(pc.or_(pc.equal(path, key), pc.starts_with(path, f"{key}/")))
+        if rows.num_rows:
+            return rows
+    raise UsageError(f"{keys[-1]} is not in the ledger of {log.store.url}, so there is nothing to forget. Look with .splits(spark).")
+
+
+def _named(rows: pa.Table) -> pa.Table:
+    """As a plan has them: "" for no data file."""
+    at = rows.schema.get_field_index("data_file")
+    return rows.set_column(at, "data_file", pc.fill_null(rows.column("data_file"), "")).select(DROPS.names).cast(DROPS)
+
+
+def _distinct(rows: pa.Table) -> pa.Table:
+    """Each row once, though two of the user's paths may name it."""
+    return rows.group_by(DROPS.names, use_threads=False).aggregate([]).select(DROPS.names)

@@ -1,0 +1,202 @@
+"""One job that changes what a destination holds: planned from a settled version, frozen, run and committed as any other.
+
+A call that was killed is taken up by the next one with the same arguments: the plan it had frozen is ended first. Where others
+commit what a job touches, it is given up whole and planned again from what is there now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from quire import display, jobs
+from quire.attempt import Convert, Work
+from quire.commit import names, protocol
+from quire.commit.committers import choice
+from quire.commit.entries import Commit, PlanHead, Words
+from quire.commit.log import Log
+from quire.errors import FormatError, QuireError, StorageError, UsageError
+from quire.planning.pack import PlannedTask, write_head
+from quire.planning.rewriting import live_files
+from quire.progress import Progress
+from quire.runner import Runner
+from quire.sizes import format_size
+from quire.sources.files import Root
+from quire.sources.transforms import UserFunction
+from quire.storage import Store, connect
+
+__all__ = ["Changed", "Dest", "Planned", "change", "words_of"]
+
+TRIES = 20  # plans that others may thwart until this call gives up
+
+
+@dataclass(frozen=True)
+class Changed(display.Shown):
+    """What a change did: ledger rows that left and files that they were, data files removed and written instead, their bytes.
+
+    left   (path, reason) of what could not be taken: it is gone at its source, or has another version by now
+    """
+
+    dest: str
+    verb: str
+    jobs: tuple[str, ...] = ()
+    files_out: int = 0
+    gathered: int = 0
+    set_aside: int = 0
+    removed: int = 0
+    removed_bytes: int = 0
+    written: int = 0
+    written_bytes: int = 0
+    carried: int = 0
+    left: tuple[tuple[str, str], ...] = field(default=())
+    version: int = 0
+    seconds: float = 0.0
+
+    def _facts(self) -> Mapping[str, object]:
+        rows: dict[str, object] = {"jobs": ", ".join(self.jobs) or "nothing to do"}
+        if self.verb == "retry":
+            rows |= {"gathered now": f"{self.gathered:,}", "still set aside": f"{self.set_aside:,}"}
+        if self.verb == "forget":
+            rows["files forgotten"] = f"{self.files_out:,}"
+        if self.removed or self.written:
+            rows["data files before"] = f"{self.removed:,} ({format_size(self.removed_bytes)})"
+            rows["data files now"] = f"{self.written:,} ({format_size(self.written_bytes)})"
+        return rows | {"version": self.version, "seconds": f"{self.seconds:.1f}"}
+
+    def _note(self) -> str:
+        return "\n".join(f"{path}: {why}" for path, why in self.left[:5])
+
+
+@dataclass(frozen=True)
+class Dest:
+    """A destination to change, and with what."""
+
+    url: str
+    options: Any = field(repr=False)
+    runner: Runner
+    bars: Progress
+    committer: str = "auto"
+
+    def store(self) -> Store:
+        """Its store; what is tried again is told to the bars."""
+        return connect(self.url, self.options, self.bars.again)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a change would do, not frozen yet."""
+
+    tasks: list[PlannedTask]
+    roots: tuple[Root, ...] = ()
+    left: tuple[tuple[str, str], ...] = ()
+
+
+# Makes a plan of a settled version: (log, version, name for an object of the plan) → tasks; no tasks: nothing is to be done.
+Plan = Callable[[Log, int, Callable[[str], str]], Planned]
+
+
+def change(
+    dest: Dest, intent: Mapping[str, Any], plan: Plan, *, target: int, function: UserFunction | None = None, fresh: bool = False,
+    max_file_size: int = 256 << 20,
+) -> Changed:  # fmt: skip
+    """Run a change to its end. `fresh`: a plan that a killed call has left is given up instead of ended, since it is older than a repair.
+
+    Raises QuireError if others keep committing what it touches, or its tasks keep failing.
+    """
+    try:
+        return _change(dest, intent, plan, target, function, fresh, max_file_size)
+    except StorageError as e:
+        raise type(e)(
+            f"{str(e).rstrip('.')}. What {intent['verb']} has committed stays, and nothing else is visible: call again to go on."
+        ) from e
+
+
+def _change(
+    dest: Dest, intent: Mapping[str, Any], plan: Plan, target: int, function: UserFunction | None, fresh: bool, max_file_size: int
+) -> Changed:
+    began, store = time.monotonic(), dest.store()
+    said = {**intent, "dest": dest.url, "target": target}
+    found = Changed(dest.url, str(intent["verb"]))
+    why = ""
+    for _ in range(TRIES):
+        log = protocol.recover(store)
+        if not log.settled():
+            continue
+        head = next((head for head in protocol.open_jobs(store, log) if head.intent == said), None)
+        if head is not None and fresh:
+            protocol.abort(log, head.job, "it was planned by a call that ended, before what it retries was repaired")
+            continue
+        ours, planned = head is None, Planned([])
+        if head is None:
+            head, planned = _plan(store, log, said, plan, choice(dest.committer, store))
+            if head is None:
+                return _with(found, left=planned.left, version=log.tip, seconds=time.monotonic() - began)
+        convert = _convert(head.words, target, function, max_file_size)
+        jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars)
+        outcome = log.refresh().outcome(head.job)
+        if isinstance(outcome, Commit) and log.in_effect(outcome):
+            found = _counted(found, log, outcome)
+            if ours:
+                return _with(found, left=planned.left, version=log.tip, seconds=time.monotonic() - began)
+        elif outcome is not None:
+            live = live_files(log, log.settled_version())
+            for item in outcome.left:
+                if item.path in live:  # nobody has removed it in the meantime: somebody deletes data files
+                    raise FormatError(
+                        f"{item.why}, and the ledger says that files are in it: nothing was changed. Put back a good copy, or give it up "
+                        f"with ledger.forget(file={item.path!r}); the next run then reads its sources again."
+                    )
+            gone = [f"{item.path}: {item.why}" for item in outcome.left[:1]]
+            why = "; ".join(gone) or getattr(outcome, "why", "its output was lost")
+    raise QuireError(f"{intent['verb']} of {dest.url} was thwarted {TRIES} times, the last time since {why or 'others kept committing'}. "
+                     f"Nothing is lost: call again.")  # fmt: skip
+
+
+def words_of(log: Log) -> Words:
+    """What the destination holds; UsageError if that is nothing."""
+    for _, commit in log.commits():
+        return commit.words
+    raise UsageError(f"there is nothing in {log.store.url} to change: no commit is in its log. Look for a typing mistake.")
+
+
+def _plan(store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: str) -> tuple[PlanHead | None, Planned]:
+    base, intent_hash = log.tip, hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    job, plan_id = f"{base}-{intent_hash}", names.new_id()
+    own = names.plan_parquet(job, plan_id)
+    planned = plan(log, base, lambda kind: names.plan_parquet(job, plan_id, f"{kind}-{names.new_id()}"))
+    if not planned.tasks:
+        return None, planned
+    write_head(store, own, planned.tasks)
+    head = PlanHead(
+        job=job, base=base, plan=plan_id, tasks=len(planned.tasks), committer=committer, words=words_of(log), intent=said
+    )  # fmt: skip
+    protocol.freeze(store, head)
+    return protocol.plan_head(store, job) or head, planned
+
+
+def _convert(words: Words, target: int, function: UserFunction | None, max_file_size: int) -> Convert:
+    built_in = words.transform in ("lines", "raw", "xml", "json") and function is None
+    kind = words.transform if built_in else "callable"
+    return Convert(kind, words.format, words.compression, target, max_file_size, function)
+
+
+def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
+    tasks = log.in_effect(commit)
+    sizes = {file.name: file.size for _, c in log.commits() for t in log.in_effect(c) for file in t.files}
+    removed = [name for task in tasks for name in task.removes]
+    written = [file for task in tasks for file in task.files]
+    return _with(
+        found, jobs=(*found.jobs, commit.job), files_out=found.files_out + sum(t.files_out for t in tasks),
+        gathered=found.gathered + sum(t.gathered for t in tasks), set_aside=found.set_aside + sum(t.bad for t in tasks),
+        removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
+        written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),
+        carried=found.carried + sum(t.carried for t in tasks),
+    )  # fmt: skip
+
+
+def _with(found: Changed, **fields: Any) -> Changed:
+    return Changed(**{**found.__dict__, **fields})

@@ -1,0 +1,117 @@
+"""Retry: what is in quarantine, and alone that, is read once more; its state is swapped in one commit, for `done` or for the new reason."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.commit.log import Log
+from quire.coverage.fold import Fold, fold
+from quire.planning.drops import put_table
+from quire.planning.listing import PLAN, Cut, Run
+from quire.planning.pack import pack
+from quire.sources.files import Options, Root
+from quire.sources.transforms import UserFunction
+from quire.storage import normalise
+from quire.upkeep.job import Changed, Dest, Planned, change
+
+__all__ = ["MAX_ATTEMPTS", "bad_rows", "retry"]
+
+MAX_ATTEMPTS = 5
+LOOKING = 32  # looks at sources at once
+ROWS = 20_000  # in a run
+_COLUMNS = ["path", "version", "start", "length", "state", "reason", "tries"]
+
+
+def retry(
+    dest: Dest, chosen: Callable[[Fold], pa.Table], said: dict[str, Any], options: Options, max_attempts: int | None, target: int,
+    function: UserFunction | None, max_file_size: int,
+) -> Changed:  # fmt: skip
+    """Read again what `chosen` takes of the quarantine, where its source still has the version that was set aside.
+
+    A file that has changed since is left to the next run, which takes its new version; one that is gone stays set aside; one that was
+    read `max_attempts` times already is poison, and stays too. All of these stand in `.left`.
+    """
+
+    def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
+        rows = chosen(fold(log, base))
+        left, runs, roots = list[tuple[str, str]](), list[Run](), list[Root]()
+        for root, folder, mine in _by_root(rows, options):
+            if not roots or roots[-1].url != root.url:
+                roots.append(root)
+            splits = list(_splits(root, mine, max_attempts, left))
+            for at in range(0, len(splits), ROWS):
+                table = pa.Table.from_pylist(splits[at : at + ROWS], PLAN)
+                name = named("retry")
+                put_table(log.store, name, table)
+                size = pc.sum(table.column("length")).as_py()
+                runs.append(Run(folder, 0, name, len(roots) - 1, 0, table.num_rows, size))
+        cut = Cut("balanced", "flat", 1, "xxh64", target, True)
+        return Planned(pack(runs, cut, 1.0), tuple(roots), tuple(left))
+
+    return change(
+        dest, {"verb": "retry", **said}, plan, target=target, function=function, fresh=True, max_file_size=max_file_size
+    )  # fmt: skip
+
+
+def bad_rows(log: Log, folded: Fold, version: int) -> pa.Table:
+    """The rows in quarantine, with the directory of the source that their task was kept apart for."""
+    tables = []
+    folders = {
+        t.segment: t.folder if c.words.layout == "directories" else ""
+        for _, c in log.commits(until=version) for t in log.in_effect(c, version) if t.bad and t.segment
+    }  # fmt: skip
+    for source in folded.sources:
+        if source.segment in folders:
+            rows = folded.of(source).rows(log.store, _COLUMNS)
+            rows = rows.filter(pc.equal(rows.column("state"), "bad"))
+            tables.append(rows.append_column("folder", pa.array([folders[source.segment]] * rows.num_rows, pa.string())))
+    if tables:
+        return pa.concat_tables(tables)
+    empty = folded.rows(log.store, _COLUMNS, "\0", "\0").slice(0, 0)
+    return empty.append_column("folder", pa.array([], pa.string()))
+
+
+def _by_root(rows: pa.Table, options: Options) -> Iterator[tuple[Root, str, list[dict[str, Any]]]]:
+    """The rows by the store that their files lie in, and by directory."""
+    by_place = defaultdict[str, list[dict[str, Any]]](list)
+    for row in rows.to_pylist():
+        scheme, _, rest = row["path"].partition("://")
+        by_place[f"{scheme}://{rest.partition('/')[0]}"].append(row)
+    for place, found in sorted(by_place.items()):
+        folders = [row["path"][len(place) :].rpartition("/")[0] for row in found]
+        root = Root(normalise(place + posixpath.commonpath([folder or "/" for folder in folders])), options=options)
+        found.sort(key=lambda row: (row["folder"], row["path"], row["start"]))
+        for folder, mine in groupby(found, key=lambda row: row["folder"]):
+            yield root, folder, list(mine)
+
+
+def _splits(
+    root: Root, rows: list[dict[str, Any]], max_attempts: int | None, left: list[tuple[str, str]]
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    store, prefix = root.store(), len(root.url.rstrip("/")) + 1
+    poison = [row for row in rows if max_attempts is not None and (row["tries"] or 1) >= max_attempts]
+    left += [(row["path"], f"it was read {row['tries']} times already (max_attempts={max_attempts}): {row['reason']}") for row in poison]
+    fresh = [row for row in rows if max_attempts is None or (row["tries"] or 1) < max_attempts]
+    with ThreadPoolExecutor(LOOKING) as pool:
+        there = list(pool.map(lambda row: store.stat(row["path"][prefix:]), fresh))
+    for row, entry in zip(fresh, there, strict=True):
+        if entry is None:
+            left.append((row["path"], "it is gone at its source: it stays set aside"))
+        elif entry.version != row["version"]:
+            left.append((row["path"], "it has changed since: the next run takes its new version"))
+        else:
+            span = (row["start"], row["length"])
+            replaces = json.dumps([[row["version"], [span], row["tries"] or 1]])
+            yield {
+                "path": row["path"], "size": entry.size, "version": entry.version, "modified": entry.modified,
+                "start": row["start"], "length": row["length"], "replaces": replaces, "follows": None,
+            }  # fmt: skip

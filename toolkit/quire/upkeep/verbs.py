@@ -1,0 +1,198 @@
+"""The verbs of a ledger, as users call them: arguments checked, then one job or a few entries of the log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.commit.log import Log
+from quire.coverage.fold import Fold
+from quire.errors import UsageError, about, quoted
+from quire.options import whole
+from quire.planning.drops import DROPS
+from quire.progress import Progress, Step
+from quire.runner import InProcess, OnSpark, Runner
+from quire.sizes import parse_size
+from quire.sources.transforms import UserFunction
+from quire.storage import Store
+from quire.storage.sight import Landmarks
+from quire.upkeep import compact, expire, forget, retry
+from quire.upkeep.job import Changed, Dest, words_of
+
+__all__ = ["Verbs", "runner_of"]
+
+BUILT_IN = ("lines", "raw", "xml", "json")
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def runner_of(spark: Any, url: str) -> Runner:
+    """What spreads the work over a destination: the session given, or quire's own."""
+    if isinstance(spark, InProcess | OnSpark):
+        return spark
+    if spark is None:
+        from quire.session import session
+
+        spark = session()
+    return OnSpark(spark, Landmarks([], url))
+
+
+class Verbs:
+    """What changes a ledger. Each verb is one commit: readers see all of it or nothing, and a call that was killed goes on."""
+
+    _url: str
+    _options: Mapping[str, Any] | None
+    _store: Store
+
+    def refresh(self) -> Any:
+        """Read the log to its tip."""
+        raise NotImplementedError
+
+    def splits(self, spark: Any, where: str | None = None) -> Any:
+        """Every row as a Spark DataFrame."""
+        raise NotImplementedError
+
+    def _keys(self, path: str | os.PathLike[str]) -> list[str]:
+        """The keys that a path may have in the ledger."""
+        raise NotImplementedError
+
+    # -------------------------------------------------------------------------------------------------------------- rows leave
+    def forget(
+        self, paths: Paths | None = None, *, where: str | None = None, file: str | None = None, reason: str = "", spark: Any = None,
+        committer: str = "auto", progress: bool | Callable[[Step], object] = True,
+    ) -> Changed:  # fmt: skip
+        """Take source files out: their rows and their output leave in one commit, and the next run reads what the source still has.
+
+        paths   source files, or directories of them
+        where   instead: a condition in SQL about the ledger's columns, `"path like '%/dt=2026-11-21/%'"` (needs Spark)
+        file    instead: a data file, lost or damaged: all that the ledger has in it
+        reason  stands in the log, in `history()`
+
+        Data files that hold other rows too are written again without the forgotten ones. UsageError for what was never done.
+        """
+        if sum(given is not None for given in (paths, where, file)) != 1:
+            raise UsageError("forget takes paths, or where=, or file=: one of the three.")
+        runner = runner_of(spark, self._url)
+        said: dict[str, Any] = {"reason": str(reason)[:500]}
+        keys, rows = list[list[str]](), None
+        if paths is not None:
+            keys = [self._keys(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+            if not keys:
+                raise UsageError("forget was given an empty list of paths: there is nothing to forget.")
+            said["paths"] = keys
+        elif where is not None:
+            rows, said["where"] = self._where(runner, where), where
+        else:
+            said["file"] = file
+        done = forget.forget(self._dest(runner, progress, committer), keys, file, rows, said, self._target())
+        self.refresh()
+        return done
+
+    def retry(
+        self, *, where: str | None = None, paths: Paths | None = None, function: UserFunction | None = None,
+        max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", spark: Any = None,
+        committer: str = "auto", storage_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
+    ) -> Changed:  # fmt: skip
+        """Read what is in quarantine once more, all of it or what `where` or `paths` choose, and nothing else.
+
+        function         the function of the job, repaired; needed where the destination was made with one
+        max_attempts     a file that was read so often is left alone; None: there is no end to it
+        storage_options  for the sources; left out: the destination's
+        """
+        runner = runner_of(spark, self._url)
+        words = words_of(Log(self._store).refresh())
+        if function is None and words.transform not in BUILT_IN:
+            raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
+        if max_attempts is not None:
+            whole(max_attempts, "max_attempts", 1)
+        if where is not None and paths is not None:
+            raise UsageError("retry takes where= or paths=, not both.")
+        largest = parse_size(max_file_size, "max_file_size")
+        said: dict[str, Any] = {"where": where, "max_attempts": max_attempts, "max_file_size": largest}
+        keys: set[str] | None = None
+        if paths is not None:
+            keys = {key for path in ([paths] if isinstance(paths, str | os.PathLike) else paths) for key in self._keys(path)}
+            said["paths"] = sorted(keys)
+        by_where = self._where(runner, f"state = 'bad' and ({where})") if where is not None else None
+
+        def chosen(folded: Fold) -> pa.Table:
+            log = Log(self._store).refresh()
+            rows = retry.bad_rows(log, folded, folded.version)
+            if by_where is not None:
+                return rows.filter(pc.is_in(rows.column("path"), by_where(folded).column("path").combine_chunks()))
+            return rows if keys is None else rows.filter(pc.is_in(rows.column("path"), pa.array(sorted(keys), pa.string())))
+
+        options = self._options if storage_options is None else storage_options
+        done = retry.retry(
+            self._dest(runner, progress, committer), chosen, said, options, max_attempts, self._target(), function, largest
+        )  # fmt: skip
+        self.refresh()
+        return done
+
+    # ------------------------------------------------------------------------------------------------------------- files change
+    def compact(
+        self, target_size: str | int | None = None, *, spark: Any = None, committer: str = "auto",
+        progress: bool | Callable[[Step], object] = True,
+    ) -> Changed:  # fmt: skip
+        """Merge the small data files of many commits into files of about `target_size` (left out: that of the last run).
+
+        Coverage, checksums and lineage stay; `locate` tells the new places. The old files stay readable until `expire()`.
+        """
+        target = self._target() if target_size is None else parse_size(target_size, "target_size")
+        done = compact.compact(self._dest(runner_of(spark, self._url), progress, committer), target)
+        self.refresh()
+        return done
+
+    def expire(self, below: int | None = None) -> expire.Gone:
+        """Delete the data files that no version from `below` on (default: the last one) needs; versions before can no longer be read.
+
+        Open pins keep their versions. Readers without a pin, which opened an older version, fail with "has expired".
+        """
+        if below is not None:
+            whole(below, "below", 0)
+        done = expire.expire(self._store, below)
+        self.refresh()
+        return done
+
+    def pin(self, version: int | None = None) -> AbstractContextManager[int]:
+        """Keep a version (default: the last one) readable while the block runs: `with ledger.pin() as version: …`."""
+        if version is not None:
+            whole(version, "version", 0)
+        return expire.pin(self._store, Log(self._store).refresh().tip if version is None else version)
+
+    def pins(self) -> dict[str, int]:
+        """The open pins: id → version."""
+        return expire.pins(Log(self._store).refresh())
+
+    def unpin(self, pin: str) -> None:
+        """End a pin that a dead reader has left."""
+        expire.unpin(self._store, pin)
+
+    # ------------------------------------------------------------------------------------------------------------------ helpers
+    def _dest(self, runner: Runner, progress: bool | Callable[[Step], object], committer: str) -> Dest:
+        if runner.shared and not self._store.shared:
+            raise UsageError("a memory:// store lives in one process, and Spark's workers are others. Use spark=quire.InProcess().")
+        return Dest(self._url, self._options, runner, Progress(progress), committer)
+
+    def _target(self) -> int:
+        """The target size of the last commit that had one."""
+        found = [commit.target for _, commit in Log(self._store).refresh().commits() if commit.target]
+        return found[-1] if found else 256 << 20
+
+    def _where(self, runner: Runner, where: str) -> Callable[[Fold], pa.Table]:
+        """What chooses rows by a condition in SQL, on Spark."""
+        with about("where"):
+            if not isinstance(runner, OnSpark):
+                raise UsageError(f"where={quoted(where)} is SQL, and needs Spark. Leave spark= out, or pass a session, or choose by paths.")
+        self.splits(runner.spark, where)  # refuses a wrong condition before anything is done
+
+        def rows(_: Fold) -> pa.Table:
+            found = self.refresh().splits(runner.spark, where).select(*DROPS.names).toArrow()
+            at = found.schema.get_field_index("data_file")
+            return found.set_column(at, "data_file", pc.fill_null(found.column("data_file"), "")).cast(DROPS)
+
+        return rows
