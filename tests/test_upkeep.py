@@ -190,6 +190,28 @@ def test_a_repaired_function_takes_what_it_could_not_before(tmp_path: Path) -> N
     assert sorted(quire.reading.first_rows(ledger._store, 9)) == [b"2", b"6", b"none"]
 
 
+def test_a_retry_does_not_go_on_with_what_was_read_before_the_repair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "in", {"a": b"1", "b": b"x"})
+
+    def first(content: bytes, file: quire.FileInfo) -> bytes:
+        return b"%d\n" % (2 * int(content))
+
+    def repaired(content: bytes, file: quire.FileInfo) -> bytes:
+        return b"of %s\n" % file.name.encode()
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    gather(source, tmp_path / "out", transform=first, format="lines")
+    ledger = Ledger(tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr("quire.commit.protocol.commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.retry(function=first, **HERE)
+    assert ledger.retry(function=repaired, **HERE).gathered == 1
+    assert sorted(quire.reading.first_rows(ledger._store, 9)) == [b"2", b"of b"]
+
+
 # ---------------------------------------------------------------------------------------------------------------------- compact
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_compaction_merges_the_files_of_many_runs_and_loses_nothing(tmp_path: Path, shape: dict[str, Any]) -> None:

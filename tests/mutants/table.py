@@ -14,6 +14,7 @@ LOCAL, DURABLE, MEMORY, RETRY = "storage/local.py", "storage/durable.py", "stora
 ATTEMPT, JOBS, ROUNDS = "attempt.py", "jobs.py", "rounds.py"
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
+CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "upkeep/job.py", "upkeep/expire.py"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ MUTANTS = (
     m("remove_no_conflict", CONFLICTS, "set(task.removes) & set(other.removes) or ", ""),
     m("uncover_no_conflict", FOLD, "        found[uncover.path].extend(", "        list("),
     m("the paths' ends are left out", CONFLICTS, "a.first <= b.last and b.first <= a.last", "a.first < b.last and b.first < a.last"),
-    m("drop_part", PROTOCOL, "(found and any(t.removes for t in tasks))", "False"),
+    m("drop_part", PROTOCOL, "(removing and (found or any(t.left for t in tasks)))", "False", first="tests/test_supersede.py"),
     m("retry_when_empty", PROTOCOL, "        if not kept or (", "        if not kept:\n            return None\n        if ("),
     m("abort_without_files", PROTOCOL, "(t.segment or t.removes or t.uncovers)", "t.files"),
     m("two transforms in one destination", CONFLICTS, "if commit.words != head.words:", "if False:"),
@@ -92,7 +93,7 @@ MUTANTS = (
       "", first="tests/test_storage.py"),
     m("changed_is_quarantined", ATTEMPT, "        except Gone as e:\n            self.left", "        except _Lost as e:\n            self.left",
       ("except (BadContent, Unreadable) as e:", "except (BadContent, Unreadable, Gone) as e:")),
-    m("quarantine_not_covered", ATTEMPT, '            self.others.append((file.path, file.version, start, length, "bad"', '            str((file.path, file.version, start, length, "bad"'),
+    m("quarantine_not_covered", ATTEMPT, '(file.path, file.version, start, length, "bad", reason, tries, None)', '(file.path, "", start, length, "bad", reason, tries, None)'),
     m("set aside without a reason", ATTEMPT, "e.reason if isinstance(e, BadContent) else str(e)", "None"),
     # commit, publish, abort
     m("published_early", PROTOCOL, "    lost = set[int]()\n",
@@ -120,7 +121,7 @@ MUTANTS = (
     m("clean deletes segments that the log names", PROTOCOL, "== job and e.name not in segments:", "== job:"),
     m("clean leaves the losers' segments", PROTOCOL, "== job and e.name not in segments:", "== job and False:"),
     m("clean leaves the manifests", PROTOCOL, "    store.remove_tree(names.manifests(job))\n", "",
-      ("        if e.name != names.plan_head(job):\n", '        if e.name != names.plan_head(job) and "/tasks/" not in e.name:\n'),
+      ("if e.name != names.plan_head(job)])", 'if e.name != names.plan_head(job) and "/tasks/" not in e.name])'),
       ("    store.remove_tree(names.job_folder(job))\n", "")),
     m("clean leaves an aborted job's parts", PROTOCOL, "names.job_of_part(e.name) == job and e.name != part:", "False:"),
     m("rename_v2 leaves what is not committed", RENAME, "if name not in keep and not", "if False and not"),
@@ -159,12 +160,25 @@ MUTANTS = (
       "    except NotFoundError as e:\n        return pa.schema([SCHEMA.field(c) for c in columns]).empty_table()\n        raise FormatError("),
     m("removed files keep their rows", FOLD, "                removed.setdefault(file, number)\n", "                pass\n", first="tests/test_matrix.py"),
     m("uncovered ranges keep their rows", FOLD, "                uncovered[uncover.path].append((number, uncover))\n", "                pass\n"),
-    m("uncover_whole_key", FOLD, "u.version == version and overlap(u.ranges, [(start, length)])", "u.version == version"),
-    m("quarantine_by_path", ANTIJOIN, 'row[0] != version and row[3] != "bad"', "row[0] != version"),
-    m("empty_not_covered", ANTIJOIN, "covered = pc.and_(known, pc.fill_null(same, False))",
+    m("uncover_whole_key", FOLD, "any(overlap(u.ranges, [(start, length)]) for u in later)", "any(True for u in later)"),
+    m("quarantine_by_path", ANTIJOIN, 'r["version"] != version and r["state"] != "bad"]', 'r["version"] != version]'),
+    m("empty_not_covered", ANTIJOIN, "covered = pc.and_(known, pc.fill_null(pc.and_(same, taken), False))",
       'covered = pc.and_(pc.and_(known, pc.fill_null(same, False)), pc.greater(listing.column("size"), 0))',
       ("return [] if covered else [(0, 0)]", "return [(0, 0)]")),
-    m("covered in any version", ANTIJOIN, "covered = pc.and_(known, pc.fill_null(same, False))", "covered = known"),
+    m("covered in any version", ANTIJOIN, "covered = pc.and_(known, pc.fill_null(pc.and_(same, taken), False))", "covered = known"),
+    # what changes a ledger
+    m("rewrite_drops_others", CARRY, '(r["path"], r["version"], r["start"], r["length"]) not in without.keys', "False", first="tests/test_upkeep.py"),
+    m("rewrite_keeps_old", CARRY, '(r["path"], r["version"], r["start"], r["length"]) not in without.keys', "True", first="tests/test_upkeep.py"),
+    m("a damaged record is carried", CARRY, '    if found != row["checksum"]:', "    if False:", first="tests/test_upkeep.py"),
+    m("removed files still count", FOLD, "                removed.setdefault(file, number)\n", "                pass\n", first="tests/test_upkeep.py"),
+    m("retry_takes_old_job", UPKEEP, "if head is not None and fresh:", "if False:", first="tests/test_upkeep.py"),
+    m("expire_without_entry", EXPIRE, "    log.append(compute)\n", "    pass\n", first="tests/test_upkeep.py"),
+    m("expire_ignores_pins", EXPIRE, "min([wanted, *pins(log).values()])", "wanted", first="tests/test_upkeep.py"),
+    m("pin_unchecked", EXPIRE, "        if expired(log) > version:", "        if False:", first="tests/test_upkeep.py"),
+    m("a tail without a look at what lies before it", TAILS, "xxhash.xxh3_64_intdigest(seen) != mark.fingerprint", "False", first="tests/test_tails.py"),
+    m("half a line is taken", ATTEMPT, "if self.convert.holds and not whole.endswith", "if False and not whole.endswith", first="tests/test_tails.py"),
+    m("what waits is taken for done", ANTIJOIN, "pc.and_(same, taken)", "same", first="tests/test_tails.py"),
+    m("an appended file that is being written to is never read", ATTEMPT, "    seen = reread(store, request.name", "    return file, content\n    seen = reread(store, request.name", first="tests/test_tails.py"),
     # durability
     m("no fsync of an object", LOCAL, "            write_all(fd, data)\n            os.fsync(fd)\n", "            write_all(fd, data)\n", first="tests/test_matrix.py"),
     m("no fsync of a data file", DURABLE, "                os.fsync(self.fd)\n", "                pass\n", first="tests/test_matrix.py"),

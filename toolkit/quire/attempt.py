@@ -356,9 +356,8 @@ class _Attempt:
         except (BadContent, Unreadable) as e:
             self.bad += 1
             reason = e.reason if isinstance(e, BadContent) else str(e)
-            self.others.append(
-                (file.path, file.version, start, length, "bad", reason, max(self.tries.get((file.path, file.version), 0), 0) + 1, None)
-            )
+            tries = max(self.tries.get((file.path, file.version), 0), 0) + 1
+            self.others.append((file.path, file.version, start, length, "bad", reason, tries, None))
             return
         self.gathered += 1
         self.files += start == 0
