@@ -48,7 +48,7 @@ test: $(STAMP)-test ## all tests but the slow lanes below, then every notebook, 
 	$(TIDY) $(BIN)/python -m pytest $(NBVAL) notebooks
 
 .PHONY: test-services
-test-services: $(STAMP)-test $(HDFS) ## stores whose services are in Java: HDFS (needs Java 17 or newer, and Maven)
+test-services: $(STAMP)-test $(HDFS) ## what needs HDFS (Java 17 or newer, and Maven), and what takes long on the other services and on clusters
 	$(TIDY) $(BIN)/python -m pytest -m services tests/services
 
 .PHONY: test-browser

@@ -232,3 +232,18 @@ def test_what_is_first_is_in_order_and_no_more_than_asked_for() -> None:
     ]
     assert first_of([page], "", 3) == [(".", False), ("a", False), ("b", True)], "what no path can say counts, under no name"
     assert first_of([page], "b", 9) == [("b", True), ("c", False)]
+
+
+def test_of_a_directory_that_cannot_be_looked_at_just_now_nothing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the time its task lists it the service may be there again: then what lies below it must be listed too."""
+
+    class Away(Far):
+        def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
+            if folder == "b":
+                raise StorageError("busy")
+            return super().first(folder, after, most)
+
+    store = Away("memory://away")
+    for name in ("a/1", "b/1", "b/deep/2", "b/deep/er/3"):
+        store.put(name, b"")
+    assert sorted(name for some in listed(store, monkeypatch) for name in some) == ["a/1", "b/1", "b/deep/2", "b/deep/er/3"]

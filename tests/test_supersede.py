@@ -11,7 +11,7 @@ import quire
 from checker import check, look, unchanged
 from gathering import documents, gather, refused, write
 from quire import Ledger
-from quire.errors import UsageError
+from quire.errors import FormatError, UsageError
 
 SHAPES: list[dict[str, Any]] = [
     {"transform": "lines"},
@@ -113,3 +113,49 @@ def test_what_others_compacted_meanwhile_is_planned_again(tmp_path: Path, monkey
     assert "abort" in set(Ledger(dest).history()["kind"])
     Ledger(dest).expire()
     check(source, dest)
+
+
+def test_a_data_file_that_is_gone_is_named_with_what_to_do(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1\n", "b": b"2\n"}), tmp_path / "out"
+    gather(source, dest)
+    (gone,) = Ledger(dest).files()["data_file"]
+    (dest / gone).unlink()
+    (source / "a").write_bytes(b"new one\n")
+    with refused(FormatError, FormatError.exit_code, gone, "forget(file="):
+        gather(source, dest, on_change="reprocess")
+    Ledger(dest).forget(file=gone, spark=quire.InProcess(), progress=False)
+    assert gather(source, dest, on_change="reprocess").files == 2
+    Ledger(dest).expire()
+    check(source, dest)
+
+
+def test_a_damaged_data_file_that_was_given_up_keeps_nobody_from_going_on(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1\n", "b": b"2\n"}), tmp_path / "out"
+    gather(source, dest)
+    (damaged,) = Ledger(dest).files()["data_file"]
+    (dest / damaged).write_bytes(b"x\ny\n")
+    (source / "a").write_bytes(b"new one\n")
+    with refused(FormatError, FormatError.exit_code, damaged, "forget(file="):
+        gather(source, dest, on_change="reprocess")
+    Ledger(dest).forget(file=damaged, spark=quire.InProcess(), progress=False)
+    assert gather(source, dest, on_change="reprocess").files == 2
+    Ledger(dest).expire()
+    check(source, dest)
+
+
+def test_another_call_does_not_end_what_would_replace_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1\n", "b": b"2\n"}), tmp_path / "out"
+    gather(source, dest)
+    (source / "a").write_bytes(b"new one\n")
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("quire.commit.protocol.commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            gather(source, dest, on_change="reprocess")
+    report = gather(source, dest)
+    assert (report.set_aside_count, len(report.others)) == (1, 1)
+    assert sorted(quire.reading.first_rows(Ledger(dest)._store, 9)) == [b"1", b"2"]
+    assert gather(source, dest, on_change="reprocess").files == 1

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from gathering import gather, refused, write
-from quire import Ledger, reading
+from quire import Ledger, reading, rounds
 from quire.errors import UsageError
+from quire.storage import Gone, Unreadable
+from quire.storage.local import LocalStore
 
 TAIL: dict[str, Any] = {"transform": "lines", "on_append": "tail"}
 
@@ -22,6 +24,11 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
     later = time.time_ns() + 1_000_000  # another version, however coarse the file system's clock is
     os.utime(path, ns=(later, later))
+
+
+def forbidden(*args: Any) -> Any:
+    """In `_settled`'s place: the file, which is not allowed to be read."""
+    return args[3], Unreadable("no permission")
 
 
 def lines(dest: Path) -> list[bytes]:
@@ -176,6 +183,106 @@ def test_every_line_once_while_a_writer_appends(tmp_path: Path) -> None:
         gather(source, dest, **TAIL)
     assert lines(dest) == sorted(b"".join((source / f"{i}.log").read_bytes() for i in range(3)).splitlines())
     assert len(set(lines(dest))) == sum(written)
+
+
+def test_a_line_that_gets_its_end_between_the_listing_and_the_reading_is_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
+    real = rounds._freeze
+
+    def freeze(*args: Any) -> Any:
+        head = real(*args)
+        monkeypatch.undo()
+        append(source / "a.log", b"o\nthree\n")
+        return head
+
+    monkeypatch.setattr("quire.rounds._freeze", freeze)
+    gather(source, dest, **TAIL)
+    gather(source, dest, **TAIL)
+    assert lines(dest) == [b"one", b"three", b"two"]
+    gather(source, dest, flush=True, **TAIL)
+    assert lines(dest) == [b"one", b"three", b"two"]
+
+
+@pytest.mark.parametrize("planner", ["balanced", "hash"])
+def test_a_long_file_that_grows_while_it_is_read_is_taken_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planner: str
+) -> None:
+    content = b"".join(b"line %03d %s\n" % (i, b"x" * (i % 17)) for i in range(200))
+    source, dest = write(tmp_path / "in", {"a.log": content[:900]}), tmp_path / "out"
+    how = {**TAIL, "target_size": 50, "planner": planner}
+    monkeypatch.setattr("quire.attempt.APPENDED", 300)
+    real, grown = LocalStore.read_many, [900]
+
+    def growing(self: LocalStore, requests: Any) -> Any:
+        for answer in real(self, requests):
+            if grown[0] < len(content):
+                append(source / "a.log", content[grown[0] : grown[0] + 170])
+                grown[0] += 170
+            yield answer
+
+    monkeypatch.setattr(LocalStore, "read_many", growing)
+    for _ in range(40):
+        gather(source, dest, **how)
+    monkeypatch.undo()
+    assert (source / "a.log").read_bytes() == content
+    gather(source, dest, **how)
+    assert lines(dest) == sorted(content.splitlines())
+
+
+def test_a_long_line_without_its_end_is_held_back_whole(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a.log": b"one\n" + b"x" * 40}), tmp_path / "out"
+    gather(source, dest, target_size=16, **TAIL)
+    assert lines(dest) == [b"one"]
+    append(source / "a.log", b"y\n")
+    gather(source, dest, target_size=16, **TAIL)
+    assert lines(dest) == [b"one", b"x" * 40 + b"y"]
+
+
+def test_a_range_that_is_gone_leaves_what_another_range_of_its_file_takes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
+    how = {**TAIL, "planner": "hash", "parts": 1, "target_size": 12}
+    gather(source, dest, **how)
+    append(source / "a.log", b"o\nthree\nfour\nfive\nsix\nseven\n")
+    real, n = LocalStore.read_many, [0]
+
+    def gone(self: LocalStore, requests: Any) -> Any:
+        for request, content in real(self, requests):
+            n[0] += 1
+            yield request, Gone("changed") if request.name == "a.log" and request.start > 12 and n[0] < 5 else content
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "read_many", gone)
+        gather(source, dest, **how)
+    append(source / "a.log", b"more\n")
+    gather(source, dest, **how)
+    assert lines(dest) == sorted((source / "a.log").read_bytes().splitlines())
+
+
+def test_an_end_that_was_set_aside_is_read_again_when_the_file_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = write(tmp_path / "in", {"a.log": b"one\n"}), tmp_path / "out"
+    gather(source, dest, **TAIL)
+    append(source / "a.log", b"two\n")
+    with monkeypatch.context() as patch:
+        patch.setattr("quire.attempt._settled", forbidden)
+        assert gather(source, dest, **TAIL).set_aside_count == 1
+    append(source / "a.log", b"three\n")
+    assert gather(source, dest, **TAIL).set_aside_count == 0
+    assert lines(dest) == [b"one", b"three", b"two"]
+    assert Ledger(dest).summary().set_aside == 0
+
+
+def test_what_was_retried_is_followed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr("quire.attempt._settled", forbidden)
+        assert gather(source, dest, **TAIL).set_aside_count == 1
+    assert Ledger(dest).retry(spark=gather_runner(), progress=False).gathered == 1
+    assert lines(dest) == [b"one"]
+    append(source / "a.log", b"o\n")
+    gather(source, dest, **TAIL)
+    assert lines(dest) == [b"one", b"two"]
 
 
 def test_wrong_use_is_refused(tmp_path: Path) -> None:

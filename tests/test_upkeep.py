@@ -12,6 +12,7 @@ import quire
 from checker import check, look, unchanged
 from gathering import documents, gather, refused, write
 from quire import InProcess, Ledger
+from quire.commit import protocol
 from quire.errors import FormatError, UsageError
 
 HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
@@ -236,6 +237,40 @@ def test_compaction_merges_the_files_of_many_runs_and_loses_nothing(tmp_path: Pa
     ledger.refresh().compact(**HERE)
     expire(dest)
     check(source, dest, unchanged if shape["transform"] == "raw" else None)
+
+
+def test_what_others_commit_just_now_is_not_taken_for_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that commits while a compaction looks is published before anything is planned."""
+    source, dest, ledger = gathered(tmp_path, 3)
+    write(source, {"b.txt": b"2\n"})
+    gather(source, dest)
+    opened, did = protocol.open_jobs, list[int]()
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    def looked(store: Any, log: Any) -> Any:
+        if not did:
+            did.append(1)
+            write(source, {"c.txt": b"3\n"})
+            with monkeypatch.context() as patch:
+                patch.setattr(protocol, "publish", stop)
+                with pytest.raises(KeyboardInterrupt):
+                    gather(source, dest)
+        return opened(store, log)
+
+    monkeypatch.setattr(protocol, "open_jobs", looked)
+    assert ledger.compact(**HERE).removed == 3
+    expire(dest)
+    check(source, dest)
+
+
+def test_what_lies_behind_a_link_that_was_followed_is_retried(tmp_path: Path) -> None:
+    write(tmp_path / "else", {"bad.xml": b"<a>" + b" " * 900 + b"</a>"})
+    source = write(tmp_path / "in", {"good.xml": b"<a/>"})
+    (source / "link").symlink_to(tmp_path / "else")
+    gather(source, tmp_path / "out", transform="xml", max_file_size=500, follow_links=True)
+    assert Ledger(tmp_path / "out").retry(**HERE).gathered == 1
 
 
 # ------------------------------------------------------------------------------------------------------------- expire and pins

@@ -108,6 +108,7 @@ def test_ten_kills(base: Path, tale: Tale) -> None:
     assert run.kills >= 10
 
 
+@pytest.mark.chaos
 def test_two_drivers_on_spark(base: Path) -> None:
     """Two processes gather the same source into the same destination at once, both to a good end."""
     place = Place(base / "run", hooked=False)
@@ -119,6 +120,7 @@ def test_two_drivers_on_spark(base: Path) -> None:
     checker.check(place.source, place.dest)
 
 
+@pytest.mark.chaos
 def test_three_drivers_while_files_arrive(base: Path) -> None:
     """Three processes without Spark, with different targets (so jobs of their own) or the same, again and again, as files arrive."""
     place, waves = Place(base / "run", hooked=False), 1

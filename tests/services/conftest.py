@@ -17,7 +17,14 @@ from services.azurite import azurite, connection_string  # noqa: E402
 from services.hdfs import HOME, USER, Cluster, hdfs  # noqa: E402
 
 # Another kind of store is another name here and another line in `store`.
-KINDS = ["memory", "local", "azurite", "seaweedfs", "moto", pytest.param("hdfs", marks=pytest.mark.services)]
+KINDS = [
+    "memory",
+    "local",
+    "azurite",
+    "seaweedfs",
+    pytest.param("moto", marks=pytest.mark.services),
+    pytest.param("hdfs", marks=pytest.mark.services),
+]
 
 
 LINES = pytest.StashKey[list[Line]]()

@@ -188,7 +188,8 @@ class ConnectServer(Processes):
         self.url = f"sc://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        confs = [text for key, value in self.confs.items() for text in ("--conf", f"{key}={str(value).lower()}")]
+        said = {key: str(value).lower() if isinstance(value, bool) else value for key, value in self.confs.items()}
+        confs = [text for key, value in said.items() for text in ("--conf", f"{key}={value}")]
         name = "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"
         self.run("Connect", "127.0.0.1", f"{self.home}/bin/spark-submit", "--master", self.master, *confs, *name)
         wait_until(self._answers, PATIENCE, "the Connect server is up")

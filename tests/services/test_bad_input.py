@@ -261,8 +261,11 @@ def speaks_tls(folder: Path) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------------- throttling
 @pytest.mark.parametrize(
     ("status", "after"),
-    [(429, {}), (503, {"Retry-After": "0.2"}), (503, {"Retry-After": "Sat, 21 Nov 2020 10:00:00 GMT"})],
-    ids=["", "s", "date"],
+    [
+        pytest.param(429, {}, id=""),
+        pytest.param(503, {"Retry-After": "0.2"}, id="s", marks=pytest.mark.services),  # ten seconds each
+        pytest.param(503, {"Retry-After": "Sat, 21 Nov 2020 10:00:00 GMT"}, id="date", marks=pytest.mark.services),
+    ],
 )
 def test_a_throttled_account_is_asked_again(site: Site, status: int, after: dict[str, str], local: Path, out: Path, hasty: None) -> None:
     """Now and then, at any request: what comes is whole, and there once."""

@@ -129,6 +129,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.services
 def test_on_spark_and_killed_in_the_middle(root: str, source: str, options: dict[str, Any], tmp_path: Path) -> None:
     """The driver and all of its workers are killed when uploads wait; the next run goes on and ends it."""
     store = dest(root, options)

@@ -27,12 +27,12 @@ from quire.commit.protocol import get_manifest, put_manifest
 from quire.coverage.carry import carried, dropped
 from quire.coverage.fold import fold
 from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
-from quire.coverage.tails import Mark, fingerprint, mark, reread
+from quire.coverage.tails import WAITED, Mark, fingerprint, mark, reread
 from quire.errors import FormatError, NotFoundError
 from quire.formats import extension
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import CONTENT, ParquetWriter, checksum
-from quire.planning.changes import EMPTY, WAITED
+from quire.planning.changes import EMPTY
 from quire.planning.listing import Run
 from quire.planning.pack import PlannedTask, read_drops, read_head, read_rows
 from quire.runner import without_collector
@@ -137,7 +137,7 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
             with without_collector() if work.convert.function is None else nullcontext():
                 done = one.run()
         except _Lost as e:
-            lost[e.at] = e.content
+            lost[e.at] = e.content.with_traceback(None)  # which would hold on to all that the attempt had opened
             one.abort()
         except BaseException:
             one.abort()
@@ -172,6 +172,7 @@ class _Attempt:
         self.gathered = self.bad = self.bytes_in = self.files = 0
         self.removes: tuple[str, ...] = ()
         self.tries: dict[tuple[str, str], int] = {}  # path, version of rows that give way: how often the file was tried
+        self.brought: dict[tuple[str, int], set[tuple[Any, ...]]] = {}  # path, start of a split → what it takes out of the ledger
         self.replaced = Counter[int]()  # rows that give way to what was read: of quarantine (0), WAITED, EMPTY
         self.held = self.waiting = 0  # last lines that are held back; splits that are nothing else
         self.out = dropped(read_drops(store, planned.drops), planned.removes or [""])
@@ -231,6 +232,10 @@ class _Attempt:
                     self.rows.append(tuple(row[c] for c in _CARRIED))
             except NotFoundError as e:
                 self.left.append(Left(name, str(e)))
+            except FormatError as e:
+                if name not in fold(Log(self.store).refresh()).removed:
+                    raise
+                self.left.append(Left(name, str(e)))  # damaged, and given up by another job meanwhile: this one is planned again
             self._flush()
         self.removes = tuple(self.planned.removes)
 
@@ -260,10 +265,11 @@ class _Attempt:
                 yield from self._requests([path[prefix:] for path in paths], versions, sizes, starts, lengths, follows)
 
         store = source.store(self.retries.append)
-        answers = iter(store.read_many(requests()))
-        for first in answers:
-            columns = waiting.popleft()
-            self._read(store, columns, chain([first], islice(answers, len(columns[0]) - 1)))
+        # Closed also where an answer ends the attempt: what is in flight must not go on beside the next one.
+        with closing(store.read_many(requests())) as answers:  # type: ignore[type-var]  # a store's answers are a generator
+            for first in answers:
+                columns = waiting.popleft()
+                self._read(store, columns, chain([first], islice(answers, len(columns[0]) - 1)))
 
     def _read(self, store: Store, columns: list[list[Any]], answers: Iterator[tuple[Request, Content]]) -> None:
         paths, _, _, modified, starts, lengths, replaces, follows = columns
@@ -273,6 +279,9 @@ class _Attempt:
             self.tries |= {(path, version): tries for path, version, _, tries in given}
             self.uncovers += found
             self._replace(found, 1)
+            for path, start, text in zip(paths, starts, replaces, strict=True):
+                if text:
+                    self.brought[path, start] = {(path, each[0], tuple(map(tuple, each[1]))) for each in json_text.loads(text)}
         plain = self.convert.format != "parquet" and self.convert.transform in ("lines", "raw")
         add_newline, add, row, lost = self.convert.transform == "lines", self.writer.add, self.rows.append, self.lost
         gathered = files = bytes_in = 0
@@ -327,7 +336,9 @@ class _Attempt:
         """Any other split: set aside, left out, empty, long, parsed or given to the user's function."""
         content = self.lost.get((file.path, start), content)
         try:
-            if self.convert.holds and start + length == file.size and length <= APPENDED and (after or not start):
+            if self.convert.holds and start + length == file.size and (after or not start):
+                if isinstance(content, Gone):  # of a long one a beginning is taken at once
+                    length = min(length, APPENDED)
                 file, content = _settled(store, request, content, file, (start, length), after)
                 request = Request(request.name, file.version, file.size, start, length)
             if isinstance(content, Gone | Unreadable):
@@ -350,8 +361,10 @@ class _Attempt:
                 return
         except Gone as e:
             self.left.append(Left(file.path, str(e)))
-            self._replace([u for u in self.uncovers if u.path == file.path], -1)
-            self.uncovers = [u for u in self.uncovers if u.path != file.path]
+            brought = self.brought.pop((file.path, start), set())  # by this split, not by another range of the file
+            gone = [u for u in self.uncovers if (u.path, u.version, u.ranges) in brought]
+            self._replace(gone, -1)
+            self.uncovers = [u for u in self.uncovers if u not in gone]
             return
         except (BadContent, Unreadable) as e:
             self.bad += 1
@@ -364,8 +377,14 @@ class _Attempt:
         self.bytes_in += length
 
     def _hold(self, file: FileInfo, start: int, length: int, rest: int) -> int:
-        """Leave the last `rest` bytes, a line without its end, to a later run; the bytes before them."""
-        if rest:
+        """Leave the last `rest` bytes, a line without its end, to a later run; the bytes before them.
+
+        Where the file goes on behind them by now, they are no last line: the next round reads on from here.
+        """
+        if rest and start + length < file.size:
+            if rest == length:
+                raise Gone("changed while it was read")
+        elif rest:
             self.held += 1
             self.others.append((file.path, file.version, start + length - rest, rest, "held", None, None, None))
         return length - rest
@@ -484,11 +503,15 @@ def _settled(
     store: Store, request: Request, content: Content, file: FileInfo, span: tuple[int, int], after: str | None
 ) -> tuple[FileInfo, Content]:
     """A split of a file that may be appended to while it is read: what was planned of it is there all the same."""
-    try:
-        if request.start == span[0] and request.length == span[1] and not isinstance(content, Gone):
-            return file, content if isinstance(content, bytes | Unreadable) else b"".join(content)
-    except Gone as e:
-        content = e
+    if isinstance(content, bytes | Unreadable):
+        return file, content
+    if not isinstance(content, Gone):
+        if span[1] > APPENDED:
+            return file, content  # its stream is written as it comes; if it changes, the attempt begins again and takes a beginning
+        try:
+            return file, b"".join(content)
+        except Gone as e:
+            content = e
     marks = [Mark(*each) for each in json_text.loads(after or "[]")]
     seen = reread(store, request.name, file.version, file.size, marks, span)
     if seen is None:

@@ -191,7 +191,7 @@ class Ledger(Verbs):
         for _, commit in reversed(list(self._log.commits(until=self.version))):
             tasks = self._log.in_effect(commit, self.version, reader=True)
             if any(t.assigned for t in tasks):
-                rows = [(t.folder, t.part, t.assigned, t.bytes_in) for t in tasks]
+                rows = [(t.folder, t.part, t.assigned, t.bytes_in) for t in tasks if t.assigned]
                 return evenness(rows, commit.planner, commit.hash_parts, commit.target, None)
         return skew.check([])
 

@@ -240,7 +240,7 @@ def build(
         marks=policy.marks,
         holds=on_append == "tail" and not flush,
     )
-    cut = Cut(planner, layout, parts if planner == "hash" else 1, hash_function, target, convert.streams)
+    cut = Cut(planner, layout, parts if planner == "hash" else 1, hash_function, target, convert.streams and not convert.holds)
     include, exclude = files.patterns(include, "include"), files.patterns(exclude, "exclude")
     age = None if min_age is None else seconds(min_age, "min_age")
     intent = {
@@ -249,6 +249,7 @@ def build(
         "committer": by, "layout": layout, "include": list(include), "exclude": list(exclude), "hidden": hidden,
         "follow_links": follow_links, "min_age": age, "max_file_size": convert.max_file_size,
         **({"on_append": on_append, "flush": flush} if on_append != "error" else {}),
+        **({"on_change": on_change} if on_change == "reprocess" else {}),
     }  # fmt: skip
     words = Words(
         transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout

@@ -11,13 +11,14 @@ from collections import Counter
 from quire import jobs
 from quire.attempt import Work
 from quire.commit import names, protocol
-from quire.commit.entries import Commit, PlanHead, Task
+from quire.commit.entries import Abort, Commit, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage import segments
 from quire.errors import FormatError, RefusedError, StorageError, about
 from quire.options import Options
 from quire.planning import plan as planning
 from quire.planning.listing import EXAMPLES
+from quire.planning.rewriting import refuse_missing
 from quire.planning.skew import SkewResult
 from quire.progress import Progress, Step
 from quire.report import Report
@@ -68,6 +69,7 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
                 supersede, planned = True, None
                 continue
             head = _freeze(store, made, planned)
+            fresh = head is not None and head.plan == planned.plan  # else another driver has frozen its plan first
             planned = None
         if head is None or log.refresh().outcome(head.job) is not None:
             protocol.clean(log.refresh(), head.job) if head else None
@@ -144,7 +146,7 @@ class _Call:
 
     def saw(self, planned: planning.Planned) -> None:
         """A listing."""
-        self.listed = planned
+        self.listed, self.held = planned, 0  # what is held back since before is in the listing
         # What this call has gathered in rounds before is found done, and was not done before.
         self.done = max(0, planned.listed.done - self.files - self.bad)
         if planned.tasks:
@@ -167,6 +169,8 @@ class _Call:
         outcome, self.head = log.outcome(job), None
         if outcome is None:
             return False
+        if isinstance(outcome, Abort):
+            refuse_missing(log, outcome.left)
         left = list(outcome.left)
         if isinstance(outcome, Commit):
             self.jobs.append(job)

@@ -11,10 +11,11 @@ import json
 import os
 import re
 import threading
+import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -208,8 +209,11 @@ class OnSpark:
                     watch()
         except BaseException:
             # Ctrl-C: Spark would run all tasks to their end. Tasks may still write for some seconds; the protocol allows it.
-            job.interrupt()
-            thread.join(10)
+            until = time.monotonic() + 10
+            while thread.is_alive() and time.monotonic() < until:
+                with suppress(Exception):  # what is interrupted is what the user should hear of, not that the server is gone
+                    job.interrupt()  # again: a job that had not begun yet would begin now
+                thread.join(0.5)
             raise
         if failed:
             if error := missing_module(str(failed[0])):

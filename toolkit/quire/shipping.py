@@ -15,6 +15,7 @@ import io
 import re
 import sysconfig
 import tempfile
+import threading
 import weakref
 import zipfile
 import zlib
@@ -34,27 +35,29 @@ __all__ = ["Task", "is_local", "missing_module", "portable", "ship"]
 Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 _MISSING = re.compile(r"No module named ['\"]([\w.]+)['\"]")
+_lock = threading.Lock()
 _shipped: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 def ship(spark: SparkSession) -> None:
     """Send quire to the executors of a session, where it then goes before any other: for functions of your own that import it.
 
-    quire's own calls do that by themselves. It costs some 250 KB a session and happens once; in local mode nothing is done.
+    quire's own calls do that by themselves. It costs some 300 KB a session and happens once; in local mode nothing is done.
     Raises QuireError if Spark refuses.
     """
     if is_local(spark):
         return
-    archive = _archive()
     # Files are the context's where there is one, and else, over Spark Connect, the session's.
     keeper = getattr(spark, "_sc", spark)
-    if _shipped.get(keeper) == archive.name:
-        return
-    try:
-        spark.addArtifacts(str(archive), pyfile=True)
-    except Exception as e:
-        raise QuireError(f"cannot send quire to the executors of this Spark session: {scrub(str(e))}") from e
-    _shipped[keeper] = archive.name
+    with _lock:  # two threads would make two archives, of which one is deleted while Spark reads it
+        archive = _archive()
+        if _shipped.get(keeper) == archive.name:
+            return
+        try:
+            spark.addArtifacts(str(archive), pyfile=True)
+        except Exception as e:
+            raise QuireError(f"cannot send quire to the executors of this Spark session: {scrub(str(e))}") from e
+        _shipped[keeper] = archive.name
 
 
 def is_local(spark: SparkSession) -> bool:

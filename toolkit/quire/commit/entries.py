@@ -130,6 +130,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
     left: tuple[Left, ...] = ()  # those of dropped tasks; the others' stand in their tasks
     verb: str = "run"  # what was asked for: run, retry, forget, compact, …
     why: str = ""  # in the user's words
+    on_append: str = ""  # what a run does with files that grow, where it looks for them
     parts: str | None = None  # where the tasks stand if they would make the entry too long
     format: int = FORMAT
 

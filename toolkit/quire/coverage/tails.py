@@ -18,9 +18,10 @@ import xxhash
 
 from quire.storage import Entry, Gone, Request, Store, Unreadable
 
-__all__ = ["EDGE", "Mark", "Prefix", "fingerprint", "mark", "prefix", "reread", "still_there"]
+__all__ = ["EDGE", "WAITED", "Mark", "Prefix", "fingerprint", "mark", "prefix", "reread", "still_there"]
 
 EDGE = 4 << 10  # bytes at either end of a row
+WAITED = -1  # instead of how often a row was tried: it was not, its line waited for its end
 TRIES = 8  # looks at a file that is being appended to
 
 
@@ -37,7 +38,7 @@ class Prefix(NamedTuple):
 
     end: int
     marks: tuple[Mark, ...]  # of its first row and its last one
-    held: tuple[tuple[str, int, int], ...]  # version, start and length of a last line that was held back
+    held: tuple[tuple[str, int, int, int], ...]  # version, start, length and tries of a last line held back, or an end set aside
 
 
 def fingerprint(content: bytes) -> int:
@@ -53,8 +54,10 @@ def prefix(rows: Iterable[dict[str, Any]]) -> Prefix | None:
         if row["start"] != end:
             return None
         end += row["length"]
-    held = tuple((r["version"], r["start"], r["length"]) for r in rows if r["state"] == "held")
-    if any(r["state"] not in ("done", "held") for r in rows) or len(held) > 1 or any(start != end for _, start, _ in held):
+    held = tuple(
+        (r["version"], r["start"], r["length"], WAITED if r["state"] == "held" else r["tries"] or 1) for r in rows if r["state"] != "done"
+    )
+    if any(r["state"] == "mark" for r in rows) or len(held) > 1 or any(start != end for _, start, _, _ in held):
         return None
     marks = [Mark(r["start"], r["length"], r["fingerprint"]) for r in done if r["length"] and r["fingerprint"] is not None]
     if len(marks) < sum(bool(r["length"]) for r in done):

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire.coverage.antijoin import Known
-from quire.coverage.tails import Prefix, prefix, reread
+from quire.coverage.tails import WAITED, Prefix, prefix, reread
 from quire.storage import Store, Unreadable
 
 __all__ = ["Decided", "Policy", "decide"]
 
-WAITED, EMPTY = -1, -2  # rows that give way: a last line that was held back, an empty file
+EMPTY = -2  # a row that gives way, of an empty file
 LOOKING = 16  # files whose ends are compared at once
 
 
@@ -30,7 +30,7 @@ class Policy:
     @property
     def needs(self) -> tuple[str, ...]:
         """The columns of the ledger that deciding needs."""
-        return (*(("fingerprint",) if self.marks else ()), *(("data_file",) if self.supersede else ()))
+        return (*(("fingerprint", "tries") if self.marks else ()), *(("data_file",) if self.supersede else ()))
 
     @property
     def marks(self) -> bool:
@@ -57,9 +57,10 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
     for file, rows in known:
         before = grown.get(file["path"])
         waiting = next((r for r in rows if r["state"] == "held" and r["version"] == file["version"]), None)
+        waiting = waiting if waiting and waiting["start"] + waiting["length"] == file["size"] else None
         if waiting is not None:
             if policy.flush and not policy.supersede:
-                found.again.append(_split(file, waiting["start"], [(waiting["version"], waiting["start"], waiting["length"])], ()))
+                found.again.append(_split(file, waiting["start"], [(waiting["version"], waiting["start"], waiting["length"], WAITED)], ()))
             else:
                 found.held += 1
             continue
@@ -86,7 +87,7 @@ _WHY = {
 
 def _split(file: dict[str, Any], start: int, held: Any, marks: Any, empty: Any = ()) -> dict[str, Any]:
     """From `start` to the end of a file; the rows that give way to it were not tried before: they waited, or stood for nothing."""
-    replaces = [[version, [[at, length]], WAITED] for version, at, length in held]
+    replaces = [[version, [[at, length]], tries] for version, at, length, tries in held]
     replaces += [[version, [[at, length]], EMPTY] for version, at, length in empty]
     return {
         **file, "start": start, "length": file["size"] - start, "replaces": json.dumps(replaces) if replaces else None,

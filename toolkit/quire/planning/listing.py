@@ -194,11 +194,16 @@ def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entr
 def _shown(store: Store, selection: Selection, folder: str, after: str, until: str) -> Iterator[Entry | Folder | Trouble]:
     """What of a directory is not hidden and has a name in [after, until)."""
     for item in store.scan(folder, after=after, until=until, follow=selection.links):
-        last = item.name[item.name.rfind("/") + 1 :]
         if item.__class__ is Entry:  # nearly all; the store has kept to the range
-            if selection.shows(last):
+            if selection.shows(item.name[item.name.rfind("/") + 1 :]):
                 yield item
-        elif item.name == folder:  # the directory itself cannot be listed: one of its slices says so
+            continue
+        if item.name == folder:  # the directory itself cannot be listed: one of its slices says so
+            if not after:
+                yield item
+            continue
+        last = item.name[len(folder) + 1 if folder else 0 :]  # of what no path can say it ends with a slash
+        if isinstance(item, Trouble) and last.endswith("/"):
             if not after:
                 yield item
         elif last >= after and (not until or last < until) and selection.shows(last):

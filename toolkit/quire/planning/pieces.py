@@ -54,6 +54,10 @@ class _Seen(NamedTuple):
     cuts: Sequence[str] | None = None  # of a directory that was not looked at to its end
 
 
+# A directory that could not be looked at, all of it: the task that lists it says what is wrong, or finds that nothing is any more.
+_LEFT = _Seen(cuts=())
+
+
 def pieces(roots: tuple[Root, ...], selection: Selection, parallelism: int, told: Told = silent) -> Iterator[Piece]:
     """Cut the trees into pieces, breadth first; what is not looked at any more is a piece with all that lies below it."""
     names = 0
@@ -120,7 +124,7 @@ class _Looks:
         except StorageError:
             if not folder:
                 raise
-            return _Seen(1)  # the task that lists it says what is wrong
+            return _LEFT
         return _look(self.store, folder, self.selection, root_folder=not folder)
 
 
@@ -142,17 +146,20 @@ def _look(store: Store, folder: str, selection: Selection, root_folder: bool) ->
     except StorageError:
         if root_folder:
             raise
-        return _Seen(1)  # the task that lists it says what is wrong
+        return _LEFT
 
 
 def _seen(folder: str, selection: Selection, found: Iterable[tuple[str, bool]]) -> _Seen:
     """Count a directory's files and name its directories; of the files' names keep those with the smallest hashes, as a sample."""
-    files, folders = 0, list[str]()
+    files, folders = 0, set[str]()
     sample: list[tuple[int, str]] = []
     for name, is_folder in found:
         if is_folder:
-            if selection.shows(name):
-                folders.append(f"{folder}/{name}" if folder else name)
+            # Of more than FOLDERS nobody asks for the names; they count as files do, for the slices.
+            if selection.shows(name) and len(folders) <= FOLDERS:
+                folders.add(f"{folder}/{name}" if folder else name)
+            elif selection.shows(name):
+                files += 1
         else:
             files += 1
         rank = -xxhash.xxh3_64_intdigest(name.encode())

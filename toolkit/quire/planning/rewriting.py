@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from quire.commit.entries import Left
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
+from quire.errors import FormatError
 from quire.planning.pack import HEADROOM, PlannedTask
 
-__all__ = ["Live", "live_files", "packed", "rewriting"]
+__all__ = ["Live", "live_files", "packed", "refuse_missing", "rewriting"]
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,23 @@ def live_files(log: Log, version: int, folded: Fold | None = None) -> dict[str, 
     return found
 
 
+def refuse_missing(log: Log, left: Iterable[Left]) -> None:
+    """FormatError where a job was given up because a data file is gone that still counts: somebody deletes data files."""
+    found = list(left)
+    live = live_files(log, log.settled_version()) if found else {}
+    for item in found:
+        if item.path in live:
+            raise FormatError(
+                f"{item.why}, and the ledger says that files are in it: nothing was changed. Put back a good copy, or give it up "
+                f"with ledger.forget(file={item.path!r}); the next run then reads its sources again."
+            )
+
+
 def rewriting(objects: Iterable[str], touched: Iterable[str], live: dict[str, Live], target: int) -> list[PlannedTask]:
     """The tasks that take out the rows in `objects`: the data files `touched` are written again without them, some in one task."""
     drops, names = tuple(objects), set(touched)
+    if unknown := names - live.keys() - {""}:
+        raise FormatError(f"rows that are to leave name the data file {min(unknown)[:200]!r}, which does not count. Look who wrote it.")
     files = [file for name, file in live.items() if name in names]
     tasks = [PlannedTask(folder, 0, removes=found, drops=drops) for folder, found in packed(files, target)]
     if "" in names:  # rows without output: of empty files, marks, and in quarantine

@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 from xml.sax.saxutils import unescape
@@ -20,7 +21,7 @@ from lxml import etree
 
 from quire.errors import StorageError, UsageError, hide
 from quire.storage.azure_account import Account
-from quire.storage.azure_errors import explained, parser, refusal, unreachable
+from quire.storage.azure_errors import explained, refusal, unreachable
 from quire.storage.retry import again
 
 __all__ = ["Answer", "Page", "Rest"]
@@ -75,23 +76,39 @@ def _child(element: Any, tag: str) -> Any:
 
 
 def parsed(body: bytes) -> Page:
-    """A page's XML; it raises XMLSyntaxError or ValueError for anything else."""
-    root = etree.fromstring(body, parser())
-    blobs, prefixes = list[tuple[str, int, str, str, bool]](), list[str]()
-    for item in _child(root, "Blobs"):
-        if item.tag == "BlobPrefix":
-            prefixes.append(_name(_child(item, "Name")))
-            continue
-        properties, metadata = _child(item, "Properties"), item.find("Metadata")
-        get = properties.findtext
-        size = int(get("Content-Length") or 0)
-        folder = get("ResourceType") == "directory" or (
-            size == 0
-            and metadata is not None
-            and any(m.tag.lower() == "hdi_isfolder" and (m.text or "").lower() == "true" for m in metadata)
-        )
-        blobs.append((_name(_child(item, "Name")), size, (get("Etag") or "").strip('"'), get("Last-Modified") or "", folder))
-    return Page(blobs, prefixes, root.findtext("NextMarker") or "")
+    """A page's XML; it raises XMLSyntaxError or ValueError for anything else.
+
+    Read element by element: a tree of 5,000 names would take six times the page's bytes, and several pages are read at once.
+    """
+    blobs, prefixes, marker, whole = list[tuple[str, int, str, str, bool]](), list[str](), "", False
+    wanted = ("Blob", "BlobPrefix", "Blobs", "NextMarker")
+    for _, item in etree.iterparse(BytesIO(body), tag=wanted, resolve_entities=False, no_network=True, huge_tree=True):
+        parent = item.getparent()
+        if item.tag == "Blobs":
+            whole = True
+        elif item.tag == "NextMarker":
+            marker = item.text or ""
+        elif parent is not None and parent.tag == "Blobs":  # else it is somebody's metadata of that name
+            if item.tag == "BlobPrefix":
+                prefixes.append(_name(_child(item, "Name")))
+            else:
+                blobs.append(_blob(item))
+            item.clear()
+            while item.getprevious() is not None:
+                del parent[0]
+    if not whole:
+        raise ValueError("Blobs")
+    return Page(blobs, prefixes, marker)
+
+
+def _blob(item: Any) -> tuple[str, int, str, str, bool]:
+    properties, metadata = _child(item, "Properties"), item.find("Metadata")
+    get = properties.findtext
+    size = int(get("Content-Length") or 0)
+    folder = get("ResourceType") == "directory" or (
+        size == 0 and metadata is not None and any(m.tag.lower() == "hdi_isfolder" and (m.text or "").lower() == "true" for m in metadata)
+    )
+    return _name(_child(item, "Name")), size, (get("Etag") or "").strip('"'), get("Last-Modified") or "", folder
 
 
 class Rest:

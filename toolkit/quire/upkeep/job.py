@@ -19,9 +19,9 @@ from quire.commit import names, protocol
 from quire.commit.committers import choice
 from quire.commit.entries import Commit, PlanHead, Words
 from quire.commit.log import Log
-from quire.errors import FormatError, QuireError, StorageError, UsageError
+from quire.errors import QuireError, StorageError, UsageError
 from quire.planning.pack import PlannedTask, write_head
-from quire.planning.rewriting import live_files
+from quire.planning.rewriting import refuse_missing
 from quire.progress import Progress
 from quire.runner import Runner
 from quire.sizes import format_size
@@ -122,12 +122,14 @@ def _change(
     said = {**intent, "dest": dest.url, "target": target}
     found = Changed(dest.url, str(intent["verb"]))
     why = ""
-    for _ in range(TRIES):
+    for tried in range(TRIES):
         log = protocol.recover(store)
         if not log.settled():
             continue
         head = next((head for head in protocol.open_jobs(store, log) if head.intent == said), None)
-        if head is not None and fresh:
+        if not log.settled():  # the log was read once more
+            continue
+        if head is not None and fresh and not tried:
             protocol.abort(log, head.job, "it was planned by a call that ended, before what it retries was repaired")
             continue
         ours, planned = head is None, Planned([])
@@ -135,7 +137,7 @@ def _change(
             head, planned = _plan(store, log, said, plan, choice(dest.committer, store))
             if head is None:
                 return _with(found, left=planned.left, version=log.tip, seconds=time.monotonic() - began)
-        convert = _convert(head.words, target, function, max_file_size)
+        convert = _convert(log, head.words, target, function, max_file_size)
         jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars)
         outcome = log.refresh().outcome(head.job)
         if isinstance(outcome, Commit) and log.in_effect(outcome):
@@ -143,13 +145,7 @@ def _change(
             if ours:
                 return _with(found, left=planned.left, version=log.tip, seconds=time.monotonic() - began)
         elif outcome is not None:
-            live = live_files(log, log.settled_version())
-            for item in outcome.left:
-                if item.path in live:  # nobody has removed it in the meantime: somebody deletes data files
-                    raise FormatError(
-                        f"{item.why}, and the ledger says that files are in it: nothing was changed. Put back a good copy, or give it up "
-                        f"with ledger.forget(file={item.path!r}); the next run then reads its sources again."
-                    )
+            refuse_missing(log, outcome.left)
             gone = [f"{item.path}: {item.why}" for item in outcome.left[:1]]
             why = "; ".join(gone) or getattr(outcome, "why", "its output was lost")
     raise QuireError(f"{intent['verb']} of {dest.url} was thwarted {TRIES} times, the last time since {why or 'others kept committing'}. "
@@ -178,10 +174,13 @@ def _plan(store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: s
     return protocol.plan_head(store, job) or head, planned
 
 
-def _convert(words: Words, target: int, function: UserFunction | None, max_file_size: int) -> Convert:
+def _convert(log: Log, words: Words, target: int, function: UserFunction | None, max_file_size: int) -> Convert:
     built_in = words.transform in ("lines", "raw", "xml", "json") and function is None
     kind = words.transform if built_in else "callable"
-    return Convert(kind, words.format, words.compression, target, max_file_size, function)
+    # What is read now may be appended to later, as what the last run has read.
+    on_append = next((c.on_append for _, c in reversed(list(log.commits())) if c.verb == "run"), "")
+    marks, holds = on_append in ("tail", "reprocess"), on_append == "tail"
+    return Convert(kind, words.format, words.compression, target, max_file_size, function, marks=marks, holds=holds)
 
 
 def _counted(found: Changed, log: Log, commit: Commit) -> Changed:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import posixpath
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +19,6 @@ from quire.planning.listing import PLAN, Cut, Run
 from quire.planning.pack import pack
 from quire.sources.files import Options, Root
 from quire.sources.transforms import UserFunction
-from quire.storage import normalise
 from quire.upkeep.job import Changed, Dest, Planned, change
 
 __all__ = ["MAX_ATTEMPTS", "bad_rows", "retry"]
@@ -85,10 +83,14 @@ def _by_root(rows: pa.Table, options: Options) -> Iterator[tuple[Root, str, list
     by_place = defaultdict[str, list[dict[str, Any]]](list)
     for row in rows.to_pylist():
         scheme, _, rest = row["path"].partition("://")
-        by_place[f"{scheme}://{rest.partition('/')[0]}"].append(row)
+        host, _, path = rest.partition("/")
+        # On disk below a directory of the first level each: `/` itself is no place to read from.
+        first = path.partition("/")[0] if scheme == "file" else ""
+        by_place[f"{scheme}://{host}{first and '/' + first}"].append(row)
     for place, found in sorted(by_place.items()):
-        folders = [row["path"][len(place) :].rpartition("/")[0] for row in found]
-        root = Root(normalise(place + posixpath.commonpath([folder or "/" for folder in folders])), options=options)
+        folders = [row["path"][len(place) :].split("/")[:-1] for row in found]
+        shared = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))]
+        root = Root(place + "/".join(shared), options=options)  # as the ledger spells it, also below a link that was followed
         found.sort(key=lambda row: (row["folder"], row["path"], row["start"]))
         for folder, mine in groupby(found, key=lambda row: row["folder"]):
             yield root, folder, list(mine)

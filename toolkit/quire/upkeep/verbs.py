@@ -52,6 +52,10 @@ class Verbs:
         """Read the log to its tip."""
         raise NotImplementedError
 
+    def as_of(self, version: int) -> Any:
+        """The ledger as it was at a version."""
+        raise NotImplementedError
+
     def splits(self, spark: Any, where: str | None = None) -> Any:
         """Every row as a Spark DataFrame."""
         raise NotImplementedError
@@ -62,7 +66,8 @@ class Verbs:
 
     # -------------------------------------------------------------------------------------------------------------- rows leave
     def forget(
-        self, paths: Paths | None = None, *, where: str | None = None, file: str | None = None, reason: str = "", spark: Any = None,
+        self, paths: Paths | None = None, *, where: str | None = None, file: str | os.PathLike[str] | None = None, reason: str = "",
+        spark: Any = None,
         committer: str = "auto", progress: bool | Callable[[Step], object] = True,
     ) -> Changed:  # fmt: skip
         """Take source files out: their rows and their output leave in one commit, and the next run reads what the source still has.
@@ -87,8 +92,8 @@ class Verbs:
         elif where is not None:
             rows, said["where"] = self._where(runner, where), where
         else:
-            said["file"] = file
-        done = forget.forget(self._dest(runner, progress, committer), keys, file, rows, said, self._target())
+            said["file"] = file = os.fspath(file) if file is not None else file
+        done = forget.forget(self._dest(runner, progress, committer), keys, said.get("file"), rows, said, self._target())
         self.refresh()
         return done
 
@@ -190,8 +195,9 @@ class Verbs:
                 raise UsageError(f"where={quoted(where)} is SQL, and needs Spark. Leave spark= out, or pass a session, or choose by paths.")
         self.splits(runner.spark, where)  # refuses a wrong condition before anything is done
 
-        def rows(_: Fold) -> pa.Table:
-            found = self.refresh().splits(runner.spark, where).select(*DROPS.names).toArrow()
+        def rows(folded: Fold) -> pa.Table:
+            # As it is at the version that is planned from: whoever has changed it since conflicts, and it is planned again.
+            found = self.as_of(folded.version).splits(runner.spark, where).select(*DROPS.names).toArrow()
             at = found.schema.get_field_index("data_file")
             return found.set_column(at, "data_file", pc.fill_null(found.column("data_file"), "")).cast(DROPS)
 
