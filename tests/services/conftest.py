@@ -11,15 +11,17 @@ import pytest
 pytest.register_assert_rewrite("services.conformance")
 
 from matrix import Line  # noqa: E402 (what stands above must come first)
-from quire.storage import Store, bare, normalise  # noqa: E402
+from quire.storage import Store, bare, hdfs_native, normalise  # noqa: E402
 from services import s3  # noqa: E402
 from services.azurite import azurite, connection_string  # noqa: E402
 from services.hdfs import HOME, USER, Cluster, hdfs  # noqa: E402
+from services.standin import Namenode  # noqa: E402
 
 # Another kind of store is another name here and another line in `store`.
 KINDS = [
     "memory",
     "local",
+    "hdfs-native",
     "azurite",
     "seaweedfs",
     pytest.param("moto", marks=pytest.mark.services),
@@ -80,6 +82,10 @@ def hdfs_cluster() -> Iterator[Cluster]:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """A new and empty store of each kind."""
     place = f"{uuid.uuid4().hex}/root"
+    if request.param == "hdfs-native":
+        node = Namenode(tmp_path / "hdfs")
+        request.getfixturevalue("monkeypatch").setattr(hdfs_native, "_connect", lambda *_: node)
+        return bare(f"hdfs://node/{place}")
     if request.param == "local":
         return bare(normalise(tmp_path / "root"))
     if request.param == "azurite":

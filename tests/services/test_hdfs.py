@@ -218,7 +218,6 @@ def test_urls_have_one_form_and_wrong_ones_are_refused() -> None:
     assert normalise("webhdfs://NameNode/a/b/") == "webhdfs://namenode:9870/a/b"
     assert normalise("webhdfs://n:50070") == "webhdfs://n:50070"
     for url, words in {
-        "hdfs://n:8020/a": "webhdfs://n:9870/path",
         "webhdfs://alice@n/a": "option user",
         "webhdfs:///a": "names no namenode",
         "webhdfs://n:99999/a": "names no namenode",

@@ -116,7 +116,8 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
         if isinstance(found, str):
             return Abort(job=head.job, why=found, time=now(), committer=head.committer, left=_left(tasks))
         kept = [t for t in tasks if t.task not in found and (t.segment or t.removes or t.uncovers)]
-        removing = any(t.removes for t in tasks)
+        # A task that only takes rows out belongs to one that brings others in their place.
+        removing = any(t.removes or (t.uncovers and not t.assigned) for t in tasks)
         if not kept or (removing and (found or any(t.left for t in tasks))):
             # Half of a job that removes files would show old rows and new ones, or neither.
             why = "everything it holds was committed by others" if found and not kept else "nothing of it was left to commit"

@@ -46,7 +46,8 @@ Options = Mapping[str, object] | None
 _REMOTE = {
     **dict.fromkeys(("abfs", "abfss", "az", "wasb", "wasbs"), "azure"),
     **dict.fromkeys(("s3", "s3a"), "s3"),
-    **dict.fromkeys(("webhdfs", "hdfs"), "hdfs"),
+    "webhdfs": "hdfs",
+    "hdfs": "hdfs_native",
 }
 _GROUP = "quire.stores"  # entry points of other packages: scheme = a module with the same two functions
 _loaded: dict[str, ModuleType] = {}

@@ -10,7 +10,7 @@ machine. Whether it outlives a power cut of all at once is a setting of the clus
 The version of a file is its time of change (ms), its length and the id of its inode, which is another one after each rewriting.
 HDFS has no conditional read: versions are compared after reading with what was listed before. That misses what is truncated and
 appended to its former length within one ms, or whose time of change is set back. A file that somebody still writes is listed as
-long as its finished blocks are; when it is closed, it has another version. `hdfs://` is not offered (`hdfs_access` says why).
+long as its finished blocks are; when it is closed, it has another version.
 """
 
 from __future__ import annotations

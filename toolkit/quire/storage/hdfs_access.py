@@ -44,12 +44,6 @@ def normalise(scheme: str, rest: str) -> str:
     """One URL for one place, from what follows `scheme:` → `webhdfs://host:port/path`. Raises UsageError."""
     where, _, path = rest.removeprefix("//").partition("/")
     said = scrub(f"{scheme}:{rest}", 200)
-    if scheme == "hdfs":
-        host = where.rpartition("@")[2].partition(":")[0] or "host"
-        raise UsageError(
-            f"{said!r} is of Hadoop's own protocol, which needs a Java of its own in every process. "
-            f"Write webhdfs://{scrub(host, 80)}:{PORT}/path, with the port of the namenode's web page."
-        )
     if "@" in where:
         raise UsageError(f"{said!r} carries who you are: a URL is written into plans and reports. Give it as the option user.")
     match = _HOST.fullmatch(where)

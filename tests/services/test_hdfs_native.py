@@ -1,0 +1,45 @@
+"""HDFS by Hadoop's own protocol, against a stand-in for libhdfs: the store's own part, and what is said where libhdfs is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import quire
+from gathering import gather, refused
+from quire.errors import QuireError, StorageError, UsageError
+from quire.storage import bare, hdfs_native, normalise
+from services.standin import Namenode
+
+
+def test_the_main_job_runs_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Namenode(tmp_path / "hdfs")
+    monkeypatch.setattr(hdfs_native, "_connect", lambda *_: node)
+    store = bare("hdfs://node:8020/data")
+    for i in range(9):
+        store.put(f"in/d{i % 3}/f{i}", b"file %d\n" % i)
+    report = gather("hdfs://node:8020/data/in", "hdfs://node:8020/data/out")
+    assert (report.files, report.data_files) == (9, 1)
+    assert gather("hdfs://node:8020/data/in", "hdfs://node:8020/data/out").files == 0
+    ledger = quire.Ledger("hdfs://node:8020/data/out")
+    assert ledger.read("hdfs://node:8020/data/in/d1/f4") == b"file 4\n"
+    assert ledger.verify(spark=quire.InProcess()).ok
+    assert not [e.name for e in store.walk("out/_quire") if "/jobs/" in e.name or "/tmp/" in e.name]
+
+
+def test_without_libhdfs_it_says_what_is_missing_and_what_to_take_instead() -> None:
+    store = bare("hdfs://127.0.0.1:8020/data")
+    with refused(StorageError, QuireError.exit_code, "libhdfs", "webhdfs://127.0.0.1:9870"):
+        store.stat("a")
+
+
+@pytest.mark.parametrize("url", ["hdfs://", "hdfs:///a", "hdfs://n:99999/a", "hdfs://n/a/../b", "hdfs://n/a//b", "hdfs://n/a:b"])
+def test_urls_that_name_no_place_are_refused(url: str) -> None:
+    with refused(UsageError, 2, "hdfs://"):
+        normalise(url)
+
+
+def test_one_place_has_one_url() -> None:
+    assert normalise("hdfs://Node:8020/data/") == "hdfs://node:8020/data"
+    assert normalise("hdfs://cluster/data") == "hdfs://cluster/data"
