@@ -103,7 +103,8 @@ def _compare(found: int, row: dict[str, Any], name: str) -> None:
 
 
 def _damaged(of: str, name: str, what: str) -> FormatError:
+    # What to do comes before the path, which may be long: a message is cut at its end.
     return FormatError(
-        f"the data file {name} does not hold what the ledger says of {of} ({what}): nothing was changed. Put back a good copy, or give it "
-        f"up with ledger.forget(file={name!r}); the next run then reads its sources again."
+        f"the data file {name} is damaged ({what}): nothing was changed. Put back a good copy, or give it up with "
+        f"ledger.forget(file={name!r}) and run again. It does not hold what the ledger says of {of}"
     )
