@@ -138,12 +138,15 @@ class Rest:
         target = address.partition("://")[2].partition("/")[2]
         connection = self._connection(place.scheme, place.netloc, kept=ours)
         try:
-            if connection.sock is None:
-                connection.connect()
-                assert connection.sock is not None
-                connection.sock.settimeout(self.access.timeout)
+            self._connect(connection)
             with suppress(BrokenPipeError, ConnectionResetError):  # it may have answered before it had read all
-                connection.request(method, f"/{target}", data or None, headers)
+                try:
+                    connection.request(method, f"/{target}", data or None, headers)
+                except http.client.CannotSendRequest:
+                    # A kept connection in the middle of something: nothing was sent, so it goes by a new one.
+                    connection.close()
+                    self._connect(connection := self._connection(place.scheme, place.netloc, kept=False))
+                    connection.request(method, f"/{target}", data or None, headers)
             answer = connection.getresponse()
             too_long = limit is not None and (answer.length or 0) > limit
             found = answer.status, answer.headers, None if too_long else answer.read()
@@ -161,6 +164,12 @@ class Rest:
         else:
             self._idle.append(connection)
         return found  # type: ignore[return-value]  # headers are a Message, which is as good as a mapping
+
+    def _connect(self, connection: http.client.HTTPConnection) -> None:
+        if connection.sock is None:
+            connection.connect()
+            assert connection.sock is not None
+            connection.sock.settimeout(self.access.timeout)
 
     def _connection(self, scheme: str, netloc: str, kept: bool) -> http.client.HTTPConnection:
         if self._process != os.getpid():  # after a fork: these connections are the parent's
