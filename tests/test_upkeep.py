@@ -335,3 +335,30 @@ def test_which_bytes_of_a_file_are_accounted_for(tmp_path: Path) -> None:
     assert set(found["state"]) == {"done"}
     assert found["length"].sum() == (source / "long.txt").stat().st_size
     assert list(found["start"])[1:] == list((found["start"] + found["length"])[:-1])
+
+
+def test_a_retry_that_another_has_begun_meanwhile_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two at once one wins; what the other has left open is not gone on with: it may be older than the repair."""
+    source, dest, ledger = xml(tmp_path)
+    run, planted = quire.jobs.run, list[str]()
+
+    def thwarted(runner: Any, log: Any, work: Any, bars: Any, *more: Any) -> None:
+        if planted:
+            run(runner, log, work, bars, *more)
+            return
+        planted.append(work.head.job)
+        protocol.abort(log, work.head.job, "somebody gave it up")
+        with monkeypatch.context() as patch:
+            patch.setattr(protocol, "commit", killed)
+            with pytest.raises(KeyboardInterrupt):
+                Ledger(dest).retry(**HERE)
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("quire.upkeep.job.jobs.run", thwarted)
+    done = ledger.retry(**HERE)
+    assert (done.gathered, done.set_aside) == (1, 2)
+    assert ledger.summary().files == 2
+    quire.recover(dest, abort="open")
+    check(source, dest, None)

@@ -10,7 +10,7 @@ runs. `rename` is atomic or is not offered (`can_rename`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from quire.errors import FormatError, StorageError
@@ -35,6 +35,7 @@ __all__ = [
     "leaves_room",
     "safe",
     "too_long",
+    "walked",
 ]
 
 
@@ -227,6 +228,19 @@ class Seeking(Protocol):
         None: it cannot be had here. A service may begin elsewhere than it was asked to: compare what comes with a name that is there.
         """
         ...
+
+
+def walked(scan: Callable[[str], Iterable[Entry | Folder | Trouble]], folder: str, shown: Callable[[str], str]) -> Iterator[Entry]:
+    """`walk`, for a store that lists one directory after the other: what cannot be listed is an error, not left out."""
+    waiting = [folder]
+    while waiting:
+        for item in scan(waiting.pop()):
+            if isinstance(item, Folder):
+                waiting.append(item.name)
+            elif isinstance(item, Entry):
+                yield item
+            elif item.kind == "unreadable":
+                raise StorageError(f"{shown(item.name)}: {item.reason}. Ask for the right to read it.")
 
 
 class WithoutUploads:

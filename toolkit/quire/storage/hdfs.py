@@ -24,7 +24,21 @@ from urllib.parse import quote
 
 from quire.errors import NotFoundError, StorageError, TransientError
 from quire.storage import hdfs_read, window
-from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, WithoutUploads, fits, leaves_room, safe, too_long
+from quire.storage.base import (
+    LARGEST,
+    Content,
+    Entry,
+    Folder,
+    Request,
+    Sink,
+    Trouble,
+    WithoutUploads,
+    fits,
+    leaves_room,
+    safe,
+    too_long,
+    walked,
+)
 from quire.storage.hdfs_access import normalise, parts
 from quire.storage.hdfs_errors import said
 from quire.storage.hdfs_read import version_of
@@ -193,15 +207,7 @@ class HdfsStore(WithoutUploads):
             yield item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
 
     def walk(self, folder: str = "") -> Iterator[Entry]:
-        waiting = [folder]
-        while waiting:
-            for item in self.scan(waiting.pop()):
-                if isinstance(item, Folder):
-                    waiting.append(item.name)
-                elif isinstance(item, Entry):
-                    yield item
-                elif item.kind == "unreadable":
-                    raise StorageError(f"{self.shown(item.name)}: {item.reason}. Ask for the right to read it.")
+        return walked(self.scan, folder, self.shown)
 
     def _open(self, name: str, limit: int | None = None, **query: int) -> Answer:
         what = f"cannot read {self.shown(name)}"

@@ -14,16 +14,16 @@ import asyncio
 import os
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from typing import Any
 
 from pyarrow import fs
 
 from quire.errors import NotFoundError, StorageError, TransientError, UsageError, scrub
 from quire.storage import window
-from quire.storage.base import LARGEST, Content, Entry, Folder, Gone, Request, Sink, Trouble, WithoutUploads, fits, safe, too_long
+from quire.storage.base import LARGEST, Content, Entry, Folder, Gone, Request, Sink, Trouble, WithoutUploads, fits, safe, too_long, walked
 from quire.storage.options import spelled
 from quire.storage.window import Fetch
 
@@ -162,6 +162,11 @@ class NativeStore(WithoutUploads):
                 found = self.fs.get_file_info(fs.FileSelector(self.path(folder), allow_not_found=True))
         except NotFoundError:
             return  # it was deleted, or a file took its place, since its parent was listed
+        except TransientError:
+            raise
+        except StorageError as e:  # no right to: one directory, not all of them
+            yield Trouble(folder, "unreadable", f"cannot list the directory: {e}")
+            return
         for info in found:
             name = info.base_name
             if info.type == fs.FileType.Directory:
@@ -171,16 +176,12 @@ class NativeStore(WithoutUploads):
 
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
         for item in self.scan(folder):
+            if isinstance(item, Trouble):
+                raise StorageError(f"{self.shown(item.name)}: {item.reason}")
             yield item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
 
     def walk(self, folder: str = "") -> Iterator[Entry]:
-        waiting = [folder]
-        while waiting:
-            for item in self.scan(waiting.pop()):
-                if isinstance(item, Folder):
-                    waiting.append(item.name)
-                elif isinstance(item, Entry):
-                    yield item
+        return walked(self.scan, folder, self.shown)
 
     def get(self, name: str) -> bytes:
         found = self.stat(name)
@@ -283,19 +284,15 @@ class NativeStore(WithoutUploads):
 
     def remove(self, name: str) -> None:
         if self.stat(name) is not None:
-            try:
-                with self.explained("remove", name):
-                    self.fs.delete_file(self.path(name))
-            except NotFoundError:
-                pass  # somebody else was quicker
+            self._deleted(name, self.fs.delete_file)
 
     def remove_tree(self, folder: str) -> None:
         if self.is_folder(folder):
-            try:
-                with self.explained("remove", folder):
-                    self.fs.delete_dir(self.path(folder))
-            except NotFoundError:
-                pass  # somebody else was quicker
+            self._deleted(folder, self.fs.delete_dir)
+
+    def _deleted(self, name: str, delete: Callable[[str], None]) -> None:
+        with suppress(NotFoundError), self.explained("remove", name):  # somebody else may be quicker
+            delete(self.path(name))
 
     def sweep(self, folder: str) -> None:
         """Temporary files lie in one directory and their writers write them again if they are gone: all can go."""

@@ -37,6 +37,7 @@ from quire.storage.base import (
     fits,
     safe,
     too_long,
+    walked,
 )
 from quire.storage.durable import BUSY, Folders, LocalSink, explained, sync_folder_of, tries, unlink, write_all
 
@@ -192,15 +193,7 @@ class LocalStore(WithoutUploads):
     def walk(self, folder: str = "") -> Iterator[Entry]:
         if folder and os.path.islink(self._own(folder)):
             raise self._not_followed(folder)
-        waiting = [folder]
-        while waiting:
-            for item in self.scan(waiting.pop()):
-                if isinstance(item, Folder):
-                    waiting.append(item.name)
-                elif isinstance(item, Entry):
-                    yield item
-                elif item.kind == "unreadable":
-                    raise StorageError(f"{self._shown(item.name)}: {item.reason}. Ask for the right to read it.")
+        yield from walked(self.scan, folder, self._shown)
 
     def get(self, name: str) -> bytes:
         with explained("read", self._shown(name)), open(self._open(name), "rb") as file:

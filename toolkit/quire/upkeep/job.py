@@ -10,7 +10,8 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quire import display, jobs
@@ -21,10 +22,12 @@ from quire.commit.entries import Commit, PlanHead, Words
 from quire.commit.log import Log
 from quire.errors import QuireError, StorageError, UsageError
 from quire.planning.pack import PlannedTask, write_head
+from quire.planning.plan import discard
 from quire.planning.rewriting import refuse_missing
 from quire.progress import Progress
 from quire.runner import Runner
 from quire.sizes import format_size
+from quire.sources import transforms
 from quire.sources.files import Root
 from quire.sources.transforms import UserFunction
 from quire.storage import Store, connect
@@ -129,21 +132,23 @@ def _change(
         head = next((head for head in protocol.open_jobs(store, log) if head.intent == said), None)
         if not log.settled():  # the log was read once more
             continue
-        if head is not None and fresh and not tried:
-            protocol.abort(log, head.job, "it was planned by a call that ended, before what it retries was repaired")
-            continue
+        if head is not None and fresh:
+            if not tried:
+                protocol.abort(log, head.job, "it was planned by a call that ended, before what it retries was repaired")
+                continue
+            head = None  # of a call beside this one: each goes on with its own, and one of them wins
         ours, planned = head is None, Planned([])
         if head is None:
             head, planned = _plan(store, log, said, plan, choice(dest.committer, store))
             if head is None:
-                return _with(found, left=planned.left, version=log.tip, seconds=time.monotonic() - began)
+                return replace(found, left=planned.left, version=log.tip, seconds=time.monotonic() - began)
         convert = _convert(log, head.words, target, function, max_file_size)
         jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars)
         outcome = log.refresh().outcome(head.job)
         if isinstance(outcome, Commit) and log.in_effect(outcome):
             found = _counted(found, log, outcome)
             if ours:
-                return _with(found, left=planned.left, version=log.tip, seconds=time.monotonic() - began)
+                return replace(found, left=planned.left, version=log.tip, seconds=time.monotonic() - began)
         elif outcome is not None:
             refuse_missing(log, outcome.left)
             gone = [f"{item.path}: {item.why}" for item in outcome.left[:1]]
@@ -163,10 +168,15 @@ def _plan(store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: s
     base, intent_hash = log.tip, hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
     job, plan_id = f"{base}-{intent_hash}", names.new_id()
     own = names.plan_parquet(job, plan_id)
-    planned = plan(log, base, lambda kind: names.plan_parquet(job, plan_id, f"{kind}-{names.new_id()}"))
-    if not planned.tasks:
-        return None, planned
-    write_head(store, own, planned.tasks)
+    try:
+        planned = plan(log, base, lambda kind: names.plan_parquet(job, plan_id, f"{kind}-{names.new_id()}"))
+        if not planned.tasks:
+            return None, planned
+        write_head(store, own, planned.tasks)
+    except BaseException:
+        with suppress(QuireError):  # what goes wrong now is not what the user should hear of
+            discard(store, job, plan_id)
+        raise
     head = PlanHead(
         job=job, base=base, plan=plan_id, tasks=len(planned.tasks), committer=committer, words=words_of(log), intent=said
     )  # fmt: skip
@@ -175,7 +185,7 @@ def _plan(store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: s
 
 
 def _convert(log: Log, words: Words, target: int, function: UserFunction | None, max_file_size: int) -> Convert:
-    built_in = words.transform in ("lines", "raw", "xml", "json") and function is None
+    built_in = words.transform in transforms.NAMES and function is None
     kind = words.transform if built_in else "callable"
     # What is read now may be appended to later, as what the last run has read.
     on_append = next((c.on_append for _, c in reversed(list(log.commits())) if c.verb == "run"), "")
@@ -188,14 +198,10 @@ def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
     sizes = {file.name: file.size for _, c in log.commits() for t in log.in_effect(c) for file in t.files}
     removed = [name for task in tasks for name in task.removes]
     written = [file for task in tasks for file in task.files]
-    return _with(
+    return replace(
         found, jobs=(*found.jobs, commit.job), files_out=found.files_out + sum(t.files_out for t in tasks),
         gathered=found.gathered + sum(t.gathered for t in tasks), set_aside=found.set_aside + sum(t.bad for t in tasks),
         removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
         written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),
         carried=found.carried + sum(t.carried for t in tasks),
     )  # fmt: skip
-
-
-def _with(found: Changed, **fields: Any) -> Changed:
-    return Changed(**{**found.__dict__, **fields})

@@ -18,6 +18,7 @@ from quire.planning.drops import DROPS
 from quire.progress import Progress, Step
 from quire.runner import InProcess, OnSpark, Runner
 from quire.sizes import parse_size
+from quire.sources import transforms
 from quire.sources.transforms import UserFunction
 from quire.storage import Store
 from quire.storage.sight import Landmarks
@@ -26,7 +27,6 @@ from quire.upkeep.job import Changed, Dest, words_of
 
 __all__ = ["Verbs", "runner_of"]
 
-BUILT_IN = ("lines", "raw", "xml", "json")
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -110,7 +110,7 @@ class Verbs:
         """
         runner = runner_of(spark, self._url)
         words = words_of(Log(self._store).refresh())
-        if function is None and words.transform not in BUILT_IN:
+        if function is None and words.transform not in transforms.NAMES:
             raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
         if max_attempts is not None:
             whole(max_attempts, "max_attempts", 1)
