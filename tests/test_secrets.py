@@ -19,7 +19,7 @@ import traceback
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +36,7 @@ from quire.planning.listing import Listing
 from quire.reading import first_rows
 from quire.sources.transforms import BadContent
 from quire.storage import bare, connect, normalise
+from quire.storage.secret import resolved
 
 MARK = "hunter2"
 KEYS = [
@@ -344,6 +345,13 @@ def test_a_secret_by_name_shows_and_sends_its_name_alone(monkeypatch: pytest.Mon
         assert pickle.loads(sent) == options_
 
 
+class Pair(NamedTuple):
+    """What takes its values one by one."""
+
+    one: Any
+    other: Any
+
+
 def test_a_secret_by_name_is_looked_up_where_a_store_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     """At any depth, by each kind of store, and each time: what has changed meanwhile is taken."""
     named: dict[str, Any] = {
@@ -361,6 +369,7 @@ def test_a_secret_by_name_is_looked_up_where_a_store_is_opened(monkeypatch: pyte
     assert "quire.secret" not in repr(
         bare("abfs://container@account.dfs.core.windows.net/x", {"account_key": quire.secret("TESTS_SECRET")})
     )
+    assert resolved({"of": Pair(quire.secret("TESTS_SECRET"), 1)}) == {"of": Pair("a2V5", 1)}
     access: Any = bare("webhdfs://host:9870/x", {"token": quire.secret(from_a_vault)})
     assert access.rest.access.query["delegation"] == from_a_vault()
 

@@ -97,6 +97,15 @@ def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
         bare("s3://bucket", options)
 
 
+def test_a_value_that_the_client_does_not_take_is_not_repeated() -> None:
+    store = bare(
+        "s3://bucket", {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:1", "s3_additional_kwargs": {"StorageClass": [MARK]}}
+    )
+    with pytest.raises(QuireError, match="does not take") as error:
+        store.put("a", b"1")
+    assert MARK not in str(error.value)
+
+
 def test_a_profile_that_is_not_there_and_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -155,7 +164,8 @@ def test_the_secret_is_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "quire")
     with pytest.raises(QuireError) as caught:
         store.get("a")
-    for text in (repr(store), repr(connect("s3://bucket/x", {"key": "k", "secret": MARK})), repr(account({"secret": MARK, "key": "k"}))):
+    shown = account({"secret": MARK, "key": "k", "endpoint_url": f"http://user:{MARK}@127.0.0.1:1"})
+    for text in (repr(store), repr(connect("s3://bucket/x", {"key": "k", "secret": MARK})), repr(shown)):
         assert MARK not in text
     assert MARK not in f"{caught.value}{caplog.text}"
 

@@ -100,7 +100,7 @@ class Account:
         self._who: Any = None  # whom this process's last client signs for, also where a role or a token stands behind
 
     def __repr__(self) -> str:
-        return f"Account({self.endpoint or 'AWS'!r})"
+        return f"Account({self.host!r})"
 
     @property
     def host(self) -> str:

@@ -43,7 +43,7 @@ _OF_ONE = {
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "NoAuthTokenError")
 _PROFILES = ("ProfileNotFound", "ConfigNotFound", "ConfigParseError", "InvalidConfigError")
 _SIGNING_IN = ("CredentialRetrievalError", "MetadataRetrievalError", "SSOError", "UnauthorizedSSOTokenError", "TokenRetrievalError")
-_OPTIONS = ("TypeError", "ValueError", "ParamValidationError", "NoRegionError", "UnknownServiceError", "InvalidRegionError")
+_OPTIONS = ("TypeError", "ValueError", "NoRegionError", "UnknownServiceError", "InvalidRegionError")
 _ELSEWHERE = ("PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "Redirect")
 _DENIED = ("AccessDenied", "403", "Forbidden")
 
@@ -103,6 +103,8 @@ def explained(what: str, error: BaseException, host: str, bucket: str) -> Storag
         (why == "no trust", StorageError,
          f"no trust in the certificate of {host}. Look at endpoint_url, or give client_kwargs={{'verify': file}}"),
         (why == "proxy", StorageError, "the proxy refused or is not there. Look at HTTPS_PROXY and NO_PROXY"),
+        # It would repeat the values that it does not take.
+        (name == "ParamValidationError", UsageError, "an option has a value that S3's client does not take. Look at the options of S3"),
         (name in _OPTIONS, UsageError, f"{told}. Look at the options of S3"),
     )  # fmt: skip
     for met, kind, said in troubles:

@@ -65,7 +65,11 @@ def resolved(options: Any) -> Any:
     if isinstance(options, Mapping):
         return {name: resolved(value) for name, value in options.items()}
     if isinstance(options, list | tuple):
-        return type(options)(map(resolved, options)) if any(_holds(value) for value in options) else options
+        if not any(_holds(value) for value in options):
+            return options
+        found = [resolved(value) for value in options]
+        # A named tuple takes its values one by one.
+        return type(options)(*found) if hasattr(options, "_fields") else type(options)(found)
     return options
 
 
