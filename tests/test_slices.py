@@ -114,12 +114,17 @@ def people(n: int) -> list[str]:
     return sorted({f"{draw.choice(['Ann', 'Bob', 'carl', 'Émile', 'zoë', '文件'])}-{draw.randrange(10**7)}.txt" for _ in range(n)})
 
 
+def signs(n: int) -> list[str]:
+    draw = random.Random(1)
+    return sorted({"".join(chr(draw.randrange(0x4E00, 0x9FA5)) for _ in range(4)) + ".txt" for _ in range(n)})
+
+
 def mostly_one(n: int) -> list[str]:
     return sorted([f"a{i}" for i in range(500)] + [f"log-{i:09}" for i in range(n)] + [f"z{i}" for i in range(20)])
 
 
 @pytest.mark.parametrize("wanted", [16, 100])
-@pytest.mark.parametrize("kind", [digits, hashes, times, people, mostly_one])
+@pytest.mark.parametrize("kind", [digits, hashes, times, people, signs, mostly_one])
 def test_a_large_directory_is_cut_evenly_without_a_look_at_all_names(kind: Callable[[int], list[str]], wanted: int) -> None:
     names = kind(100_000)
     asked = 0

@@ -24,6 +24,7 @@ FEW = 50  # names that come with an answer: fewer between two cuts are not worth
 HEAVY = 2  # times what a slice should weigh: such a span is cut further, as there are several slices for each lister
 ROUNDS = 8
 QUESTIONS = 8  # for each slice that is wanted, and 256 at least, after which there is no further round
+TRIED = 128  # characters tried in one place: of scripts with thousands of them, some
 LEVELS = 64  # characters of a name at which it is asked whether another one differs from it there
 USUAL = "05AMZamz"  # characters tried where no name has shown them, too
 
@@ -61,7 +62,8 @@ class _Cuts:
         for a, b, levels in heavy:
             others = [self.points[a][-1], *(answers[q][0] for q in levels if answers.get(q))]
             at = min(_shared(a, name) for name in others if not b or name < b)
-            places += [q for c in sorted(self.alphabet) if (q := a[:at] + c) > a and (not b or q < b)]
+            found = [q for c in sorted(self.alphabet) if (q := a[:at] + c) > a and (not b or q < b)]
+            places += found[:: -(-len(found) // TRIED) or 1]
         self._ask(pool, places)
         return len(self.points) > before
 
