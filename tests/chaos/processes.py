@@ -69,7 +69,9 @@ class Driver:
 
     count = 0
 
-    def __init__(self, place: Place, settings: dict[str, Any], master: str = "", confs: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, place: Place, settings: dict[str, Any], master: str = "", confs: dict[str, Any] | None = None, program: str = DRIVER
+    ) -> None:  # fmt: skip
         Driver.count += 1
         self.log = place.base / f"driver-{Driver.count}.log"
         said = {
@@ -77,7 +79,7 @@ class Driver:
         }  # fmt: skip
         with self.log.open("wb") as out:
             self.popen = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", DRIVER, json.dumps(said)], env=place.environment(), cwd=place.temp,
+                [sys.executable, "-W", "ignore", "-c", program, json.dumps(said)], env=place.environment(), cwd=place.temp,
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 

@@ -1,0 +1,259 @@
+"""The verbs of a ledger, killed anywhere: tails of files that are written to meanwhile, rewritten files, forget, retry, compact, expire.
+
+What is there is read by the log alone, without quire: data files that commits bring, less those that they remove. At every moment no line
+is there twice; when all has come to rest, the lines are those of the source.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from processes import Driver
+from story import Story, told
+from tale import Count, _lines
+
+import checker
+import quire
+
+if TYPE_CHECKING:
+    from tale import Tale
+
+PROGRAM = """
+import json, sys, quire
+said = json.loads(sys.argv[1])
+verb, given, how = said["settings"]["verb"], said["settings"]["given"], {"spark": quire.InProcess(), "progress": False}
+
+def parsed(content, file):
+    if b"!" in content and verb != "retry":
+        raise ValueError("a line that it cannot read")
+    return content
+
+if verb == "run":
+    given["transform"] = parsed if given["transform"] == "parsed" else given["transform"]
+    quire.consolidate(said["source"], said["dest"], **how, **given)
+elif verb == "expire":
+    quire.Ledger(said["dest"]).expire()
+elif verb == "retry":
+    quire.Ledger(said["dest"]).retry(function=parsed, **how)
+elif verb == "forget":
+    try:
+        quire.Ledger(said["dest"]).forget(given["path"], **how)
+    except quire.UsageError as e:  # somebody else was faster, or one who was killed
+        assert "not in the ledger" in str(e), e
+else:
+    getattr(quire.Ledger(said["dest"]), verb)(**how, **given)
+print("done")
+"""
+TAILS = {"transform": "lines", "on_append": "tail", "on_change": "reprocess", "target_size": 6_000}
+PARSED = {"transform": "parsed", "version": "1", "target_size": 6_000}
+KILLS = 10  # of a story
+
+
+class Writer:
+    """Appends to the files of a source, in pieces that end anywhere, makes new ones, and sometimes writes one anew. No line is twice."""
+
+    def __init__(self, source: Path, rng: random.Random) -> None:
+        self.source, self.rng, self.number = source, rng, 0
+        self.stopped = threading.Event()
+        self.waiting = dict[Path, bytes]()  # the ends of lines that are not written yet
+
+    def step(self) -> None:
+        path = self.source / f"d{self.rng.randrange(3)}" / f"{self.rng.randrange(20)}.log"
+        path.parent.mkdir(exist_ok=True)
+        self.number += 1
+        lines = b"".join(b"line %d.%d %s\n" % (self.number, i, b"x" * self.rng.randrange(200)) for i in range(self.rng.randrange(1, 5)))
+        if self.rng.random() < 0.03 and path.exists():
+            new = self.source / ".new"
+            new.write_bytes(lines)
+            new.rename(path)
+            self.waiting.pop(path, None)
+            return
+        lines = self.waiting.pop(path, b"") + lines
+        cut = self.rng.randrange(1, len(lines)) if self.rng.random() < 0.3 else len(lines)
+        if cut < len(lines):
+            self.waiting[path] = lines[cut:]
+        with path.open("ab") as file:
+            file.write(lines[:cut])
+
+    def finish(self) -> None:
+        """Write the ends of all lines."""
+        for path, rest in self.waiting.items():
+            with path.open("ab") as file:
+                file.write(rest)
+        self.waiting.clear()
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Write beside what the block does."""
+        self.stopped.clear()
+
+        def work() -> None:
+            while not self.stopped.wait(0.01):
+                self.step()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.stopped.set()
+            thread.join()
+
+
+class Kept(Story):
+    """A destination that is looked after."""
+
+    def __init__(self, name: str, base: Path, tale: Tale, settings: dict[str, Any]) -> None:
+        super().__init__(name, base, tale, settings)
+        self.settings = settings
+        self.writer = Writer(self.source, self.rng)
+
+    def live(self) -> Counter[bytes]:
+        """The lines that a reader of the log sees."""
+        outcome, published, live = dict[str, int](), dict[str, Any](), dict[str, None]()
+        entries = list[dict[str, Any]]()
+        while (path := self.dest / f"_quire/log/{len(entries) + 1:020d}.json").exists():
+            entry = json.loads(path.read_bytes())
+            entries.append(entry)
+            if entry["kind"] in ("commit", "abort"):
+                outcome.setdefault(entry["job"], len(entries))
+            elif entry["kind"] == "published":
+                published.setdefault(entry["job"], entry)
+        for number, entry in enumerate(entries, 1):
+            if entry["kind"] != "commit" or outcome[entry["job"]] != number or entry["job"] not in published:
+                continue
+            tasks, lost = checker._tasks(self.dest, entry), published[entry["job"]].get("lost", [])
+            if lost and any(task["removes"] for task in tasks):
+                continue
+            for task in tasks:
+                if task["task"] not in lost:
+                    live.update(dict.fromkeys(file["name"] for file in task["files"]))
+            for name in (name for task in tasks for name in task["removes"]):
+                del live[name]
+        return Counter(line for name in live for line in _lines(name, (self.dest / name).read_bytes()))
+
+    def count(self) -> Count:
+        wanted = Counter(line for path in self.source.rglob("*.log") for line in path.read_bytes().splitlines())
+        found = self.live()
+        size = sum(path.stat().st_size for path in self.source.rglob("*.log"))
+        return Count((wanted - found).total(), (found - wanted).total(), len(list(self.source.rglob("*.log"))), size)
+
+    def hold(self, settled: bool) -> None:
+        """What is left over, when all is settled: nothing but the log and the ledger."""
+        if settled:
+            left = [str(p) for kind in ("jobs", "tmp") for p in (self.dest / "_quire" / kind).rglob("*") if p.is_file()]
+            assert not left, f"left over: {left[:5]}"
+
+    def driver(self, verb: str, **given: Any) -> Driver:
+        """One who does one thing."""
+        settings = {"verb": verb, "given": self.settings if verb == "run" else given}
+        return Driver(self.place, settings, program=PROGRAM)
+
+    def once(self, verb: str) -> Driver:
+        """A driver for a verb, with what it needs."""
+        if verb == "forget":
+            return self.driver(verb, path=str(self.rng.choice(sorted(self.source.rglob("*.log")))))
+        return self.driver(verb, **({"target_size": 20_000} if verb == "compact" else {}))
+
+    def nothing_twice(self) -> None:
+        """Whatever is under way: a reader of the log sees no line twice."""
+        twice = [line for line, n in self.live().items() if n > 1]
+        assert not twice, f"{self.name}, seed {self.tale.seed}: {len(twice)} lines are there twice: {twice[:3]}"
+
+    def recover(self, by: str = "run") -> Count:
+        """Go on where the killed ones stopped, to the end."""
+        self.writer.finish()
+        flushed = {**self.settings, "flush": True}  # takes last lines, too
+        for verb, given in (
+            (("run", flushed), ("run", flushed)) if self.settings is TAILS else (("run", PARSED), ("retry", {}), ("run", PARSED))
+        ):
+            last = Driver(self.place, {"verb": verb, "given": given}, program=PROGRAM)
+            try:
+                last.end()
+            finally:
+                last.kill()
+        quire.recover(self.dest, abort="open")
+        return self.check(by)
+
+
+@contextmanager
+def kept(name: str, base: Path, tale: Tale, settings: dict[str, Any]) -> Iterator[Kept]:
+    with told(Kept(name, base / name.replace(" ", "-"), tale, settings)) as made:
+        yield made
+
+
+def _story(s: Kept, verbs: list[str], kills: int, write: Any) -> int:
+    """Verbs in turns, each killed somewhere, some beside a run; the source is written to all the time."""
+    struck = 0
+    write()
+    first = s.driver("run")
+    first.end()
+    for number in range(kills):
+        write()
+        s.calls = 150
+        s.order("call")
+        with ExitStack() as all_ended:
+            drivers = [s.once(verbs[number % len(verbs)])]
+            all_ended.callback(drivers[0].kill)
+            if s.rng.random() < 0.4:
+                drivers.append(s.driver("run"))
+                all_ended.callback(drivers[1].kill)
+            if s.settings is TAILS:
+                all_ended.enter_context(s.writer.at_work())
+            killed = s.strike(drivers, "call")
+            struck += killed is not None
+            for other in drivers:
+                if other is not killed:
+                    other.end()
+        s.nothing_twice()
+        if s.rng.random() < 0.4:
+            s.recover(f"a run to the end, after {verbs[number % len(verbs)]}")
+    s.recover("a run to the end")
+    return struck
+
+
+def _parsed_files(s: Kept) -> Any:
+    """New files, some of which the function of the job cannot read."""
+
+    def write() -> None:
+        for _ in range(s.rng.randint(5, 15)):
+            s.waves += 1
+            mark = "!" if s.rng.random() < 0.3 else ""
+            path = s.source / f"d{s.rng.randrange(3)}" / f"{s.waves}.log"
+            path.parent.mkdir(exist_ok=True)
+            text = "".join(f"file {s.waves} line {i}{mark} {'x' * s.rng.randrange(200)}\n" for i in range(s.rng.randrange(1, 5)))
+            (s.source / ".new").write_text(text)
+            os.rename(s.source / ".new", path)
+
+    return write
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+def test_verbs_that_are_killed_beside_a_writer_who_appends(tmp_path: Path, tale: Tale) -> None:
+    """Every line once, though files grow, and are written anew, while jobs read them and die."""
+    struck = 0
+    for number in range(4):
+        with kept(f"tails {number}", tmp_path, tale, TAILS) as s:
+            struck += _story(s, ["run", "compact", "forget", "run", "expire"], KILLS, lambda s=s: [s.writer.step() for _ in range(40)])
+    assert struck >= 20
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+def test_retries_that_are_killed(tmp_path: Path, tale: Tale) -> None:
+    """What a repaired function can read is there once, whoever died on the way."""
+    struck = 0
+    for number in range(3):
+        with kept(f"repairs {number}", tmp_path, tale, PARSED) as s:
+            struck += _story(s, ["run", "retry", "compact", "retry", "expire"], KILLS, _parsed_files(s))
+    assert struck >= 15
