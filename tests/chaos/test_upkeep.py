@@ -97,7 +97,7 @@ class Writer:
         self.stopped.clear()
 
         def work() -> None:
-            while not self.stopped.wait(0.01):
+            while not self.stopped.wait(0.03):
                 self.step()
 
         thread = threading.Thread(target=work)

@@ -59,7 +59,13 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
                 continue
             if planned is None:
                 planned = planning.make(
-                    runner, store, log, base, job_name(made, base), made.wanted(call.tired(), supersede=supersede), bars
+                    runner,
+                    store,
+                    log,
+                    base,
+                    job_name(made, base),
+                    made.wanted(call.tired(1 if supersede else TWICE), supersede=supersede),
+                    bars,
                 )
             if not supersede:
                 call.saw(planned)
@@ -140,9 +146,12 @@ class _Call:
         self.files = self.bytes = self.written = self.data_files = self.bad = self.held = self.done = 0
         self.bad_examples: list[tuple[str, str]] = []
 
-    def tired(self) -> frozenset[str]:
-        """The paths that this call does not take up again."""
-        return frozenset(path for path, n in self.taken_up.items() if n >= TWICE)
+    def tired(self, most: int) -> frozenset[str]:
+        """The paths that this call does not take up again, having done so `most` times.
+
+        Once is enough where one file that changes while it is read lets all of a job wait.
+        """
+        return frozenset(path for path, n in self.taken_up.items() if n >= most)
 
     def saw(self, planned: planning.Planned) -> None:
         """A listing."""
