@@ -48,8 +48,8 @@ test: $(STAMP)-test ## all tests but the slow lanes below, then every notebook, 
 	$(TIDY) $(BIN)/python -m pytest $(NBVAL) notebooks
 
 .PHONY: test-services
-test-services: $(STAMP)-test $(HDFS) ## what needs HDFS (Java 17 or newer, and Maven), and what takes long on the other services and on clusters
-	$(TIDY) $(BIN)/python -m pytest -m services tests/services
+test-services: $(STAMP)-test $(HDFS) ## what needs HDFS (Java 17 or newer, and Maven), and what takes long: clusters, sessions, kills
+	$(TIDY) $(BIN)/python -m pytest -m services
 
 .PHONY: test-browser
 test-browser: $(STAMP)-browser ## notebooks and widgets in a real JupyterLab, by mouse and by keyboard (PICTURES=directory keeps pictures)

@@ -325,6 +325,7 @@ def test_a_memory_url_with_spark(tmp_path: Path, spark: SparkSession) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.services
 def test_control_c_stops_a_function_that_never_ends_and_the_next_call_goes_on(tmp_path: Path) -> None:
     source = write(tmp_path / "in", documents(6))
     code = f"""

@@ -357,6 +357,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, verb: tuple[str, ..
     assert command.wait() == 0
 
 
+@pytest.mark.services
 def test_from_a_shell_with_a_spark_of_its_own(tmp_path: Path) -> None:
     source = write(tmp_path / "in", documents(20))
     done = subprocess.run([*QUIRE, "consolidate", "in", "out", "--json", "--master", "local[1]"], cwd=tmp_path, capture_output=True)

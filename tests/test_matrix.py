@@ -295,6 +295,7 @@ def test_the_rows_of_a_removed_file_leave() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- the command
+@pytest.mark.services
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines of numbers, no finding, exit code 0; a finding is told with its history, and the exit code is 1."""
     chosen = ["--quick", "--pipelines", "few", "--committers", "rename", "--kinds", "adls", "s3", "--races", "4"]

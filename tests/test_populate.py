@@ -61,6 +61,7 @@ def test_the_report_says_what_is_there(tmp_path: Path) -> None:
     assert "1,000 files" in repr(report)
 
 
+@pytest.mark.services
 def test_the_number_of_processes_changes_nothing(tmp_path: Path, big: Path) -> None:
     for processes in (1, 3):
         again = tmp_path / str(processes)

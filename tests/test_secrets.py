@@ -417,6 +417,7 @@ def test_what_names_no_secret_is_refused(wrong: Any) -> None:
 # ----------------------------------------------------------------------------------------------------------------------- spark
 
 
+@pytest.mark.services
 def test_a_run_on_spark_leaves_no_secret_in_its_settings_its_events_or_its_output(places: Path) -> None:
     """In a session of its own, whose event log is kept: with success, quarantine, failing tasks, giving up and recovery."""
     script = f"""

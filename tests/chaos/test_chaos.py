@@ -76,6 +76,7 @@ def base(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
+@pytest.mark.services
 def test_three_kills(base: Path, tale: Tale) -> None:
     """3,000 files; killed while tasks commit, at the job's commit, and after it is published."""
     run = Run(base, 64_000, tale)

@@ -78,6 +78,7 @@ def go_away(s: Remote, card: Moment, part: Part, *, asleep: bool, seconds: float
 
 
 # ---------------------------------------------------------------------------------------------------------------- in make test
+@pytest.mark.services
 def test_kills_and_a_service_that_goes_away(tmp_path: Path, tale: Tale) -> None:
     """On Azurite: a driver killed in a task and when it publishes; the service ended and started again, and asleep."""
     with running("azurite") as service, remote("short", tmp_path, tale, service) as s:

@@ -189,6 +189,7 @@ def run_refresh(book: Path, **variables: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=200)
 
 
+@pytest.mark.services
 def test_refresh_gives_the_same_bytes_twice_on_this_interpreter(tmp_path: Path) -> None:
     # A kernel of the user's own, of the same name, is not taken.
     kernel = tmp_path / "jupyter/kernels/python3/kernel.json"

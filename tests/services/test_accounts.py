@@ -99,6 +99,7 @@ def test_each_file_of_three_accounts_is_gathered_once_and_secrets_stay_at_home(e
     assert not any(secret.encode() in written for _, secret in secrets)
 
 
+@pytest.mark.services
 def test_a_throttled_account_does_not_hold_up_another(endpoint: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of them gives nothing until the other one is read to its end, which begins when the first one has refused something."""
     monkeypatch.setattr(pack, "FEW", 10)

@@ -63,6 +63,9 @@ class Cluster:
     drivers: dict[str, Driver]
 
 
+pytestmark = pytest.mark.services
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two workers, a Connect server on them, and a driver of each kind; everything says all that it can say."""
@@ -145,7 +148,6 @@ def test_executors_without_quire_run_the_drivers(driver: Driver, place: Path) ->
         assert re.search(r"/quire-[0-9a-f]{16}\.zip/quire/__init__\.py$", file)
 
 
-@pytest.mark.services
 def test_another_quire_on_the_executors_is_not_used(cluster: Cluster, place: Path) -> None:
     """Though the worker has imported it before any task."""
     python = bare_python(place / "other")
@@ -159,7 +161,6 @@ def test_another_quire_on_the_executors_is_not_used(cluster: Cluster, place: Pat
     checker.check(place / "in", place / "out")
 
 
-@pytest.mark.services
 def test_a_package_that_executors_lack_is_named(cluster: Cluster, place: Path) -> None:
     python = bare_python(place / "poor", without=(*OURS, "msgspec"))
     with pytest.raises(Failed) as caught:
@@ -180,7 +181,6 @@ def with_python(cluster: Cluster, python: Path, cell: str) -> None:
         driver(f"spark.sparkContext.pythonExec = {before!r}")
 
 
-@pytest.mark.services
 def test_a_module_of_the_users_own_that_executors_lack_is_named_and_can_be_sent(driver: Driver, place: Path) -> None:
     name = f"own{uuid.uuid4().hex}"
     (place / f"{name}.py").write_text("def loud(content, file):\n    return content.upper()\n")
@@ -191,7 +191,6 @@ def test_a_module_of_the_users_own_that_executors_lack_is_named_and_can_be_sent(
     checker.check(place / "in", place / "out", lambda content: content.upper() + b"\n")
 
 
-@pytest.mark.services
 def test_an_interrupt_ends_quires_tasks_and_no_others(driver: Driver, place: Path) -> None:
     """The user's own job goes on; the tasks give their cores back; the next call goes on with the job."""
     began = time.monotonic()
@@ -256,7 +255,6 @@ def test_secrets_by_name_are_found_on_the_executors(driver: Driver, place: Path,
     checker.check(place / "in", copied(url, seaweedfs, place / "copy"))
 
 
-@pytest.mark.services
 def test_a_secret_that_an_executor_does_not_have_is_named(driver: Driver, place: Path, seaweedfs: str) -> None:
     given = options(seaweedfs, "quire.secret('TESTS_NOWHERE')")
     cell = call(place / "in", f"s3://{s3.BUCKET}/{uuid.uuid4().hex}", f"dest_options={given}")
@@ -315,7 +313,6 @@ def abroad(cluster: Cluster) -> Iterator[tuple[Driver, Path, Path]]:
         yield driver, shared, hidden
 
 
-@pytest.mark.services
 @pytest.mark.parametrize(("source", "dest"), [("hidden", "shared"), ("shared", "hidden")])
 def test_a_directory_that_another_host_does_not_see_is_refused(abroad: tuple[Driver, Path, Path], source: str, dest: str) -> None:
     driver, shared, hidden = abroad
@@ -331,7 +328,6 @@ def test_a_directory_that_another_host_does_not_see_is_refused(abroad: tuple[Dri
     assert [p for p in (places[dest] / "refused").rglob("*") if p.is_file()] == [], "something was left"
 
 
-@pytest.mark.services
 def test_a_directory_that_another_host_has_mounted_is_as_good_as_any(abroad: tuple[Driver, Path, Path]) -> None:
     driver, shared, _ = abroad
     driver(call(shared / "in", shared / "out"))
@@ -345,7 +341,6 @@ def test_a_directory_that_another_host_has_mounted_is_as_good_as_any(abroad: tup
     checker.check(shared / "in", shared / "out")
 
 
-@pytest.mark.services
 def test_what_another_host_does_not_see_cannot_be_read_either(abroad: tuple[Driver, Path, Path]) -> None:
     driver, _, hidden = abroad
     gather(hidden / "in", hidden / "out")

@@ -36,14 +36,9 @@ def _empty() -> Iterator[None]:
     sim.forget_all()
 
 
+@pytest.mark.services
 @pytest.mark.parametrize(
-    ("service", "committer"),
-    [
-        ("azurite", "upload"),
-        ("seaweedfs", "upload"),
-        pytest.param("hdfs-real", "rename", marks=pytest.mark.services),
-        pytest.param("hdfs-real", "rename_v2", marks=pytest.mark.services),
-    ],
+    ("service", "committer"), [("azurite", "upload"), ("seaweedfs", "upload"), ("hdfs-real", "rename"), ("hdfs-real", "rename_v2")]
 )
 def test_crashes(service: str, committer: str, request: pytest.FixtureRequest, tried: Callable[[Line], None]) -> None:
     """Each byte once, and no upload, block list or temporary file left over, whatever the request that was the last one."""

@@ -7,15 +7,13 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from gathering import documents, gather, refused
 from quire.errors import UsageError
 from quire.storage import Store, bare, normalise
 from services.conformance import *  # noqa: F403 (the tests, by whatever names they have)
-
-if TYPE_CHECKING:
-    import pytest
 
 HERE = Path(__file__).parent
 SCRIPT = """
@@ -29,6 +27,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.services
 def test_a_job_runs_on_it_on_spark(store: Store, tmp_path: Path) -> None:
     """Each process finds the store where it is installed: the driver and the workers."""
     for name, content in documents(30).items():
