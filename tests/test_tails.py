@@ -12,6 +12,7 @@ import pytest
 
 from gathering import gather, refused, write
 from quire import Ledger, reading, rounds
+from quire.coverage import tails
 from quire.errors import UsageError
 from quire.storage import Gone, Unreadable
 from quire.storage.local import LocalStore
@@ -283,6 +284,44 @@ def test_what_was_retried_is_followed_too(tmp_path: Path, monkeypatch: pytest.Mo
     append(source / "a.log", b"o\n")
     gather(source, dest, **TAIL)
     assert lines(dest) == [b"one", b"two"]
+
+
+def test_a_part_whose_data_file_was_lost_is_read_again_though_the_file_has_grown_since(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a.log": b"one\n"}), tmp_path / "out"
+    for more in (b"two\n", b"three\n", b"four\n"):
+        gather(source, dest, **TAIL)
+        append(source / "a.log", more)
+    ledger = Ledger(dest)
+    for at, rest in ((0, [b"two", b"three"]), (4, [b"one", b"three", b"four", b"five"])):
+        lost = next(x.data_file for x in ledger.refresh().locate(source / "a.log") if x.start == at)
+        assert lost is not None
+        (dest / lost).unlink()
+        ledger.forget(file=lost, spark=gather_runner(), progress=False)
+        assert lines(dest) == sorted(rest)
+        append(source / "a.log", b"five\n" if not at else b"six\n")
+        assert gather(source, dest, **TAIL).set_aside_count == 0, "it is no rewritten file"
+        assert lines(dest) == sorted((source / "a.log").read_bytes().splitlines())
+        assert gather(source, dest, **TAIL).jobs == ()
+    assert ledger.refresh().read(source / "a.log") == (source / "a.log").read_bytes()
+
+
+def test_a_line_without_its_end_may_be_longer_than_what_is_held_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"one\ntwo\n" + b"x" * 3_000_000
+    source, dest = write(tmp_path / "in", {"a.log": content}), tmp_path / "out"
+    held, real = [0], tails._read
+
+    def read(store: Any, entry: Any, start: int, length: int) -> bytes:
+        held.append(length)
+        return real(store, entry, start, length)
+
+    monkeypatch.setattr(tails, "_read", read)
+    monkeypatch.setattr(tails, "PIECE", 1000)
+    assert gather(source, dest, **TAIL).held_back == 1
+    assert max(held) <= 8192
+    assert lines(dest) == [b"one", b"two"]
+    append(source / "a.log", b"y\nthree")
+    gather(source, dest, **TAIL)
+    assert [len(line) for line in lines(dest)] == [3, 3, 3_000_001]
 
 
 def test_wrong_use_is_refused(tmp_path: Path) -> None:

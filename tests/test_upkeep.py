@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,7 +13,13 @@ from checker import check, look, unchanged
 from gathering import documents, gather, refused, write
 from quire import InProcess, Ledger
 from quire.commit import protocol
-from quire.errors import FormatError, UsageError
+from quire.errors import FormatError, QuireError, UsageError
+from quire.storage import Gone, Unreadable
+from quire.storage.local import LocalStore
+from quire.upkeep import forget as forgetting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
 
@@ -41,6 +47,20 @@ SHAPES: list[dict[str, Any]] = [
 
 
 # ----------------------------------------------------------------------------------------------------------------------- forget
+def test_what_a_condition_chooses_is_written_by_tasks(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "in", {**documents(9, "xml"), "bad.xml": b"<a>"})
+    gather(source, tmp_path / "out", transform="xml", target_size=100)
+    ledger = Ledger(tmp_path / "out")
+    monkeypatch.setattr(forgetting, "put_drops", None)  # the driver writes no row
+    done = ledger.forget(where="path like '%/d0/%' or state = 'bad'", spark=spark, progress=False)
+    assert done.files_out == 3
+    assert (ledger.summary().files, ledger.summary().set_aside) == (6, 0)
+    expire(tmp_path / "out")
+    check(rest(source, "bad.xml", *(f"d0/f{i:04}.xml" for i in (0, 3, 6))), tmp_path / "out", None)
+    assert not ledger.forget(where="path = 'nothing'", spark=spark, progress=False).jobs
+    assert gather(source, tmp_path / "out", transform="xml", target_size=100).files == 3
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_forgotten_file_leaves_and_the_others_stay_as_they_are(tmp_path: Path, shape: dict[str, Any]) -> None:
     source, dest, ledger = gathered(tmp_path, **shape)
@@ -159,6 +179,20 @@ def test_what_has_changed_or_gone_since_is_not_retried(tmp_path: Path) -> None:
         "bad.xml": "it has changed since", "bad2.xml": "it is gone at its source",
     }  # fmt: skip
     assert gather(source, dest, transform="xml", max_file_size=500).files == 1
+
+
+def test_what_changes_while_it_is_retried_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, _, ledger = xml(tmp_path)
+    real = LocalStore.read_many
+
+    def changing(self: LocalStore, requests: Any) -> Any:
+        for request, content in real(self, requests):
+            yield request, Gone("changed") if request.name.endswith("bad2.xml") else content
+
+    monkeypatch.setattr(LocalStore, "read_many", changing)
+    done = ledger.retry(**HERE)
+    assert (done.gathered, done.set_aside, done.left) == (1, 1, ((f"file://{source}/dir/bad2.xml", "changed"),))
+    assert ledger.summary().set_aside == 2, "it stays set aside"
 
 
 def test_poison_is_left_alone_after_so_many_attempts(tmp_path: Path) -> None:
@@ -294,6 +328,15 @@ def test_an_older_version_is_readable_until_it_expires(tmp_path: Path) -> None:
     check(rest(source, *(f"d0/f{i:04}.txt" for i in (0, 3, 6))), dest)
 
 
+def test_a_reader_whose_version_has_expired_hears_that_and_not_that_a_file_is_missing(tmp_path: Path) -> None:
+    source, _, ledger = gathered(tmp_path)
+    Ledger(tmp_path / "out").forget(source / "d0", **HERE)
+    expire(tmp_path / "out")
+    with refused(QuireError, 3, "has expired", "refresh()", f"version {ledger.version}"):
+        ledger.read(source / "d1/f0001.txt")
+    assert ledger.refresh().read(source / "d1/f0001.txt") == (source / "d1/f0001.txt").read_bytes() + b"\n"
+
+
 def test_a_killed_forget_is_ended_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest, ledger = gathered(tmp_path)
 
@@ -305,14 +348,43 @@ def test_a_killed_forget_is_ended_by_the_next_one(tmp_path: Path, monkeypatch: p
         with pytest.raises(KeyboardInterrupt):
             ledger.forget(source / "d0", **HERE)
     assert ledger.refresh().summary().files == 9
-    with refused(UsageError, 2, "not in the ledger"):  # ended first; then there is nothing left of it to forget
-        ledger.forget(source / "d0", **HERE)
+    done = ledger.forget(source / "d0", **HERE)
+    assert (done.files_out, len(done.jobs)) == (3, 1), "what the call has done is told, though another one had begun it"
     assert ledger.refresh().summary().files == 6
+    with refused(UsageError, 2, "not in the ledger"):
+        ledger.forget(source / "d0", **HERE)
     expire(dest)
     check(rest(source, *(f"d0/f{i:04}.txt" for i in (0, 3, 6))), dest)
 
 
 # ------------------------------------------------------------------------------------------------------------------- looking in
+def test_the_sizes_of_a_long_file_whose_first_range_was_set_aside_are_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "in", {"long": b"x" * 400, "short": b"y" * 10})
+    real = LocalStore.read_many
+
+    def forbidden(self: LocalStore, requests: Any) -> Any:
+        for request, content in real(self, requests):
+            yield request, Unreadable("no permission") if request.name == "long" and not request.start else content
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "read_many", forbidden)
+        gather(source, tmp_path / "out", transform="raw", target_size=100)
+    found = Ledger(tmp_path / "out").sizes()
+    assert (list(found["files_before"].iloc[:2]), found["bytes_before"].sum()) == ([1, 0], 310)
+    assert found["files_before"].sum() == 2
+
+
+def test_a_directory_that_was_forgotten_gives_no_partition(tmp_path: Path, spark: SparkSession) -> None:
+    source = write(tmp_path / "in", {"dt=1/a": b"a", "dt=1/empty": b"", "dt=x/b": b"b", "dt=x/c": b"c"})
+    gather(source, tmp_path / "out", transform="raw", layout="directories")
+    ledger = Ledger(tmp_path / "out")
+    assert dict(quire.read(spark, tmp_path / "out").dtypes)["dt"] == "string"
+    ledger.forget(source / "dt=x", **HERE)
+    assert dict(quire.read(spark, tmp_path / "out").dtypes)["dt"] == "int"
+    ledger.forget(source / "dt=1/a", **HERE)
+    assert [row.dt for row in quire.read(spark, tmp_path / "out").collect()] == [1], "the empty file is still there"
+
+
 def test_the_ledger_as_it_was_at_an_older_version(tmp_path: Path) -> None:
     source, dest, ledger = gathered(tmp_path, 3)
     first = ledger.version

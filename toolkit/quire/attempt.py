@@ -27,7 +27,7 @@ from quire.commit.protocol import get_manifest, put_manifest
 from quire.coverage.carry import carried, dropped
 from quire.coverage.fold import fold
 from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
-from quire.coverage.tails import WAITED, Mark, fingerprint, mark, reread
+from quire.coverage.tails import WAITED, Mark, fingerprint, mark, reread, unfinished
 from quire.errors import FormatError, NotFoundError
 from quire.formats import extension
 from quire.formats.lines import FrameWriter
@@ -413,15 +413,19 @@ class _Attempt:
 
     def _stream(self, store: Store, request: Request, content: Iterator[bytes], file: FileInfo, start: int, length: int) -> int:
         """A long split, in pieces; how much of it was taken."""
-        checked, size, lines, held = xxhash.xxh3_64(), 0, 0, [0]
+        checked, size, lines = xxhash.xxh3_64(), 0, 0
         holds = self.convert.holds and start + length == file.size
+        try:
+            held = unfinished(store, request.name, file.version, file.size, start) if holds else 0
+        except (Gone, Unreadable) as e:
+            raise _Lost((file.path, start), e) from e
 
         def pieces() -> Iterator[bytes]:
             nonlocal size, lines
             found = content
             if self.convert.transform == "lines":
                 found = _lines_of(content, request.start, start, start + length, file.size + holds)
-            for piece in _whole_lines(found, held) if holds else found:
+            for piece in _first(found, length - held) if holds else found:
                 checked.update(piece)
                 size += len(piece)
                 lines += piece.count(b"\n")
@@ -434,13 +438,13 @@ class _Attempt:
                 entry = store.stat(request.name)  # a range of lines ends before its stream does, which looks only at its end
                 if entry is None or entry.version != file.version:
                     raise Gone("changed while it was read")
-                length = self._hold(file, start, length, held[0])
+                length = self._hold(file, start, length, held)
                 seen = mark(store, request.name, file.version, file.size, start, length) if self.convert.marks else None
             except (Gone, Unreadable) as e:
                 raise _Lost((file.path, start), e) from e
             self.rows.append((file.path, file.version, start, length, size, lines, checked.intdigest(), seen))
-        elif held[0]:
-            length = self._hold(file, start, length, held[0])
+        elif held:
+            length = self._hold(file, start, length, held)
         else:
             seen = mark(store, request.name, file.version, file.size, start, length) if self.convert.marks else None
             self.others.append((file.path, file.version, start, length, "done", None, None, seen))
@@ -524,17 +528,15 @@ def _after(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield from rest
 
 
-def _whole_lines(pieces: Iterator[bytes], held: list[int]) -> Iterator[bytes]:
-    """The pieces up to their last newline; `held[0]`: how many bytes come after it."""
-    rest = list[bytes]()
+def _first(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """The first `size` bytes."""
     for piece in pieces:
-        end = piece.rfind(b"\n") + 1
-        if end:
-            yield b"".join((*rest, piece[:end]))
-            rest.clear()
-        if end < len(piece):
-            rest.append(piece[end:])
-    held[0] = sum(map(len, rest))
+        if size < len(piece):
+            if size:
+                yield piece[:size]
+            return
+        size -= len(piece)
+        yield piece
 
 
 def _lines_of(content: Iterator[bytes], at: int, start: int, end: int, size: int) -> Iterator[bytes]:

@@ -72,8 +72,10 @@ def file_lengths(store: Store, fold: Fold) -> _Counts:
         paths = pa.array(whole, pa.string())
         for source in fold.sources:
             rows = fold.of(source).rows(store, ["path", "start", "length", "state"])
-            rows = rows.filter(pc.and_(pc.equal(rows.column("start"), 0), pc.is_in(rows.column("path"), paths)))
+            first = pc.and_(pc.equal(rows.column("state"), "done"), pc.equal(rows.column("start"), 0))
+            rows = rows.filter(pc.and_(first, pc.is_in(rows.column("path"), paths)))
             lengths = rows.column("length").to_pylist()
             classed(lengths, -1, found)
-            classed([n + whole[path] for path, n in zip(rows.column("path").to_pylist(), lengths, strict=True)], into=found)
+            classed([n + whole.pop(path, 0) for path, n in zip(rows.column("path").to_pylist(), lengths, strict=True)], into=found)
+        classed(whole.values(), into=found)  # of which the first range was set aside, or done elsewhere
     return +found[0], found[1]

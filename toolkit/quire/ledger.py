@@ -23,7 +23,7 @@ from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
 from quire.coverage import segments
 from quire.coverage.fold import Source, fold
-from quire.errors import QuireError, StorageError, UsageError, scrub
+from quire.errors import NotFoundError, QuireError, StorageError, UsageError, scrub
 from quire.formats import lines, parquet
 from quire.options import whole
 from quire.planning import skew
@@ -33,6 +33,7 @@ from quire.sizes import format_size
 from quire.storage import connect, normalise
 from quire.storage.local import to_text
 from quire.storage.sight import Landmarks
+from quire.upkeep.expire import expired
 from quire.upkeep.verbs import Verbs, runner_of
 from quire.verification import Verified, verify
 
@@ -312,6 +313,8 @@ class Ledger(Verbs):
             if x.data_file is not None:  # an empty file has none
                 try:
                     yield from self._record(x, x.data_file)
+                except NotFoundError as e:
+                    raise self._gone(x, e) from e
                 except QuireError:
                     raise
                 except lines.UNREADABLE as e:
@@ -320,6 +323,15 @@ class Ledger(Verbs):
                         f"{x.path} cannot be read back: {self._url}/{x.data_file} is damaged ({what}). "
                         f"See what else it hit with quire ledger verify."
                     ) from e
+
+    def _gone(self, x: Location, error: NotFoundError) -> QuireError:
+        """Why a data file is not there: its version has expired since it was looked at, or somebody has deleted the file."""
+        if expired(Log(self._store).refresh()) > self.version:
+            return QuireError(
+                f"{x.path} cannot be read back: version {self.version} of {self._url} has expired since it was opened, and {x.data_file} "
+                f"is deleted. Look again with ledger.refresh(), and keep a version readable with ledger.pin()."
+            )
+        return error
 
     def _record(self, x: Location, data_file: str) -> Iterator[bytes]:
         """What was written for a file or range; at its end, ValueError if its checksum differs."""

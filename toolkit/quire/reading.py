@@ -52,7 +52,8 @@ def read(
     if words.format == "raw":
         with_rows = [t for t in tasks if t.segment]
         items = [(source, f"{task.folder}/") for source, task in zip(folded.sources, with_rows, strict=True)]
-        places = [f"{task.folder}/" for task in with_rows if task.gathered]  # one of empty files has no data file
+        by_folder = words.layout == "directories"
+        places = [item[1] for item, task in zip(items, with_rows, strict=True) if by_folder and _holds(store, item[0], task, folded)]
     partitions = _partitions(places, ["value"] if words.format == "lines" else ["path", "content"]) if words.layout == "directories" else {}
     columns = "".join(f", {_quoted(name)} {kind}" for name, (kind, _) in partitions.items())
     of_lines, compression = words.format == "lines", words.compression
@@ -83,6 +84,16 @@ def live(store: Store, version: int | None = None) -> tuple[Words | None, list[T
     tasks = [t for _, found in commits for t in found]
     words = next((c.words for c, found in commits if found), None)
     return words, tasks, fold(log, version, reader=True)
+
+
+def _holds(store: Store, source: Source, task: Task, folded: Fold) -> bool:
+    """Whether a task still has rows that count, which may be of empty files alone."""
+    if any(file.name not in folded.removed for file in task.files):
+        return True
+    if not task.gathered and not task.carried:
+        return False
+    rows = folded.of(source).rows(store, ["state"])
+    return bool(pc.any(pc.equal(rows.column("state"), "done")).as_py())
 
 
 def _nothing(store: Store, version: int | None = None) -> UsageError:

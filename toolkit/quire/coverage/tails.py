@@ -18,10 +18,11 @@ import xxhash
 
 from quire.storage import Entry, Gone, Request, Store, Unreadable
 
-__all__ = ["EDGE", "WAITED", "Mark", "Prefix", "fingerprint", "mark", "prefix", "reread", "still_there"]
+__all__ = ["EDGE", "WAITED", "Mark", "Prefix", "fingerprint", "mark", "prefix", "reread", "still_there", "unfinished"]
 
 EDGE = 4 << 10  # bytes at either end of a row
 WAITED = -1  # instead of how often a row was tried: it was not, its line waited for its end
+PIECE = 1 << 20  # bytes in which the end of a long file is searched
 TRIES = 8  # looks at a file that is being appended to
 
 
@@ -34,11 +35,12 @@ class Mark(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """What is covered of a file, from its beginning on, without a gap."""
+    """What is covered of a file, up to `end`; a gap is what a data file held that was given up."""
 
     end: int
-    marks: tuple[Mark, ...]  # of its first row and its last one
+    marks: tuple[Mark, ...]  # of the first row and the last one, also on either side of a gap
     held: tuple[tuple[str, int, int, int], ...]  # version, start, length and tries of a last line held back, or an end set aside
+    gaps: tuple[tuple[int, int], ...] = ()
 
 
 def fingerprint(content: bytes) -> int:
@@ -47,22 +49,26 @@ def fingerprint(content: bytes) -> int:
 
 
 def prefix(rows: Iterable[dict[str, Any]]) -> Prefix | None:
-    """What a path's rows cover without a gap; None where that is not known well enough to go on from it."""
+    """What a path's rows cover; None where that is not known well enough to go on from it."""
     done = sorted((r for r in rows if r["state"] == "done"), key=lambda r: (r["start"], r["length"]))
-    end = 0
-    for row in done:
-        if row["start"] != end:
+    end, gaps, edges = 0, list[tuple[int, int]](), set[int]()
+    for i, row in enumerate(done):
+        if row["start"] < end:
             return None
-        end += row["length"]
+        if row["start"] > end:
+            gaps.append((end, row["start"] - end))
+            edges |= {i - 1, i}
+        end = row["start"] + row["length"]
     held = tuple(
         (r["version"], r["start"], r["length"], WAITED if r["state"] == "held" else r["tries"] or 1) for r in rows if r["state"] != "done"
     )
     if any(r["state"] == "mark" for r in rows) or len(held) > 1 or any(start != end for _, start, _, _ in held):
         return None
-    marks = [Mark(r["start"], r["length"], r["fingerprint"]) for r in done if r["length"] and r["fingerprint"] is not None]
-    if len(marks) < sum(bool(r["length"]) for r in done):
+    taken = [(i, r) for i, r in enumerate(done) if r["length"]]
+    if any(r["fingerprint"] is None for _, r in taken):
         return None
-    return Prefix(end, tuple(dict.fromkeys((*marks[:1], *marks[-1:]))), held)
+    ends = {i for i, _ in (*taken[:1], *taken[-1:])} | edges
+    return Prefix(end, tuple(Mark(r["start"], r["length"], r["fingerprint"]) for i, r in taken if i in ends), held, tuple(gaps))
 
 
 def _edges(marks: Sequence[Mark]) -> Iterator[tuple[int, int]]:
@@ -106,6 +112,24 @@ def reread(
         except _Changed:
             entry = store.stat(name)
     return None
+
+
+def unfinished(store: Store, name: str, version: str, size: int, start: int) -> int:
+    """How many bytes come after the last newline of a file, from `start` on; Gone if it has another version by now.
+
+    It is looked for from the end: a line without its end may be longer than the memory.
+    """
+    at, entry = size, Entry(name, size, version, 0)
+    try:
+        while at > start:
+            begin = max(start, at - PIECE)
+            found = _read(store, entry, begin, at - begin).rfind(b"\n")
+            if found >= 0:
+                return size - begin - found - 1
+            at = begin
+    except _Changed as e:
+        raise Gone("changed while it was read") from e
+    return size - start
 
 
 def mark(store: Store, name: str, version: str, size: int, start: int, length: int) -> int:

@@ -74,6 +74,7 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
         elif wanted == "tail" and before and not policy.supersede:
             empty = [(r["version"], 0, 0) for r in rows if r["state"] == "done" and not r["length"]]
             found.again.append(_split(file, before.end, before.held, before.marks, empty))
+            found.again += [{**file, "start": s, "length": n, "replaces": None, "follows": None} for s, n in before.gaps]
         elif wanted == "error":
             found.reported.append((file["path"], _WHY["grown" if before else "rewritten"]))
     return found

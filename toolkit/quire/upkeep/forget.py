@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,9 +21,13 @@ __all__ = ["forget"]
 _COLUMNS = ["data_file", "path", "version", "start", "length", "state"]
 
 
-def forget(
-    dest: Dest, paths: Sequence[Sequence[str]], file: str | None, rows: Callable[[Fold], pa.Table] | None, said: dict[str, Any], target: int
-) -> Changed:
+class Rows(Protocol):
+    """Chooses rows of the ledger, and writes them to objects of a plan, where they are found: the objects, and the rows' data files."""
+
+    def __call__(self, folded: Fold, named: Callable[[str], str]) -> tuple[list[str], list[str]]: ...
+
+
+def forget(dest: Dest, paths: Sequence[Sequence[str]], file: str | None, rows: Rows | None, said: dict[str, Any], target: int) -> Changed:
     """Forget source files (each by the keys that it may have; a directory means all below it), a data file, or chosen `rows`.
 
     `said` is what the user has asked for, for the log. UsageError for what the ledger does not know.
@@ -35,7 +39,7 @@ def forget(
         if file is not None:
             drops = _of_file(log, folded, file, live)
         elif rows is not None:
-            drops = rows(folded)
+            return Planned(rewriting(*rows(folded, named), live, target))
         else:
             drops = pa.concat_tables([_of_path(log, folded, keys) for keys in paths])
         drops = _distinct(_named(drops))

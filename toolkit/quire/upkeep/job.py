@@ -139,16 +139,16 @@ def _change(
             head = None  # of a call beside this one: each goes on with its own, and one of them wins
         ours, planned = head is None, Planned([])
         if head is None:
-            head, planned = _plan(store, log, said, plan, choice(dest.committer, store))
+            head, planned = _plan(store, log, said, plan, choice(dest.committer, store), ended=bool(found.jobs))
             if head is None:
-                return replace(found, left=planned.left, version=log.tip, seconds=time.monotonic() - began)
+                return _told(found, planned, log, began)
         convert = _convert(log, head.words, target, function, max_file_size)
         jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars)
         outcome = log.refresh().outcome(head.job)
         if isinstance(outcome, Commit) and log.in_effect(outcome):
             found = _counted(found, log, outcome)
             if ours:
-                return replace(found, left=planned.left, version=log.tip, seconds=time.monotonic() - began)
+                return _told(found, planned, log, began)
         elif outcome is not None:
             refuse_missing(log, outcome.left)
             gone = [f"{item.path}: {item.why}" for item in outcome.left[:1]]
@@ -164,7 +164,10 @@ def words_of(log: Log) -> Words:
     raise UsageError(f"there is nothing in {log.store.url} to change: no commit is in its log. Look for a typing mistake.")
 
 
-def _plan(store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: str) -> tuple[PlanHead | None, Planned]:
+def _plan(
+    store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: str, *, ended: bool
+) -> tuple[PlanHead | None, Planned]:  # fmt: skip
+    """Plan and freeze; None: nothing is to be done. `ended`: this call has ended the same job, which a killed one had begun."""
     base, intent_hash = log.tip, hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
     job, plan_id = f"{base}-{intent_hash}", names.new_id()
     own = names.plan_parquet(job, plan_id)
@@ -173,9 +176,11 @@ def _plan(store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: s
         if not planned.tasks:
             return None, planned
         write_head(store, own, planned.tasks)
-    except BaseException:
+    except BaseException as e:
         with suppress(QuireError):  # what goes wrong now is not what the user should hear of
             discard(store, job, plan_id)
+        if ended and isinstance(e, UsageError):
+            return None, Planned([])  # what it names is not there any more: that was done
         raise
     head = PlanHead(
         job=job, base=base, plan=plan_id, tasks=len(planned.tasks), committer=committer, words=words_of(log), intent=said
@@ -193,15 +198,20 @@ def _convert(log: Log, words: Words, target: int, function: UserFunction | None,
     return Convert(kind, words.format, words.compression, target, max_file_size, function, marks=marks, holds=holds)
 
 
+def _told(found: Changed, planned: Planned, log: Log, began: float) -> Changed:
+    return replace(found, left=(*planned.left, *found.left), version=log.tip, seconds=time.monotonic() - began)
+
+
 def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
     tasks = log.in_effect(commit)
     sizes = {file.name: file.size for _, c in log.commits() for t in log.in_effect(c) for file in t.files}
     removed = [name for task in tasks for name in task.removes]
     written = [file for task in tasks for file in task.files]
+    left = [(item.path, item.why) for item in (*commit.left, *(item for task in tasks for item in task.left))]
     return replace(
         found, jobs=(*found.jobs, commit.job), files_out=found.files_out + sum(t.files_out for t in tasks),
         gathered=found.gathered + sum(t.gathered for t in tasks), set_aside=found.set_aside + sum(t.bad for t in tasks),
         removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
         written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),
-        carried=found.carried + sum(t.carried for t in tasks),
+        carried=found.carried + sum(t.carried for t in tasks), left=(*found.left, *left),
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,15 +14,16 @@ from quire.commit.log import Log
 from quire.coverage.fold import Fold
 from quire.errors import UsageError, about, quoted
 from quire.options import whole
-from quire.planning.drops import DROPS
+from quire.planning.drops import DROPS, PIECE, put_drops
 from quire.progress import Progress, Step
-from quire.runner import InProcess, OnSpark, Runner
+from quire.runner import InProcess, OnSpark, Runner, guarded
 from quire.sizes import parse_size
 from quire.sources import transforms
 from quire.sources.transforms import UserFunction
-from quire.storage import Store
+from quire.storage import Store, connect
 from quire.storage.sight import Landmarks
 from quire.upkeep import compact, expire, forget, retry
+from quire.upkeep.forget import Rows
 from quire.upkeep.job import Changed, Dest, words_of
 
 __all__ = ["Verbs", "runner_of"]
@@ -83,14 +84,15 @@ class Verbs:
             raise UsageError("forget takes paths, or where=, or file=: one of the three.")
         runner = runner_of(spark, self._url)
         said: dict[str, Any] = {"reason": str(reason)[:500]}
-        keys, rows = list[list[str]](), None
+        keys = list[list[str]]()
+        rows: Rows | None = None
         if paths is not None:
             keys = [self._keys(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
             if not keys:
                 raise UsageError("forget was given an empty list of paths: there is nothing to forget.")
             said["paths"] = keys
         elif where is not None:
-            rows, said["where"] = self._where(runner, where), where
+            rows, said["where"] = self._dropped(self._where(runner, where)), where
         else:
             said["file"] = file = os.fspath(file) if file is not None else file
         done = forget.forget(self._dest(runner, progress, committer), keys, said.get("file"), rows, said, self._target())
@@ -128,7 +130,7 @@ class Verbs:
             log = Log(self._store).refresh()
             rows = retry.bad_rows(log, folded, folded.version)
             if by_where is not None:
-                return rows.filter(pc.is_in(rows.column("path"), by_where(folded).column("path").combine_chunks()))
+                return rows.filter(pc.is_in(rows.column("path"), by_where(folded).select("path").toArrow().column("path").combine_chunks()))
             return rows if keys is None else rows.filter(pc.is_in(rows.column("path"), pa.array(sorted(keys), pa.string())))
 
         options = self._options if storage_options is None else storage_options
@@ -188,17 +190,44 @@ class Verbs:
         found = [commit.target for _, commit in Log(self._store).refresh().commits() if commit.target]
         return found[-1] if found else 256 << 20
 
-    def _where(self, runner: Runner, where: str) -> Callable[[Fold], pa.Table]:
+    def _where(self, runner: Runner, where: str) -> Callable[[Fold], Any]:
         """What chooses rows by a condition in SQL, on Spark."""
         with about("where"):
             if not isinstance(runner, OnSpark):
                 raise UsageError(f"where={quoted(where)} is SQL, and needs Spark. Leave spark= out, or pass a session, or choose by paths.")
         self.splits(runner.spark, where)  # refuses a wrong condition before anything is done
+        # As it is at the version that is planned from: whoever has changed it since conflicts, and it is planned again.
+        return lambda folded: self.as_of(folded.version).splits(runner.spark, where)
 
-        def rows(folded: Fold) -> pa.Table:
-            # As it is at the version that is planned from: whoever has changed it since conflicts, and it is planned again.
-            found = self.as_of(folded.version).splits(runner.spark, where).select(*DROPS.names).toArrow()
-            at = found.schema.get_field_index("data_file")
-            return found.set_column(at, "data_file", pc.fill_null(found.column("data_file"), "")).cast(DROPS)
+    def _dropped(self, chosen: Callable[[Fold], Any]) -> Rows:
+        """Rows that leave are written by the tasks that find them; here come the names of these objects, and of the data files."""
+        url, options = self._url, self._options
+
+        def rows(folded: Fold, named: Callable[[str], str]) -> tuple[list[str], list[str]]:
+            def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                store = connect(url, options)
+                for drops in _pieces(batches):
+                    objects, touched = put_drops(store, drops, named)
+                    yield pa.RecordBatch.from_pydict({"object": objects * len(touched), "data_file": touched})
+
+            frame = chosen(folded)
+            work = guarded(frame.sparkSession, write, Landmarks([], url))
+            found = frame.select(*DROPS.names).mapInArrow(work, "object string, data_file string").toArrow()
+            return [pc.unique(found.column(name)).to_pylist() for name in ("object", "data_file")]  # type: ignore[return-value]
 
         return rows
+
+
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Rows that leave, as a plan has them ("" for no data file), some at a time."""
+    waiting, rows = list[pa.RecordBatch](), 0
+    for batch in batches:
+        at = batch.schema.get_field_index("data_file")
+        named = batch.set_column(at, "data_file", pc.fill_null(batch.column("data_file"), ""))
+        waiting.append(named)
+        rows += named.num_rows
+        if rows >= PIECE:
+            yield pa.Table.from_batches(waiting).cast(DROPS)
+            waiting, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(waiting).cast(DROPS)
