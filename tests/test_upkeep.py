@@ -57,8 +57,6 @@ def test_what_a_condition_chooses_is_written_by_tasks(tmp_path: Path, spark: Spa
     assert (ledger.summary().files, ledger.summary().set_aside) == (6, 0)
     expire(tmp_path / "out")
     check(rest(source, "bad.xml", *(f"d0/f{i:04}.xml" for i in (0, 3, 6))), tmp_path / "out", None)
-    assert not ledger.forget(where="path = 'nothing'", spark=spark, progress=False).jobs
-    assert gather(source, tmp_path / "out", transform="xml", target_size=100).files == 3
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -10,7 +10,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,12 +18,12 @@ import xxhash
 
 from quire import display, inspection
 from quire.commit import names
-from quire.commit.entries import Abort, Commit, Published, Task
+from quire.commit.entries import Abort, Commit, Entry, Expired, Pin, Published, Task, Unpin
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
 from quire.coverage import segments
 from quire.coverage.fold import Source, fold
-from quire.errors import NotFoundError, QuireError, StorageError, UsageError, scrub
+from quire.errors import NotFoundError, QuireError, StorageError, UsageError, choose, scrub
 from quire.formats import lines, parquet
 from quire.options import whole
 from quire.planning import skew
@@ -38,7 +38,6 @@ from quire.upkeep.verbs import Verbs, runner_of
 from quire.verification import Verified, verify
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Ledger", "Location", "Summary", "Verified"]
@@ -168,24 +167,13 @@ class Ledger(Verbs):
             unpublished=len(self._log.unpublished()), open_jobs=tuple(h.job for h in open_jobs(self._store, self._log)),
         )  # fmt: skip
 
-    def history(self) -> pd.DataFrame:
-        """One row an entry of the log: version, kind, verb, job, time, tasks, files, bytes, data_files, set_aside, left_out, note."""
-        import pandas as pd  # here, because Spark's workers start without it
+    def history(self, as_: str = "pandas") -> Any:
+        """One row an entry of the log: version, kind, verb, job, time, tasks, files, bytes, data_files, set_aside, left_out, note.
 
-        rows = []
-        for number, entry in enumerate(self._log.entries[: self.version], 1):
-            tasks = entry.tasks if isinstance(entry, Commit) else ()
-            note = entry.why if isinstance(entry, Abort | Commit) else ""
-            if isinstance(entry, Published) and entry.lost:
-                note = f"lost tasks: {', '.join(map(str, entry.lost))}"
-            rows.append(
-                (number, type(entry).__name__.lower(), getattr(entry, "verb", ""), getattr(entry, "job", ""), entry.time, len(tasks),
-                 sum(t.files_in for t in tasks), sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks),
-                 sum(t.bad for t in tasks),
-                 sum(len(t.left) for t in tasks) + len(getattr(entry, "left", ())), note)
-            )  # fmt: skip
-        header = ["version", "kind", "verb", "job", "time", "tasks", "files", "bytes", "data_files", "set_aside", "left_out", "note"]
-        return pd.DataFrame(rows, columns=header)
+        `as_`: here and below, "pandas", "arrow" or "spark". The schemas are fixed: `quire.inspection.TABLES`.
+        """
+        rows = [_entry_row(number, entry) for number, entry in enumerate(self._log.entries[: self.version], 1)]
+        return inspection.given("history", rows, as_)
 
     def skew(self) -> skew.SkewResult:
         """Whether the last commit that gathered anything was even: hash plans by files within each directory, others by bytes."""
@@ -196,50 +184,42 @@ class Ledger(Verbs):
                 return evenness(rows, commit.planner, commit.hash_parts, commit.target, None)
         return skew.check([])
 
-    def tasks(self) -> pd.DataFrame:
+    def tasks(self, as_: str = "pandas") -> Any:
         """One row a task: commit, task, directory, part, files, bytes, data_files, bytes_written, started (UTC), seconds."""
-        return inspection.task_table(self._tasks())
+        return inspection.given("tasks", inspection.task_rows(self._tasks()), as_)
 
-    def files(self) -> pd.DataFrame:
+    def files(self, as_: str = "pandas") -> Any:
         """The data files that count, one row each: data_file, bytes, records, commit, verb, task, directory of the source."""
-        import pandas as pd
-
         rows = [
             (f.name, f.size, f.records, number, commit.verb, task.task, task.folder)
             for number, commit, task in self._tasks() for f in task.files if f.name not in self._fold.removed
         ]  # fmt: skip
-        return pd.DataFrame(rows, columns=["data_file", "bytes", "records", "commit", "verb", "task", "directory"])
+        return inspection.given("files", rows, as_)
 
     # -------------------------------------------------------------------------------------------------------- from the segments
-    def coverage(self, path: str | os.PathLike[str]) -> pd.DataFrame:
+    def coverage(self, path: str | os.PathLike[str], as_: str = "pandas") -> Any:
         """Which bytes of a source file are accounted for, in their order: start, length, state, version, commit, data_file, reason.
 
         A range in state "gap" lies between others and is not covered: the next run takes it.
         """
-        import pandas as pd
-
-        columns = ["start", "length", "state", "version", "commit", "data_file", "reason"]
-        rows, at = list[dict[str, Any]](), 0
+        rows, at = list[tuple[Any, ...]](), 0
         for x in self.locate(path):
             if x.start > at:
-                rows.append({"start": at, "length": x.start - at, "state": "gap"})
-            rows.append({c: getattr(x, c) for c in columns})
+                rows.append((at, x.start - at, "gap", None, None, None, None))
+            rows.append((x.start, x.length, x.state, x.version, x.commit, x.data_file, x.reason))
             at = x.start + x.length
-        return pd.DataFrame(rows, columns=columns)
+        return inspection.given("coverage", rows, as_)
 
-    def sizes(self) -> pd.DataFrame:
+    def sizes(self, as_: str = "pandas") -> Any:
         """How large files were and are, one row a class: up_to (bytes, a power of two), files and bytes before and after."""
         after = inspection.classed(f.size for _, _, t in self._tasks() for f in t.files if f.name not in self._fold.removed)
-        return inspection.size_classes(inspection.file_lengths(self._store, self._fold), after)
+        return inspection.given("sizes", inspection.size_rows(inspection.file_lengths(self._store, self._fold), after), as_)
 
-    def failed(self) -> pd.DataFrame:
+    def failed(self, as_: str = "pandas") -> Any:
         """The files in quarantine: path, version, start, length, reason, tries (how often it was read), attempt, commit."""
         with_bad: set[str | None] = {t.segment for _, _, t in self._tasks() if t.bad and t.segment}
-        columns = ["path", "version", "start", "length", "reason", "tries"]
-        rows = self._rows([*columns, "state"], only=with_bad, attempt=True)
-        rows = rows.filter(pc.equal(rows.column("state"), "bad"))
-        found: pd.DataFrame = rows.select([*columns, "attempt", "commit"]).to_pandas(use_threads=False)
-        return found
+        rows = self._rows(["path", "version", "start", "length", "reason", "tries", "state"], only=with_bad, attempt=True)
+        return inspection.given("failed", rows.filter(pc.equal(rows.column("state"), "bad")), as_)
 
     def _rows(
         self, columns: list[str], first: str = "", last: str = "", only: set[str | None] | None = None, attempt: bool = False
@@ -277,15 +257,30 @@ class Ledger(Verbs):
                 f"where={where!r} is no condition about the ledger's columns ({scrub(str(e), 200)}). They are: {SPARK_SCHEMA}."
             ) from e
 
-    def locate(self, path: str | os.PathLike[str]) -> list[Location]:
-        """Where a source file is: one location, or one for each range of a long file. UsageError if the ledger does not know it."""
-        for key in _keys(path):
+    @overload
+    def locate(self, path: str | os.PathLike[str]) -> list[Location]: ...
+
+    @overload
+    def locate(self, path: str | os.PathLike[str], as_: str) -> Any: ...
+
+    def locate(self, path: str | os.PathLike[str], as_: str = "locations") -> Any:
+        """Where a source file is: one `Location`, or one for each range of a long file. UsageError if the ledger does not know it.
+
+        `as_`: "locations", a list of them; or "pandas", "arrow", "spark".
+        """
+        choose(as_, ("locations", *inspection.KINDS), "as_")
+        keys = _keys(path)
+        for key in keys:
             rows = self._rows(COLUMNS, key, key, attempt=True)
             if rows.num_rows:
-                found = rows.sort_by([("start", "ascending")]).to_pylist()
-                return [Location(**{**row, "checksum": None if row["checksum"] is None else f"{row['checksum']:016x}"}) for row in found]
+                rows = rows.set_column(
+                    rows.schema.get_field_index("checksum"), "checksum", pa.array(_hex(rows.column("checksum")), pa.string())
+                )
+                rows = rows.sort_by([("start", "ascending")])
+                return [Location(**row) for row in rows.to_pylist()] if as_ == "locations" else inspection.given("locate", rows, as_)
+        hint = inspection.alike(self._fold, self._store, keys)
         raise UsageError(
-            f"{_keys(path)[-1]} is not in the ledger of {self._url}: it was not gathered, or under another path. Look with .splits(spark)."
+            f"{keys[-1]} is not in the ledger of {self._url}: it was not gathered, or under another path{hint}. Look with .splits(spark)."
         )
 
     def _keys(self, path: str | os.PathLike[str]) -> list[str]:
@@ -368,6 +363,23 @@ class Ledger(Verbs):
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
+
+
+def _entry_row(number: int, entry: Entry) -> tuple[Any, ...]:
+    """What the history says of an entry."""
+    tasks = entry.tasks if isinstance(entry, Commit) else ()
+    note = entry.why if isinstance(entry, Abort | Commit) else ""
+    if isinstance(entry, Published) and entry.lost:
+        note = f"lost tasks: {', '.join(map(str, entry.lost))}"
+    if isinstance(entry, Expired):
+        note = f"versions before {entry.below} can no longer be read"
+    if isinstance(entry, Pin | Unpin):
+        note = f"version {entry.version}, pin {entry.id}"
+    return (
+        number, type(entry).__name__.lower(), getattr(entry, "verb", ""), getattr(entry, "job", ""), entry.time, len(tasks),
+        sum(t.files_in for t in tasks), sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks), sum(t.bad for t in tasks),
+        sum(len(t.left) for t in tasks) + len(getattr(entry, "left", ())), note,
+    )  # fmt: skip
 
 
 def _with_attempt(table: pa.Table, segment: str) -> pa.Table:

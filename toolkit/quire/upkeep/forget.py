@@ -12,6 +12,7 @@ from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.errors import UsageError
+from quire.inspection import alike
 from quire.planning.drops import DROPS, put_drops
 from quire.planning.rewriting import live_files, rewriting
 from quire.upkeep.job import Changed, Dest, Planned, change
@@ -64,7 +65,8 @@ def _of_path(log: Log, folded: Fold, keys: Sequence[str]) -> pa.Table:
         rows = rows.filter(pc.or_(pc.equal(path, key), pc.starts_with(path, f"{key}/")))
         if rows.num_rows:
             return rows
-    raise UsageError(f"{keys[-1]} is not in the ledger of {log.store.url}, so there is nothing to forget. Look with .splits(spark).")
+    hint = alike(folded, log.store, keys)
+    raise UsageError(f"{keys[-1]} is not in the ledger of {log.store.url}, so there is nothing to forget{hint}. Look with .splits(spark).")
 
 
 def _named(rows: pa.Table) -> pa.Table:

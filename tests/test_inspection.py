@@ -1,0 +1,107 @@
+"""What the ledger shows: tables in one schema each, whatever there is, as pandas, Arrow or Spark; and paths that look alike."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+from gathering import documents, gather, refused, snapshot, write
+from quire import InProcess, Ledger, inspection
+from quire.errors import QuireError, UsageError
+from quire.storage import connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+LOOKS = ["history", "tasks", "files", "failed", "sizes"]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    source = write(tmp_path / "in", {**documents(5, "xml"), "bad.xml": b"<a>", "d0/long.xml": b"<a>" + b" " * 3000 + b"</a>"})
+    gather(source, tmp_path / "out", transform="xml")
+    ledger = Ledger(tmp_path / "out")
+    ledger.forget(source / "d1", reason="why not", **HERE)
+    with ledger.pin():
+        ledger.expire()
+    return ledger.refresh()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_table_has_its_schema_whatever_there_is(ledger: Ledger, tmp_path: Path, look: str) -> None:
+    gather(write(tmp_path / "nothing", {"a": b"a"}), tmp_path / "new", transform="raw")
+    empty = Ledger(tmp_path / "new").as_of(0)
+    schema = inspection.TABLES[look]
+    full, none = getattr(ledger, look)(as_="arrow"), getattr(empty, look)(as_="arrow")
+    assert full.schema == none.schema == schema
+    assert full.num_rows
+    assert not none.num_rows
+    shown, nothing = getattr(ledger, look)(), getattr(empty, look)(as_="pandas")
+    assert isinstance(shown, pd.DataFrame)
+    assert list(shown.columns) == list(nothing.columns) == schema.names
+    assert list(nothing.dtypes) == list(shown.dtypes)
+    assert shown.equals(full.to_pandas())
+
+
+def test_a_table_comes_as_a_spark_dataframe_too(ledger: Ledger, tmp_path: Path, spark: SparkSession) -> None:
+    frame = ledger.failed(as_="spark")
+    assert frame.columns == inspection.TABLES["failed"].names
+    assert [row.path for row in frame.where("reason like '%malformed%'").collect()] == [f"file://{tmp_path}/in/bad.xml"]
+    with refused(UsageError, 2, "as_", "pandas, arrow, spark", "'arrow'"):
+        ledger.files(as_="arow")
+
+
+def test_of_one_file_too(ledger: Ledger, tmp_path: Path) -> None:
+    path = tmp_path / "in/d0/long.xml"
+    assert ledger.coverage(path, as_="arrow").schema == inspection.TABLES["coverage"]
+    (found,) = ledger.locate(path)
+    assert ledger.locate(path, as_="arrow").to_pylist() == [vars(found)]
+    assert list(ledger.locate(path, as_="pandas").columns) == inspection.TABLES["locate"].names
+
+
+def test_the_history_says_what_an_entry_was_about(ledger: Ledger) -> None:
+    found = ledger.history().set_index("kind")["note"]
+    assert "why not" in set(found["commit"])
+    assert found["expired"].startswith("versions before ")
+    assert found["pin"] == found["unpin"]
+
+
+def test_two_paths_that_differ_only_by_their_unicode_form_are_two_files(tmp_path: Path) -> None:
+    composed, apart = (unicodedata.normalize(form, "Größe é") for form in ("NFC", "NFD"))
+    source = write(tmp_path / "in", {composed: b"one", apart: b"two"})
+    assert gather(source, tmp_path / "out", transform="raw").files == 2
+    ledger = Ledger(tmp_path / "out")
+    assert (ledger.read(source / composed), ledger.read(source / apart)) == (b"one", b"two")
+    ledger.forget(source / apart, **HERE)
+    with refused(UsageError, 2, "not in the ledger", "other Unicode characters", r"Gr\xf6\xdfe \xe9"):
+        ledger.locate(source / apart)
+    with refused(UsageError, 2, "not in the ledger", "other Unicode characters"):
+        ledger.forget(source / apart, **HERE)
+    assert ledger.read(source / composed) == b"one"
+
+
+def test_a_path_with_two_slashes_means_the_one_without_them(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"d/a": b"one"})
+    gather(source, tmp_path / "out", transform="raw")
+    ledger = Ledger(tmp_path / "out")
+    for form in (f"{source}//d///a", f"file://{source}//d//a", f"/{source}/d/./a"):
+        assert ledger.read(form) == b"one", form
+    assert gather(f"{tmp_path}//in/", tmp_path / "out", transform="raw").files == 0, "nothing is read a second time"
+    assert ledger.forget(f"{source}//d/", **HERE).files_out == 1
+
+
+def test_a_ledger_of_a_newer_quire_is_refused_and_left_alone(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a": b"a"})
+    gather(source, tmp_path / "out")
+    store = connect(f"file://{tmp_path}/out")
+    store.put("_quire/log/00000000000000000003.json", b'{"kind": "merge", "format": 2}')
+    before = snapshot(tmp_path / "out")
+    for call in (lambda: Ledger(tmp_path / "out"), lambda: gather(source, tmp_path / "out")):
+        with refused(QuireError, 2, "newer quire", "Update quire", "00000000000000000003.json"):
+            call()
+    assert snapshot(tmp_path / "out") == before
