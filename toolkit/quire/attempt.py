@@ -197,6 +197,8 @@ class _Attempt:
             if root >= len(self.work.roots):
                 raise FormatError(f"the plan of job {self.work.head.job} reads from a source that the job does not have: it is damaged.")
             self._read_all(self.work.roots[root], list(runs))
+        if self.planned.marks:
+            self._mark()
         if self.planned.removes:
             self._carry()
         self.writer.close()
@@ -217,6 +219,14 @@ class _Attempt:
             self.store.put(name, segment)
         self.by.commit_task(self.store, self.work.head.job, done)
         return replace(done, retries=len(self.retries))
+
+    def _mark(self) -> None:
+        """Rows for what was done elsewhere: nothing is read or written for them."""
+        for table in read_rows(self.store, self.planned.marks, ["path", "version", "start", "length"]):
+            n = table.num_rows
+            own = {**{c: table.column(c) for c in table.schema.names}, "state": pa.array(["mark"] * n), "carried": pa.array([False] * n)}
+            self.segment.add(pa.table([own[f.name] if f.name in own else pa.nulls(n, f.type) for f in SCHEMA], schema=SCHEMA))
+            self.gathered += n
 
     def _carry(self) -> None:
         """Write again what stays of the data files that go."""
@@ -343,6 +353,10 @@ class _Attempt:
                 request = Request(request.name, file.version, file.size, start, length)
             if isinstance(content, Gone | Unreadable):
                 raise content
+            if not self.convert.streams and length != file.size:
+                raise BadContent(
+                    "only a part of it is left to read (others have marked the rest), and it is parsed as a whole: forget the marks"
+                )
             if not self.convert.streams and file.size > self.convert.max_file_size:
                 raise BadContent(f"larger than max_file_size: {file.size:,} bytes, allowed are {self.convert.max_file_size:,}")
             if self.convert.streams and (not isinstance(content, bytes) or request.length != length):

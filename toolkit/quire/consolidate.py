@@ -101,7 +101,7 @@ def plan(
     runner = _runner(spark, made)
     store = made.store()
     with about("dest"):
-        check_destination(store, made)
+        check_destination(store, made.append)
         log = Log(store).refresh()
         check_words(log, made)
     base = log.settled_version()

@@ -28,6 +28,7 @@ from quire.formats import lines, parquet
 from quire.options import whole
 from quire.planning import skew
 from quire.planning.plan import evenness
+from quire.rounds import check_destination
 from quire.runner import guarded
 from quire.sizes import format_size
 from quire.storage import connect, normalise
@@ -113,11 +114,16 @@ class Location:
 class Ledger(Verbs):
     """The ledger of a destination, as its log stands when it is opened; `refresh()` looks again."""
 
-    def __init__(self, dest: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, dest: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, *, create: bool = False
+    ) -> None:  # fmt: skip
+        """Open the ledger of a destination. `create`: also where none is yet, for what was done elsewhere (`import_markers`)."""
         self._url, self._options = normalise(dest), storage_options
         self._until: int | None = None  # the version that is looked at, where it is not the last one
         self._store = connect(self._url, storage_options)
-        if not self._store.is_folder(names.STATE):
+        if create:
+            check_destination(self._store, append=False)
+        elif not self._store.is_folder(names.STATE):
             raise UsageError(
                 f"{self._url} holds no ledger: nothing was gathered there. Look for a typing mistake, or run quire consolidate first."
             )
@@ -154,7 +160,7 @@ class Ledger(Verbs):
         """The destination in numbers, from the log alone."""
         found = list(self._tasks())
         tasks, commits = [t for _, _, t in found], list({number: c for number, c, _ in found}.values())
-        words = commits[0].words if commits else None
+        words = next((c.words for c in commits if c.words.said), None)
         live = [f for t in tasks for f in t.files if f.name not in self._fold.removed]
         uncovered = sum(len(u.ranges) for t in tasks for u in t.uncovers)
         return Summary(
@@ -179,7 +185,7 @@ class Ledger(Verbs):
         """Whether the last commit that gathered anything was even: hash plans by files within each directory, others by bytes."""
         for _, commit in reversed(list(self._log.commits(until=self.version))):
             tasks = self._log.in_effect(commit, self.version, reader=True)
-            if any(t.assigned for t in tasks):
+            if commit.verb != "mark" and any(t.assigned for t in tasks):
                 rows = [(t.folder, t.part, t.assigned, t.bytes_in) for t in tasks if t.assigned]
                 return evenness(rows, commit.planner, commit.hash_parts, commit.target, None)
         return skew.check([])
@@ -338,7 +344,7 @@ class Ledger(Verbs):
             parts = rows.column("content").to_pylist()
             yield from (part + b"\n" for part in parts) if len(parts) > 1 else parts
         else:
-            compression = next(c.words.compression for _, c in self._log.commits())
+            compression = next(c.words.compression for _, c in self._log.commits() if c.words.said)
             size = min(lines.BUFFER, max((x.written or 0) + (x.skip or 0), 1 << 16))
             digest = xxhash.xxh3_64()
             for piece in lines.cursor(self._store, data_file, compression, size).take(x.offset or 0, x.skip or 0, x.written or 0):

@@ -82,7 +82,7 @@ def live(store: Store, version: int | None = None) -> tuple[Words | None, list[T
             raise UsageError(f"version {version} of {store.url} has expired. Read a later one; ledger.history() lists them.")
     commits = [(c, log.in_effect(c, version, reader=True)) for _, c in log.commits(until=version)]
     tasks = [t for _, found in commits for t in found]
-    words = next((c.words for c, found in commits if found), None)
+    words = next((c.words for c, found in commits if found and c.words.said), None)
     return words, tasks, fold(log, version, reader=True)
 
 

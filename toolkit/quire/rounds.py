@@ -46,7 +46,7 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
     started, retries, store = time.monotonic(), bars.retries, made.store(bars.again)
     supersede = False  # the round takes what was gathered in another version: a job of its own, since it is all or nothing
     with about("dest"):
-        check_destination(store, made)
+        check_destination(store, made.append)
     while True:
         log = protocol.recover(store)
         with about("dest"):
@@ -252,12 +252,12 @@ def job_name(made: Options, base: int) -> str:
     return f"{base}-{made.intent_hash}"
 
 
-def check_destination(store: Store, made: Options) -> None:
-    """Refuse a destination that holds somebody else's files, or ours in another form."""
+def check_destination(store: Store, append: bool) -> None:
+    """Refuse a destination that holds somebody else's files (`append` allows them)."""
     store.check_writable()
     if not store.is_folder():
         return
-    if not store.is_folder(names.STATE) and not made.append:
+    if not store.is_folder(names.STATE) and not append:
         for name, _ in store.peek():
             if store.is_folder(names.STATE):
                 return  # another driver has just begun here
@@ -270,6 +270,8 @@ def check_destination(store: Store, made: Options) -> None:
 def check_words(log: Log, made: Options) -> None:
     """Refuse to mix two transforms or formats in one destination."""
     for _, commit in log.commits():
+        if not commit.words.said:
+            continue
         if commit.words != made.words:
             there, ours = commit.words, made.words
             raise RefusedError(

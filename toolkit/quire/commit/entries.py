@@ -80,12 +80,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
-    """What a destination holds; the same for all of its commits."""
+    """What a destination holds; the same for all of its commits, but for those that hold marks alone and say nothing of it."""
 
     transform: str
     format: str
     compression: str
     layout: str
+
+    @property
+    def said(self) -> bool:
+        """Whether it says anything."""
+        return bool(self.transform)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="manifest"):

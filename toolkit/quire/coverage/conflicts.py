@@ -15,7 +15,7 @@ def conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
     """The numbers of the tasks to drop, or why the whole job cannot commit here."""
     found = set[int]()
     for _, commit in log.commits():
-        if commit.words != head.words:
+        if commit.words != head.words and commit.words.said and head.words.said:
             return _other_words(commit, head)
         there = {t.schema for t in log.in_effect(commit)} | {t.schema for t in tasks}
         if len(there - {""}) > 1:

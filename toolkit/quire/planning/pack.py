@@ -21,6 +21,8 @@ SMALL = 32 << 20  # bytes that are not worth a task of their own: a task of Spar
 FEW = 4_000  # files, likewise
 HEADROOM = 0.97  # of the target, so that a task whose output is a little longer than guessed has no tiny second file
 
+MARK = "?"  # in the place of a data file's name: the rows are marks
+
 HEAD = pa.schema(
     [
         ("task", pa.int64()), ("folder", pa.string()), ("part", pa.int64()), ("object", pa.string()), ("root", pa.int64()),
@@ -33,7 +35,8 @@ HEAD = pa.schema(
 class PlannedTask:
     """A task: the runs that it reads in this order; or the data files that it removes and writes again, less the rows in `drops`.
 
-    A task with `drops` and nothing to remove takes those of these rows out of the ledger that have no data file.
+    A task with `drops` and nothing to remove takes those of these rows out of the ledger that have no data file. What is in `marks` is not
+    read: it becomes rows in state `mark`.
     """
 
     folder: str
@@ -41,11 +44,12 @@ class PlannedTask:
     runs: list[Run] = field(default_factory=list)
     removes: dict[str, int] = field(default_factory=dict)  # data file → bytes
     drops: tuple[str, ...] = ()  # objects of the plan
+    marks: list[Run] = field(default_factory=list)
 
     @property
     def files(self) -> int:
         """Splits, that is files or ranges of long ones."""
-        return sum(run.rows for run in self.runs)
+        return sum(run.rows for run in (*self.runs, *self.marks))
 
     @property
     def bytes(self) -> int:
@@ -145,6 +149,7 @@ def write_head(store: Store, name: str, tasks: list[PlannedTask]) -> None:
         rows += [(i, t.folder, t.part, r.object, r.root, r.row, r.rows, r.bytes, "") for r in t.runs]
         rows += [(i, t.folder, t.part, "", 0, 0, 0, size, file) for file, size in t.removes.items()]
         rows += [(i, t.folder, t.part, object_name, 0, 0, 0, 0, "") for object_name in t.drops]
+        rows += [(i, t.folder, t.part, r.object, 0, r.row, r.rows, 0, MARK) for r in t.marks]
     put_table(store, name, pa.table(list(map(list, zip(*rows, strict=True))), schema=HEAD))
 
 
@@ -157,7 +162,7 @@ def read_head(store: Store, name: str, task: int | None = None) -> list[PlannedT
             table = table.filter(pc.equal(table.column("task"), task))
         for r in table.to_pylist():
             planned = tasks.setdefault(r["task"], PlannedTask(r["folder"], r["part"]))
-            if r["removes"]:
+            if r["removes"] and r["removes"] != MARK:
                 planned.removes[r["removes"]] = r["bytes"]
                 continue
             if not r["object"].startswith(name.removesuffix(".parquet") + "-"):
@@ -165,7 +170,9 @@ def read_head(store: Store, name: str, task: int | None = None) -> list[PlannedT
             if not r["rows"]:  # a run has rows
                 planned.drops += (r["object"],)
                 continue
-            planned.runs.append(Run(r["folder"], r["part"], r["object"], r["root"], r["row"], r["rows"], r["bytes"]))
+            (planned.marks if r["removes"] else planned.runs).append(
+                Run(r["folder"], r["part"], r["object"], r["root"], r["row"], r["rows"], r["bytes"])
+            )
         if sorted(tasks) != (list(range(len(tasks))) if task is None else [task]):
             raise ValueError("its tasks are not numbered from 0 on")
     return [tasks[i] for i in sorted(tasks)]

@@ -16,6 +16,7 @@ from fsspec.utils import glob_translate
 
 from quire.errors import RefusedError, UsageError, quoted, scrub
 from quire.storage import Store, Told, account, below, connect, normalise, silent
+from quire.storage.local import to_text
 
 Options = Mapping[str, object] | None
 _STAR = "[^/]*"  # as glob_translate writes a star; a class of characters cannot look so, since a slash ends a part
@@ -136,6 +137,17 @@ def roots(source: object, options: Options = None) -> list[Root]:
         wanted = tuple(re.sub(r"(?<=.)/$", "", f"{_literal(inside)}{'/' if inside and w else ''}{w}") for w in root.wanted)
         found[found.index(outer)] = Root(outer.url, outer.wanted + wanted, outer.options)
     return found
+
+
+def spellings(source: object, found: Sequence[Root]) -> tuple[tuple[str, str], ...]:
+    """The local directories of a source as they were written, where links lead elsewhere: path as written → path that it means."""
+    pairs = set[tuple[str, str]]()
+    for item in source if isinstance(source, Sequence) and not isinstance(source, str) and not _is_pair(source) else [source]:
+        place = item[0] if _is_pair(item) else item  # type: ignore[index]  # a pair
+        text = os.fspath(place) if isinstance(place, str | os.PathLike) else ""
+        plain = os.path.abspath(os.path.expanduser(os.fsdecode(text).removeprefix("file://")))
+        pairs |= {(to_text(plain), root.url.removeprefix("file://")) for root in found if root.url == normalise(plain)}
+    return tuple(sorted((written, meant) for written, meant in pairs if written != meant))
 
 
 def _literal(name: str) -> str:

@@ -20,7 +20,7 @@ from quire.commit import names, protocol
 from quire.commit.committers import choice
 from quire.commit.entries import Commit, PlanHead, Words
 from quire.commit.log import Log
-from quire.errors import QuireError, StorageError, UsageError
+from quire.errors import QuireError, StorageError, UsageError, printable
 from quire.planning.pack import PlannedTask, write_head
 from quire.planning.plan import discard
 from quire.planning.rewriting import refuse_missing
@@ -41,7 +41,9 @@ TRIES = 20  # plans that others may thwart until this call gives up
 class Changed(display.Shown):
     """What a change did: ledger rows that left and files that they were, data files removed and written instead, their bytes.
 
-    left   (path, reason) of what could not be taken: it is gone at its source, or has another version by now
+    left   (path, reason) of what could not be taken: it is gone at its source, or has another version by now; `left_count` of them in
+           all (of very many, only the first stand in `left`)
+    known  markers of what the ledger covered before
     """
 
     dest: str
@@ -56,6 +58,8 @@ class Changed(display.Shown):
     written_bytes: int = 0
     carried: int = 0
     left: tuple[tuple[str, str], ...] = field(default=())
+    left_count: int = 0
+    known: int = 0
     version: int = 0
     seconds: float = 0.0
 
@@ -63,6 +67,10 @@ class Changed(display.Shown):
         rows: dict[str, object] = {"jobs": ", ".join(self.jobs) or "nothing to do"}
         if self.verb == "retry":
             rows |= {"gathered now": f"{self.gathered:,}", "still set aside": f"{self.set_aside:,}"}
+        if self.verb == "mark":
+            rows |= {"splits marked": f"{self.gathered:,}", "known before": f"{self.known:,}"}
+        if self.left_count:
+            rows["not taken"] = f"{self.left_count:,}"
         if self.verb == "forget":
             rows["files forgotten"] = f"{self.files_out:,}"
         if self.removed or self.written:
@@ -71,7 +79,8 @@ class Changed(display.Shown):
         return rows | {"version": self.version, "seconds": f"{self.seconds:.1f}"}
 
     def _note(self) -> str:
-        return "\n".join(f"{path}: {why}" for path, why in self.left[:5])
+        more = [f"… {self.left_count - 5:,} more"] if self.left_count > 5 else []
+        return "\n".join([*(printable(f"{path}: {why}") for path, why in self.left[:5]), *more])
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,8 @@ class Planned:
     tasks: list[PlannedTask]
     roots: tuple[Root, ...] = ()
     left: tuple[tuple[str, str], ...] = ()
+    left_count: int = 0  # where `left` does not hold all of them
+    known: int = 0  # what was done already
 
 
 # Makes a plan of a settled version: (log, version, name for an object of the plan) → tasks; no tasks: nothing is to be done.
@@ -104,14 +115,17 @@ Plan = Callable[[Log, int, Callable[[str], str]], Planned]
 
 def change(
     dest: Dest, intent: Mapping[str, Any], plan: Plan, *, target: int, function: UserFunction | None = None, fresh: bool = False,
-    max_file_size: int = 256 << 20,
+    max_file_size: int = 256 << 20, words: Words | None = None, repeat: bool = False,
 ) -> Changed:  # fmt: skip
     """Run a change to its end. `fresh`: a plan that a killed call has left is given up instead of ended, since it is older than a repair.
+
+    words    what a destination without any commit is said to hold; left out: such a one is refused
+    repeat   what of the plan others have committed meanwhile is planned again, till nothing of it is left
 
     Raises QuireError if others keep committing what it touches, or its tasks keep failing.
     """
     try:
-        return _change(dest, intent, plan, target, function, fresh, max_file_size)
+        return _change(dest, intent, plan, target, function, fresh, max_file_size, words, repeat)
     except StorageError as e:
         raise type(e)(
             f"{str(e).rstrip('.')}. What {intent['verb']} has committed stays, and nothing else is visible: call again to go on."
@@ -119,12 +133,13 @@ def change(
 
 
 def _change(
-    dest: Dest, intent: Mapping[str, Any], plan: Plan, target: int, function: UserFunction | None, fresh: bool, max_file_size: int
-) -> Changed:
+    dest: Dest, intent: Mapping[str, Any], plan: Plan, target: int, function: UserFunction | None, fresh: bool, max_file_size: int,
+    words: Words | None, repeat: bool,
+) -> Changed:  # fmt: skip
     began, store = time.monotonic(), dest.store()
     said = {**intent, "dest": dest.url, "target": target}
     found = Changed(dest.url, str(intent["verb"]))
-    why = ""
+    why, before = "", 0
     for tried in range(TRIES):
         log = protocol.recover(store)
         if not log.settled():
@@ -139,16 +154,17 @@ def _change(
             head = None  # of a call beside this one: each goes on with its own, and one of them wins
         ours, planned = head is None, Planned([])
         if head is None:
-            head, planned = _plan(store, log, said, plan, choice(dest.committer, store), ended=bool(found.jobs))
+            before = found.gathered  # by this call: it was not known before
+            head, planned = _plan(store, log, said, plan, choice(dest.committer, store), words, ended=bool(found.jobs))
             if head is None:
-                return _told(found, planned, log, began)
+                return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
         convert = _convert(log, head.words, target, function, max_file_size)
         jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars)
         outcome = log.refresh().outcome(head.job)
         if isinstance(outcome, Commit) and log.in_effect(outcome):
             found = _counted(found, log, outcome)
-            if ours:
-                return _told(found, planned, log, began)
+            if ours and not (repeat and outcome.dropped):
+                return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
         elif outcome is not None:
             refuse_missing(log, outcome.left)
             gone = [f"{item.path}: {item.why}" for item in outcome.left[:1]]
@@ -157,15 +173,16 @@ def _change(
                      f"Nothing is lost: call again.")  # fmt: skip
 
 
-def words_of(log: Log) -> Words:
-    """What the destination holds; UsageError if that is nothing."""
-    for _, commit in log.commits():
-        return commit.words
+def words_of(log: Log, empty: Words | None = None) -> Words:
+    """What the destination holds; where that is nothing, `empty`, or UsageError."""
+    found = [commit.words for _, commit in log.commits()]
+    if words := next((words for words in found if words.said), found[0] if found else empty):
+        return words
     raise UsageError(f"there is nothing in {log.store.url} to change: no commit is in its log. Look for a typing mistake.")
 
 
 def _plan(
-    store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: str, *, ended: bool
+    store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: str, words: Words | None, *, ended: bool
 ) -> tuple[PlanHead | None, Planned]:  # fmt: skip
     """Plan and freeze; None: nothing is to be done. `ended`: this call has ended the same job, which a killed one had begun."""
     base, intent_hash = log.tip, hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
@@ -183,7 +200,7 @@ def _plan(
             return None, Planned([])  # what it names is not there any more: that was done
         raise
     head = PlanHead(
-        job=job, base=base, plan=plan_id, tasks=len(planned.tasks), committer=committer, words=words_of(log), intent=said
+        job=job, base=base, plan=plan_id, tasks=len(planned.tasks), committer=committer, words=words_of(log, words), intent=said
     )  # fmt: skip
     protocol.freeze(store, head)
     return protocol.plan_head(store, job) or head, planned
@@ -199,7 +216,9 @@ def _convert(log: Log, words: Words, target: int, function: UserFunction | None,
 
 
 def _told(found: Changed, planned: Planned, log: Log, began: float) -> Changed:
-    return replace(found, left=(*planned.left, *found.left), version=log.tip, seconds=time.monotonic() - began)
+    left = (*planned.left, *found.left)
+    count = len(found.left) + (planned.left_count or len(planned.left))
+    return replace(found, left=left, left_count=count, known=planned.known, version=log.tip, seconds=time.monotonic() - began)
 
 
 def _counted(found: Changed, log: Log, commit: Commit) -> Changed:

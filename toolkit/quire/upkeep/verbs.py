@@ -10,19 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.commit import names
 from quire.commit.log import Log
-from quire.coverage.fold import Fold
-from quire.errors import UsageError, about, quoted
+from quire.coverage.fold import Fold, fold
+from quire.errors import RefusedError, UsageError, about, quoted
 from quire.options import whole
 from quire.planning.drops import DROPS, PIECE, put_drops
 from quire.progress import Progress, Step
 from quire.runner import InProcess, OnSpark, Runner, guarded
 from quire.sizes import parse_size
-from quire.sources import transforms
+from quire.sources import files, transforms
 from quire.sources.transforms import UserFunction
-from quire.storage import Store, connect
+from quire.storage import Store, below, connect, normalise
 from quire.storage.sight import Landmarks
-from quire.upkeep import compact, expire, forget, retry
+from quire.upkeep import compact, expire, forget, markers, retry
 from quire.upkeep.forget import Rows
 from quire.upkeep.job import Changed, Dest, words_of
 
@@ -178,6 +179,51 @@ class Verbs:
     def unpin(self, pin: str) -> None:
         """End a pin that a dead reader has left."""
         expire.unpin(self._store, pin)
+
+    # -------------------------------------------------------------------------------------------------------------------- markers
+    def import_markers(
+        self, directory: str | os.PathLike[str], source: Any, *, spark: Any = None, committer: str = "auto",
+        storage_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
+    ) -> Changed:  # fmt: skip
+        """Take over what a Hadoop job has done: empty files below `directory`, each named by a split's identifier, of files in `source`.
+
+        Each becomes a row in state `mark`, for the version that the file has now, all in one commit; nothing is read. Reported in `.left`
+        and not taken: names that are no identifiers, files that are gone, have changed since the marker was written, or that the ledger
+        knows in another version. The names' rule is in docs/ledger.md. `storage_options`: for both; left out: the destination's.
+        """
+        options = self._options if storage_options is None else storage_options
+        with about("source"):
+            roots = tuple(files.roots(source, options))
+        dest = self._dest(runner_of(spark, self._url), progress, committer)
+        done = markers.import_markers(dest, self._markers(directory, options, roots), roots, files.spellings(source, roots), self._target())
+        self.refresh()
+        return done
+
+    def export_markers(
+        self, directory: str | os.PathLike[str], *, source: Any = None, split_size: str | int = "128 MiB", spark: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> markers.Exported:  # fmt: skip
+        """Write a marker below `directory` for each split that is done, as a Hadoop job looks for them; those that are there stay.
+
+        source      only of files there; needed where the ledger holds files of several stores, since markers name paths alone
+        split_size  the block size of the Hadoop job's input: its splits are what is marked, where all of one is done
+        """
+        options = self._options if storage_options is None else storage_options
+        with about("source"):
+            roots = tuple(files.roots(source, options)) if source is not None else ()
+        block = parse_size(split_size, "split_size")
+        to, runner = self._markers(directory, options, roots), runner_of(spark, self._url)
+        folded = fold(Log(self._store).refresh(), reader=True)
+        return markers.export_markers(runner, self._url, self._options, folded, to, [root.url for root in roots], block)
+
+    def _markers(self, directory: str | os.PathLike[str], options: Any, roots: Sequence[files.Root]) -> files.Root:
+        """The directory of markers, which lies neither in the destination nor in a source, nor is a destination itself."""
+        with about("directory"):
+            found = files.Root(normalise(directory), options=options)
+            if found.store().is_folder(names.LOG) or below(found.url, self._url) or below(self._url, found.url):
+                raise RefusedError(f"{found.url} is a destination, or holds one, or lies in one: choose a directory for the markers alone.")
+            files.apart(roots, found.url)
+        return found
 
     # ------------------------------------------------------------------------------------------------------------------ helpers
     def _dest(self, runner: Runner, progress: bool | Callable[[Step], object], committer: str) -> Dest:

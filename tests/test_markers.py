@@ -1,0 +1,333 @@
+"""Markers: empty files by which a Hadoop job and a ledger tell one another which splits are done, each in its own way, and both alike."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire
+from checker import tree, with_newline
+from gathering import documents, gather, refused, snapshot, write
+from quire import InProcess, Ledger
+from quire.commit import protocol
+from quire.errors import RefusedError, UsageError
+from quire.planning import pieces
+from quire.reading import first_rows
+from quire.storage import connect
+from quire.upkeep import identifiers, markers
+from quire.upkeep.identifiers import identifier, parsed
+
+HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+LONG = "/data/" + "/".join("ordner mit ümlaut" for _ in range(40)) + "/a.txt"
+
+
+def mark(folder: Path, *splits: tuple[Path, int, int]) -> Path:
+    """What an old job leaves: its own output, and an empty file a split."""
+    write(folder, {"_SUCCESS": b"", "_temporary/0/%2Fnot%2Fcommitted@0@1": b"", ".x.crc": b"crc"})
+    for path, start, length in splits:
+        name = folder / identifier(str(path), start, length)
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.touch()
+    return folder
+
+
+def whole(*paths: Path) -> list[tuple[Path, int, int]]:
+    return [(path, 0, path.stat().st_size) for path in paths]
+
+
+def shown(folder: Path) -> set[tuple[str, int, int]]:
+    return {parsed(os.path.relpath(p, folder)) for p in folder.rglob("*") if p.is_file() and not p.name.startswith(("_", "."))}
+
+
+def read(dest: Path) -> list[bytes]:
+    return sorted(first_rows(Ledger(dest)._store, 1 << 30))
+
+
+# ------------------------------------------------------------------------------------------------------------------------- names
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/data/in/a_1-b.txt", "%2Fdata%2Fin%2Fa_1-b.txt@0@5"),
+        ("/a b+c*d~@@0", "%2Fa%20b%2Bc%2Ad%7E%40%400@0@5"),
+        ("/Größe", "%2FGr%C3%B6%C3%9Fe@0@5"),
+        ("/" + "x" * 300, "%2F" + "x" * 197 + "/+" + "x" * 103 + "@0@5"),
+        ("/" + "x" * 197, "%2F" + "x" * 197 + "@0@5"),
+    ],
+)
+def test_a_name_is_what_the_rule_says(path: str, name: str) -> None:
+    assert identifier(path, 0, 5) == name
+    assert parsed(name) == (path, 0, 5)
+
+
+def test_every_name_means_one_split_and_none_is_too_long_for_a_file_system() -> None:
+    for path in (LONG, "/new\nline", "/\u00e9", "/e\u0301", "/a@1@2", "/.hidden", "/%2F", "/" + "\U0001f600" * 900):
+        for start, length in ((0, 0), (10**17, 10**17)):
+            name = identifier(path, start, length)
+            assert parsed(name) == (path, start, length)
+            assert max(map(len, name.split("/"))) <= 241
+            assert name.isascii()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "part-00000", "%2Fa", "%2Fa@0", "%2Fa@0@", "%2Fa@-1@5", "%2Fa@00@5", "/a@0@5", "%2fa@0@5", "%2Fa~@0@5", "a@0@5", "%2F%FF@0@5",
+        "%2Fa@0@5@6", "%2Fa@0@٣", "x/%2Fa@0@5", "%2Fa/+b@0@5", "%2Fa@0@9999999999999999999", "%2@0@5", "@0@5",
+    ],
+)  # fmt: skip
+def test_what_is_no_name_is_told_from_one(name: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parsed(name)
+
+
+def test_hadoops_splits() -> None:
+    assert list(markers.hadoop_splits(0, 10)) == [(0, 0)]
+    assert list(markers.hadoop_splits(11, 10)) == [(0, 11)], "the last one may be a tenth longer"
+    assert list(markers.hadoop_splits(32, 10)) == [(0, 10), (10, 10), (20, 10), (30, 2)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- in
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_what_an_old_job_has_done_is_not_read_again(tmp_path: Path, compression: str) -> None:
+    source, dest = write(tmp_path / "in", {**documents(6), "d0/empty": b"", "ü b/c+.txt": b"c\n"}), tmp_path / "out"
+    done = [source / "d0/f0000.txt", source / "d1/f0001.txt", source / "d0/empty", source / "ü b/c+.txt"]
+    ledger = Ledger(dest, create=True)
+    found = ledger.import_markers(mark(tmp_path / "markers", *whole(*done)), source, **HERE)
+    assert (found.gathered, found.left, len(found.jobs)) == (4, (), 1)
+    assert ledger.summary().ledger_rows == 4
+    assert ledger.summary().files == 0, "nothing of them is here"
+    report = gather(source, dest, compression=compression)
+    assert (report.files, report.done) == (4, 4)
+    rest = {p: c for p, c in tree(source).items() if Path(p) not in done}
+    assert read(dest) == sorted(b"".join(map(with_newline, rest.values())).splitlines())
+    (mine,) = ledger.refresh().locate(done[0])
+    assert (mine.state, mine.data_file) == ("mark", None)
+    assert ledger.verify(InProcess()).ok
+    again = ledger.import_markers(tmp_path / "markers", source, **HERE)
+    assert (again.gathered, again.known, again.jobs) == (0, 4, ())
+
+
+def test_marks_may_come_after_runs_and_leave_what_is_there(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
+    gather(source, dest)
+    write(source, {"new.txt": b"new\n", "newer.txt": b"newer\n"})
+    ledger = Ledger(dest)
+    found = ledger.import_markers(mark(tmp_path / "m", *whole(source / "d0/f0000.txt", source / "new.txt")), source, **HERE)
+    assert (found.gathered, found.known) == (1, 1)
+    assert gather(source, dest).files == 1
+    assert ledger.refresh().read(source / "d0/f0000.txt") == with_newline((source / "d0/f0000.txt").read_bytes())
+    ledger.compact(**HERE)
+    ledger.forget(source / "new.txt", **HERE)
+    assert gather(source, dest).files == 1, "what is no longer marked is read"
+
+
+def test_splits_of_another_size_are_put_together(tmp_path: Path) -> None:
+    """The article's rule skips a split only where a job cuts files alike; here bytes count."""
+    lines = b"".join(b"line %02d\n" % i for i in range(20))
+    source, dest = write(tmp_path / "in", {"a.log": lines, "b.log": lines}), tmp_path / "out"
+    a, b = source / "a.log", source / "b.log"
+    splits = [(a, 0, 64), (a, 64, 64), (a, 128, 32), (a, 0, 100), (b, 32, 32)]
+    Ledger(dest, create=True).import_markers(mark(tmp_path / "m", *splits), source, **HERE)
+    assert [tuple(row) for row in Ledger(dest).coverage(a)[["start", "length", "state"]].to_numpy()] == [
+        (0, 64, "mark"), (64, 36, "mark"), (100, 28, "mark"), (128, 32, "mark"),
+    ]  # fmt: skip
+    gather(source, dest, target_size=50)
+    assert read(dest) == sorted(lines[:32].splitlines() + lines[64:].splitlines())
+
+
+def test_a_marked_part_of_a_document_is_not_left_out_of_it(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(2, "xml")), tmp_path / "out"
+    gather(source / "d0", dest, transform="xml")
+    part = mark(tmp_path / "m", (source / "d1/f0001.xml", 0, 10))
+    found = Ledger(dest).import_markers(part, source, **HERE)
+    assert (found.gathered, found.left_count) == (0, 1)
+    assert "as a whole" in found.left[0][1]
+    assert gather(source, dest, transform="xml").files == 1
+    new = Ledger(tmp_path / "new", create=True)
+    assert new.import_markers(part, source, **HERE).gathered == 1, "nobody knows yet what will be read there"
+    report = gather(source, tmp_path / "new", transform="xml")
+    assert (report.files, report.set_aside_count) == (1, 1)
+    assert "a part of it" in report.set_aside[0][1]
+
+
+def test_broken_markers_are_told_one_line_each_and_the_others_taken(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {**documents(4), "short": b"abc", "known": b"1\n"}), tmp_path / "out"
+    gather(source, dest, include="known")
+    write(source, {"known": b"22\n"})
+    folder = mark(tmp_path / "m", *whole(source / "d0/f0000.txt"), (source / "gone.txt", 0, 5), (source / "short", 0, 4))
+    mark(folder, (source / "short", 1, 0), (tmp_path / "elsewhere", 0, 1), *whole(source / "known", source / "d1/f0001.txt"))
+    (folder / "part-r-00000").touch()
+    (folder / "bad\nname@1@2").touch()
+    (folder / identifier(str(source / "d2/f0002.txt"), 0, 3)).write_bytes(b"x")
+    (folder / "to").symlink_to("nowhere")
+    old = folder / identifier(str(source / "d1/f0001.txt"), 0, (source / "d1/f0001.txt").stat().st_size)
+    os.utime(old, (time.time() - 3600,) * 2)
+    before = snapshot(folder)
+    found = Ledger(dest).import_markers(folder, source, **HERE)
+    assert found.gathered == 1
+    why = {parsed(n)[0].rpartition("/")[2] if "@" in n and "\n" not in n else n: w for n, w in _short(folder, found.left)}
+    assert {n: w.split(":")[0] for n, w in why.items()} == {
+        "gone.txt": "its file is not there", "short": "its file has 3 bytes now", "elsewhere": why["elsewhere"],
+        "known": "the ledger knows its file in another version", "f0001.txt": "its file has changed since it was written",
+        "part-r-00000": "no marker", "bad\nname@1@2": "no marker", "f0002.txt": "no marker", "to": "a symbolic link, not followed",
+    }  # fmt: skip
+    assert "does not lie in the source" in why["elsewhere"]
+    assert found.left_count == len(found.left) == 10
+    assert str(found).count("\n") < 20
+    assert all(line.isprintable() for line in str(found).splitlines())
+    assert snapshot(folder) == before
+
+
+def _short(folder: Path, left: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
+    return [(name.removeprefix(f"file://{folder}/"), why) for name, why in left]
+
+
+def test_of_very_many_broken_ones_the_first_are_named_and_all_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "in", {"a": b"a"})
+    folder = mark(tmp_path / "m", *whole(source / "a"))
+    for i in range(30):
+        (folder / f"part-{i}").touch()
+    monkeypatch.setattr(markers, "EXAMPLES", 7)
+    found = Ledger(tmp_path / "out", create=True).import_markers(folder, source, **HERE)
+    assert (found.gathered, found.left_count, len(found.left)) == (1, 30, 7)
+    assert "25 more" in str(found)
+
+
+def test_where_a_directory_is_cut_for_the_tasks_no_path_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Overlapping markers of one path, in a directory that is listed in many slices, and in stores that list in order."""
+    monkeypatch.setattr(pieces, "SLICE", 7)
+    monkeypatch.setattr(markers, "CHUNK", 5)
+    monkeypatch.setattr(InProcess, "parallelism", 8)
+    content = b"x\n" * 100
+    for place in (f"file://{tmp_path}", "memory://markers-cut"):
+        source, folder = connect(f"{place}/in"), connect(f"{place}/m")
+        for name in ("a", "a-1", "a.b", "b", "long" * 60):
+            source.put(name, content)
+            path = identifiers.place_of(f"{place}/in/{name}")[1]
+            for start in range(0, 190, 4):
+                folder.put(identifier(path, start, 10), b"")
+        ledger = Ledger(f"{place}/out", create=True)
+        found = ledger.import_markers(f"{place}/m", f"{place}/in", **HERE)
+        assert found.left == ()
+        for name in ("a", "a-1", "a.b", "b", "long" * 60):
+            rows = ledger.coverage(f"{place}/in/{name}")
+            assert list(rows["start"][1:]) == list((rows["start"] + rows["length"])[:-1]), "no byte twice, and no gap"
+            assert (rows["start"].min(), rows["length"].sum()) == (0, 198)
+        assert gather(f"{place}/in", f"{place}/out").bytes == 10
+
+
+def test_a_source_may_be_named_through_a_link(tmp_path: Path) -> None:
+    source = write(tmp_path / "real/in", {"a": b"a"})
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    folder = mark(tmp_path / "m", (tmp_path / "link/in/a", 0, 1))
+    assert Ledger(tmp_path / "out", create=True).import_markers(folder, tmp_path / "link/in", **HERE).gathered == 1
+    assert gather(source, tmp_path / "out").done == 1
+
+
+@pytest.mark.parametrize("at", ["commit", "publish"])
+def test_an_import_that_was_killed_is_ended_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    source, dest = write(tmp_path / "in", documents(5)), tmp_path / "out"
+    folder = mark(tmp_path / "m", *whole(*source.rglob("*.txt")))
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(protocol, at, killed)
+        with pytest.raises(KeyboardInterrupt):
+            Ledger(dest, create=True).import_markers(folder, source, **HERE)
+    found = Ledger(dest).import_markers(folder, source, **HERE)
+    assert found.gathered + found.known == 5
+    assert Ledger(dest).summary().ledger_rows == 5
+    assert gather(source, dest).files == 0
+
+
+def test_two_at_once_and_a_run_beside_them_mark_or_read_each_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    folder = mark(tmp_path / "m", *whole(*source.rglob("*.txt")))
+    run, begun = quire.jobs.run, list[int]()
+
+    def beside(*args: Any) -> None:
+        if not begun:
+            begun.append(1)
+            assert gather(source, dest, include="d0/*", transform="raw").files == 2
+            assert Ledger(dest).import_markers(mark(tmp_path / "m2", *whole(source / "d1/f0001.txt")), source, **HERE).gathered == 1
+        run(*args)
+
+    monkeypatch.setattr("quire.upkeep.job.jobs.run", beside)
+    found = Ledger(dest, create=True).import_markers(folder, source, **HERE)
+    assert (found.gathered, found.known) == (3, 3)
+    ledger = Ledger(dest)
+    assert (ledger.summary().ledger_rows, ledger.summary().files, ledger.summary().transform) == (6, 2, "raw")
+    assert gather(source, dest, transform="raw").files == 0
+
+
+def test_wrong_places_are_refused(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"a"}), tmp_path / "out"
+    gather(source, dest)
+    ledger = Ledger(dest)
+    with refused(UsageError, 2, "no directory of markers", "nothing-here"):
+        ledger.import_markers(tmp_path / "nothing-here", source, **HERE)
+    for place in (dest, dest / "m", tmp_path, source, source / "m"):
+        with refused(RefusedError, 2):
+            ledger.export_markers(place, source=source, spark=InProcess())
+    with refused(UsageError, 2, "does not exist"):
+        ledger.import_markers(tmp_path / "m", tmp_path / "no-source", **HERE)
+    write(tmp_path / "foreign", {"x": b"x"})
+    with refused(RefusedError, 2, "not quire's"):
+        Ledger(tmp_path / "foreign", create=True)
+
+
+# --------------------------------------------------------------------------------------------------------------------------- out
+def test_what_is_done_is_marked_once_as_hadoop_would_cut_it(tmp_path: Path) -> None:
+    lines = b"".join(b"line %02d\n" % i for i in range(20))  # 160 bytes
+    source, dest = write(tmp_path / "in", {"a.log": lines, "b": b"b", "empty": b"", "late": b"x"}), tmp_path / "out"
+    gather(source, dest, target_size=50, exclude="late")
+    ledger, folder = Ledger(dest), tmp_path / "m"
+    found = ledger.export_markers(folder, split_size=64, spark=InProcess())
+    expected = {
+        (str(source / n), s, k) for n, s, k in [("a.log", 0, 64), ("a.log", 64, 64), ("a.log", 128, 32), ("b", 0, 1), ("empty", 0, 0)]
+    }
+    assert shown(folder) == expected
+    assert (found.written, found.there) == (5, 0)
+    again = ledger.export_markers(folder, split_size=64, spark=InProcess())
+    assert (again.written, again.there) == (0, 5)
+    assert [p for p in folder.rglob("*") if p.is_file() and p.stat().st_size] == []
+    gather(source, dest, target_size=50)
+    assert ledger.export_markers(folder, split_size=64, spark=InProcess()).written == 1
+
+
+def test_what_is_in_quarantine_or_half_done_is_not_marked(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"bad.xml": b"<a>", "good.xml": b"<a/>"}), tmp_path / "out"
+    gather(source, dest, transform="xml")
+    Ledger(dest).export_markers(tmp_path / "m", spark=InProcess())
+    assert shown(tmp_path / "m") == {(str(source / "good.xml"), 0, 4)}
+    source, dest = write(tmp_path / "logs", {"a.log": b"one\ntw"}), tmp_path / "out2"
+    gather(source, dest, on_append="tail")
+    assert Ledger(dest).export_markers(tmp_path / "m2", spark=InProcess()).written == 0, "a last line waits"
+
+
+def test_out_and_in_again_is_the_same_state(tmp_path: Path) -> None:
+    names = {f"{'d' * 100}/{'é' * 60}/f{i}": b"%d\n" % i for i in range(9)}
+    source, dest = write(tmp_path / "in", {**names, **documents(4)}), tmp_path / "out"
+    gather(source, dest)
+    assert Ledger(dest).export_markers(tmp_path / "m", spark=InProcess()).written == 13
+    other = Ledger(tmp_path / "other", create=True)
+    assert other.import_markers(tmp_path / "m", source, **HERE).gathered == 13
+    assert gather(source, tmp_path / "other").files == 0
+    assert other.export_markers(tmp_path / "m", spark=InProcess()).there == 13
+
+
+def test_of_several_stores_only_one_is_marked_in_a_directory(tmp_path: Path) -> None:
+    connect("memory://one/in").put("a", b"a")
+    connect("memory://two/in").put("a", b"other")
+    gather(["memory://one/in", "memory://two/in"], "memory://three/out")
+    ledger = Ledger("memory://three/out")
+    with refused(UsageError, 2, "memory://one", "memory://two", "source="):
+        ledger.export_markers(tmp_path / "m", spark=InProcess())
+    assert ledger.export_markers(tmp_path / "m2", source="memory://two/in", spark=InProcess()).written == 1
+    assert shown(tmp_path / "m2") == {("/in/a", 0, 5)}
