@@ -35,6 +35,7 @@ from quire.storage import connect, normalise
 from quire.storage.local import to_text
 from quire.storage.sight import Landmarks
 from quire.upkeep.expire import expired
+from quire.upkeep.purge import Purge, purges
 from quire.upkeep.verbs import Verbs, runner_of
 from quire.verification import Verified, verify
 
@@ -179,6 +180,8 @@ class Ledger(Verbs):
         `as_`: here and below, "pandas", "arrow" or "spark". The schemas are fixed: `quire.inspection.TABLES`.
         """
         rows = [_entry_row(number, entry) for number, entry in enumerate(self._log.entries[: self.version], 1)]
+        rows += [_purge_row(*found) for found in purges(self._store) if found[0].version <= self.version]
+        rows.sort(key=lambda row: (row[0], row[1] == "purge", row[4]))
         return inspection.given("history", rows, as_)
 
     def skew(self) -> skew.SkewResult:
@@ -386,6 +389,13 @@ def _entry_row(number: int, entry: Entry) -> tuple[Any, ...]:
         sum(t.files_in for t in tasks), sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks), sum(t.bad for t in tasks),
         sum(len(t.left) for t in tasks) + len(getattr(entry, "left", ())), note,
     )  # fmt: skip
+
+
+def _purge_row(said: Purge, ended: bool) -> tuple[Any, ...]:
+    """What the history says of sources that were deleted, at the version by which they were verified."""
+    where = f"below {', '.join(said.sources)}" if said.sources else "of all that is done"
+    note = f"sources deleted {where}; {said.stayed:,} stayed" if ended else f"sources deleted {where}: it has not come to its end"
+    return said.version, "purge", "purge_sources", "", said.time, 0, said.files, said.bytes, 0, 0, 0, note
 
 
 def _with_attempt(table: pa.Table, segment: str) -> pa.Table:

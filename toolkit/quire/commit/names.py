@@ -7,6 +7,7 @@ _quire/jobs/<job>/plan.json                    which of them counts
 _quire/jobs/<job>/tasks/<task>.json            the manifest of the attempt that won
 _quire/jobs/<job>/attempts/<task>-<attempt>/   output that nobody sees yet
 _quire/ledger/<job>-<task>-<attempt>.parquet   a ledger segment
+_quire/purges/<id>-begun.json, -ended.json     who deleted sources, for the history alone
 [directory/]part-<job>-<task>-<attempt>-<i>.*  a data file
 """
 
@@ -23,6 +24,7 @@ LOG = f"{STATE}/log"
 PARTS = f"{LOG}/parts"
 JOBS = f"{STATE}/jobs"
 LEDGER = f"{STATE}/ledger"
+PURGES = f"{STATE}/purges"
 
 _JOB = r"[0-9]{1,20}-[0-9a-f]{16}"
 _ATTEMPT = r"[0-9a-f]{12}"

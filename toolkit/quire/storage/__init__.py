@@ -11,7 +11,23 @@ from types import ModuleType
 from typing import cast
 
 from quire.errors import UsageError, choose, quoted, scrub
-from quire.storage.base import Busy, Content, Entry, Folder, Gone, Request, Seeking, Sink, Store, Stream, Trouble, Unreadable, Upload
+from quire.storage.base import (
+    Busy,
+    Conditional,
+    Content,
+    Entry,
+    Folder,
+    Gone,
+    Request,
+    Seeking,
+    Sink,
+    Store,
+    Stream,
+    Trouble,
+    Unreadable,
+    Upload,
+    remove_version,
+)
 from quire.storage.local import LocalStore, to_text
 from quire.storage.memory import MemoryStore
 from quire.storage.retry import Patience, Retrying, Told, silent
@@ -19,6 +35,7 @@ from quire.storage.secret import resolved
 
 __all__ = [
     "Busy",
+    "Conditional",
     "Content",
     "Entry",
     "Folder",
@@ -38,6 +55,7 @@ __all__ = [
     "below",
     "connect",
     "normalise",
+    "remove_version",
     "silent",
 ]
 

@@ -18,6 +18,7 @@ from quire.errors import FormatError, StorageError
 __all__ = [
     "LARGEST",
     "Busy",
+    "Conditional",
     "Content",
     "Entry",
     "Folder",
@@ -33,6 +34,7 @@ __all__ = [
     "WithoutUploads",
     "fits",
     "leaves_room",
+    "remove_version",
     "safe",
     "too_long",
     "walked",
@@ -228,6 +230,26 @@ class Seeking(Protocol):
         None: it cannot be had here. A service may begin elsewhere than it was asked to: compare what comes with a name that is there.
         """
         ...
+
+
+@runtime_checkable
+class Conditional(Protocol):
+    """What a store may offer beside: deleting an object in one step on condition of its version."""
+
+    def remove_if(self, name: str, version: str) -> bool:
+        """Delete an object if it has this version; True: it is not there any more, False: it has another one, and stays."""
+        ...
+
+
+def remove_version(store: Store, name: str, version: str) -> bool:
+    """`remove_if`, in a store without it: a look just before, since a disk has no condition."""
+    if isinstance(store, Conditional):
+        return store.remove_if(name, version)
+    entry = store.stat(name)
+    if entry is not None and entry.version != version:
+        return False
+    store.remove(name)
+    return True
 
 
 def walked(scan: Callable[[str], Iterable[Entry | Folder | Trouble]], folder: str, shown: Callable[[str], str]) -> Iterator[Entry]:

@@ -193,6 +193,14 @@ class MemoryStore:
         with _lock:
             _objects.pop(self._path(name), None)
 
+    def remove_if(self, name: str, version: str) -> bool:
+        with _lock:
+            found = self.stat(name)
+            if found is None or found.version == version:
+                self.remove(name)
+                return True
+        return False
+
     def remove_tree(self, folder: str) -> None:
         with _lock:
             for name in self._below(safe(folder)):

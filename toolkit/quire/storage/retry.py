@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from quire.errors import NotFoundError, TransientError
-from quire.storage.base import Busy, Content, Entry, Folder, Request, Seeking, Sink, Store, Trouble, Upload
+from quire.storage.base import Busy, Conditional, Content, Entry, Folder, Request, Seeking, Sink, Store, Trouble, Upload
 
 __all__ = ["Patience", "Retrying", "Told", "again", "silent"]
 
@@ -71,6 +71,8 @@ class Retrying:
         self.inner, self.told = inner, told
         self.url, self.shared = inner.url, inner.shared
         self.can_rename, self.can_upload, self.pieces_expire = inner.can_rename, inner.can_upload, inner.pieces_expire
+        if isinstance(inner, Conditional):
+            self.remove_if = lambda name, version: self._again(lambda: inner.remove_if(name, version))
         if isinstance(inner, Seeking):
             self.first = lambda folder, after, most: self._again(lambda: inner.first(folder, after, most))
 

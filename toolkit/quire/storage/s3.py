@@ -290,6 +290,15 @@ class S3Store:
     def remove(self, name: str) -> None:
         self._delete(self._key(name))
 
+    def remove_if(self, name: str, version: str) -> bool:
+        """A look before, too: not every service that speaks S3 knows the condition. In a bucket with versions the object is only hidden."""
+        found = self.stat(name)
+        if found is None or found.version != version:
+            return found is None
+        refused = ("NoSuchKey", "404", "PreconditionFailed", "412")
+        answer = self._do("delete_object", "remove", name, refused, Key=self._key(name), IfMatch=f'"{version}"')
+        return answer not in ("PreconditionFailed", "412")
+
     def _delete(self, key: str) -> None:
         self._do("delete_object", "remove", key[len(self.root) :], ("NoSuchKey", "404"), Key=key)
 

@@ -23,7 +23,7 @@ from quire.sources import files, transforms
 from quire.sources.transforms import UserFunction
 from quire.storage import Store, below, connect, normalise
 from quire.storage.sight import Landmarks
-from quire.upkeep import compact, expire, forget, markers, retry
+from quire.upkeep import compact, expire, forget, markers, purge, retry
 from quire.upkeep.forget import Rows
 from quire.upkeep.job import Changed, Dest, words_of
 
@@ -179,6 +179,29 @@ class Verbs:
     def unpin(self, pin: str) -> None:
         """End a pin that a dead reader has left."""
         expire.unpin(self._store, pin)
+
+    # --------------------------------------------------------------------------------------------------------------- sources go
+    def purge_sources(
+        self, spark: Any = None, dry_run: bool = True, *, source: Any = None, derived: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> purge.Purged:  # fmt: skip
+        """Delete the sources of what is done, only those whose bytes are verified in committed files now; `dry_run` says what would go.
+
+        Each file is read at its source, and its record from the data file, and both are compared with the ledger's checksum. What has
+        changed, is set aside, held back or done only in part, or does not verify, stays, and is told with the reason.
+
+        source           only of files there
+        derived          also where a function has made something else of the files, so that their content is nowhere else
+        storage_options  for the sources; left out: the destination's
+        """
+        options = self._options if storage_options is None else storage_options
+        with about("source"):
+            roots = tuple(root.url for root in files.roots(source, options)) if source is not None else ()
+        runner = runner_of(spark, self._url)
+        self._dest(runner, False, "auto")  # refuses what its tasks would not see
+        log = Log(self._store).refresh()
+        folded, words = fold(log, reader=True), words_of(log)
+        return purge.purge(runner, self._url, self._options, options, folded, words, roots, dry=dry_run, derived=derived)
 
     # -------------------------------------------------------------------------------------------------------------------- markers
     def import_markers(

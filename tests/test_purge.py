@@ -1,0 +1,256 @@
+"""Purging deletes what was verified just now, and nothing else: whatever does not agree stays, and is told with the reason."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire
+from checker import look, tree
+from gathering import documents, gather, refused, snapshot, write
+from quire import InProcess, Ledger
+from quire.errors import QuireError, RefusedError
+from quire.storage import Unreadable, connect
+from quire.storage.local import LocalStore
+from quire.storage.memory import MemoryStore
+from quire.upkeep import purge
+from quire.upkeep.identifiers import identifier
+
+SHAPES: list[dict[str, Any]] = [
+    {"transform": "lines"}, {"transform": "lines", "compression": "gzip", "target_size": 40}, {"transform": "raw", "compression": "zstd"},
+    {"transform": "raw", "target_size": 25}, {"transform": "raw", "format": "parquet"}, {"transform": "xml"},
+    {"transform": "xml", "format": "parquet"},
+]  # fmt: skip
+
+
+def gathered(tmp_path: Path, files: dict[str, bytes], **settings: Any) -> tuple[Path, Ledger]:
+    source = write(tmp_path / "in", files)
+    gather(source, tmp_path / "out", **settings)
+    return source, Ledger(tmp_path / "out")
+
+
+def go(ledger: Ledger, **more: Any) -> purge.Purged:
+    return ledger.purge_sources(InProcess(), **{"dry_run": False, **more})
+
+
+def names(source: Path) -> set[str]:
+    return {os.path.relpath(p, source) for p in tree(source)}
+
+
+def why(found: purge.Purged) -> dict[str, str]:
+    return {path.rpartition("/")[2]: reason.split(":")[0] for path, reason in found.examples}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_what_is_verified_goes_and_can_be_read_from_the_data_files(tmp_path: Path, shape: dict[str, Any]) -> None:
+    files = documents(9, "xml") if shape["transform"] == "xml" else {**documents(9), "empty": b"", "no end": b"x"}
+    source, ledger = gathered(tmp_path, files, **shape)
+    before, content = snapshot(source), {path: ledger.read(path) for path in tree(source)}
+    seen = ledger.purge_sources(InProcess())
+    assert (seen.dry_run, seen.files, seen.bytes, seen.stays) == (True, len(files), sum(map(len, files.values())), {})
+    assert "would be deleted" in str(seen)
+    assert snapshot(source) == before, "a dry run touches nothing"
+    assert list(ledger.history()["kind"]) == ["commit", "published"]
+    found = go(ledger)
+    assert (found.files, found.bytes, found.stays) == (seen.files, seen.bytes, {})
+    assert names(source) == set()
+    assert {path: ledger.read(path) for path in content} == content
+    assert ledger.verify(InProcess()).ok
+    again = go(ledger)
+    assert (again.files, again.gone) == (0, len(files))
+    assert gather(source, tmp_path / "out", **shape).jobs == (), "what is gone at its source stays"
+
+
+def test_whatever_does_not_agree_stays_with_the_reason(tmp_path: Path) -> None:
+    files = {**documents(3, "xml"), "bad.xml": b"<a>", "changed.xml": b"<a/>", "touched.xml": b"<t/>", "vanished.xml": b"<v/>"}
+    source, ledger = gathered(tmp_path, files, transform="xml")
+    then = os.stat(source / "touched.xml")
+    (source / "touched.xml").write_bytes(b"<T/>")  # as rsync -t would: another content, the size and the time of before
+    os.utime(source / "touched.xml", ns=(then.st_atime_ns, then.st_mtime_ns))
+    write(source, {"new.xml": b"<new/>"})
+    (source / "changed.xml").write_bytes(b"<b/>")
+    (source / "vanished.xml").unlink()
+    found = go(ledger)
+    assert (found.files, found.gone) == (3, 1)
+    assert why(found) == {"changed.xml": purge.CHANGED, "touched.xml": purge.DIFFERS}
+    assert names(source) == {"bad.xml", "changed.xml", "touched.xml", "new.xml"}
+    assert found.stays == {purge.CHANGED: 1, purge.DIFFERS: 1}
+    assert "2" in str(found)
+    last = ledger.history().iloc[-1]
+    assert (last["kind"], last["files"], last["version"]) == ("purge", 3, ledger.version)
+    assert "2 stayed" in last["note"]
+
+
+@pytest.mark.parametrize("shape", SHAPES[:5], ids=str)
+def test_a_file_whose_record_does_not_verify_stays_and_the_others_go(tmp_path: Path, shape: dict[str, Any]) -> None:
+    shape = {**shape, "planner": "directory", "layout": "directories"}
+    source, ledger = gathered(tmp_path, documents(9), **shape)
+    hit = ledger.locate(source / "d1/f0001.txt")[0].data_file
+    assert hit is not None
+    path = tmp_path / "out" / hit
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    found = go(ledger)
+    assert names(source)
+    assert all(name.startswith("d1/") for name in names(source))
+    assert found.files == 9 - len(names(source)) >= 6
+    assert set(why(found).values()) == {purge.DAMAGED}
+    assert {row["path"].rpartition("/")[2] for row in look(tmp_path / "out").rows} >= {n.rpartition("/")[2] for n in names(source)}
+    path.unlink()
+    assert set(why(go(ledger)).values()) == {purge.DAMAGED}, "neither does one whose data file is gone"
+    assert all(name.startswith("d1/") for name in names(source))
+
+
+def test_of_what_grows_only_what_is_wholly_there_goes(tmp_path: Path) -> None:
+    tail: dict[str, Any] = {"on_append": "tail"}
+    source, ledger = gathered(tmp_path, {"a.log": b"one\n", "held.log": b"one\ntw", "more.log": b"1\n"}, **tail)
+    with (source / "a.log").open("ab") as file:
+        file.write(b"two\n")
+    gather(source, tmp_path / "out", **tail)
+    with (source / "more.log").open("ab") as file:
+        file.write(b"2\n")
+    found = go(ledger)
+    assert names(source) == {"held.log", "more.log"}
+    assert why(found) == {"held.log": purge.PARTLY, "more.log": purge.CHANGED}
+    assert ledger.refresh().read(source / "a.log") == b"one\ntwo\n"
+
+
+def test_a_long_file_goes_only_if_every_range_of_it_verifies(tmp_path: Path) -> None:
+    source, ledger = gathered(tmp_path, {"long": os.urandom(900), "other": os.urandom(900)}, transform="raw", target_size=200)
+    ranges = ledger.locate(source / "long")
+    assert len({x.data_file for x in ranges}) > 2
+    assert ranges[2].data_file is not None
+    (tmp_path / "out" / ranges[2].data_file).write_bytes(b"")
+    assert why(go(ledger)) == {"long": purge.DAMAGED}
+    assert names(source) == {"long"}
+
+
+def test_what_others_have_marked_done_or_nobody_has_gathered_stays(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"marked": b"m", "gathered": b"g", "unknown": b"u"})
+    gather(source, tmp_path / "out", include="gathered")
+    write(tmp_path / "m", {identifier(f"{source}/marked", 0, 1): b""})
+    for marker in (tmp_path / "m").iterdir():
+        os.utime(marker)
+    ledger = Ledger(tmp_path / "out")
+    assert ledger.import_markers(tmp_path / "m", source, spark=InProcess(), progress=False).gathered == 1
+    assert go(ledger).files == 1
+    assert names(source) == {"marked", "unknown"}
+
+
+def test_only_below_the_source_that_is_named(tmp_path: Path) -> None:
+    source, ledger = gathered(tmp_path, documents(9))
+    assert go(ledger, source=source / "d0").files == 3
+    assert {name[:2] for name in names(source)} == {"d1", "d2"}
+    assert str(source / "d0") in ledger.history()["note"].iloc[-1]
+
+
+def test_a_forget_that_comes_in_between_is_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, ledger = gathered(tmp_path, documents(9))
+    real = purge._Task._verified
+
+    def meanwhile(self: Any, items: Any) -> Any:
+        found = list(real(self, items))
+        monkeypatch.undo()
+        Ledger(tmp_path / "out").forget(source / "d0", spark=InProcess(), progress=False)
+        return found
+
+    monkeypatch.setattr(purge._Task, "_verified", meanwhile)
+    found = go(ledger)
+    assert (found.files, set(found.stays)) == (0, {purge.MOVED})
+    assert len(names(source)) == 9
+
+
+def test_a_file_that_changes_after_it_was_verified_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = connect("memory://purge-race/in")
+    for name in "abc":
+        source.put(name, b"1")
+    gather("memory://purge-race/in", "memory://purge-race/out")
+    real = MemoryStore.remove_if
+
+    def late(self: MemoryStore, name: str, version: str) -> bool:
+        if name.endswith("b"):
+            source.put("b", b"new")
+        return real(self, name, version)
+
+    monkeypatch.setattr(MemoryStore, "remove_if", late)
+    found = go(Ledger("memory://purge-race/out"))
+    assert (found.files, why(found)) == (2, {"b": purge.CHANGED})
+    assert source.get("b") == b"new"
+
+
+def test_one_that_is_killed_has_deleted_only_what_was_verified_and_the_next_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, ledger = gathered(tmp_path, documents(9))
+    done, real = list[str](), LocalStore.remove
+
+    def killed(self: LocalStore, name: str) -> None:
+        if len(done) == 4:
+            raise KeyboardInterrupt
+        done.append(name)
+        real(self, name)
+
+    monkeypatch.setattr(purge, "ASKING", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            go(ledger)
+    assert len(names(source)) == 5
+    last = ledger.history().iloc[-1]
+    assert (last["kind"], "not come to its end" in last["note"]) == ("purge", True)
+    found = go(ledger)
+    assert (found.files, found.gone) == (5, 4)
+    assert names(source) == set()
+    assert list(ledger.history()["kind"]) == ["commit", "published", "purge", "purge"]
+
+
+def test_one_file_that_cannot_be_read_or_deleted_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, ledger = gathered(tmp_path, {"a": b"a", "b": b"b", "c": b"c"})
+    real, remove = LocalStore.read_many, LocalStore.remove
+
+    def forbidden(self: LocalStore, requests: Any) -> Any:
+        for request, content in real(self, requests):
+            yield request, Unreadable("no permission") if request.name.endswith("/a") else content
+
+    def kept(self: LocalStore, name: str) -> None:
+        if name.endswith("/b"):
+            raise quire.StorageError("cannot remove it: no permission")
+        remove(self, name)
+
+    monkeypatch.setattr(LocalStore, "read_many", forbidden)
+    monkeypatch.setattr(LocalStore, "remove", kept)
+    assert why(go(ledger)) == {"a": purge.REFUSED, "b": purge.REFUSED}
+    assert names(source) == {"a", "b"}
+
+
+def upper(content: bytes, file: quire.FileInfo) -> bytes:
+    return content.upper()
+
+
+def test_what_a_function_has_made_is_not_the_files_content(tmp_path: Path) -> None:
+    source, ledger = gathered(tmp_path, documents(3), transform=upper)
+    with refused(RefusedError, 2, "upper", "derived=True", "would lose it"):
+        go(ledger)
+    assert len(names(source)) == 3
+    assert go(ledger, derived=True).files == 3
+
+
+def test_a_ledger_that_names_files_of_the_destination_deletes_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, ledger = gathered(tmp_path, documents(3))
+    before = snapshot(tmp_path / "out")
+    monkeypatch.setattr(purge, "below", lambda path, root: True if root == ledger._url else path == root)
+    assert go(ledger).files == 0
+    assert {n: c for n, c in snapshot(tmp_path / "out").items() if "/purges/" not in n} == before
+    assert len(names(source)) == 3
+
+
+def test_a_damaged_record_of_a_purge_is_one_line(tmp_path: Path) -> None:
+    _, ledger = gathered(tmp_path, documents(3))
+    go(ledger)
+    (tmp_path / "out/_quire/purges/0-ended.json").write_bytes(b"{")
+    with refused(QuireError, 2, "damaged", "0-ended.json"):
+        ledger.history()
