@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from quire.errors import FormatError, NotFoundError, StorageError
-from quire.storage import Entry, Folder, Gone, Request, Seeking, Store, Trouble
+from quire.storage import Entry, Folder, Gone, Request, Seeking, Store, Trouble, remove_version
 
 MiB = 1 << 20
 
@@ -248,6 +248,21 @@ def test_remove_and_remove_tree_take_what_is_named_alone(store: Store) -> None:
     assert sorted(e.name for e in store.walk()) == ["a/b.c", "ab"]
     store.sweep("_quire")
     store.check_writable()
+
+
+def test_an_object_is_removed_on_condition_of_its_version(store: Store) -> None:
+    for name in ("a", "dir/b ü"):
+        store.put(name, b"1")
+        before = store.stat(name)
+        assert before is not None
+        store.put(name, b"other")
+        assert not remove_version(store, name, before.version)
+        assert store.get(name) == b"other"
+        there = store.stat(name)
+        assert there is not None
+        assert remove_version(store, name, there.version)
+        assert store.stat(name) is None
+        assert remove_version(store, name, there.version), "what is gone is gone"
 
 
 def test_rename_moves_an_object_in_one_step_or_is_refused(store: Store) -> None:

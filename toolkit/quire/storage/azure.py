@@ -375,7 +375,7 @@ class AzureStore:
         """Of a blob with snapshots the service refuses it: they are somebody's, too."""
         what, headers = f"cannot remove {self.shown(name)}", {"If-Match": f'"{version}"'}
         answer = self.rest.send("DELETE", what, self._path(name), headers=headers, refused=("BlobNotFound", "ConditionNotMet"))
-        return answer.status != 412
+        return answer.status != 412 or self.stat(name) is None
 
     def _delete(self, path: str) -> None:
         headers = {"x-ms-delete-snapshots": "include"}
