@@ -51,7 +51,7 @@ TABLES: Mapping[str, pa.Schema] = {
     "locate": _schema(
         "path version #start #length state reason data_file #offset #skip #written #records checksum #commit attempt"
     ),
-    "deleted": _schema("path version #size"),
+    "deleted": _schema("path version #commit"),
 }  # fmt: skip
 
 

@@ -23,14 +23,17 @@ from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
 from quire.coverage import segments
 from quire.coverage.fold import Source, fold
-from quire.errors import NotFoundError, QuireError, StorageError, UsageError, choose, scrub
+from quire.errors import NotFoundError, QuireError, StorageError, UsageError, about, choose, scrub
 from quire.formats import lines, parquet
 from quire.options import whole
 from quire.planning import skew
+from quire.planning.listing import Cut, Listing, list_deleted
+from quire.planning.pieces import pieces
 from quire.planning.plan import evenness
 from quire.rounds import check_destination
-from quire.runner import guarded
+from quire.runner import OnSpark, guarded
 from quire.sizes import format_size
+from quire.sources import files
 from quire.storage import connect, normalise
 from quire.storage.local import to_text
 from quire.storage.sight import Landmarks
@@ -265,6 +268,38 @@ class Ledger(Verbs):
             raise UsageError(
                 f"where={where!r} is no condition about the ledger's columns ({scrub(str(e), 200)}). They are: {SPARK_SCHEMA}."
             ) from e
+
+    def deleted(
+        self, spark: Any, source: Any, as_: str = "spark", *, include: Any = None, exclude: Any = None, hidden: bool = False,
+        follow_links: bool = False, storage_options: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        """The gathered files that are no longer at `source`: path, version, commit. Their output is kept; nothing is changed.
+
+        `source` and what chooses from it are as in `quire.consolidate`: of what that does not list, nothing is said. Of millions,
+        as_="spark" is a DataFrame that is computed where it is used. `storage_options`: of the source; left out: the destination's.
+        """
+        choose(as_, inspection.KINDS, "as_")
+        with about("source"):
+            roots = tuple(files.roots(source, self._options if storage_options is None else storage_options))
+        selection = files.Selection(files.patterns(include, "include"), files.patterns(exclude, "exclude"), hidden, follow_links)
+        listing = Listing(self._url, self._options, "", "", roots, selection, self._fold, Cut("balanced", "flat", 1, "xxh64", 1, False))
+        runner = runner_of(spark, self._url)
+        found = list(pieces(roots, selection, runner.parallelism, every=True))
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for i in batch.column(0).to_pylist():
+                    for table in list_deleted(listing, found[i]):
+                        yield from table.to_batches(max_chunksize=10_000)
+
+        if not isinstance(runner, OnSpark):
+            if as_ == "spark":
+                raise UsageError("as_='spark' needs a SparkSession. Say as_='pandas' or 'arrow'.")
+            tables = [table for piece in found for table in list_deleted(listing, piece)]
+            return inspection.given("deleted", pa.concat_tables([inspection.TABLES["deleted"].empty_table(), *tables]), as_)
+        task = guarded(runner.spark, work, Landmarks([root.url for root in roots], self._url))
+        frame = runner.spark.range(0, len(found), 1, max(len(found), 1)).mapInArrow(task, "path string, version string, commit long")
+        return frame if as_ == "spark" else inspection.given("deleted", frame.toArrow(), as_)
 
     @overload
     def locate(self, path: str | os.PathLike[str]) -> list[Location]: ...

@@ -25,6 +25,7 @@ class Report:
     held_back         files whose last line has no newline yet (on_append="tail"): it is taken when it is whole, or with flush=True
     left_out          (path, reason) of files that vanished, or changed while they were read, twice: the next call tries again
     done              files that were gathered or set aside before
+    deleted           files that were gathered before and are no longer at their source: their output stays; `deleted_examples` of them
     young, links      files changed within `min_age`; symbolic links that were not followed
     jobs              of this call, in the log's order; `version` is the log's number at the end
     retries           how often something was tried again because a store was busy or did not answer
@@ -50,6 +51,8 @@ class Report:
     skew: SkewResult | None = None
     others: tuple[str, ...] = field(default=())
     retries: int = 0
+    deleted: int = 0
+    deleted_examples: tuple[str, ...] = ()
 
     @property
     def files_per_second(self) -> float:
@@ -68,6 +71,8 @@ class Report:
             rows["left out (changed or gone)"] = f"{len(self.left_out):,}"
         if self.held_back:
             rows["last lines held back"] = f"{self.held_back:,}"
+        if self.deleted:
+            rows["gone at the source, kept here"] = f"{self.deleted:,}"
         if self.young:
             rows["too young (min_age)"] = f"{self.young:,}"
         if self.links:

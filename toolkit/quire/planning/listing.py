@@ -17,6 +17,7 @@ from quire.commit import names as objects
 from quire.coverage.antijoin import remaining
 from quire.coverage.fold import Fold
 from quire.planning.changes import Decided, Policy, decide
+from quire.planning.deleted import Blind, Seen
 from quire.planning.drops import DROPS, put_drops
 from quire.planning.hashing import parts_of
 from quire.planning.pieces import Piece, ranges
@@ -103,6 +104,8 @@ class Listed:
     reported_examples: list[tuple[str, str]] = field(default_factory=list)
     outdated: int = 0  # what a round of its own reads again whole
     held: int = 0  # files with a last line that waits for its end
+    deleted: int = 0  # gathered files that are no longer there
+    deleted_examples: list[str] = field(default_factory=list)
     troubles: list[tuple[str, str]] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
     drops: list[str] = field(default_factory=list)  # objects of the plan: rows of files that are superseded
@@ -120,7 +123,9 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
     """List a piece, take out what the ledger covers, write the rest to the plan, and tell its runs."""
     found = Listed()
     dest = connect(listing.dest, listing.dest_options, found.again)
-    for chunk, entries in enumerate(_chunks(listing, piece, found)):
+    watching = Seen if listing.fold.sources and not listing.policy.supersede else Blind
+    seen = watching(listing.roots[piece.root], listing.selection, piece)
+    for chunk, entries in enumerate(_chunks(listing, piece, found, seen)):
         table = _table(listing.roots[piece.root].url, entries)
         found.files += len(entries)
         found.bytes += sum(entry.size for entry in entries)
@@ -141,7 +146,18 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
             found.new += pc.count_distinct(rows.column("path")).as_py()
             _write(listing, f"{number}-{chunk}-{objects.new_id()}", piece.root, rows, dest, found)
             _estimate(listing, root, rows, found)
+    for gone in seen.gone(listing.fold, dest):
+        found.deleted += gone.num_rows
+        found.deleted_examples += gone.column("path")[: EXAMPLES - len(found.deleted_examples)].to_pylist()
     return asdict(found)
+
+
+def list_deleted(listing: Listing, piece: Piece) -> Iterator[pa.Table]:
+    """The gathered files that are no longer in a piece of the source, as `DELETED` has them."""
+    seen = Seen(listing.roots[piece.root], listing.selection, piece)
+    for _ in _chunks(listing, piece, Listed(), seen):
+        pass
+    yield from seen.gone(listing.fold, connect(listing.dest, listing.dest_options))
 
 
 def _count(decided: Decided, found: Listed) -> None:
@@ -160,7 +176,7 @@ def _write_drops(listing: Listing, rows: list[dict[str, Any]], dest: Store, foun
     found.touched += touched
 
 
-def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entry]]:
+def _chunks(listing: Listing, piece: Piece, found: Listed, seen: Seen) -> Iterator[list[Entry]]:
     """The wanted files of a piece, sorted by name, a bounded number at a time; where it is cut depends on the tree alone."""
     root = listing.roots[piece.root]
     store, takes = root.store(found.again), _taker(root, listing.selection, found)
@@ -170,10 +186,12 @@ def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entr
         folders, here = list[str](), waiting.pop()
         if listing.selection.links and below(normalise(f"{root.url}/{here}"), listing.dest):
             found.links += 1  # a link into the destination: what was gathered must not be gathered again
+            seen.blind.append(here)
             continue
         for after, until in _ranges(store, listing.selection, piece, here):
-            for item in _shown(store, listing.selection, here, after, until):
+            for item in _shown(store, listing.selection, here, after, until, seen):
                 if item.__class__ is Entry:
+                    seen.file(item.name)
                     if takes is None or takes(item):
                         chunk.append(item)
                         if len(chunk) >= most:
@@ -191,13 +209,17 @@ def _chunks(listing: Listing, piece: Piece, found: Listed) -> Iterator[list[Entr
         yield sorted(chunk)
 
 
-def _shown(store: Store, selection: Selection, folder: str, after: str, until: str) -> Iterator[Entry | Folder | Trouble]:
+def _shown(
+    store: Store, selection: Selection, folder: str, after: str, until: str, seen: Seen
+) -> Iterator[Entry | Folder | Trouble]:  # fmt: skip
     """What of a directory is not hidden and has a name in [after, until)."""
     for item in store.scan(folder, after=after, until=until, follow=selection.links):
         if item.__class__ is Entry:  # nearly all; the store has kept to the range
             if selection.shows(item.name[item.name.rfind("/") + 1 :]):
                 yield item
             continue
+        # Of all that is there, hidden or in another slice.
+        seen.folder(item.name) if item.__class__ is Folder else seen.blind.append(item.name.rstrip("/"))
         if item.name == folder:  # the directory itself cannot be listed: one of its slices says so
             if not after:
                 yield item
@@ -342,4 +364,4 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
                 pass
 
 
-__all__ = ["Cut", "Listed", "Listing", "Run", "list_piece"]
+__all__ = ["Cut", "Listed", "Listing", "Run", "list_deleted", "list_piece"]

@@ -58,8 +58,13 @@ class _Seen(NamedTuple):
 _LEFT = _Seen(cuts=())
 
 
-def pieces(roots: tuple[Root, ...], selection: Selection, parallelism: int, told: Told = silent) -> Iterator[Piece]:
-    """Cut the trees into pieces, breadth first; what is not looked at any more is a piece with all that lies below it."""
+def pieces(
+    roots: tuple[Root, ...], selection: Selection, parallelism: int, told: Told = silent, *, every: bool = False
+) -> Iterator[Piece]:  # fmt: skip
+    """Cut the trees into pieces, breadth first; what is not looked at any more is a piece with all that lies below it.
+
+    `every`: also directories in which no file is, for who wants to know what is no longer there.
+    """
     names = 0
     enough = max(32, 16 * parallelism)
     for index, root in enumerate(roots):
@@ -78,7 +83,7 @@ def pieces(roots: tuple[Root, ...], selection: Selection, parallelism: int, told
                     found += 1
                     for after, until in pairwise(("", *seen.cuts, "")):
                         yield Piece(index, folder, True, after, until)
-                elif seen.files or many:
+                elif seen.files or many or every:
                     found += 1
                     yield from _slices(index, folder, seen.files + len(seen.folders), seen.sample, parallelism, below=many)
 

@@ -95,9 +95,10 @@ def _make(runner: Runner, store: Store, log: Log, base: int, job: str, plan: str
         wanted.dest, wanted.dest_options, job, plan, wanted.roots, wanted.selection, fold(log, base), wanted.cut, wanted.estimate,
         wanted.policy,
     )  # fmt: skip
+    every = bool(listing.fold.sources)
     with progress.phase("listing", unit="dir") as bar:
         found = list[Piece]()
-        for piece in pieces(wanted.roots, wanted.selection, runner.parallelism, progress.again):
+        for piece in pieces(wanted.roots, wanted.selection, runner.parallelism, progress.again, every=every):
             found.append(piece)
             bar.update(1)
     with progress.phase("planning", total=len(found), unit="dir") as bar:
@@ -137,6 +138,7 @@ def _merge(runner: Runner, listing: Listing, found: list[Piece], watch: Callable
         for f in fields(Listed):
             setattr(total, f.name, getattr(total, f.name) + getattr(part, f.name))
     total.reported_examples = [tuple(t) for t in total.reported_examples[:EXAMPLES]]  # type: ignore[misc]  # JSON knows no tuples
+    del total.deleted_examples[EXAMPLES:]
     total.troubles = [tuple(t) for t in total.troubles[:EXAMPLES]]  # type: ignore[misc]  # JSON knows no tuples
     return total
 
