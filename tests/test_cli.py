@@ -19,7 +19,7 @@ import pytest
 import quire
 from checker import check, tree, with_newline
 from gathering import documents, gather, write
-from quire import cli
+from quire import cli, cli_upkeep, inspection
 from quire.commit import protocol
 from quire.errors import QuireError
 
@@ -39,7 +39,8 @@ def run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPat
     def here(master: str | None) -> Iterator[Any]:
         yield quire.InProcess()
 
-    monkeypatch.setattr(cli, "spark_of", here)
+    for module in (cli, cli_upkeep):
+        monkeypatch.setattr(module, "spark_of", here)
 
     def call(*arguments: object) -> tuple[int, str, str]:
         code = 0
@@ -83,7 +84,8 @@ def place(tmp_path: Path) -> Path:
 COMMANDS = [
     "consolidate", "plan", "recover", "skew", "populate", "read", "ledger", "ledger summary", "ledger failed", "ledger history",
     "ledger locate", "ledger read", "ledger splits", "ledger verify", "ledger forget", "ledger retry", "ledger compact", "ledger expire",
-    "ledger pins", "ledger unpin", "ledger files", "ledger coverage",
+    "ledger pins", "ledger unpin", "ledger files", "ledger coverage", "ledger tasks", "ledger sizes", "ledger deleted",
+    "ledger purge-sources", "ledger import-markers", "ledger export-markers",
 ]  # fmt: skip
 
 
@@ -255,6 +257,37 @@ def test_the_ledgers_verbs(run: Run, place: Path) -> None:
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert out.rstrip("\n").isprintable()
     assert "bad: malformed XML" in out
+
+
+def test_every_look_is_json_too(run: Run, place: Path) -> None:
+    dest = place / "out"
+    for verb in ("files", "tasks", "sizes", "history", "failed"):
+        rows = answer(run("ledger", verb, dest, "--json"))
+        assert rows
+        assert all(list(row) == inspection.TABLES[verb].names for row in rows)
+        assert run("ledger", verb, dest)[0] == 0
+    covered = answer(run("ledger", "coverage", dest, place / "in/Größe.xml", "--json"))
+    assert [row["state"] for row in covered] == ["done"]
+
+
+def test_sources_go_and_markers_come_and_go(run: Run, tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    gather(source, dest)
+    assert answer(run("ledger", "deleted", dest, source, "--json")) == []
+    assert answer(run("ledger", "export-markers", dest, tmp_path / "m", "--json"))["written"] == 6
+    said = answer(run("ledger", "import-markers", tmp_path / "new", tmp_path / "m", source, "--json", "--quiet"))
+    assert (said["gathered"], said["left_count"]) == (6, 0)
+    said = answer(run("ledger", "purge-sources", dest, "--source", source / "d0", "--json"))
+    assert (said["dry_run"], said["files"]) == (True, 2)
+    assert len(tree(source)) == 6, "without --yes nothing is deleted"
+    code, out, err = run("ledger", "purge-sources", dest, "--source", source / "d0", "--yes")
+    assert (code, err) == (0, "")
+    assert "verified and deleted" in out
+    assert len(tree(source)) == 4
+    gone = answer(run("ledger", "deleted", dest, source, "--json"))
+    assert [set(row) for row in gone] == [set(inspection.TABLES["deleted"].names)] * 2
+    code, _, err = run("ledger", "import-markers", dest, tmp_path / "nothing", source)
+    assert (code, err.count("\n")) == (2, 1)
 
 
 def test_ledger_read_writes_the_bytes_of_a_file(run: Run, tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ _JOB = [
     click.option("--max-failures", type=int, help="Commit nothing if more files have to be set aside."),
     click.option("--on-change", default="error", show_default=True, help="error, reprocess or ignore: files that were rewritten since."),
     click.option("--on-append", default="error", show_default=True, help="error, tail or reprocess: files that only became longer."),
+    click.option("--identity", default="store", show_default=True, help="store or content: how a file is known to be another one."),
     click.option("--flush", is_flag=True, help="With --on-append tail: also a last line without newline."),
     click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files are set aside where they must be held whole."),
     click.option("--append", is_flag=True, help="Allow a destination that holds other files."),

@@ -1,4 +1,4 @@
-"""`quire ledger forget|retry|compact|expire|pins|unpin|files|coverage`: what changes a ledger, and what there is to change."""
+"""`quire ledger …`: what changes a ledger, and what there is to change; what the log alone answers stands in `cli`."""
 
 from __future__ import annotations
 
@@ -103,4 +103,83 @@ def coverage(dest: str, path: str, as_json: bool) -> None:
     frame(quire.Ledger(dest).coverage(path), as_json, "nothing of it is covered")
 
 
-UPKEEP = (forget, retry, compact, expire, pins, unpin, files, coverage)
+@click.command()
+@click.argument("dest")
+@AS_JSON
+def tasks(dest: str, as_json: bool) -> None:
+    """What each task has done, and when it ran."""
+    frame(quire.Ledger(dest).tasks(), as_json, "no task")
+
+
+@click.command()
+@click.argument("dest")
+@AS_JSON
+def sizes(dest: str, as_json: bool) -> None:
+    """How large files were and are."""
+    frame(quire.Ledger(dest).sizes(), as_json, "no file")
+
+
+@click.command()
+@click.argument("dest")
+@click.argument("source", nargs=-1, required=True)
+@click.option("--include", multiple=True, help="Only files that match this glob (again for more).")
+@click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
+@click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot.")
+@click.option("--follow-links", is_flag=True, help="Follow symbolic links.")
+@MASTER
+@AS_JSON
+def deleted(
+    dest: str, source: tuple[str, ...], include: tuple[str, ...], exclude: tuple[str, ...], master: str | None, as_json: bool, **given: Any
+) -> None:
+    """The gathered files that are no longer at SOURCE…; their output is kept."""
+    ledger = quire.Ledger(dest)
+    with spark_of(master) as spark:
+        found = ledger.deleted(spark, list(source), "pandas", include=include or None, exclude=exclude or None, **given)
+        frame(found, as_json, "nothing is gone")
+
+
+@click.command("purge-sources")
+@click.argument("dest")
+@click.option("--yes", is_flag=True, help="Delete; else it is only said what would go.")
+@click.option("--source", multiple=True, help="Only of files below this place (again for more).")
+@click.option("--derived", is_flag=True, help="Also where a function has made something else of the files.")
+@MASTER
+@AS_JSON
+def purge_sources(dest: str, yes: bool, source: tuple[str, ...], derived: bool, master: str | None, as_json: bool) -> None:
+    """Delete the sources of what is done, only those whose bytes are verified in committed files now."""
+    ledger = quire.Ledger(dest)
+    with spark_of(master) as spark:
+        show(ledger.purge_sources(spark, not yes, source=list(source) or None, derived=derived), as_json)
+
+
+@click.command("import-markers")
+@click.argument("dest")
+@click.argument("directory")
+@click.argument("source", nargs=-1, required=True)
+@MASTER
+@AS_JSON
+@QUIET
+def import_markers(dest: str, directory: str, source: tuple[str, ...], master: str | None, as_json: bool, quiet: bool) -> None:
+    """Take over what a Hadoop job has done of SOURCE…: empty files in DIRECTORY, named by the splits."""
+    ledger = quire.Ledger(dest, create=True)
+    with spark_of(master) as spark:
+        show(ledger.import_markers(directory, list(source), spark=spark, progress=not quiet), as_json)
+
+
+@click.command("export-markers")
+@click.argument("dest")
+@click.argument("directory")
+@click.option("--source", multiple=True, help="Only of files below this place (again for more).")
+@click.option("--split-size", default="128 MiB", show_default=True, help="The block size of the Hadoop job's input.")
+@MASTER
+@AS_JSON
+def export_markers(dest: str, directory: str, source: tuple[str, ...], split_size: str, master: str | None, as_json: bool) -> None:
+    """Write an empty file into DIRECTORY for each split that is done, as a Hadoop job looks for them."""
+    ledger = quire.Ledger(dest)
+    with spark_of(master) as spark:
+        show(ledger.export_markers(directory, source=list(source) or None, split_size=split_size, spark=spark), as_json)
+
+
+UPKEEP = (
+    forget, retry, compact, expire, pins, unpin, files, coverage, tasks, sizes, deleted, purge_sources, import_markers, export_markers,
+)  # fmt: skip

@@ -59,6 +59,8 @@ def consolidate(
                  "reprocess" (the new content takes the old one's place, in one commit) | "ignore"
     on_append    what of a file that only became longer: "error" (it is reported) | "tail" (its new lines are gathered; a last line
                  without newline is held back until it is whole, or until `flush`) | "reprocess"
+    identity     how a file's version is known: "store" (its etag, or time and size) | "content" (a hash of its content: every listed file
+                 is read, also by another call; what `rsync -t` has changed is seen, and a mere copy is no change)
     flush        take last lines without newline too
     max_failures give up, with nothing committed, if more files have to be set aside
     max_file_size  files above it are set aside where the transform has to hold them whole, "256 MiB"

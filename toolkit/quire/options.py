@@ -24,8 +24,9 @@ from quire.planning.hashing import FUNCTIONS
 from quire.planning.listing import Cut
 from quire.planning.plan import Wanted
 from quire.sizes import parse_size
-from quire.sources import files
-from quire.sources.transforms import BadContent, identity
+from quire.sources import files, transforms
+from quire.sources.identity import IDENTITIES
+from quire.sources.transforms import BadContent
 from quire.splits import FileInfo
 from quire.storage import Store, Told, connect, normalise, silent
 
@@ -155,6 +156,7 @@ class Settings(TypedDict, total=False):
     on_change: str
     on_append: str
     flush: bool
+    identity: str
     max_file_size: str | int
     keep_messages: bool
     version: str | None
@@ -191,7 +193,7 @@ def build(
     target_size: str | int = "256 MiB", planner: str = "balanced", parts: int = 8, hash_function: str = "xxh64", committer: str = "auto",
     layout: str = "flat", include: Any = None, exclude: Any = None, hidden: bool = False, follow_links: bool = False, min_age: Any = None,
     on_error: str = "quarantine", max_failures: int | None = None, on_change: str = "error", on_append: str = "error",
-    flush: bool = False, max_file_size: str | int = "256 MiB",
+    flush: bool = False, identity: str = "store", max_file_size: str | int = "256 MiB",
     keep_messages: bool = False, version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, append: bool = False,
 ) -> Options:  # fmt: skip
@@ -213,6 +215,13 @@ def build(
             raise UsageError(f"on_append='tail' takes new lines of files, transform='lines', and this is {kind!r}. Use 'reprocess'.")
     if flush and on_append != "tail":
         raise UsageError("flush=True takes last lines that on_append='tail' has held back. Say on_append='tail' too.")
+    choose(identity, IDENTITIES, "identity")
+    if identity == "content" and on_append != "error":
+        with about("identity"):
+            raise UsageError(
+                f"identity='content' knows a file by all of its content, and on_append={on_append!r} by how it begins. Say "
+                f"on_append='error'; on_change='reprocess' reads again what has grown, too."
+            )
     policy = Policy(on_append, on_change, flush)
     whole(parts, "parts", 1, 100_000)
     if max_failures is not None:
@@ -221,14 +230,15 @@ def build(
         if given is not None and not isinstance(given, Mapping):
             raise UsageError(f"{what} is a dictionary of options for the store, not {type(given).__name__}.")
     with about("source"):
-        roots = tuple(files.roots(source, {**(storage_options or {}), **(source_options or {})} or None))
+        found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None)
+        roots = tuple(dataclasses.replace(root, identity=identity) for root in found)
     with about("dest"):
         to = normalise(dest)
         files.apart(roots, to)
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
         there = connect(to, to_options)
     by = choice(committer, there)
-    name = identity(transform, version) if callable(transform) else kind
+    name = transforms.identity(transform, version) if callable(transform) else kind
     convert = Convert(
         kind,
         laid_out,
@@ -240,7 +250,14 @@ def build(
         marks=policy.marks,
         holds=on_append == "tail" and not flush,
     )
-    cut = Cut(planner, layout, parts if planner == "hash" else 1, hash_function, target, convert.streams and not convert.holds)
+    cut = Cut(
+        planner,
+        layout,
+        parts if planner == "hash" else 1,
+        hash_function,
+        target,
+        convert.streams and not convert.holds and identity == "store",
+    )
     include, exclude = files.patterns(include, "include"), files.patterns(exclude, "exclude")
     age = None if min_age is None else seconds(min_age, "min_age")
     intent = {
@@ -250,6 +267,7 @@ def build(
         "follow_links": follow_links, "min_age": age, "max_file_size": convert.max_file_size,
         **({"on_append": on_append, "flush": flush} if on_append != "error" else {}),
         **({"on_change": on_change} if on_change == "reprocess" else {}),
+        **({"identity": identity} if identity != "store" else {}),
     }  # fmt: skip
     words = Words(
         transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout

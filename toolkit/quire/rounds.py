@@ -273,6 +273,11 @@ def check_words(log: Log, made: Options) -> None:
     for _, commit in log.commits():
         if not commit.words.said:
             continue
+        if commit.verb == "run" and commit.identity != (identity := made.intent.get("identity", "")):
+            raise RefusedError(
+                f"the destination {made.dest} knows its files by identity={commit.identity or 'store'!r}, and this call says "
+                f"{identity or 'store'!r}: every file would look rewritten. Say the same, or choose another destination."
+            )
         if commit.words != made.words:
             there, ours = commit.words, made.words
             raise RefusedError(

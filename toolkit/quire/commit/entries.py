@@ -136,6 +136,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
     verb: str = "run"  # what was asked for: run, retry, forget, compact, …
     why: str = ""  # in the user's words
     on_append: str = ""  # what a run does with files that grow, where it looks for them
+    identity: str = ""  # "content": versions of the sources are hashes of their content
     parts: str | None = None  # where the tasks stand if they would make the entry too long
     format: int = FORMAT
 

@@ -129,7 +129,7 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
             job=head.job, base=head.base, committer=head.committer, words=head.words, time=now(),
             planner=str(head.intent.get("planner", "")), hash_parts=int(head.intent.get("parts", 1)),
             target=int(head.intent.get("target", 0)), verb=head.verb, why=str(head.intent.get("reason") or ""),
-            on_append=str(head.intent.get("on_append", "")),
+            on_append=str(head.intent.get("on_append", "")), identity=str(head.intent.get("identity", "")),
             tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out),
         )  # fmt: skip
 

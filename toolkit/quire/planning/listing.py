@@ -22,6 +22,7 @@ from quire.planning.drops import DROPS, put_drops
 from quire.planning.hashing import parts_of
 from quire.planning.pieces import Piece, ranges
 from quire.sources.files import Root, Selection
+from quire.sources.identity import identified, with_stored
 from quire.splits import FileInfo
 from quire.storage import Entry, Folder, Gone, Request, Seeking, Store, Trouble, Unreadable, below, connect, normalise
 
@@ -125,7 +126,10 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
     dest = connect(listing.dest, listing.dest_options, found.again)
     watching = Seen if listing.fold.sources and not listing.policy.supersede else Blind
     seen = watching(listing.roots[piece.root], listing.selection, piece)
-    for chunk, entries in enumerate(_chunks(listing, piece, found, seen)):
+    for chunk, listed in enumerate(_chunks(listing, piece, found, seen)):
+        entries, stored = _identified(listing.roots[piece.root], listed, found)
+        if not entries:
+            continue
         table = _table(listing.roots[piece.root].url, entries)
         found.files += len(entries)
         found.bytes += sum(entry.size for entry in entries)
@@ -143,6 +147,11 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
             replaces.setdefault(u.path, []).append([u.version, u.ranges, 0])
         if left.files.num_rows or decided.again:
             rows = _splits(left.files, listing.cut, replaces, decided.again)
+            if stored:
+                planned = [
+                    with_stored(v, stored[p]) for p, v in zip(*(rows.column(c).to_pylist() for c in ("path", "version")), strict=True)
+                ]
+                rows = rows.set_column(rows.schema.get_field_index("version"), "version", pa.array(planned, pa.string()))
             found.new += pc.count_distinct(rows.column("path")).as_py()
             _write(listing, f"{number}-{chunk}-{objects.new_id()}", piece.root, rows, dest, found)
             _estimate(listing, root, rows, found)
@@ -150,6 +159,20 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
         found.deleted += gone.num_rows
         found.deleted_examples += gone.column("path")[: EXAMPLES - len(found.deleted_examples)].to_pylist()
     return asdict(found)
+
+
+def _identified(root: Root, entries: list[Entry], found: Listed) -> tuple[list[Entry], dict[str, str]]:
+    """The files with the versions that the ledger knows; by path the store's, where that is another one."""
+    if root.identity == "store":
+        return entries, {}
+    known, stored, prefix = list[Entry](), dict[str, str](), root.url.rstrip("/") + "/"
+    for item in identified(root.store(found.again), entries):
+        if isinstance(item, Trouble):
+            _note(item, root, found)
+        else:
+            known.append(item[0])
+            stored[prefix + item[0].name] = item[1]
+    return known, stored
 
 
 def list_deleted(listing: Listing, piece: Piece) -> Iterator[pa.Table]:

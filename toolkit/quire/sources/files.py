@@ -10,11 +10,12 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from fsspec.utils import glob_translate
 
 from quire.errors import RefusedError, UsageError, quoted, scrub
+from quire.sources.identity import ByContent
 from quire.storage import Store, Told, account, below, connect, normalise, silent
 from quire.storage.local import to_text
 
@@ -30,10 +31,12 @@ class Root:
     url: str
     wanted: tuple[str, ...] = ("",)  # below the root: a directory ("" is all), or a glob
     options: Options = field(default=None, repr=False)
+    identity: str = "store"  # "content": what is read is hashed on its way (see `identity`)
 
     def store(self, told: Told = silent) -> Store:
         """The store at the root; `told` hears of what is tried again."""
-        return connect(self.url, self.options, told)
+        store = connect(self.url, self.options, told)
+        return cast("Store", ByContent(store)) if self.identity == "content" else store
 
     @property
     def account(self) -> str:

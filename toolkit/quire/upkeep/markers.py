@@ -29,6 +29,7 @@ from quire.planning.pack import PlannedTask
 from quire.planning.pieces import Piece, pieces, ranges
 from quire.runner import Failure, Runner
 from quire.sources.files import Root, Selection
+from quire.sources.identity import identified
 from quire.storage import Entry, Seeking, Store, Trouble, below, connect
 from quire.upkeep.identifiers import identifier, key_of, parsed, place_of, stem
 from quire.upkeep.job import Changed, Dest, Planned, change
@@ -58,6 +59,7 @@ class Importing:
     dest_options: Any = field(repr=False)
     fold: Fold
     named: Callable[[str], str]
+    content: bool  # the ledger knows files by their content
     whole: bool  # files are parsed as a whole: a part of one cannot be left out
 
 
@@ -80,8 +82,9 @@ def import_markers(dest: Dest, markers: Root, roots: tuple[Root, ...], also: tup
 
     def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
         words = next((c.words for _, c in log.commits() if c.words.said), UNSAID)
+        content = any(c.identity == "content" for _, c in log.commits())
         whole = words.said and (words.transform not in ("lines", "raw") or words.format == "parquet")
-        job = Importing(markers, roots, also, dest.url, dest.options, fold(log, base), named, whole)
+        job = Importing(markers, roots, also, dest.url, dest.options, fold(log, base), named, content, whole)
         if not markers.store().is_folder():
             raise UsageError(f"there is no directory of markers at {markers.url}. Look for a typing mistake.")
         places = list(pieces((markers,), _SELECTION, dest.runner.parallelism, dest.bars.again))
@@ -184,22 +187,26 @@ def _rows(job: Importing, spans: dict[tuple[int, str], list[tuple[int, int, Entr
 
     with ThreadPoolExecutor(ASKING) as pool:
         there = dict(zip(order, pool.map(look, order), strict=True))
-    known = defaultdict[str, list[dict[str, Any]]](list)
+    for i, store in enumerate(stores if job.content else ()):
+        mine = [(at, entry) for at, entry in there.items() if at[0] == i and entry is not None]
+        known = {item[0].name: item[0] for item in identified(store, [entry for _, entry in mine]) if not isinstance(item, Trouble)}
+        there.update({at: known.get(entry.name) for at, entry in mine})
+    rows_of = defaultdict[str, list[dict[str, Any]]](list)
     ledger = job.fold.rows(dest, _COLUMNS, order[0][1], order[-1][1])
     keys = pa.array([key for _, key in order], pa.string())
     for row in ledger.filter(pc.is_in(ledger.column("path"), keys)).to_pylist():
-        known[row["path"]].append(row)
+        rows_of[row["path"]].append(row)
     rows = list[dict[str, Any]]()
     for at in order:
         file, key, taken = there[at], at[1], list[tuple[int, int, Entry]]()
         for start, length, marker in sorted(spans[at]):
-            why = _stale(start, length, marker, file, known[key])
+            why = _stale(start, length, marker, file, rows_of[key])
             if why or file is None:
                 found.refuse(f"{job.markers.url}/{marker.name}", why)
             else:
                 taken.append((start, length, marker))
         if file is not None and taken:
-            rows += _uncovered(job, key, file, taken, [(row["start"], row["length"]) for row in known[key]], found)
+            rows += _uncovered(job, key, file, taken, [(row["start"], row["length"]) for row in rows_of[key]], found)
     return rows
 
 

@@ -36,9 +36,10 @@ from quire.planning.listing import EXAMPLES
 from quire.runner import Failure, Runner
 from quire.sizes import format_size
 from quire.sources import transforms
+from quire.sources.identity import by_content, identified
 from quire.sources.transforms import BadContent
 from quire.splits import FileInfo
-from quire.storage import Content, Entry, Gone, Request, Store, Unreadable, below, connect, remove_version
+from quire.storage import Content, Entry, Gone, Request, Store, Trouble, Unreadable, below, connect, remove_version
 from quire.upkeep.identifiers import place_of
 
 __all__ = ["Purge", "Purged", "purge", "purges"]
@@ -191,6 +192,7 @@ class _Task:
         self.convert = Convert(job.words.transform, job.words.format, job.words.compression, 1 << 62, 1 << 62)
         self.compares = job.words.transform in transforms.NAMES
         self.sources = dict[str, Store]()
+        self.known = dict[str, str]()
         self.open = OrderedDict[str, Any]()
 
     def run(self) -> _Found:
@@ -216,13 +218,14 @@ class _Task:
     def _some(self, rows: list[Row]) -> None:
         with ThreadPoolExecutor(ASKING) as pool:
             there = list(pool.map(self._look, rows))
+            self.known = self._hashed(rows, there)
             whole, parts = list[Item](), dict[str, tuple[Row, Entry]]()
             for row, entry in zip(rows, there, strict=True):
                 if isinstance(entry, str):
                     self.found.stay(row["path"], REFUSED, entry)
                 elif entry is None:
                     self.found.gone += 1
-                elif entry.version == row["version"] and entry.size == row["length"]:
+                elif self._version(row["path"], entry) == row["version"] and entry.size == row["length"]:
                     whole.append(([row], entry))
                 else:
                     parts[row["path"]] = row, entry
@@ -241,6 +244,25 @@ class _Task:
         except (StorageError, FormatError) as e:
             return str(e)
 
+    def _hashed(self, rows: list[Row], there: list[Entry | str | None]) -> dict[str, str]:
+        """By path the version of those files that the ledger knows by their content."""
+        by_store = dict[int, tuple[Store, dict[str, str], list[Entry]]]()
+        for row, entry in zip(rows, there, strict=True):
+            if isinstance(entry, Entry) and by_content(row["version"]):
+                store, name = self._at(row["path"])
+                _, paths, entries = by_store.setdefault(id(store), (store, {}, []))
+                paths[name] = row["path"]
+                entries.append(entry)
+        return {
+            paths[item[0].name]: item[0].version
+            for store, paths, entries in by_store.values()
+            for item in identified(store, entries)
+            if not isinstance(item, Trouble)
+        }
+
+    def _version(self, path: str, entry: Entry) -> str:
+        return self.known.get(path, entry.version)
+
     def _together(self, parts: Mapping[str, tuple[Row, Entry]]) -> Iterator[Item]:
         """Files of several rows, or with another version: those of which the rows make the whole version that is there."""
         if not parts:
@@ -256,7 +278,7 @@ class _Task:
             mine, at = by_path[path], 0
             for row in mine:
                 at = at + row["length"] if row["state"] == "done" and row["start"] == at else -1
-            if mine[-1]["version"] != entry.version:
+            if mine[-1]["version"] != self._version(path, entry):
                 self.found.stay(path, CHANGED)
             elif at != entry.size or (self.compares and not self.convert.streams):
                 self.found.stay(path, PARTLY)

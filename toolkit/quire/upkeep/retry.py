@@ -18,7 +18,9 @@ from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Cut, Run
 from quire.planning.pack import pack
 from quire.sources.files import Options, Root
+from quire.sources.identity import by_content, identified, with_stored
 from quire.sources.transforms import UserFunction
+from quire.storage import Trouble
 from quire.upkeep.job import Changed, Dest, Planned, change
 
 __all__ = ["MAX_ATTEMPTS", "bad_rows", "retry"]
@@ -90,7 +92,10 @@ def _by_root(rows: pa.Table, options: Options) -> Iterator[tuple[Root, str, list
     for place, found in sorted(by_place.items()):
         folders = [row["path"][len(place) :].split("/")[:-1] for row in found]
         shared = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))]
-        root = Root(place + "/".join(shared), options=options)  # as the ledger spells it, also below a link that was followed
+        identity = "content" if any(by_content(row["version"]) for row in found) else "store"
+        root = Root(
+            place + "/".join(shared), options=options, identity=identity
+        )  # as the ledger spells it, also below a link that was followed
         found.sort(key=lambda row: (row["folder"], row["path"], row["start"]))
         for folder, mine in groupby(found, key=lambda row: row["folder"]):
             yield root, folder, list(mine)
@@ -105,7 +110,13 @@ def _splits(
     fresh = [row for row in rows if max_attempts is None or (row["tries"] or 1) < max_attempts]
     with ThreadPoolExecutor(LOOKING) as pool:
         there = list(pool.map(lambda row: store.stat(row["path"][prefix:]), fresh))
-    for row, entry in zip(fresh, there, strict=True):
+    hashed = [entry for row, entry in zip(fresh, there, strict=True) if entry is not None and by_content(row["version"])]
+    known = {item[0].name: item for item in identified(store, hashed) if not isinstance(item, Trouble)}
+    for row, looked in zip(fresh, there, strict=True):
+        entry, planned = looked, row["version"]
+        if looked is not None and by_content(row["version"]):
+            entry, stored = known.get(looked.name, (looked, ""))
+            planned = with_stored(row["version"], stored)
         if entry is None:
             left.append((row["path"], "it is gone at its source: it stays set aside"))
         elif entry.version != row["version"]:
@@ -114,6 +125,6 @@ def _splits(
             span = (row["start"], row["length"])
             replaces = json.dumps([[row["version"], [span], row["tries"] or 1]])
             yield {
-                "path": row["path"], "size": entry.size, "version": entry.version, "modified": entry.modified,
+                "path": row["path"], "size": entry.size, "version": planned, "modified": entry.modified,
                 "start": row["start"], "length": row["length"], "replaces": replaces, "follows": None,
             }  # fmt: skip

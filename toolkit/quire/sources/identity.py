@@ -1,0 +1,131 @@
+"""Files known by their content: a hash of it is their version, where a store's own is only a time and a size.
+
+`rsync -t` or `touch -r` may leave another content under the size and the time of before; a file that was copied again has another time and
+the content of before. With `identity="content"` the first is seen and the second is no change. It costs reading every file that is listed.
+
+A split is read on condition of both: of the version that the store tells, which is planned beside the hash, and of the hash itself, since
+what is read is hashed on its way. The ledger keeps the hash alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Any
+
+import xxhash
+
+from quire.storage.base import Content, Entry, Gone, Request, Store, Stream, Trouble, Unreadable
+
+__all__ = ["IDENTITIES", "ByContent", "by_content", "identified", "with_stored"]
+
+IDENTITIES = ("store", "content")
+_PREFIX = "xxh3-128:"
+
+
+def by_content(version: str) -> bool:
+    """Whether a version of the ledger is a hash of content."""
+    return version.startswith(_PREFIX)
+
+
+def with_stored(version: str, stored: str) -> str:
+    """The version by which a split is planned: the ledger's and the store's."""
+    return f"{version} {stored}"
+
+
+def identified(store: Store, entries: list[Entry]) -> Iterator[tuple[Entry, str] | Trouble]:
+    """Each file with the hash of its content as version, and the store's version; those that vanish meanwhile are left out."""
+    requests = (Request(e.name, e.version, e.size, 0, e.size) for e in entries)
+    with closing(store.read_many(requests)) as answers:  # type: ignore[type-var]  # a store's answers are a generator
+        for entry, (_, content) in zip(entries, answers, strict=True):
+            try:
+                digest, size = xxhash.xxh3_128(), 0
+                for piece in _pieces(content):
+                    digest.update(piece)
+                    size += len(piece)
+            except Gone:
+                continue  # the next listing finds what it has become
+            except Unreadable as e:
+                yield Trouble(entry.name, "unreadable", str(e))
+            else:
+                yield entry._replace(version=_version(digest, size)), entry.version
+
+
+def _version(digest: Any, size: int) -> str:
+    return f"{_PREFIX}{digest.hexdigest()}-{size}"
+
+
+def _pieces(content: Content) -> Iterator[bytes]:
+    if isinstance(content, Gone | Unreadable):
+        raise content
+    if isinstance(content, bytes):
+        yield content
+    else:
+        yield from content
+
+
+class ByContent:
+    """A store of which files are read on condition of their content, too: requests name both versions, and answers the ledger's."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self._stored = dict[str, tuple[str, str]]()  # of the long files that are being read: the ledger's version and the store's
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def __repr__(self) -> str:
+        return repr(self.inner)
+
+    def stat(self, name: str) -> Entry | None:
+        """The file; of one that is being read, with the ledger's version as long as the store's is what it was."""
+        entry = self.inner.stat(name)
+        version, stored = self._stored.get(name, ("", None))
+        return entry._replace(version=version) if entry is not None and entry.version == stored else entry
+
+    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+        """See `Store.read_many`. What is planned by the store's version alone is read as in the store itself."""
+        asked = deque[Request]()
+        plain = (request._replace(version=_split(request.version)[1]) for request in _kept(requests, asked))
+        with closing(self.inner.read_many(plain)) as answers:  # type: ignore[type-var]  # a store's answers are a generator
+            for _, content in answers:
+                request = asked.popleft()
+                version, stored = _split(request.version)
+                found = request._replace(version=version)
+                if version == stored:
+                    yield found, content
+                elif isinstance(content, bytes):
+                    whole = len(content) == request.size
+                    same = not whole or _version(xxhash.xxh3_128(content), len(content)) == version
+                    yield found, content if same else Gone("changed")
+                elif isinstance(content, Gone | Unreadable):
+                    yield found, content
+                else:
+                    self._stored[request.name] = version, stored
+                    yield found, _checked(content, version) if request.length == request.size else content
+                    del self._stored[request.name]
+
+
+def _split(version: str) -> tuple[str, str]:
+    """The ledger's version and the store's."""
+    if not by_content(version):
+        return version, version
+    known, _, stored = version.partition(" ")
+    return known, stored
+
+
+def _kept(requests: Iterable[Request], asked: deque[Request]) -> Iterator[Request]:
+    for request in requests:
+        asked.append(request)
+        yield request
+
+
+def _checked(content: Stream, version: str) -> Iterator[bytes]:
+    digest, size = xxhash.xxh3_128(), 0
+    for piece in content:
+        digest.update(piece)
+        size += len(piece)
+        yield piece
+    if _version(digest, size) != version:
+        raise Gone("changed while it was read")
