@@ -46,6 +46,14 @@ MUTANTS = (
     m("plan.json goes first", PROTOCOL, "    store.remove_tree(names.manifests(job))\n",
       "    store.remove(names.plan_head(job))\n    store.remove_tree(names.manifests(job))\n"),
     m("left_out_for_ever, replaced_for_ever", ROUNDS, "if n >= TWICE)", "if n >= 10**9)"),
+    # sources that go, marks
+    m("a source is deleted whatever its version", "storage/base.py", "    if entry is not None and entry.version != version:", "    if False:", first="tests/test_purge.py"),
+    m("a source is deleted though its record does not verify", "upkeep/purge.py", '                if found != row["checksum"]:', "                if False:", first="tests/test_purge.py"),
+    m("a source is deleted though its content is another one", "upkeep/purge.py", "                    if written == would_be:", "                    if written is not None:", first="tests/test_purge.py"),
+    m("a source is deleted though what it became was forgotten meanwhile", "upkeep/purge.py", "            if touched or any(", "            if False and any(", first="tests/test_purge.py"),
+    m("a marker speaks of a file that changed after it", "upkeep/markers.py", "marker.modified < file.modified:", "False:", first="tests/test_markers.py"),
+    m("overlapping markers cover a byte twice", "upkeep/markers.py", "        before += new\n", "        pass\n", first="tests/test_markers.py"),
+    m("content that changed after the listing is taken for what was listed", "sources/identity.py", "same = not whole or _version(xxhash.xxh3_128(content), len(content)) == version", "same = True", first="tests/test_identity.py"),
     # conflicts
     m("no conflict check", PROTOCOL, "found = conflicts(log, head, tasks)", "found = set()"),
     m("a conflict drops nothing", PROTOCOL, "if t.task not in found and (", "if ("),
