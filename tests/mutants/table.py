@@ -67,7 +67,7 @@ MUTANTS = (
     m("drop_part", PROTOCOL, "(removing and (found or any(t.left for t in tasks)))", "False", first="tests/test_supersede.py"),
     m("retry_when_empty", PROTOCOL, "        if not kept or (", "        if not kept:\n            return None\n        if ("),
     m("abort_without_files", PROTOCOL, "(t.segment or t.removes or t.uncovers)", "t.files"),
-    m("two transforms in one destination", CONFLICTS, "if commit.words != head.words:", "if False:"),
+    m("two transforms in one destination", CONFLICTS, "if commit.words != head.words and commit.words.said and head.words.said:", "if False:"),
     # the log
     m("an entry is put, not put if absent", LOG, "self.store.put_if_absent(names.entry(", "self.store.put(names.entry("),
     m("commit_blind_retry", LOG, "        while True:\n            self.refresh()\n            entry = compute(self)\n            if entry is None:\n",
