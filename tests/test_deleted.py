@@ -11,6 +11,7 @@ import pytest
 from checker import check
 from gathering import documents, gather, look, refused, write
 from quire import InProcess, Ledger
+from quire.coverage import segments
 from quire.errors import UsageError
 from quire.planning import pieces
 from quire.storage import Trouble, connect
@@ -111,6 +112,21 @@ def test_it_is_the_same_however_the_tree_is_cut(tmp_path: Path, monkeypatch: pyt
             report = gather(f"{base}/in", f"{base}/out")
             assert {path.partition("/in/")[2] for path in report.deleted_examples} == set(lost), settings
             assert report.deleted == len(lost), settings
+
+
+def test_what_lies_below_a_directory_that_is_there_is_not_read_for_the_one_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {f"a/{d}/{i}": b"%d" % i for d in ("x", "y", "z") for i in range(3)}
+    source, dest = gathered(tmp_path, files, planner="directory")
+    shutil.rmtree(source / "a/y")
+    read, real = list[str](), segments.read
+
+    def counted(store: Any, name: str, *more: Any) -> Any:
+        read.append(name)
+        return real(store, name, *more)
+
+    monkeypatch.setattr(segments, "read", counted)
+    assert gone(dest, source) == {"a/y/0", "a/y/1", "a/y/2"}
+    assert len(read) == 3, "each segment once, however deep it lies"
 
 
 def test_of_very_many_the_first_are_named_and_all_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

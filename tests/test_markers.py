@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +20,9 @@ from quire.reading import first_rows
 from quire.storage import connect
 from quire.upkeep import identifiers, markers
 from quire.upkeep.identifiers import identifier, parsed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
 LONG = "/data/" + "/".join("ordner mit ümlaut" for _ in range(40)) + "/a.txt"
@@ -280,6 +283,19 @@ def test_wrong_places_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "foreign", {"x": b"x"})
     with refused(RefusedError, 2, "not quire's"):
         Ledger(tmp_path / "foreign", create=True)
+
+
+def test_on_spark_it_is_the_same(tmp_path: Path, spark: SparkSession) -> None:
+    source = write(tmp_path / "in", documents(6))
+    folder = mark(tmp_path / "m", *whole(source / "d0/f0000.txt", source / "d1/f0001.txt"), (source / "gone", 0, 1))
+    ledger = Ledger(tmp_path / "out", create=True)
+    found = ledger.import_markers(folder, source, spark=spark, progress=False)
+    assert (found.gathered, found.left_count) == (2, 1)
+    gather(source, tmp_path / "out")
+    assert ledger.export_markers(tmp_path / "m2", spark=spark).written == 6
+    gone = ledger.purge_sources(spark, dry_run=False)
+    assert (gone.files, gone.stays) == (4, {})
+    assert sorted(tree(source)) == [str(source / "d0/f0000.txt"), str(source / "d1/f0001.txt")]
 
 
 # --------------------------------------------------------------------------------------------------------------------------- out

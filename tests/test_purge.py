@@ -182,6 +182,20 @@ def test_a_file_that_changes_after_it_was_verified_stays(monkeypatch: pytest.Mon
     assert source.get("b") == b"new"
 
 
+def test_on_a_disk_that_is_looked_at_just_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, ledger = gathered(tmp_path, {"a": b"a", "b": b"b"})
+    real = purge.remove_version
+
+    def late(store: Any, name: str, version: str) -> bool:
+        if name.endswith("/b"):
+            (source / "b").write_bytes(b"new")
+        return real(store, name, version)
+
+    monkeypatch.setattr(purge, "remove_version", late)
+    assert why(go(ledger)) == {"b": purge.CHANGED}
+    assert tree(source) == {str(source / "b"): b"new"}
+
+
 def test_one_that_is_killed_has_deleted_only_what_was_verified_and_the_next_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from quire.coverage.fold import Fold
+from quire.coverage.fold import Fold, Source
 from quire.planning.pieces import Piece
 from quire.sources.files import Root, Selection
 from quire.storage import Store
@@ -58,7 +58,7 @@ class Seen:
         folder = f"{self.root.url.rstrip('/')}/{self.piece.folder}{'/' if self.piece.folder else ''}"
         first, last = folder + self.piece.after, folder + _end(self.piece.until)
         for source in fold.sources:
-            if source.first > last or source.last < first:
+            if source.first > last or source.last < first or self._below_another(source, folder, prefix):
                 continue
             rows = fold.of(source).rows(store, ["path", "version", "start", "state"], first, last)
             rows = rows.filter(pc.and_(pc.equal(rows.column("start"), 0), pc.equal(rows.column("state"), "done")))
@@ -67,6 +67,13 @@ class Seen:
             found = [i for i in missing.tolist() if self._meant(names[i])]
             if found:
                 yield rows.take(found).select(DELETED.names).cast(DELETED)
+
+    def _below_another(self, source: Source, folder: str, prefix: int) -> bool:
+        """Whether all of a segment's files lie below one directory that is there: then other pieces are about them, and it is not read."""
+        if self.piece.below or not source.first.startswith(folder):
+            return False
+        top = folder + source.first[len(folder) :].partition("/")[0]
+        return top[prefix:] in self._folders and source.last.startswith(f"{top}/")
 
     def _meant(self, name: str) -> bool:
         """Whether a file of that name would have been listed here, were it there."""
