@@ -26,6 +26,7 @@ from quire.coverage.fold import Source, fold
 from quire.errors import NotFoundError, QuireError, StorageError, UsageError, about, choose, scrub
 from quire.formats import lines, parquet
 from quire.options import whole
+from quire.paging import Pages
 from quire.planning import skew
 from quire.planning.listing import Cut, Listing, list_deleted
 from quire.planning.pieces import pieces
@@ -115,7 +116,7 @@ class Location:
     attempt: str = ""
 
 
-class Ledger(Verbs):
+class Ledger(Pages, Verbs):
     """The ledger of a destination, as its log stands when it is opened; `refresh()` looks again."""
 
     def __init__(
