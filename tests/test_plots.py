@@ -55,6 +55,27 @@ def rate_table(*rows: tuple[int, int, float]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=["in_flight", "files", "seconds"])
 
 
+COMMITS = ["version", "verb", "files", "forgotten", "set_aside", "written", "removed", "data_files"]
+RANGES = ["start", "length", "state", "commit"]
+
+
+def commit_table(*rows: tuple[str, int, int, int, int]) -> pd.DataFrame:
+    """A commit each: verb, files that came, forgotten, data files written and removed."""
+    found = pd.DataFrame(rows, columns=["verb", "files", "forgotten", "written", "removed"])
+    found = found.assign(version=range(1, 2 * len(rows), 2), set_aside=0, data_files=(found["written"] - found["removed"]).cumsum())
+    return found[COMMITS]
+
+
+def range_table(*rows: tuple[int, int, str, int | None]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=RANGES)
+
+
+STORY = commit_table(
+    ("run", 2000, 0, 5, 0), ("run", 30, 0, 1, 0), ("retry", 12, 0, 1, 0), ("forget", 0, 300, 1, 2), ("compact", 0, 0, 1, 6)
+)
+EVERY_STATE = range_table(
+    (0, 4000, "done", 1), (4000, 10, "gap", None), (4010, 990, "bad", 3), (5000, 2500, "mark", 5), (7500, 60, "held", 7)
+)
 FLIGHTS = rate_table((1, 20, 2.9), (4, 60, 2.3), (16, 181, 1.7), (64, 548, 1.6), (256, 1000, 1.9))
 GATHERED = size_table(
     (0, 120, 0, 0, 0),
@@ -120,6 +141,20 @@ PICTURES: dict[str, Any] = {
     "1,000 rates": lambda: plots.rates(rate_table(*((n, 7 * n, 1 + n / 500) for n in range(1, 1001))), "140 ms"),
     "the same flight often": lambda: plots.rates(rate_table(*((16, 100 + n, 1.0) for n in range(30)))),
     "no rates": lambda: plots.rates(rate_table()),
+    "commits": lambda: plots.commits(STORY),
+    "1 commit": lambda: plots.commits(commit_table(("run", 1, 0, 1, 0))),
+    "200 commits": lambda: plots.commits(commit_table(*[("run", 10**k, 0, k, 0) for k in range(10)] * 20)),
+    "huge and no commits": lambda: plots.commits(
+        commit_table(("run", 10**15, 0, 10**6, 0), ("run", 1, 10**14, 0, 0), ("retry", 0, 0, 0, 0))
+    ),
+    "hostile verbs": lambda: plots.commits(commit_table(*((verb, n, 0, 1, 0) for verb, n in HOSTILE.items()))),
+    "no commits": lambda: plots.commits(commit_table()),
+    "every state": lambda: plots.coverage(EVERY_STATE),
+    "an empty file": lambda: plots.coverage(range_table((0, 0, "done", 1))),
+    "a file set aside": lambda: plots.coverage(range_table((0, 7, "bad", 12))),
+    "2,000 ranges": lambda: plots.coverage(range_table(*((k << 26, 1 << 26, ("done", "bad")[k % 2], k) for k in range(2000)))),
+    "a tail beside much": lambda: plots.coverage(range_table((0, 2**50, "done", 1), (2**50, 3, "held", 9))),
+    "no ranges": lambda: plots.coverage(range_table()),
 }  # fmt: skip
 
 
@@ -443,6 +478,48 @@ def test_what_was_measured_is_a_group_of_its_own() -> None:
     assert without(other) == without(PICTURES["rates"]())
 
 
+# --- commits and coverage ---
+
+
+def test_the_commits_tell_what_came_what_went_and_what_there_is_now() -> None:
+    picture = plots.commits(STORY)
+    assert picture.title == "5 commits: 2,042 files came, 1 data file now"
+    assert "300 files forgotten or replaced" in picture.note
+    assert "up to 7 data files" in picture.note
+    shown = texts(picture).split("\n")
+    assert {"2,000", "30", "12", "−300", "run", "retry", "forget", "compact", "1 run", "9 compact"} <= set(shown)
+    many = plots.commits(pd.concat([STORY] * 9))
+    assert (len(many.table), many.more) == (20, 25)
+    assert "The last 20 are drawn" in many.note
+
+
+def test_the_coverage_of_a_file_says_each_state_by_word_and_joins_neighbours() -> None:
+    picture = plots.coverage(EVERY_STATE)
+    assert picture.title == "The file: 7.4 KiB, some of it set aside, with gaps, its last line held back"
+    shown = texts(picture).split("\n")
+    for state in ("done", "bad", "held", "mark", "gap"):
+        assert any(text.startswith(f"{state}: ") for text in shown), state
+    assert "done, commit 1" in shown
+    tail = plots.coverage(range_table((0, 5, "done", 1), (5, 5, "done", 1), (10, 5, "done", 3)))
+    assert tail.table.values.tolist() == [[0, 10, "done", "1"], [10, 5, "done", "3"]]
+    assert tail.title == "The file: 15 B, all of it done"
+
+
+def test_a_ledger_is_asked_for_its_commits_and_a_files_coverage() -> None:
+    class Known:
+        def commits(self) -> pd.DataFrame:
+            return STORY
+
+        def coverage(self, path: str) -> pd.DataFrame:
+            assert path == "/in/<b>"
+            return EVERY_STATE
+
+    assert plots.commits(Known()).svg() == plots.commits(STORY).svg()
+    assert plots.coverage(Known(), "/in/<b>").title.startswith("/in/<b>: 7.4 KiB")
+    with pytest.raises(UsageError, match="say which"):
+        plots.coverage(Known())
+
+
 # --- what is given ---
 
 
@@ -478,6 +555,12 @@ class UnrunPlan:
         (plots.rates, rate_table((1, 0, 1)), "files is 0 in a row"),
         (plots.rates, rate_table((1, 1, 0)), "seconds is 0 in a row"),
         (plots.rates, FLIGHTS.assign(seconds="long"), "seconds is 'long'"),
+        (plots.commits, 3, "commits draws a Ledger or a table of commits, not 3"),
+        (plots.commits, STORY.drop(columns="forgotten"), "no column 'forgotten'"),
+        (plots.commits, STORY.assign(files=-1), "files is -1"),
+        (plots.coverage, 3, "coverage draws a Ledger and a path, or a table of ranges, not 3"),
+        (plots.coverage, EVERY_STATE.assign(state="dne"), "Did you mean 'done'"),
+        (plots.coverage, EVERY_STATE.assign(length=-1), "length is -1"),
         (lambda what: plots.rates(what, 0), FLIGHTS, "round_trip is 0"),
         (lambda what: plots.rates(what, "far"), FLIGHTS, "round_trip='far' is no time span"),
     ],
@@ -497,6 +580,10 @@ def test_nothing_is_drawn_as_nothing() -> None:
         (plots.tasks(pd.DataFrame()), "no tasks"),
         (plots.rates(rate_table()), "no measurements"),
         (plots.rates(pd.DataFrame()), "no measurements"),
+        (plots.commits(commit_table()), "no commits"),
+        (plots.commits(pd.DataFrame()), "no commits"),
+        (plots.coverage(range_table()), "no ranges"),
+        (plots.coverage(pd.DataFrame()), "no ranges"),
     ):
         assert told in texts(picture)
         assert picture.table.empty

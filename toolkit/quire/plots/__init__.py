@@ -1,9 +1,12 @@
-"""Pictures of what quire's objects know, drawn with matplotlib: are the parts even, how large are the files, what ran when, how fast.
+"""Pictures of what quire's objects know, drawn with matplotlib: are the parts even, how large are the files, what ran when and how fast,
+what did each commit do, and which bytes of a file are done.
 
     plots.partitions(plan)      a bar for each part, what it should have, and the parts that stand out
     plots.sizes(ledger)         how many files there are of each size, before and after
     plots.tasks(ledger)         when each task ran, and how many ran at once
     plots.rates(table)          files a second against reads in flight
+    plots.commits(ledger)       what each commit brought and took, and the data files after it
+    plots.coverage(ledger, path)    which bytes of a file are done, set aside, held back or not covered
 
 Each returns a `Picture`: it shows itself in a notebook, as the same picture and the same text in every run, and has
 `.title`, `.note`, `.table`, `.figure`, `.svg()` and `.save(path)`. Nothing is told by colour alone. Neither pyplot nor
@@ -19,8 +22,10 @@ except ImportError as e:
 
 from quire.plots.bars import partitions
 from quire.plots.classes import sizes
+from quire.plots.history import commits
 from quire.plots.lanes import tasks
 from quire.plots.picture import Picture
+from quire.plots.ranges import coverage
 from quire.plots.rates import rates
 
-__all__ = ["Picture", "partitions", "rates", "sizes", "tasks"]
+__all__ = ["Picture", "commits", "coverage", "partitions", "rates", "sizes", "tasks"]
