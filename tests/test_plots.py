@@ -490,7 +490,8 @@ def test_the_commits_tell_what_came_what_went_and_what_there_is_now() -> None:
     assert {"2,000", "30", "12", "−300", "run", "retry", "forget", "compact", "1 run", "9 compact"} <= set(shown)
     many = plots.commits(pd.concat([STORY] * 9))
     assert (len(many.table), many.more) == (20, 25)
-    assert "The last 20 are drawn" in many.note
+    assert many.title.startswith("The last 20 commits: ")
+    assert plots.commits(STORY.tail(2)).title == "The last 2 commits: 0 files came, 1 data file now"
 
 
 def test_the_coverage_of_a_file_says_each_state_by_word_and_joins_neighbours() -> None:

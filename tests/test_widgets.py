@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ import pytest
 import quire
 from checker import check
 from gathering import documents, gather, look, write
+from pages import Balanced, click, everything, markup, one, text_of, walk
 from quire_widgets import ConsolidationPanel, SkewView
 
 SECRET = "hunter2hunter2"
@@ -30,32 +30,9 @@ def panel_of(source: Any = "", dest: Any = "", **settings: Any) -> Consolidation
     return ConsolidationPanel(source, dest, spark=quire.InProcess(), **settings)
 
 
-def one(panel: Any, css: str) -> Any:
-    """The widget with a class."""
-    (found,) = (w for w in walk(panel) if css in w._dom_classes)
-    return found
-
-
-def walk(widget: Any) -> Iterator[Any]:
-    yield widget
-    for child in getattr(widget, "children", ()):
-        yield from walk(child)
-
-
-def click(panel: Any, name: str) -> None:
-    one(panel, f"quire-{name}-button").click()
-
-
 def done(panel: ConsolidationPanel) -> ConsolidationPanel:
     assert panel.wait(60), f"still {panel.state}"
     return panel
-
-
-def everything(panel: Any) -> str:
-    """All HTML and text that can reach a browser or a saved notebook."""
-    bundle = panel._repr_mimebundle_()
-    values = [str(getattr(w, "value", "")) for w in walk(panel)]
-    return "\n".join([*values, bundle["text/html"], bundle["text/plain"], repr(panel), panel.code])
 
 
 def beside(panel: ConsolidationPanel, name: str) -> str:
@@ -69,10 +46,6 @@ def name_of(row: Any) -> str:
     children = getattr(row, "children", ())
     classes = getattr(children[0], "_dom_classes", ()) if len(children) == 2 else ()
     return classes[0] if classes else ""
-
-
-def text_of(page: str) -> str:
-    return html.unescape(re.sub(r"<[^>]*>", " ", page)).strip()
 
 
 class Slow:
@@ -350,11 +323,6 @@ def test_a_wrong_field_is_said_beside_it(source: Path, tmp_path: Path, field: st
     assert one(panel, "quire-message").value == "", "not said twice"
 
 
-def markup(panel: Any) -> str:
-    """What is given to a browser as HTML."""
-    return "\n".join([w.value for w in walk(panel) if isinstance(w, ipywidgets.HTML)] + [panel._repr_mimebundle_()["text/html"]])
-
-
 def test_an_error_about_no_field_stands_below_the_buttons(source: Path, tmp_path: Path) -> None:
     panel = panel_of(source, tmp_path / "out", compression="zip")
     panel.plan()
@@ -494,27 +462,6 @@ def test_hostile_names_are_text_wherever_they_are_shown(tmp_path: Path) -> None:
     assert "<script" not in markup(view)
 
 
-class Balanced(HTMLParser):
-    """Every element that is opened is closed."""
-
-    EMPTY = ("img", "br", "hr")
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open, self.seen = list[str](), set[str]()
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.seen.add(tag)
-        if tag not in self.EMPTY:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in self.EMPTY:
-            assert self.open.pop() == tag
-
-
 def test_without_a_kernel_a_notebook_shows_the_fields_the_verdict_the_result_and_the_code(source: Path, tmp_path: Path) -> None:
     panel = panel_of(source, tmp_path / "out", planner="hash", parts=4)
     panel.run()
@@ -639,7 +586,7 @@ def test_without_the_extra_it_imports_and_a_name_says_what_to_install(missing: s
 import sys
 sys.modules[{missing!r}] = None
 import quire_widgets
-assert {{"ConsolidationPanel", "SkewView"}} <= set(dir(quire_widgets)) & set(quire_widgets.__all__)
+assert {{"ConsolidationPanel", "LedgerInspector", "SkewView"}} <= set(dir(quire_widgets)) & set(quire_widgets.__all__)
 for name in quire_widgets.__all__:
     try:
         getattr(quire_widgets, name)
@@ -648,7 +595,7 @@ for name in quire_widgets.__all__:
 """
     command = [sys.executable, "-W", "error", "-c", script]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert said == [f'quire_widgets needs {missing}: pip install "quire[widgets]"'] * 2
+    assert said == [f'quire_widgets needs {missing}: pip install "quire[widgets]"'] * 3
     with pytest.raises(AttributeError, match="Panel"):
         __import__("quire_widgets").Panel  # noqa: B018
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 
 from quire import display
 from quire.commit.entries import Commit, Task
+from quire.commit.log import Log
 from quire.coverage.fold import Fold, Source
 from quire.errors import UsageError, choose, printable, quoted
 from quire.options import whole
@@ -68,6 +68,8 @@ class Page:
     def words(self) -> str:
         """What one sees: '21–40 of 2,000 rows'."""
         total = f"{'' if self.complete else 'at least '}{self.total:,} {'row' if self.total == 1 else 'rows'}"
+        if self.complete and not self.total:
+            return "no rows"
         return f"{self.offset + 1:,}–{self.offset + len(self.table):,} of {total}" if len(self.table) else f"none of {total}"
 
     def __repr__(self) -> str:
@@ -87,6 +89,12 @@ class Pages:
     _url: str
     _store: Store
     _fold: Fold
+    _log: Log
+
+    @property
+    def version(self) -> int:
+        """The version that is looked at."""
+        raise NotImplementedError
 
     def _tasks(self) -> Iterator[tuple[int, Commit, Task]]:
         raise NotImplementedError
@@ -150,18 +158,22 @@ class Pages:
 
         if last is not None:
             whole(last, "last", 1)
-        rows, live = [], 0
-        for number, found in groupby(self._tasks(), key=lambda item: item[0]):
-            of_commit = list(found)
-            commit, tasks = of_commit[0][1], [task for _, _, task in of_commit]
+        rows, live = list[tuple[Any, ...]](), self.summary().data_files
+        # From the last one back, so that a few of them cost as little in a long log as in a short one.
+        for number, commit in reversed(list(self._log.commits(until=self.version))):
+            tasks = self._log.in_effect(commit, self.version, reader=True)
+            if not tasks:
+                continue
+            if len(rows) == last:
+                break
             written, removed = sum(len(t.files) for t in tasks), sum(len(t.removes) for t in tasks)
-            live += written - removed
             rows.append(
                 (number, commit.verb, commit.time, sum(t.files_in for t in tasks), sum(t.files_out for t in tasks),
                  sum(t.bad for t in tasks), written, removed, live, commit.why)
             )  # fmt: skip
+            live += removed - written
         columns = ["version", "verb", "time", "files", "forgotten", "set_aside", "written", "removed", "data_files", "note"]
-        return pd.DataFrame(rows if last is None else rows[-last:], columns=columns)
+        return pd.DataFrame(rows[::-1], columns=columns)
 
     def _newest_first(self, state: str | None) -> list[Source]:
         """The segments that may hold rows in a state."""

@@ -2,6 +2,7 @@
 
     ConsolidationPanel(source, dest)    a form: look, run, watch, cancel, and the same call as Python
     SkewView(counts or a plan)          is it even? a picture, the verdict in words, the heaviest parts
+    LedgerInspector(dest)               the ledger: search, pages, commits, one file's coverage; retry and forget what failed
 
 Needs the extra `widgets`: `pip install "quire[widgets]"`. Importing this package does not; using one of its names does.
 """
@@ -12,12 +13,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from quire_widgets.inspector import LedgerInspector
     from quire_widgets.panel import ConsolidationPanel
     from quire_widgets.skew_view import SkewView
 
-__all__ = ["ConsolidationPanel", "SkewView"]
+__all__ = ["ConsolidationPanel", "LedgerInspector", "SkewView"]
 
-_HOMES = {"ConsolidationPanel": "panel", "SkewView": "skew_view"}
+_HOMES = {"ConsolidationPanel": "panel", "LedgerInspector": "inspector", "SkewView": "skew_view"}
 _EXTRA = ("ipywidgets", "traitlets", "matplotlib")
 
 

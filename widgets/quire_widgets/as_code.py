@@ -9,7 +9,7 @@ from typing import Any
 import quire
 from quire.errors import scrub
 
-__all__ = ["consolidate", "recover", "skew"]
+__all__ = ["Variable", "consolidate", "ledger", "recover", "skew"]
 
 _DEFAULTS = {p.name: p.default for p in inspect.signature(quire.consolidate).parameters.values()}
 _SECRET = ("storage_options", "source_options", "dest_options")
@@ -40,6 +40,24 @@ def recover(dest: str, settings: Mapping[str, Any], abort: bool) -> str:
     return _call("quire.recover", arguments)
 
 
+class Variable(str):
+    """What stands in the code as it is: the name of a variable that a line before has set."""
+
+    __slots__ = ()
+
+
+def ledger(dest: str, has_options: bool, spark: Any, call: str, before: str, **named: Any) -> str:
+    """`result = quire.Ledger(dest).call(…)`, after lines that it needs; what is None or "" is left out."""
+    opened = f"ledger = quire.Ledger({_value('dest', dest)}{', storage_options=storage_options' if has_options else ''})"
+    given = {name: value for name, value in named.items() if value is not None and not (isinstance(value, str) and value == "")}
+    arguments = [f"{name}={_value(name, value)}" for name, value in given.items() if name != "storage_options"]
+    if "storage_options" in given:  # those of the sources have the name that they came by
+        arguments.append("storage_options=source_options")
+    if call in ("retry", "forget") and spark is not None:
+        arguments.append(f"spark={'quire.InProcess()' if isinstance(spark, quire.InProcess) else 'spark'}")
+    return f"import quire\n\n{opened}\n{before}{_call(f'result = ledger.{call}', arguments)}"
+
+
 def skew(what: Any, arguments: Mapping[str, Any]) -> str:
     """How the SkewResult is had: `quire.skew.check(counts)`, `plan.skew()`."""
     known = {quire.Plan: "plan.skew()", quire.Report: "report.skew", quire.Ledger: "ledger.skew()", quire.skew.SkewResult: "result"}
@@ -57,6 +75,8 @@ def _is_default(name: str, value: Any) -> bool:
 
 def _value(name: str, value: Any) -> str:
     """A value as Python; where it may hold a secret, or has no form in Python, the name of a variable."""
+    if isinstance(value, Variable):
+        return str(value)
     if name in _SECRET and value is not None:
         return name
     if callable(value):

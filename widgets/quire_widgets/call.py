@@ -13,7 +13,11 @@ from quire.sizes import format_size
 __all__ = ["Call", "Stopped"]
 
 _PAUSE = 0.1  # seconds between two messages to the browser
-_UNITS = {"file": (" file", " files"), "dir": (" directory", " directories")}  # one, many
+_UNITS = {
+    "file": (" file", " files"),
+    "dir": (" directory", " directories"),
+    "segment": (" part of the ledger", " parts of the ledger"),
+}  # one, many
 _STEADY = 0.5  # seconds after which a speed can be told
 
 

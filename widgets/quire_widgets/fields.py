@@ -1,4 +1,4 @@
-"""A form's field: a label, the input, and right below it what is wrong with what was typed."""
+"""What forms are made of: a field with its label and right below it what is wrong with what was typed; buttons; places for HTML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 from quire_widgets import html
 
-__all__ = ["Field", "shown"]
+__all__ = ["Field", "button", "place", "shown"]
 
 SETTLED = 0.25  # seconds
 _LABEL = "7em"
@@ -51,3 +51,18 @@ def shown(place: Any, content: str) -> None:
     """Put HTML into a widget; an empty one takes no room."""
     place.value = content
     place.layout.display = None if content else "none"
+
+
+def button(label: str, css: str, act: Callable[[], object], **settings: Any) -> Any:
+    """A button that calls `act`; `css` is the class that tells it from others."""
+    made = widgets.Button(description=label, **settings)
+    made.add_class(css)
+    made.on_click(lambda _: act())
+    return made
+
+
+def place(css: str) -> Any:
+    """A place for HTML, which takes no room while it is empty."""
+    made = widgets.HTML(layout={"display": "none"})
+    made.add_class(css)
+    return made

@@ -18,7 +18,7 @@ from quire.formats import TRANSFORMS
 from quire.options import PLANNERS, check_names
 from quire_widgets import as_code, html, pages, stopped
 from quire_widgets.call import Call, Stopped
-from quire_widgets.fields import Field, shown
+from quire_widgets.fields import Field, button, place, shown
 from quire_widgets.skew_view import SkewView, page_of
 
 __all__ = ["ConsolidationPanel"]
@@ -100,12 +100,12 @@ class ConsolidationPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets is p
         }
         for name in ("source", "dest", "target_size"):
             self._fields[name].on_enter(self.plan)
-        self._plan_button = _button("Plan", "quire-plan-button", self.plan, tooltip="Look first: nothing is gathered")
-        self._run_button = _button("Run", "quire-run-button", self.run, button_style="primary", tooltip="Gather, in the background")
-        self._cancel_button = _button("Cancel", "quire-cancel-button", self.cancel, disabled=True, tooltip="Stop; nothing is lost")
+        self._plan_button = button("Plan", "quire-plan-button", self.plan, tooltip="Look first: nothing is gathered")
+        self._run_button = button("Run", "quire-run-button", self.run, button_style="primary", tooltip="Gather, in the background")
+        self._cancel_button = button("Cancel", "quire-cancel-button", self.cancel, disabled=True, tooltip="Stop; nothing is lost")
         self._buttons = widgets.HBox([self._plan_button, self._run_button, self._cancel_button], layout={"margin": "4px 0"})
         self._said, self._bar, self._facts, self._outcome = (
-            _place(name) for name in ("quire-message", "quire-progress", "quire-plan", "quire-result")
+            place(name) for name in ("quire-message", "quire-progress", "quire-plan", "quire-result")
         )
         self._skew = SkewView()
         self._code = widgets.HTML()
@@ -322,19 +322,6 @@ def _path(value: Any, name: str) -> str:
     with_argument = UsageError(f"{name} is one path, URL or glob for a panel, not {type(value).__name__}. Call quire.consolidate with it.")
     with_argument.argument = name
     raise with_argument
-
-
-def _button(label: str, css: str, act: Callable[[], None], **settings: Any) -> Any:
-    button = widgets.Button(description=label, **settings)
-    button.add_class(css)
-    button.on_click(lambda _: act())
-    return button
-
-
-def _place(css: str) -> Any:
-    place = widgets.HTML(layout={"display": "none"})
-    place.add_class(css)
-    return place
 
 
 def _fill(given: Any, value: Any) -> None:

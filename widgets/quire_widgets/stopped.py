@@ -9,7 +9,7 @@ from typing import Any
 import quire
 from quire_widgets import as_code
 
-__all__ = ["what_now"]
+__all__ = ["change", "what_now"]
 
 
 def what_now(dest: str, settings: Mapping[str, Any], phase: str, *, planning: bool) -> tuple[str, str]:
@@ -32,3 +32,17 @@ def what_now(dest: str, settings: Mapping[str, Any], phase: str, *, planning: bo
     if found and found.commits:
         return f"Cancelled: no job is open, and what was committed stays ({found.files:,} files, version {found.version}).", ""
     return "Cancelled before anything was gathered: no job is open. Run again begins anew.", ""
+
+
+def change(ledger: quire.Ledger, dest: str, options: Mapping[str, Any] | None, verb: str) -> tuple[str, str]:
+    """The same after a change of a ledger, which a retry or a forget is."""
+    found = ledger.refresh().summary()
+    if found.unpublished:
+        words = (
+            f"Cancelled after the commit: the {verb} counts, and not all of it is published yet. The next call publishes it, and so does:"
+        )
+        return words, as_code.recover(dest, {"storage_options": options}, abort=False)
+    if found.open_jobs:
+        words = f"Cancelled: nothing of the {verb} is visible, and nothing is lost. The same again goes on. To give it up:"
+        return words, as_code.recover(dest, {"storage_options": options}, abort=True)
+    return "Cancelled: no job is open, and what was committed stays.", ""

@@ -40,26 +40,26 @@ def commits(what: Any) -> Picture:
     found = frame(what, "commits", "a Ledger or a table of commits", _COLUMNS)
     table = found[["version", "verb"]].assign(**{column: amounts(found, "commits", column) for column in _COUNTS}).reset_index(drop=True)
     drawn = table.tail(ROWS).reset_index(drop=True)
-    title, note = _words(table)
+    title, note = _words(drawn, len(table) - len(drawn))
     with drawing():
         figure = _draw(title, note, drawn).figure if len(drawn) else _nothing(title, note).figure
     shown = drawn.rename(columns={"version": "commit"})
     return Picture(title, note, shown, figure, len(table) - len(drawn))
 
 
-def _words(table: pd.DataFrame) -> tuple[str, str]:
-    if not len(table):
+def _words(drawn: pd.DataFrame, more: int) -> tuple[str, str]:
+    if not len(drawn):
         return "No commits", "Nothing was committed yet."
-    now, most = int(table["data_files"].iloc[-1]), int(table["data_files"].max())
-    title = f"{plural(len(table), 'commit')}: {plural(int(table['files'].sum()), 'file')} came, {plural(now, 'data file')} now"
-    told = [f"{n:,} × {verb}" for verb, n in Counter(scrub(str(verb), 24) for verb in table["verb"]).items()]
+    first, now, most = drawn.iloc[0], int(drawn["data_files"].iloc[-1]), int(drawn["data_files"].max())
+    earlier = more > 0 or first["data_files"] != first["written"] - first["removed"]
+    number = f"The last {plural(len(drawn), 'commit')}" if earlier else plural(len(drawn), "commit")
+    title = f"{number}: {plural(int(drawn['files'].sum()), 'file')} came, {plural(now, 'data file')} now"
+    told = [f"{n:,} × {verb}" for verb, n in Counter(scrub(str(verb), 24) for verb in drawn["verb"]).items()]
     note = ", ".join(told)
-    if gone := int(table["forgotten"].sum()):
+    if gone := int(drawn["forgotten"].sum()):
         note += f"; {plural(gone, 'file')} forgotten or replaced"
     if most > now:
         note += f"; there were up to {plural(most, 'data file')}"
-    if len(table) > ROWS:
-        note += f". The last {ROWS} are drawn"
     return title, f"{note}."
 
 

@@ -1,0 +1,485 @@
+"""The ledger's widget: what it shows, finds, retries and forgets, driven as a user or a script drives it, without a browser."""
+
+from __future__ import annotations
+
+import html
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ipywidgets
+import pandas as pd
+import pytest
+
+import quire
+from gathering import documents, gather, write
+from pages import Balanced, click, everything, markup, one, text_of, walk
+from quire_widgets import LedgerInspector
+
+SECRET = "hunter2hunter2"
+HERE = quire.InProcess()
+
+
+def inspector(dest: Any, **settings: Any) -> LedgerInspector:
+    return LedgerInspector(dest, spark=settings.pop("spark", HERE), **settings)
+
+
+def done(widget: LedgerInspector, state: str = "done") -> LedgerInspector:
+    assert widget.wait(60), f"still {widget.state}"
+    assert widget.state == state, widget.error
+    return widget
+
+
+def found(widget: LedgerInspector, path: str = "", status: str = "any") -> list[str]:
+    """The names of the files on the first page of a search."""
+    widget.path, widget.status = path, status
+    click(widget, "find")
+    return names(done(widget))
+
+
+def names(widget: LedgerInspector) -> list[str]:
+    return [path.rpartition("/")[2] for path in widget.result.table["path"]]
+
+
+def everything_of(dest: Path) -> list[str]:
+    return [path.rpartition("/")[2] for path in quire.Ledger(dest).rows(limit=100).table["path"]]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Thirty documents, four that are no XML, and one that is too large."""
+    broken = {f"bad{i}.xml": b"<a>" for i in range(4)}
+    return write(tmp_path / "in", {**documents(30, "xml"), **broken, "huge.xml": b"<a>" + b"x" * 1000 + b"</a>"})
+
+
+@pytest.fixture
+def dest(source: Path, tmp_path: Path) -> Path:
+    gather(source, tmp_path / "out", transform="xml", max_file_size=500)
+    return tmp_path / "out"
+
+
+# ------------------------------------------------------------------------------------------------------------------ what it shows
+
+
+def test_it_opens_with_the_numbers_the_commits_the_first_page_and_why_files_failed(dest: Path) -> None:
+    widget = inspector(dest)
+    assert (widget.state, widget.error) == ("idle", None)
+    assert "files gathered" in text_of(one(widget, "quire-summary").value)
+    timeline = one(widget, "quire-timeline").value
+    assert re.search(r'role="img" aria-label="1 commit: 30 files came, 1 data file now\. 1 × run\."', timeline)
+    assert quire.Ledger(dest).summary().last_commit in timeline, "when it was"
+    rows = text_of(one(widget, "quire-rows").value)
+    assert "1–20 of 35 rows, below file://" in rows
+    assert "malformed XML" in rows
+    why = text_of(one(widget, "quire-reasons").value)
+    assert "Set aside: 5 files, by reason" in why
+    assert "malformed XML" in why
+    assert [label for label, _ in one(widget, "quire-reason").options][:2] == ["every reason: 5 files", "malformed XML: 4 files"]
+
+
+def test_rows_are_found_by_path_and_status(source: Path, dest: Path) -> None:
+    widget = inspector(dest)
+    assert found(widget, "bad") == ["bad0.xml", "bad1.xml", "bad2.xml", "bad3.xml"]
+    assert len(found(widget, f"{source}/d1")) == 10
+    assert found(widget, f"{source}/d1", "bad") == []
+    assert "no rows" in text_of(one(widget, "quire-rows").value)
+    assert len(found(widget, "", "bad")) == 5
+    widget.path = "f0001"
+    assert one(widget, "quire-path").value == "f0001", "field and trait follow each other"
+    one(widget, "quire-path").value = "f0002"
+    assert widget.path == "f0002"
+
+
+def test_pages_are_turned_and_say_which_of_how_many(dest: Path) -> None:
+    widget = inspector(dest, page_size=15)
+    buttons = {name: one(widget, f"quire-{name}-button") for name in ("first", "previous", "next")}
+    seen = [names(widget)]
+    assert [b.disabled for b in buttons.values()] == [True, True, False]
+    for words in ("16–30 of 35 rows", "31–35 of 35 rows"):
+        click(widget, "next")
+        seen.append(names(done(widget)))
+        assert words in text_of(one(widget, "quire-rows").value)
+    assert [b.disabled for b in buttons.values()] == [False, False, True]
+    assert sorted(name for page in seen for name in page) == sorted(
+        path.rpartition("/")[2] for path in quire.Ledger(dest).rows(limit=100).table["path"]
+    )
+    click(widget, "previous")
+    assert names(done(widget)) == seen[1]
+    click(widget, "first")
+    assert names(done(widget)) == seen[0]
+
+
+def test_one_files_coverage_is_a_picture_and_a_table(source: Path, dest: Path) -> None:
+    write(source, {"log.txt": b"one\ntwo\nhalf"})
+    gather(source, dest.parent / "logs", include="*.txt", on_append="tail")
+    widget = inspector(dest.parent / "logs")
+    one(widget, "quire-file").value = f"file://{source}/log.txt"
+    click(widget, "look")
+    assert done(widget).result["state"].tolist() == ["done", "held"]
+    shown = one(widget, "quire-coverage").value
+    assert re.search(r'aria-label="[^"]*log\.txt: 12 B, its last line held back', shown)
+    assert quire.Ledger(dest.parent / "logs").files()["data_file"][0] in text_of(shown), "where it lies"
+    widget.look("/no/such")
+    assert "not in the ledger" in text_of(one(done(widget, "failed"), "quire-look-message").value)
+
+
+def test_it_shows_what_others_have_committed_since_when_it_is_asked(source: Path, dest: Path) -> None:
+    widget = inspector(dest)
+    write(source, {"new.xml": b"<a/>"})
+    gather(source, dest, transform="xml", max_file_size=500)
+    click(widget, "refresh")
+    assert "of 36 rows" in text_of(one(done(widget), "quire-rows").value)
+    assert "2 commits: 31 files came" in one(widget, "quire-timeline").value
+
+
+# ------------------------------------------------------------------------------------------------------------- retry and forget
+
+
+def test_retry_reads_what_was_set_aside_once_more_and_shows_what_came_of_it(source: Path, dest: Path) -> None:
+    widget = inspector(dest)
+    click(widget, "retry")
+    assert (done(widget).result.gathered, widget.result.set_aside) == (1, 4), "the limit of quire's own holds the large one"
+    assert "gathered now" in text_of(one(widget, "quire-result").value)
+    assert "Set aside: 4 files" in text_of(one(widget, "quire-reasons").value)
+    assert "1 × run, 1 × retry" in one(widget, "quire-timeline").value
+    assert quire.Ledger(dest).failed()["tries"].tolist() == [2] * 4
+
+
+def test_retry_for_one_reason_leaves_the_others(dest: Path) -> None:
+    widget = inspector(dest)
+    one(widget, "quire-reason").value = "malformed XML"
+    click(widget, "retry")
+    assert done(widget).result.set_aside == 4
+    tries = quire.Ledger(dest).failed().set_index("reason")["tries"].to_dict()
+    assert sorted(tries.values()) == [1, 2]
+
+
+def test_forget_asks_first_and_no_keeps_everything(dest: Path) -> None:
+    widget = inspector(dest)
+    ask = one(widget, "quire-ask")
+    assert ask.layout.display == "none"
+    click(widget, "forget")
+    assert ask.layout.display is None
+    question = one(widget, "quire-question").value
+    assert 'role="alert"' in question
+    assert "Forget 5 files?" in text_of(question)
+    assert "bad0.xml" in question
+    click(widget, "no")
+    assert (ask.layout.display, widget.state, quire.Ledger(dest).version) == ("none", "idle", 2)
+    click(widget, "yes")
+    assert (widget.state, quire.Ledger(dest).version) == ("idle", 2), "no question was open"
+
+
+def test_forget_takes_them_out_with_the_reason_in_the_log_and_the_next_run_reads_them(source: Path, dest: Path) -> None:
+    widget = inspector(dest)
+    one(widget, "quire-reason").value = "malformed XML"
+    click(widget, "forget")
+    assert "Forget 4 files (malformed XML)?" in text_of(one(widget, "quire-question").value)
+    one(widget, "quire-why").value = "they are <repaired>"
+    click(widget, "yes")
+    done(widget)
+    ledger = quire.Ledger(dest)
+    assert ledger.summary().set_aside == 1
+    assert "they are <repaired>" in set(ledger.history()["note"])
+    assert one(widget, "quire-why").value == "", "the next one has a reason of its own"
+    assert "they are &lt;repaired&gt;" in one(widget, "quire-timeline").value
+    write(source, {f"bad{i}.xml": b"<a/>" for i in range(4)})
+    assert gather(source, dest, transform="xml", max_file_size=500).files == 4
+
+
+def test_another_choice_closes_the_question(dest: Path) -> None:
+    widget = inspector(dest)
+    click(widget, "forget")
+    one(widget, "quire-reason").value = "malformed XML"
+    assert one(widget, "quire-ask").layout.display == "none"
+    click(widget, "forget")
+    click(widget, "retry")
+    assert one(widget, "quire-ask").layout.display == "none"
+    assert quire.Ledger(dest).summary().set_aside == done(widget).result.set_aside + 1
+
+
+def test_what_a_retry_could_not_take_is_listed_with_the_reason(source: Path, dest: Path) -> None:
+    (source / "bad1.xml").unlink()
+    widget = inspector(dest)
+    click(widget, "retry")
+    assert [why for _, why in done(widget).result.left] == ["it is gone at its source: it stays set aside"]
+    assert "Left as it is: 1 file" in text_of(one(widget, "quire-result").value)
+    assert "bad1.xml" in one(widget, "quire-result").value
+
+
+def test_where_nothing_failed_there_is_nothing_to_press(tmp_path: Path) -> None:
+    gather(write(tmp_path / "in", documents(3)), tmp_path / "out")
+    widget = inspector(tmp_path / "out")
+    assert all(one(widget, f"quire-{name}-button").disabled for name in ("retry", "forget"))
+    assert "Nothing is set aside" in text_of(one(widget, "quire-reasons").value)
+    widget.forget()
+    assert one(widget, "quire-ask").layout.display == "none"
+
+
+# ------------------------------------------------------------------------------------------------- in the background, interrupted
+
+
+class Slow:
+    """A function of the user's that waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.began, self.go, self.broken = threading.Event(), threading.Event(), True
+        self.__name__ = "slow"
+
+    def __call__(self, content: bytes, file: quire.FileInfo) -> bytes:
+        if self.broken:
+            raise ValueError("not yet")
+        self.began.set()
+        assert self.go.wait(60)
+        return content
+
+
+@pytest.fixture
+def slow(source: Path, tmp_path: Path) -> Iterator[Slow]:
+    """The function that a destination was made with, which is repaired by now."""
+    made = Slow()
+    gather(source, tmp_path / "slow", transform=made, version="1", include="bad*")
+    made.broken = False
+    yield made
+    made.go.set()
+
+
+def test_a_retry_leaves_the_kernel_free_and_the_buttons_say_what_is_possible(tmp_path: Path, slow: Slow) -> None:
+    widget = inspector(tmp_path / "slow", function=slow)
+    states = list[str]()
+    widget.observe(lambda change: states.append(change["new"]), "state")
+    click(widget, "retry")
+    assert slow.began.wait(30)
+    for name in ("retry", "forget", "find", "refresh", "look", "next"):
+        assert one(widget, f"quire-{name}-button").disabled, name
+        click(widget, name)
+    assert one(widget, "quire-change-cancel-button").layout.display is None
+    assert "<progress" in one(widget, "quire-change-progress").value
+    slow.go.set()
+    assert done(widget).result.gathered == 4
+    assert states == ["retrying", "done"], "one call at a time"
+    assert one(widget, "quire-change-cancel-button").layout.display == "none"
+    assert one(widget, "quire-change-progress").value == ""
+
+
+def test_a_cancelled_retry_says_how_to_go_on_and_the_same_again_does(tmp_path: Path, slow: Slow) -> None:
+    widget = inspector(tmp_path / "slow", function=slow)
+    widget.retry()
+    assert slow.began.wait(30)
+    click(widget, "change-cancel")
+    assert widget.state == "cancelling"
+    slow.go.set()
+    done(widget, "cancelled")
+    message = one(widget, "quire-change-message").value
+    assert "nothing is lost" in text_of(message)
+    assert quire.Ledger(tmp_path / "slow").summary().set_aside == 4
+    code = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", message, re.DOTALL)
+    assert code
+    exec(html.unescape(code[1]), {"quire": quire})
+    assert quire.Ledger(tmp_path / "slow").summary().open_jobs == ()
+    widget.retry()
+    assert done(widget).result.gathered == 4
+
+
+def test_a_look_can_be_cancelled_and_leaves_what_was_shown(dest: Path) -> None:
+    widget = inspector(dest)
+    before = one(widget, "quire-rows").value
+    one(widget, "quire-look-progress").observe(lambda _: widget.cancel(), "value")
+    widget.path = "no such"
+    widget.find()
+    assert widget.wait(30)
+    assert widget.state == "cancelled"
+    assert one(widget, "quire-rows").value == before
+    widget.cancel()
+    assert widget.state == "cancelled", "nothing is under way"
+
+
+# ---------------------------------------------------------------------------------------------------------------- what goes wrong
+
+
+def test_a_place_without_a_ledger_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(quire.UsageError, match="holds no ledger"):
+        inspector(tmp_path)
+
+
+def test_an_unknown_status_is_refused_with_the_nearest_one(dest: Path) -> None:
+    widget = inspector(dest)
+    with pytest.raises(quire.UsageError, match="Did you mean 'bad'"):
+        widget.status = "badd"
+    assert widget.status == "any"
+
+
+def test_what_fails_is_one_line_beside_what_was_pressed(dest: Path) -> None:
+    widget = inspector(dest)
+    for segment in (dest / "_quire/ledger").iterdir():
+        segment.write_bytes(b"PAR1 <b>damaged</b>")
+    click(widget, "find")
+    done(widget, "failed")
+    assert isinstance(widget.error, quire.FormatError)
+    message = one(widget, "quire-look-message").value
+    assert 'role="alert"' in message
+    assert "is damaged" in text_of(message)
+    assert "Traceback" not in everything(widget)
+    click(widget, "retry")
+    done(widget, "failed")
+    assert "is damaged" in text_of(one(widget, "quire-change-message").value)
+    assert one(widget, "quire-look-message").value == "", "what was said before goes"
+
+
+def test_a_function_that_the_retry_needs_is_asked_for(tmp_path: Path, slow: Slow) -> None:
+    widget = inspector(tmp_path / "slow")
+    click(widget, "retry")
+    done(widget, "failed")
+    assert "retry needs it, function=" in text_of(one(widget, "quire-change-message").value)
+
+
+# ------------------------------------------------------------------------------------------------------------ the same as Python
+
+
+def result_of(code: str, **names: Any) -> Any:
+    exec(code, names)
+    return names["result"]
+
+
+def test_the_code_is_python_that_gives_the_same_result(source: Path, dest: Path) -> None:
+    widget = inspector(dest, page_size=3)
+    widget.path, widget.status = str(source), "bad"
+    widget.find()
+    for act in (lambda: None, lambda: widget.turn(1)):
+        act()
+        same = result_of(done(widget).code)
+        assert same.table.equals(widget.result.table)
+        assert same.words == widget.result.words
+    assert "state='bad', offset=3, limit=3" in re.sub(r",?\s+", ", ", widget.code)
+    widget.look(f"file://{source}/bad0.xml")
+    assert result_of(done(widget).code).equals(widget.result)
+    assert html.escape(widget.code) in one(widget, "quire-code").value
+
+
+@pytest.mark.parametrize("reason", [None, "malformed XML"])
+def test_the_code_of_a_change_does_the_same_change(source: Path, dest: Path, reason: str | None, tmp_path: Path) -> None:
+    widget = inspector(dest)
+    widget.retry(reason)
+    again = result_of(done(widget).code)
+    assert (again.verb, again.set_aside) == ("retry", widget.result.set_aside)
+    others = quire.Ledger(dest).summary().set_aside - 4
+    widget.forget(reason)
+    widget.answer(True)
+    code = done(widget).code
+    assert quire.Ledger(dest).summary().set_aside == others
+    write(source, {f"bad{i}.xml": b"<b>" for i in range(4)})
+    gather(source, dest, transform="xml", max_file_size=500)
+    assert quire.Ledger(dest).summary().set_aside == others + 4
+    assert result_of(code).verb == "forget"
+    assert quire.Ledger(dest).summary().set_aside == others
+
+
+def test_on_spark_a_reason_is_a_condition_that_chooses_what_the_table_has_counted(
+    spark: Any, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = dict[str, Any]()
+
+    def told(ledger: quire.Ledger, **settings: Any) -> None:
+        given.update(settings)
+        raise quire.QuireError("enough")
+
+    monkeypatch.setattr(quire.Ledger, "retry", told)
+    widget = LedgerInspector(dest, spark=spark)
+    kinds = ["malformed XML", "it's \\ \"a\" 'kind' of % and _", "\\' or true or '", "", "larger"]
+    reasons = [f"{kind}: {kind}" for kind in kinds] + kinds
+    conditions = []
+    for kind in kinds:
+        widget.retry(kind)
+        done(widget, "failed")
+        conditions.append(given["where"])
+    rows = spark.createDataFrame(pd.DataFrame({"reason": reasons})).selectExpr("reason", *conditions).collect()
+    for reason, *chosen in rows:
+        assert [kind for kind, taken in zip(kinds, chosen, strict=True) if taken] == [reason.partition(":")[0]]
+    assert given["spark"] is spark
+    given.clear()
+    widget.retry()
+    done(widget, "failed")
+    assert "where" not in given, "all of it"
+
+
+def test_secrets_are_never_shown(dest: Path) -> None:
+    options = {"account_key": SECRET}
+    widget = inspector(dest, storage_options=options, source_options=options)
+    widget.retry()
+    done(widget)
+    assert "storage_options=storage_options)" in widget.code
+    assert "storage_options=source_options" in widget.code
+    assert SECRET not in everything(widget)
+    assert SECRET not in str(widget.get_state())
+
+
+# ------------------------------------------------------------------------------------------------------------------ as it is shown
+
+
+def test_hostile_names_and_reasons_are_text_wherever_they_are_shown(tmp_path: Path) -> None:
+    evil = "<script>alert(1)<\\x>&amp;'\"\n\u202e"
+    source = write(tmp_path / "in", {f"{evil}/{evil}{i}": b"<a>" for i in range(3)})
+
+    def refuse(content: bytes, file: quire.FileInfo) -> bytes:
+        raise ValueError(f"{evil}: {evil}")
+
+    gather(source, tmp_path / "out", transform=refuse, version="1")
+    widget = inspector(tmp_path / "out", function=refuse)
+    widget.look(widget.result.table["path"][0])
+    done(widget)
+    widget.path = evil
+    widget.find()
+    done(widget)
+    widget.forget()
+    labels = [label for name in ("file", "reason") for label, _ in one(widget, f"quire-{name}").options]
+    assert "\u202e" not in "".join([markup(widget), *labels]), "it would turn the line round"
+    assert "<script" not in markup(widget)
+    assert Balanced(markup(widget)).open == []
+    assert not Balanced(markup(widget)).seen & {"script"}
+    widget.answer(True)
+    assert done(widget).error is None
+    assert quire.Ledger(tmp_path / "out").summary().set_aside == 0
+
+
+def test_without_a_kernel_a_notebook_shows_all_of_it_as_a_page_and_as_text(source: Path, dest: Path) -> None:
+    widget = inspector(dest)
+    widget.look(f"file://{source}/bad0.xml")
+    bundle = done(widget)._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
+    page = Balanced(bundle["text/html"])
+    assert page.open == []
+    assert not page.seen & {"script", "link", "iframe", "object", "button", "input"}
+    words = text_of(bundle["text/html"])
+    for part in ("files gathered", "1–20 of 35 rows", "Set aside: 5 files, by reason", widget.code):
+        assert part in words
+        assert part in bundle["text/plain"]
+    assert len(re.findall(r'<img [^>]*alt="[^"]{20,}"', bundle["text/html"])) == 2, "the commits and the file, each with its name"
+    assert bundle["text/plain"] == repr(widget)
+
+
+def test_equal_ledgers_have_equal_outputs(dest: Path) -> None:
+    first, second = (inspector(dest)._repr_mimebundle_() for _ in range(2))
+    for kind in ("text/plain", "text/html"):
+        assert first[kind] == second[kind]
+
+
+def test_the_keyboard_goes_from_top_to_bottom_and_every_field_has_a_label(dest: Path) -> None:
+    widget = inspector(dest)
+    stops = (ipywidgets.Text, ipywidgets.Dropdown, ipywidgets.Button)
+    order = [w._dom_classes[0].removeprefix("quire-") for w in walk(widget) if isinstance(w, stops)]
+    look = ["refresh-button", "path", "status", "find-button", "first-button", "previous-button", "next-button", "look-cancel-button"]
+    change = ["reason", "retry-button", "forget-button", "why", "yes-button", "no-button", "change-cancel-button"]
+    assert order == [*look, "file", "look-button", *change]
+    assert all(one(widget, f"quire-{name}").description for name in ("path", "status", "file", "reason", "why"))
+
+
+def test_enter_in_the_path_finds(dest: Path) -> None:
+    widget = inspector(dest)
+    one(widget, "quire-path").value = "bad0"
+    ended = threading.Event()
+    widget.observe(lambda change: ended.set() if change["new"] == "done" else None, "state")
+    one(widget, "quire-path")._handle_custom_msg({"event": "submit"}, [])
+    assert ended.wait(30)
+    assert names(widget) == ["bad0.xml"]

@@ -1,0 +1,433 @@
+"""A ledger to look into: its commits, its rows page by page, one file's coverage, and what failed, to be retried or forgotten."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ipywidgets as widgets
+import pandas as pd
+import traitlets
+
+import quire
+from quire import QuireError, Step, plots
+from quire.errors import choose, printable, scrub
+from quire.paging import OTHERS, STATES, Page
+from quire_widgets import as_code, html, ledger_pages, stopped
+from quire_widgets.call import Call, Stopped
+from quire_widgets.fields import Field, button, place, shown
+from quire_widgets.running import Running
+
+__all__ = ["LedgerInspector"]
+
+ANY = "any"
+TOO_LATE = "It was over before it could be cancelled."
+BUSY = ("looking", "retrying", "forgetting", "cancelling")
+SHOWN = 3  # examples in the question whether to forget
+LEFT = 100  # files in the list of those that a change left as they are
+_CHOSEN = 90  # characters of a path in the list of files
+
+
+class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """The ledger of a destination. It is read page by page, so it can be as large as it likes.
+
+    dest, storage_options    as for `quire.Ledger`
+    spark                    a session, or quire.InProcess(), for retry and forget; left out: quire's own
+    function, source_options    as for `Ledger.retry`: the job's function, and options of the sources' store (default: the destination's)
+    page_size                rows of a page
+
+    path, status             what is searched for: how paths begin, or any part of them; "any", "done", "bad", "held" or "mark"
+    .find() .turn(pages)     the first page of what is searched for; so many pages on, or back
+    .look(path)              which bytes of one file are accounted for
+    .retry(reason) .forget(reason)    read again, or take out, what was set aside, all of it or for one reason; `forget` asks first,
+                             and `.answer(True)` is the button that says yes
+    .cancel() .refresh() .wait(timeout)
+    .state                   "idle" | "looking" | "retrying" | "forgetting" | "cancelling" | "done" | "failed" | "cancelled"
+    .result                  what the last call gave: a Page, a table of ranges, or a `Changed`; .code is the same call as Python
+    .error                   why the last call failed, else None
+
+    The calls return at once; one at a time is under way. Observers are called in the thread that does the work.
+    Raises UsageError where there is no ledger.
+    """
+
+    path = traitlets.Unicode(help="how paths begin, or a part of them")
+    status = traitlets.Unicode(ANY, help="the rows' state")
+    state = traitlets.Enum(("idle", *BUSY, "done", "failed", "cancelled"), "idle", help="where it is")
+    result = traitlets.Any(help="what the last call gave")
+    error = traitlets.Instance(BaseException, allow_none=True, help="why the last call failed")
+    code = traitlets.Unicode(help="the last call as Python")
+
+    def __init__(
+        self, dest: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, spark: Any = None, *,
+        function: Callable[..., Any] | None = None, source_options: Mapping[str, Any] | None = None, page_size: int = 20,
+    ) -> None:  # fmt: skip
+        self._dest, self._options, self._spark, self._page_size = os.fsdecode(dest), storage_options, spark, page_size
+        self._retry_with: dict[str, Any] = {"function": function, "storage_options": source_options}
+        self._ledger = quire.Ledger(dest, storage_options)
+        self._call: Call | None = None
+        self._begin_lock = threading.RLock()  # an observer of the state may cancel
+        self._page: Page | None = None
+        self._reasons = pd.DataFrame({"reason": [], "files": [], "tries": [], "example": []})
+        self._file: tuple[str, pd.DataFrame] | None = None
+        self._asked: _Chosen | None = None  # what the open question is about
+        self._changed: Any = None  # what the last change has done
+        self._changes = False  # whether it is a change that is under way, or was
+        self._build()
+        super().__init__(self._parts())
+        self.add_class("quire-inspector")
+        self._show_found(*self._look_at_all("", ANY, None))
+
+    # ------------------------------------------------------------------------------------------------------------ what it holds
+    def _build(self) -> None:
+        self._head, self._timeline, self._table, self._coverage, self._why, self._outcome = (
+            place(f"quire-{name}") for name in ("summary", "timeline", "rows", "coverage", "reasons", "result")
+        )
+        self._code = widgets.HTML()
+        self._code.add_class("quire-code")
+        self._refresh_button = button("Refresh", "quire-refresh-button", self.refresh, tooltip="Read the log to its end")
+        self._search = Field(widgets.Text, "path", "path", placeholder="/data/in/dt=2026-11-21, or any part of a name")
+        self._status = Field(widgets.Dropdown, "status", "status", options=[ANY, *STATES])
+        self._search.on_enter(self.find)
+        self._find_button = button("Find", "quire-find-button", self.find, button_style="primary")
+        self._turners = {
+            "first": button("First", "quire-first-button", lambda: self.turn(None)),
+            "previous": button("Previous", "quire-previous-button", lambda: self.turn(-1)),
+            "next": button("Next", "quire-next-button", lambda: self.turn(1)),
+        }
+        self._chosen = Field(widgets.Dropdown, "file", "file", options=[("", "")])
+        self._chosen.input.layout.width = "auto"
+        self._look_button = button(
+            "Look", "quire-look-button", lambda: self.look(self._chosen.input.value), tooltip="Which bytes of it are done"
+        )
+        self._looking, self._changing = Running("look", self.cancel), Running("change", self.cancel)
+        self._reason = Field(widgets.Dropdown, "reason", "reason", options=[("every reason", None)])
+        self._reason.input.layout.width = "auto"
+        self._reason.input.observe(lambda _: self.answer(False), "value")
+        self._retry_button = button(
+            "Retry", "quire-retry-button", lambda: self.retry(self._reason.input.value), tooltip="Read these files once more"
+        )
+        self._forget_button = button(
+            "Forget",
+            "quire-forget-button",
+            lambda: self.forget(self._reason.input.value),
+            tooltip="Take them out of the ledger; asks first",
+        )
+        self._question = place("quire-question")
+        self._note = Field(widgets.Text, "why", "why", placeholder="stands in the log")
+        self._yes_button = button("Yes, forget", "quire-yes-button", lambda: self.answer(True), button_style="danger")
+        self._no_button = button("No, keep", "quire-no-button", lambda: self.answer(False))
+        row = {"margin": "4px 0"}
+        self._ask = widgets.VBox([self._question, self._note, widgets.HBox([self._yes_button, self._no_button], layout=row)])
+        self._ask.add_class("quire-ask")
+        self._ask.layout.display = "none"
+        for name, given in (("path", self._search.input), ("status", self._status.input)):
+            traitlets.link((given, "value"), (self, name))
+
+    def _parts(self) -> list[Any]:
+        row = {"margin": "4px 0"}
+        return [
+            self._head,
+            self._refresh_button,
+            self._timeline,
+            self._search,
+            self._status,
+            widgets.HBox([self._find_button, *self._turners.values()], layout=row),
+            self._looking,
+            self._table,
+            self._chosen,
+            self._look_button,
+            self._coverage,
+            self._why,
+            self._reason,
+            widgets.HBox([self._retry_button, self._forget_button], layout=row),
+            self._ask,
+            self._changing,
+            self._outcome,
+            self._code,
+        ]
+
+    @traitlets.validate("status")
+    def _check_status(self, proposal: Mapping[str, Any]) -> str:
+        return choose(proposal["value"], (ANY, *STATES), "status")
+
+    # ----------------------------------------------------------------------------------------------------------------- to look
+    def find(self) -> None:
+        """The first page of the rows that `path` and `status` choose, in the ledger as it is now."""
+        path, status = self.path, self.status
+        self._begin("looking", lambda progress: self._look_at_all(path, status, progress), self._show_found)
+
+    refresh = find
+
+    def turn(self, pages: int | None) -> None:
+        """So many pages on, or back if it is negative; None: the first one. Of the version that was searched."""
+        page = self._page
+        if page is None:
+            return
+        offset = 0 if pages is None else max(page.offset + pages * page.limit, 0)
+
+        def act(progress: Callable[[Step], object]) -> tuple[Page]:
+            found = page.at(offset, progress)
+            return (found if len(found.table) or not offset else page,)
+
+        self._begin("looking", act, self._show_turned)
+
+    def look(self, path: str) -> None:
+        """Which bytes of a file are done, set aside, held back or missing, and where they lie."""
+        if path:
+            self._begin("looking", lambda _: (path, self._ledger.coverage(path)), self._show_file)
+
+    def _look_at_all(self, path: str, status: str, progress: Callable[[Step], object] | None) -> tuple[Any, ...]:
+        ledger = self._ledger.refresh()
+        page = ledger.rows(path.strip(), None if status == ANY else status, limit=self._page_size, progress=progress)
+        return ledger.summary(), ledger.commits(last=ledger_pages.COMMITS), ledger.reasons(progress), page
+
+    # --------------------------------------------------------------------------------------------------------------- to change
+    def retry(self, reason: str | None = None) -> None:
+        """Read what was set aside once more, and nothing else; its state is swapped in one commit."""
+        self.answer(False)
+        those = _Chosen(reason, "", self._spark)
+
+        def act(progress: Callable[[Step], object]) -> tuple[Any, str]:
+            done = self._ledger.retry(**those.named(self._ledger), **self._retry_with, spark=self._spark, progress=progress)
+            return done, self._written("retry", those.before, **those.told, **self._retry_with)
+
+        self._begin("retrying", act, self._show_changed)
+
+    def forget(self, reason: str | None = None) -> None:
+        """Ask whether to take what was set aside out of the ledger; `answer` says it."""
+        chosen = self._reasons if reason is None else self._reasons[self._reasons["reason"] == reason]
+        if self.state in BUSY or not len(chosen):
+            return
+        self._asked = _Chosen(reason, "state = 'bad'", self._spark)
+        what = f"Forget {_files(int(chosen['files'].sum()))}{f' ({reason})' if reason else ''}?"
+        then = "They leave the ledger in one commit, and the next run reads them as new if the source still has them."
+        shown(self._question, html.alert(f"{what} {then} Among them: {', '.join(chosen['example'].tolist()[:SHOWN])}"))
+        self._ask.layout.display = None
+
+    def answer(self, yes: bool) -> None:
+        """Answer the open question: True forgets, False leaves everything as it is."""
+        if self.state in BUSY:
+            return
+        those, self._asked = self._asked, None
+        self._ask.layout.display = "none"
+        shown(self._question, "")
+        if not yes or those is None:
+            return
+        why, self._note.input.value = self._note.input.value, ""
+
+        def act(progress: Callable[[Step], object]) -> tuple[Any, str]:
+            done = self._ledger.forget(**those.named(self._ledger), reason=why, spark=self._spark, progress=progress)
+            return done, self._written("forget", those.before, **those.told, reason=why)
+
+        self._begin("forgetting", act, self._show_changed)
+
+    def cancel(self) -> None:
+        """Stop what is under way; nothing is lost."""
+        with self._begin_lock:
+            if self._call is not None and self.state in BUSY and self.state != "cancelling":
+                self._call.stop()
+                self._running().show(0, None, "cancelling")
+                self._set_state("cancelling")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is under way, at most `timeout` seconds; return whether that is so."""
+        return self._call is None or self._call.wait(timeout)
+
+    # -------------------------------------------------------------------------------------------------------- a call's course
+    def _begin(self, state: str, act: Callable[[Callable[[Step], object]], Any], show: Callable[..., None]) -> None:
+        with self._begin_lock:  # a double click begins one call
+            if self.state in BUSY:
+                return
+            self.error = None
+            self._changes = state != "looking"
+            for place_of in (self._looking, self._changing):
+                place_of.say("")
+            self._call = Call(act, lambda answer, error: self._ended(state, show, answer, error), self._show_progress)
+            self._running().show(0, None, "starting")
+            self._set_state(state)
+            self._call.start()
+
+    def _running(self) -> Running:
+        return self._changing if self._changes else self._looking
+
+    def _ended(self, state: str, show: Callable[..., None], answer: Any, error: BaseException | None) -> None:
+        """Show what a call has given, in its thread."""
+        stopping = self.state == "cancelling"
+        try:
+            if isinstance(error, Stopped):
+                words = ("Cancelled: what was shown before stays.", "")
+                if self._changes:
+                    words = stopped.change(self._ledger, self._dest, self._options, "retry" if state == "retrying" else "forget")
+                self._running().say(*words)
+                self._set_state("cancelled")
+            elif error is not None:
+                self._fail(error)
+            else:
+                show(*answer)
+                self._running().say(TOO_LATE if stopping else "")
+                self._set_state("done")
+        except Exception as e:  # an observer of the user's, a picture, or the look after a change: one line too
+            self._fail(e)
+
+    def _fail(self, error: BaseException) -> None:
+        """One line below the buttons; never a traceback."""
+        self.error = error
+        line = str(error) if isinstance(error, QuireError) else scrub(f"{type(error).__name__}: {error}".removesuffix(": "), 600)
+        self._running().say(line, wrong=True)
+        self._set_state("failed")
+
+    def _show_progress(self, done: int, total: int | None, told: str) -> None:
+        if self.state != "cancelling":
+            self._running().show(done, total, told)
+
+    def _set_state(self, state: str) -> None:
+        busy = state in BUSY
+        self._running().busy(busy, stoppable=state != "cancelling")
+        for one in (self._refresh_button, self._find_button, self._yes_button, self._look_button):
+            one.disabled = busy
+        self._look_button.disabled = busy or len(self._chosen.input.options) < 2
+        nothing = busy or not len(self._reasons)
+        self._retry_button.disabled = self._forget_button.disabled = nothing
+        page = self._page
+        for name, one in self._turners.items():
+            possible = page is not None and (page.more if name == "next" else page.offset > 0)
+            one.disabled = busy or not possible
+        self.state = state
+
+    # ------------------------------------------------------------------------------------------------------------- what it shows
+    def _show_found(self, summary: Any, commits: pd.DataFrame, reasons: pd.DataFrame, page: Page) -> None:
+        self._show_all(summary, commits, reasons)
+        self._show_turned(page)
+
+    def _show_turned(self, page: Page) -> None:
+        self._show_page(page)
+        state = None if self.status == ANY else self.status
+        code = self._written("rows", path=self.path.strip(), state=state, offset=page.offset or None, limit=page.limit)
+        self._give(page, code)
+
+    def _show_all(self, summary: Any, commits: pd.DataFrame, reasons: pd.DataFrame) -> None:
+        self._summary, self._reasons = summary, reasons
+        self._commits, self._log = plots.commits(commits), ledger_pages.commits(commits, summary.commits)
+        shown(self._head, html.block(summary._repr_html_()))
+        picture = html.picture(self._commits.svg(), _said(self._commits), self._timeline.model_id)
+        shown(self._timeline, html.block(picture, html.details(self._log.caption, self._log.html())))
+        self._told = ledger_pages.reasons(reasons, summary.set_aside)
+        shown(self._why, self._told.html())
+        options = [(f"every reason: {_files(int(reasons['files'].sum()))}", None)]
+        counted = zip(reasons["reason"].tolist(), reasons["files"].tolist(), strict=True)
+        options += [(f"{_shortened(reason or '(none)')}: {_files(n)}", reason) for reason, n in counted if reason != OTHERS]
+        _fill(self._reason.input, options, None)
+        for part in (self._reason, self._retry_button, self._forget_button):
+            part.layout.display = None if len(reasons) else "none"
+
+    def _show_page(self, page: Page) -> None:
+        self._page = page
+        shown(self._table, ledger_pages.rows(page).html())
+        paths = list(dict.fromkeys(page.table["path"].tolist()))
+        folder = ledger_pages.folder_of(paths)
+        choices = [("choose one of this page", ""), *((_shortened(path.removeprefix(folder)), path) for path in paths)]
+        _fill(self._chosen.input, choices, "")
+        self._set_state(self.state)
+
+    def _show_file(self, path: str, coverage: pd.DataFrame) -> None:
+        self._file = (path, coverage)
+        picture = plots.coverage(coverage, path)
+        drawn = html.picture(picture.svg(), _said(picture), self._coverage.model_id)
+        shown(self._coverage, html.block(drawn, ledger_pages.of_file(path, coverage).html()))
+        self._give(coverage, self._written("coverage", path=path))
+
+    def _show_changed(self, changed: Any, code: str) -> None:
+        self._changed, self._file = changed, None
+        left = html.details(f"Left as it is: {_files(len(changed.left))}", html.table("", ("file", "why"), changed.left[:LEFT]))
+        shown(self._outcome, html.block(changed._repr_html_(), left if changed.left else ""))
+        shown(self._coverage, "")
+        self._give(changed, code)
+        *rest, page = self._look_at_all(self.path, self.status, None)
+        self._show_all(*rest)
+        self._show_page(page)
+
+    def _give(self, result: Any, code: str) -> None:
+        self.code = code
+        shown(self._code, html.block("The last call as Python:", html.copyable(code, "the last call as Python")))
+        self.result = result
+
+    def _written(self, call: str, before: str = "", **named: Any) -> str:
+        return as_code.ledger(self._dest, self._options is not None, self._spark, call, before, **named)
+
+    def _messages(self) -> str:
+        return "\n".join(running.message for running in (self._looking, self._changing) if running.message)
+
+    def __repr__(self) -> str:
+        parts = [str(self._summary), f"{self._commits.title}\n{self._commits.note}"]
+        parts += [ledger_pages.rows(self._page).text()] if self._page is not None else []
+        parts += [plots.coverage(self._file[1], self._file[0]).__repr__()] if self._file else []
+        parts += [self._told.text(), self._messages(), "" if self._changed is None else str(self._changed), self.code]
+        return "\n\n".join(part for part in parts if part)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """The widget, and what stands in its place without a kernel: the present state as a page, and as text."""
+        covered = plots.coverage(self._file[1], self._file[0]) if self._file else None
+        messages = self._messages()
+        page = html.block(
+            self._head.value,
+            html.image(self._commits.svg(), _said(self._commits)),
+            self._table.value,
+            html.image(covered.svg(), _said(covered)) if covered else "",
+            self._why.value,
+            f'<p style="white-space:pre-wrap">{html.lines(messages)}</p>' if messages else "",
+            self._outcome.value,
+            html.code(self.code),
+        )
+        return {**super()._repr_mimebundle_(**kwargs), "text/plain": repr(self), "text/html": page}
+
+
+# ------------------------------------------------------------------------------------------------------------------------- helpers
+class _Chosen:
+    """What of the quarantine a verb is told to take: all of it, or what has one reason, as `Ledger.reasons` tells them apart."""
+
+    def __init__(self, reason: str | None, condition: str, spark: Any) -> None:
+        self._reason = reason
+        self.told: dict[str, Any] = {}
+        self.before = ""  # Python that has to come before
+        kind = "" if reason is None else f"substring_index(reason, ':', 1) = {_sql(reason)}"
+        if where := " and ".join(part for part in (condition, kind) if part):
+            self.told = {"where": where}
+            if isinstance(spark, quire.InProcess):  # SQL needs Spark
+                self.told = {"paths": as_code.Variable("paths")}
+                of_reason = "" if reason is None else f"[failed['reason'].str.partition(':')[0] == {reason!r}]"
+                self.before = f"failed = ledger.failed()\npaths = failed{of_reason}['path'].tolist()\n"
+
+    def named(self, ledger: quire.Ledger) -> dict[str, Any]:
+        """The same as arguments."""
+        if "paths" not in self.told:
+            return self.told
+        failed = ledger.failed()
+        mine = failed if self._reason is None else failed[failed["reason"].str.partition(":")[0] == self._reason]
+        return {"paths": mine["path"].tolist()}
+
+
+def _fill(given: Any, options: list[tuple[str, Any]], otherwise: Any) -> None:
+    """Give a list other options; what was chosen stays, if it is among them."""
+    before = given.value
+    given.options = options
+    given.value = before if before in [value for _, value in options] else otherwise
+
+
+def _files(n: int) -> str:
+    return f"{n:,} {'file' if n == 1 else 'files'}"
+
+
+def _said(picture: plots.Picture) -> str:
+    return f"{picture.title}. {picture.note}"
+
+
+def _sql(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _shortened(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= _CHOSEN else f"{text[: _CHOSEN // 3]}…{text[-2 * _CHOSEN // 3 :]}"
