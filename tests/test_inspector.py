@@ -71,7 +71,7 @@ def test_it_opens_with_the_numbers_the_commits_the_first_page_and_why_files_fail
     assert re.search(r'role="img" aria-label="1 commit: 30 files came, 1 data file now\. 1 × run\."', timeline)
     assert quire.Ledger(dest).summary().last_commit in timeline, "when it was"
     rows = text_of(one(widget, "quire-rows").value)
-    assert "1–20 of 35 rows, below file://" in rows
+    assert "1–20 of 35 rows , below file://" in rows
     assert "malformed XML" in rows
     why = text_of(one(widget, "quire-reasons").value)
     assert "Set aside: 5 files, by reason" in why
@@ -144,6 +144,7 @@ def test_retry_reads_what_was_set_aside_once_more_and_shows_what_came_of_it(sour
     assert "gathered now" in text_of(one(widget, "quire-result").value)
     assert "Set aside: 4 files" in text_of(one(widget, "quire-reasons").value)
     assert "1 × run, 1 × retry" in one(widget, "quire-timeline").value
+    assert one(widget, "quire-reason").label == "every reason: 4 files"
     assert quire.Ledger(dest).failed()["tries"].tolist() == [2] * 4
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import lab
 import nbformat
@@ -18,6 +19,10 @@ import quire
 from quire_widgets import ConsolidationPanel
 panel = ConsolidationPanel("in", "out", planner="hash", target_size="8 MiB")
 panel"""
+INSPECTOR = """\
+import quire
+from quire_widgets import LedgerInspector
+LedgerInspector("gathered", spark=quire.InProcess(), page_size=8)"""
 
 
 def main() -> None:
@@ -30,7 +35,12 @@ def main() -> None:
         quire.populate(files / "in", 20_000, "5KB", 10, dirty=0.01, progress=False)
         _missing_abs()
         _sizes(files, place / "gathered")
-        _panel(files, state)
+        _story(files)
+        with lab.server(files, state) as address, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=lab.chromium(), args=lab.ARGUMENTS)
+            _panel(files, address, browser)
+            _inspector(files, address, browser)
+            browser.close()
 
 
 def _missing_abs() -> None:
@@ -44,25 +54,55 @@ def _sizes(files: Path, dest: Path) -> None:
     plots.sizes(quire.Ledger(dest)).save(PLACE / "sizes.svg")
 
 
-def _panel(files: Path, state: Path) -> None:
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+def _story(files: Path) -> None:
+    """A ledger with some commits."""
+    here: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+    quire.populate(files / "devices", 2_000, "2KB", 5, dirty=0.01, progress=False)
+    settings = {"transform": "xml", "planner": "directory", "max_file_size": "8 KiB", **here}
+    for folder in (["site-00", "site-01"], ["site-02"], ["site-03", "site-04"]):
+        quire.consolidate([files / "devices" / one for one in folder], files / "gathered", **settings)
+    ledger = quire.Ledger(files / "gathered")
+    ledger.forget(files / "devices" / "site-02", reason="its clock was wrong", **here)
+    ledger.compact(**here)
+
+
+def _opened(files: Path, address: str, browser: Any, name: str, cell: str, width: int) -> tuple[lab.Notebook, Any]:
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
     made.metadata.kernelspec = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-    nbformat.write(made, files / "panel.ipynb")
-    with lab.server(files, state) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=lab.chromium(), args=lab.ARGUMENTS)
-        page = browser.new_context(viewport={"width": 1100, "height": 2000}, device_scale_factor=1.5).new_page()
-        notebook = lab.Notebook(page, address, "panel.ipynb")
-        notebook.theme("JupyterLab Light")
-        notebook.run_all()
-        panel = page.locator(".quire-panel").last
-        panel.get_by_role("button", name="Plan", exact=True).click()
-        panel.locator(".quire-skew svg").wait_for(timeout=120_000)
-        page.wait_for_timeout(500)
-        top, end = panel.bounding_box(), panel.locator(".quire-skew svg").bounding_box()
-        clip = {"x": top["x"], "y": top["y"], "width": top["width"], "height": end["y"] + end["height"] - top["y"]}
-        page.screenshot(path=PLACE / "panel.png", clip=clip)
-        notebook.close()
-        browser.close()
+    nbformat.write(made, files / f"{name}.ipynb")
+    page = browser.new_context(viewport={"width": width, "height": 2400}, device_scale_factor=1.5).new_page()
+    notebook = lab.Notebook(page, address, f"{name}.ipynb")
+    notebook.theme("JupyterLab Light")
+    notebook.run_all()
+    return notebook, page
+
+
+def _panel(files: Path, address: str, browser: Any) -> None:
+    notebook, page = _opened(files, address, browser, "panel", CELL, 1100)
+    panel = page.locator(".quire-panel").last
+    panel.get_by_role("button", name="Plan", exact=True).click()
+    panel.locator(".quire-skew svg").wait_for(timeout=120_000)
+    page.wait_for_timeout(500)
+    _save(page, panel, panel.locator(".quire-skew svg"), "panel.png")
+    notebook.close()
+
+
+def _inspector(files: Path, address: str, browser: Any) -> None:
+    notebook, page = _opened(files, address, browser, "inspector", INSPECTOR, 1240)
+    inspector = page.locator(".quire-inspector").last
+    inspector.locator(".quire-status select").select_option(label="bad")
+    inspector.get_by_role("button", name="Find", exact=True).click()
+    inspector.locator(".quire-rows").get_by_text("malformed").first.wait_for(timeout=60_000)
+    page.wait_for_timeout(500)
+    _save(page, inspector, inspector.get_by_role("button", name="Forget", exact=True), "inspector.png")
+    notebook.close()
+
+
+def _save(page: Any, part: Any, last: Any, name: str) -> None:
+    """A widget, down to the last of its parts that is to be seen."""
+    top, end = part.bounding_box(), last.bounding_box()
+    clip = {"x": top["x"], "y": top["y"], "width": top["width"], "height": end["y"] + end["height"] + 4 - top["y"]}
+    page.screenshot(path=PLACE / name, clip=clip)
 
 
 if __name__ == "__main__":

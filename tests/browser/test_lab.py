@@ -29,7 +29,7 @@ THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 LOOK = r"""
 root => {
   const shown = e => { const b = e.getBoundingClientRect(), s = getComputedStyle(e);
-    return b.width > 0 && b.height > 0 && s.visibility !== 'hidden' && s.display !== 'none' };
+    return b.width > 0 && b.height > 0 && s.visibility !== 'hidden' && e.checkVisibility() };
   const name = e => (e.className.baseVal ?? e.className) + ' ' + JSON.stringify((e.textContent || e.value || '').trim().slice(0, 40));
   const parts = [...root.querySelectorAll('label, button, input, select, textarea, p, th, td, strong, [role=alert], [role=status]')]
     .filter(shown).filter(e => !e.closest('svg'));
@@ -116,7 +116,7 @@ root => {
     return [255, 255, 255, 1] };
   const faults = [];
   for (const e of root.querySelectorAll('label, button, p, th, td, strong, pre, textarea, input, [role=alert], [role=status]')) {
-    if (e.closest('svg') || e.disabled || !(e.textContent || e.value || '').trim() || !e.getClientRects().length) continue;
+    if (e.closest('svg') || e.disabled || !(e.textContent || e.value || '').trim() || !e.checkVisibility()) continue;
     const a = light(parse(getComputedStyle(e).color)), b = light(behind(e));
     const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     if (contrast < 4.5) faults.push(contrast.toFixed(1) + ': ' + (e.textContent || e.value).trim().slice(0, 40));
@@ -124,6 +124,54 @@ root => {
   return faults;
 }
 """
+
+
+INSPECTOR = """\
+import quire
+from quire_widgets import LedgerInspector
+inspector = LedgerInspector({dest!r}, spark={spark}, page_size=10)
+inspector"""
+
+
+def inspected(folder: Path, name: str) -> Path:
+    """A destination with a story: two runs, files forgotten, data files compacted; then files that are too large, or no XML."""
+    here: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+    source, dest = folder / f"{name}-in", folder / f"{name}-out"
+    for day in (20, 21):
+        place = source / f"dt=2026-11-{day}"
+        place.mkdir(parents=True)
+        for i in range(30):
+            (place / f"dev-{i:05}.xml").write_bytes(b'<reading at="%d"/>' % i)
+        (place / "large.xml").write_bytes(b"<a>" + b"x" * 2000 + b"</a>")
+        for i in range(6):
+            (place / f"broken & <b>{i}.xml").write_bytes(b"<a>")
+        quire.consolidate(source, dest, transform="xml", max_file_size=1000, planner="directory", **here)
+    ledger = quire.Ledger(dest)
+    ledger.forget([source / "dt=2026-11-20" / f"dev-{i:05}.xml" for i in range(5)], reason="a sensor was wrong", **here)
+    ledger.compact(**here)
+    return dest
+
+
+class Inspector(Panel):
+    """A LedgerInspector on the page."""
+
+    def __init__(self, page: Any) -> None:
+        self.page, self.root = page, page.locator(".quire-inspector").last
+        expect(self.root).to_be_visible(timeout=LATER)
+
+    def shows(self, name: str, words: str | re.Pattern[str], timeout: int = LATER) -> None:
+        expect(self.part(name)).to_contain_text(words, timeout=timeout)
+
+    def focused(self) -> str:
+        found: str = self.page.evaluate("() => document.activeElement.textContent.trim()")
+        return found
+
+    def tab_to(self, name: str) -> None:
+        for _ in range(20):
+            if self.focused() == name:
+                return
+            self.page.keyboard.press("Tab")
+        raise AssertionError(f"Tab does not lead to {name}")
 
 
 # ------------------------------------------------------------------------------------------------------------------ the notebooks
@@ -204,11 +252,106 @@ def test_the_panel_by_keyboard_alone(page: Any, address: str, folder: Path, tree
     lab.close()
 
 
+# ------------------------------------------------------------------------------------------------------------------ the inspector
+def test_the_inspector_by_mouse(page: Any, address: str, folder: Path) -> None:
+    """Look, search, turn pages, one file, retry for a reason, forget: asks, no, yes."""
+    dest = inspected(folder, "mouse-ledger")
+    cell = INSPECTOR.format(dest=str(dest), spark='quire.session(master="local[2]")')
+    lab = Notebook(page, address, notebook(folder, "inspect.ipynb", cell))
+    lab.run_all()
+    inspector = Inspector(page)
+    inspector.shows("rows", "1–10 of 69 rows")
+    inspector.shows("reasons", "Set aside: 14 files, by reason")
+    expect(inspector.part("timeline").locator("svg")).to_be_visible()
+    looked_at(lab, inspector.root, "inspector-open")
+
+    inspector.fill(path="broken", status="bad")
+    inspector.button("Find").click()
+    inspector.shows("rows", "1–10 of 12 rows")
+    inspector.button("Next").click()
+    inspector.shows("rows", "11–12 of 12 rows")
+    expect(inspector.button("Next")).to_be_disabled()
+    inspector.button("Previous").click()
+    inspector.shows("rows", "1–10 of 12 rows")
+    inspector.part("file").locator("select").select_option(index=3)
+    inspector.button("Look").click()
+    expect(inspector.part("coverage").locator("svg")).to_be_visible(timeout=SOON)
+    inspector.shows("coverage", "malformed XML")
+    looked_at(lab, inspector.root, "inspector-file")
+
+    reasons = inspector.part("reason").locator("select option").all_inner_texts()
+    inspector.part("reason").locator("select").select_option(
+        index=next(i for i, text in enumerate(reasons) if "malformed" not in text and i)
+    )
+    inspector.button("Retry").click()
+    inspector.shows("result", "gathered now")
+    inspector.shows("reasons", "Set aside: 12 files, by reason")
+    assert quire.Ledger(dest).summary().set_aside == 12
+
+    inspector.button("Forget").click()
+    inspector.shows("question", "Forget 12 files?", SOON)
+    assert inspector.part("reason").locator("select").evaluate("e => e.selectedOptions[0].label") == "every reason: 12 files"
+    looked_at(lab, inspector.root, "inspector-question")
+    inspector.button("No, keep").click()
+    expect(inspector.part("question")).to_be_hidden()
+    assert quire.Ledger(dest).summary().set_aside == 12
+
+    inspector.button("Forget").click()
+    inspector.fill(why="broken & <b>bold</b>")
+    inspector.button("Yes, forget").click()
+    inspector.shows("reasons", "Nothing is set aside")
+    inspector.shows("summary", "set aside")
+    inspector.part("timeline").locator("summary").click()
+    inspector.shows("timeline", "broken & <b>bold</b>")
+    looked_at(lab, inspector.root, "inspector-forgotten")
+    ledger = quire.Ledger(dest)
+    assert (ledger.summary().set_aside, set(ledger.rows(state="bad").table["path"])) == (0, set())
+    assert not lab.complaints
+    lab.close()
+
+
+def test_the_inspector_by_keyboard_alone(page: Any, address: str, folder: Path) -> None:
+    """Enter finds; Tab goes on to the buttons, which keep the focus when they are pressed; a question is answered without the mouse."""
+    dest = inspected(folder, "keyboard-ledger")
+    lab = Notebook(page, address, notebook(folder, "keys.ipynb", INSPECTOR.format(dest=str(dest), spark="quire.InProcess()")))
+    lab.run_all()
+    inspector = Inspector(page)
+    inspector.part("path").locator("input").focus()
+    page.keyboard.type("dev-0000")
+    page.keyboard.press("Enter")
+    inspector.shows("rows", "1–10 of 15 rows")
+    inspector.tab_to("Find")
+    page.keyboard.press("Tab")
+    assert inspector.focused() == "Next", "what cannot be pressed is passed over"
+    page.keyboard.press("Space")
+    inspector.shows("rows", "11–15 of 15 rows")
+    inspector.tab_to("Forget")
+    page.keyboard.press("Space")
+    inspector.shows("question", "Forget 14 files?", SOON)
+    page.keyboard.press("Tab")
+    page.keyboard.type("by hand")
+    inspector.tab_to("No, keep")
+    page.keyboard.press("Space")
+    expect(inspector.part("question")).to_be_hidden()
+    inspector.part("reason").locator("select").focus()
+    inspector.tab_to("Forget")
+    page.keyboard.press("Enter")
+    inspector.shows("question", "Forget 14 files?", SOON)
+    inspector.tab_to("Yes, forget")
+    page.keyboard.press("Enter")
+    inspector.shows("reasons", "Nothing is set aside")
+    assert "by hand" in set(quire.Ledger(dest).history()["note"])
+    assert not lab.complaints
+    lab.close()
+
+
 def test_what_a_notebook_shows_without_its_kernel(page: Any, address: str, folder: Path, tree: Path) -> None:
-    """A notebook with a panel and a SkewView that comes from a colleague is a page to read before anything is run."""
+    """A notebook with widgets that comes from a colleague is a page to read before anything is run."""
+    dest = inspected(folder, "static-ledger")
     cells = (
         f"from quire_widgets import ConsolidationPanel, SkewView\nConsolidationPanel({str(tree)!r}, '/data/out')",
         ("SkewView({'p0': 2000, 'p1': 1003, 'p2': 998, 'p3': 1001}, listed=8004)"),
+        INSPECTOR.format(dest=str(dest), spark="quire.InProcess()"),
     )
     lab = Notebook(page, address, notebook(folder, "static.ipynb", *cells))
     lab.run_all()
@@ -230,5 +373,7 @@ def test_what_a_notebook_shows_without_its_kernel(page: Any, address: str, folde
     expect(text).to_contain_text("missing abs()", timeout=SOON)
     expect(text).to_contain_text("quire.consolidate")
     looked_at(again, text.locator(".jp-OutputArea").first, "panel-static")
-    looked_at(again, text.locator(".jp-OutputArea").last, "skew-view-static")
+    expect(text).to_contain_text("Set aside: 14 files, by reason")
+    looked_at(again, text.locator(".jp-OutputArea").nth(1), "skew-view-static")
+    looked_at(again, text.locator(".jp-OutputArea").last, "inspector-static")
     again.close()

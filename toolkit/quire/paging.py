@@ -7,7 +7,7 @@ page of a ledger of many millions of rows comes as soon as that of a small one; 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -168,7 +168,7 @@ class Pages:
                 break
             written, removed = sum(len(t.files) for t in tasks), sum(len(t.removes) for t in tasks)
             rows.append(
-                (number, commit.verb, commit.time, sum(t.files_in for t in tasks), sum(t.files_out for t in tasks),
+                (number, commit.verb, commit.time, sum(t.files_in for t in tasks), _out(commit, tasks),
                  sum(t.bad for t in tasks), written, removed, live, commit.why)
             )  # fmt: skip
             live += removed - written
@@ -189,6 +189,12 @@ class Pages:
             found += [key + "/" * text.endswith("/") for key in self._keys(text)]
         found = [key for key in dict.fromkeys(found) if key == key.encode("utf-8", "ignore").decode()]
         return tuple(key for key in found if not any(key != other and key.startswith(other) for other in found))
+
+
+def _out(commit: Commit, tasks: Iterable[Task]) -> int:
+    """Files that a commit has taken out or replaced; a retry, which swaps what is in quarantine, takes nothing out."""
+    set_aside = sum(t.bad_out for t in tasks) if commit.verb == "forget" else 0
+    return sum(t.files_out for t in tasks) + set_aside
 
 
 class _Look:

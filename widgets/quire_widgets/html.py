@@ -60,12 +60,17 @@ def _said(role: str, colour: str, words: str, then: str) -> str:
 def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = ()) -> str:
     """A table with a caption; the columns named in `numbers` are aligned on the right."""
     sides = ["right" if name in numbers else "left" for name in header]
-    cell = "padding:2px 12px 2px 0;white-space:normal;overflow-wrap:anywhere"
+    # Names break wherever the line ends; a number or a heading never does, or a narrow table would stand each letter on its own.
+    cell, whole = "padding:2px 12px 2px 0", "white-space:nowrap;overflow-wrap:normal"
+    breaks = [whole if side == "right" else "white-space:normal;overflow-wrap:anywhere" for side in sides]
     head = "".join(
-        f'<th scope="col" style="text-align:{side};{cell};{_LINE}">{text(name)}</th>' for name, side in zip(header, sides, strict=True)
+        f'<th scope="col" style="text-align:{side};{cell};{whole};{_LINE}">{text(name)}</th>'
+        for name, side in zip(header, sides, strict=True)
     )
     body = "".join(
-        "<tr>" + "".join(f'<td style="text-align:{side};{cell}">{text(v)}</td>' for v, side in zip(row, sides, strict=True)) + "</tr>"
+        "<tr>"
+        + "".join(f'<td style="text-align:{s};{cell};{b}">{text(v)}</td>' for v, s, b in zip(row, sides, breaks, strict=True))
+        + "</tr>"
         for row in rows
     )
     title = f'<caption style="text-align:left;caption-side:top;padding:4px 0;color:inherit"><strong>{text(caption)}</strong></caption>'

@@ -27,6 +27,7 @@ TOO_LATE = "It was over before it could be cancelled."
 BUSY = ("looking", "retrying", "forgetting", "cancelling")
 SHOWN = 3  # examples in the question whether to forget
 LEFT = 100  # files in the list of those that a change left as they are
+ALL = "\0"  # in the list of reasons; None would be no choice at all
 _CHOSEN = 90  # characters of a path in the list of files
 
 
@@ -102,16 +103,16 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
             "Look", "quire-look-button", lambda: self.look(self._chosen.input.value), tooltip="Which bytes of it are done"
         )
         self._looking, self._changing = Running("look", self.cancel), Running("change", self.cancel)
-        self._reason = Field(widgets.Dropdown, "reason", "reason", options=[("every reason", None)])
+        self._reason = Field(widgets.Dropdown, "reason", "reason", options=[("every reason", ALL)])
         self._reason.input.layout.width = "auto"
         self._reason.input.observe(lambda _: self.answer(False), "value")
         self._retry_button = button(
-            "Retry", "quire-retry-button", lambda: self.retry(self._reason.input.value), tooltip="Read these files once more"
+            "Retry", "quire-retry-button", lambda: self.retry(self._chosen_reason()), tooltip="Read these files once more"
         )
         self._forget_button = button(
             "Forget",
             "quire-forget-button",
-            lambda: self.forget(self._reason.input.value),
+            lambda: self.forget(self._chosen_reason()),
             tooltip="Take them out of the ledger; asks first",
         )
         self._question = place("quire-question")
@@ -194,6 +195,10 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
             return done, self._written("retry", those.before, **those.told, **self._retry_with)
 
         self._begin("retrying", act, self._show_changed)
+
+    def _chosen_reason(self) -> str | None:
+        chosen: str = self._reason.input.value
+        return None if chosen == ALL else chosen
 
     def forget(self, reason: str | None = None) -> None:
         """Ask whether to take what was set aside out of the ledger; `answer` says it."""
@@ -285,15 +290,17 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
     def _set_state(self, state: str) -> None:
         busy = state in BUSY
         self._running().busy(busy, stoppable=state != "cancelling")
-        for one in (self._refresh_button, self._find_button, self._yes_button, self._look_button):
-            one.disabled = busy
-        self._look_button.disabled = busy or len(self._chosen.input.options) < 2
-        nothing = busy or not len(self._reasons)
-        self._retry_button.disabled = self._forget_button.disabled = nothing
+        # While it only looks, buttons stay as they are: one that is disabled for a moment loses the keyboard's focus.
+        held = busy and self._changes
+        for one in (self._refresh_button, self._find_button, self._yes_button):
+            one.disabled = held
+        self._look_button.disabled = held or len(self._chosen.input.options) < 2
+        for one in (self._retry_button, self._forget_button):
+            one.disabled = held or not len(self._reasons)
         page = self._page
         for name, one in self._turners.items():
             possible = page is not None and (page.more if name == "next" else page.offset > 0)
-            one.disabled = busy or not possible
+            one.disabled = held or not possible
         self.state = state
 
     # ------------------------------------------------------------------------------------------------------------- what it shows
@@ -312,13 +319,16 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         self._commits, self._log = plots.commits(commits), ledger_pages.commits(commits, summary.commits)
         shown(self._head, html.block(summary._repr_html_()))
         picture = html.picture(self._commits.svg(), _said(self._commits), self._timeline.model_id)
-        shown(self._timeline, html.block(picture, html.details(self._log.caption, self._log.html())))
+        shown(
+            self._timeline,
+            html.block(picture, html.details(self._log.caption, html.table("", self._log.header, self._log.rows, self._log.numbers))),
+        )
         self._told = ledger_pages.reasons(reasons, summary.set_aside)
         shown(self._why, self._told.html())
-        options = [(f"every reason: {_files(int(reasons['files'].sum()))}", None)]
+        options = [(f"every reason: {_files(int(reasons['files'].sum()))}", ALL)]
         counted = zip(reasons["reason"].tolist(), reasons["files"].tolist(), strict=True)
         options += [(f"{_shortened(reason or '(none)')}: {_files(n)}", reason) for reason, n in counted if reason != OTHERS]
-        _fill(self._reason.input, options, None)
+        _fill(self._reason.input, options, ALL)
         for part in (self._reason, self._retry_button, self._forget_button):
             part.layout.display = None if len(reasons) else "none"
 

@@ -32,16 +32,22 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[Any]]
     numbers: Sequence[str] = ()
+    below: str = ""  # the directory that its paths are below
 
     def html(self) -> str:
         """As HTML, everything escaped."""
-        if not self.rows:
-            return html.block(f"<p><strong>{html.text(self.caption)}</strong></p>")
-        return html.block(html.table(self.caption, self.header, self.rows, self.numbers))
+        title = f'<p style="margin:8px 0 0"><strong>{html.text(self.caption)}</strong>'
+        title += f", below {html.text(self.below)}</p>" if self.below else "</p>"
+        return html.block(title, html.table("", self.header, self.rows, self.numbers) if self.rows else "")
 
     def text(self) -> str:
         """As lines of text."""
-        return "\n".join([self.caption, *([words.columns(self.header, self.rows, self.numbers)] if self.rows else [])])
+        return "\n".join(
+            [
+                f"{self.caption}, below {self.below}" if self.below else self.caption,
+                *([words.columns(self.header, self.rows, self.numbers)] if self.rows else []),
+            ]
+        )
 
 
 def folder_of(paths: Sequence[str]) -> str:
@@ -66,7 +72,7 @@ def rows(page: Page) -> Table:
     ]
     header, found = _without(header, found, "from", "0")
     header, found = _without(header, found, "reason", "")
-    return Table(f"{page.words}{f', below {folder}' if folder else ''}", header, found, ("from", "bytes", "commit"))
+    return Table(page.words, header, found, ("from", "bytes", "commit"), folder)
 
 
 def reasons(found: pd.DataFrame, set_aside: int) -> Table:
@@ -82,7 +88,7 @@ def reasons(found: pd.DataFrame, set_aside: int) -> Table:
 def commits(found: pd.DataFrame, total: int) -> Table:
     """When each commit was made, and what it did; the last ones."""
     table = [(row["version"], row["verb"], row["time"], *(f"{row[c]:,}" for c in _COUNTS), row["note"]) for row in found.to_dict("records")]
-    caption = f"When: {words.more_than(len(found), total, 'commit')}"
+    caption = f"{words.more_than(len(found), total, 'commit')}, with their times"
     header, table = _without(["commit", "verb", "time", *(c.replace("_", " ") for c in _COUNTS), "note"], table, "note", "")
     return Table(caption, header, table, ("commit", *(c.replace("_", " ") for c in _COUNTS)))
 
@@ -96,7 +102,8 @@ def of_file(path: str, coverage: pd.DataFrame) -> Table:
             *([None if pd.isna(x) else x for x in coverage[c].tolist()] for c in ("data_file", "reason")), strict=True
         )
     ]  # fmt: skip
-    header, table = _without(["from", "bytes", "status", "commit", "data file", "reason"], table, "reason", "")
+    header, table = _without(["from", "bytes", "status", "commit", "data file", "reason"], table, "data file", "")
+    header, table = _without(header, table, "reason", "")
     return Table(path, header, table[:RANGES], ("from", "bytes", "commit"))
 
 

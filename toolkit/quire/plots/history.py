@@ -86,8 +86,8 @@ def _draw(title: str, note: str, drawn: pd.DataFrame) -> Page:
     heads = "Files that came (up), were forgotten or replaced (down)" if under else "Files that came"
     page.text(LEFT, bottom + lower + heading + _GAP + upper + 0.05, heads, size=9, weight="bold", va="bottom")
     _name_commits(page, drawn, bottom - 0.07, step)
-    for ax in (data, files):
-        ax.set_xticks(range(len(drawn)), ["" for _ in range(len(drawn))])
+    data.set_xticks(range(len(drawn)), ["" for _ in range(len(drawn))])
+    files.set_xticks([])
     page.text(LEFT + _ROOM / 2, EDGE, "commits, by the version that each made", ha="center")
     return page
 
