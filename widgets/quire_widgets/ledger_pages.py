@@ -80,7 +80,7 @@ def reasons(found: pd.DataFrame, set_aside: int) -> Table:
     counted = int(found["files"].sum())
     what = f"Set aside: {words.more_than(counted, set_aside, 'file')}, by reason" if set_aside else "Nothing is set aside."
     table = [
-        (_cut(reason), f"{files:,}", tries, _middle(example)) for reason, files, tries, example in found.itertuples(index=False, name=None)
+        (_cut(reason), f"{files:,}", tries, _end(example)) for reason, files, tries, example in found.itertuples(index=False, name=None)
     ]
     return Table(what, ("reason", "files", "times read", "for example"), table, ("files", "times read"))
 
@@ -120,5 +120,8 @@ def _cut(reason: str | None) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _middle(path: str) -> str:
-    return path if len(path) <= EXAMPLE else f"{path[: EXAMPLE // 3]}…{path[-2 * EXAMPLE // 3 :]}"
+def _end(path: str) -> str:
+    """The last two names of a path, and no more than there is room for."""
+    parts = path.split("/")
+    text = path if len(parts) <= 3 else f"…/{'/'.join(parts[-2:])}"
+    return text if len(text) <= EXAMPLE else f"…{text[1 - EXAMPLE :]}"
