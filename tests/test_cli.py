@@ -86,6 +86,7 @@ COMMANDS = [
     "ledger locate", "ledger read", "ledger splits", "ledger verify", "ledger forget", "ledger retry", "ledger compact", "ledger expire",
     "ledger pins", "ledger unpin", "ledger files", "ledger coverage", "ledger tasks", "ledger sizes", "ledger deleted",
     "ledger purge-sources", "ledger import-markers", "ledger export-markers",
+    "ledger rows", "ledger reasons", "ledger commits",
 ]  # fmt: skip
 
 
@@ -96,6 +97,20 @@ def every(group: click.Group = cli.cli, path: str = "") -> dict[str, click.Comma
         if isinstance(command, click.Group):
             found |= every(command, f"{path}{name} ")
     return found
+
+
+def test_the_ledger_is_looked_at_page_by_page(run: Run, place: Path) -> None:
+    found = answer(run("ledger", "rows", place / "out", "Größe", "--json"))
+    assert [(row["path"].rpartition("/")[2], row["state"]) for row in found] == [("Größe.xml", "done")]
+    code, out, _ = run("ledger", "rows", place / "out", place / "in/d1", "--limit", 2, "--offset", 2)
+    assert (code, out.count(".xml"), out.splitlines()[-1]) == (0, 1, "3–3 of 3 rows")
+    assert run("ledger", "rows", place / "out", "none of them")[:2] == (0, "no rows\n")
+    (bad,) = answer(run("ledger", "rows", place / "out", "--state", "bad", "--json"))
+    (why,) = answer(run("ledger", "reasons", place / "out", "--json"))
+    assert (why["reason"], why["files"], why["example"]) == ("malformed XML", 1, bad["path"])
+    (commit,) = answer(run("ledger", "commits", place / "out", "--last", 1, "--json"))
+    assert (commit["verb"], commit["files"], commit["set_aside"], commit["data_files"]) == ("run", 10, 1, 1)
+    assert "\x1b" not in run("ledger", "rows", place / "out")[1]
 
 
 def test_the_verbs_are_those_of_the_design_and_each_has_its_help(run: Run) -> None:

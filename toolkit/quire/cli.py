@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import click
 
 import quire
+from quire.cli_pages import PAGES
 from quire.cli_show import AS_JSON, MASTER, QUIET, as_line, frame, show, spark_of
 from quire.cli_upkeep import UPKEEP
 from quire.errors import QuireError, UsageError, choose, printable, scrub
@@ -321,7 +322,7 @@ def verify(dest: str, master: str | None, as_json: bool) -> None:
         sys.exit(3)
 
 
-for command in UPKEEP:
+for command in (*UPKEEP, *PAGES):
     ledger.add_command(command)
 
 
