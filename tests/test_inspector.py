@@ -289,7 +289,7 @@ def test_a_look_can_be_cancelled_and_leaves_what_was_shown(dest: Path) -> None:
     before = one(widget, "quire-rows").value
     one(widget, "quire-look-progress").observe(lambda _: widget.cancel(), "value")
     widget.path = "no such"
-    widget.find()
+    widget.refresh()
     assert widget.wait(30)
     assert widget.state == "cancelled"
     assert one(widget, "quire-rows").value == before
@@ -357,6 +357,29 @@ def test_the_code_is_python_that_gives_the_same_result(source: Path, dest: Path)
     widget.look(f"file://{source}/bad0.xml")
     assert result_of(done(widget).code).equals(widget.result)
     assert html.escape(widget.code) in one(widget, "quire-code").value
+
+
+def test_what_is_typed_counts_when_it_is_searched_and_not_before(dest: Path) -> None:
+    widget = inspector(dest, page_size=2)
+    found(widget, "bad")
+    widget.path = "f00"
+    widget.turn(1)
+    assert names(done(widget)) == ["bad2.xml", "bad3.xml"]
+    assert "path='bad'" in widget.code
+    widget.retry()
+    assert "1–2 of 4 rows" in text_of(one(done(widget), "quire-rows").value)
+
+
+def test_a_search_reads_why_files_failed_only_if_something_was_committed_since(dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    widget, asked, real = inspector(dest), list[int](), quire.Ledger.reasons
+    monkeypatch.setattr(quire.Ledger, "reasons", lambda ledger, progress=None: (asked.append(1), real(ledger, progress))[1])
+    found(widget, "bad")
+    assert not asked
+    widget.refresh()
+    done(widget)
+    widget.retry()
+    done(widget)
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("reason", [None, "malformed XML"])

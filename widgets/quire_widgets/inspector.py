@@ -70,6 +70,8 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         self._call: Call | None = None
         self._begin_lock = threading.RLock()  # an observer of the state may cancel
         self._page: Page | None = None
+        self._searched = ("", ANY)  # what the page is of: the fields may have changed since
+        self._overview: tuple[Any, pd.DataFrame, pd.DataFrame] | None = None  # summary, commits, reasons: as the page, of one version
         self._reasons = pd.DataFrame({"reason": [], "files": [], "tries": [], "example": []})
         self._file: tuple[str, pd.DataFrame] | None = None
         self._asked: _Chosen | None = None  # what the open question is about
@@ -78,7 +80,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         self._build()
         super().__init__(self._parts())
         self.add_class("quire-inspector")
-        self._show_found(*self._look_at_all("", ANY, None))
+        self._show_found(*self._look_at_all(self._searched, None))
 
     # ------------------------------------------------------------------------------------------------------------ what it holds
     def _build(self) -> None:
@@ -156,10 +158,14 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
     # ----------------------------------------------------------------------------------------------------------------- to look
     def find(self) -> None:
         """The first page of the rows that `path` and `status` choose, in the ledger as it is now."""
-        path, status = self.path, self.status
-        self._begin("looking", lambda progress: self._look_at_all(path, status, progress), self._show_found)
+        searched = (self.path.strip(), self.status)
+        self._begin("looking", lambda progress: self._look_at_all(searched, progress), self._show_found)
 
-    refresh = find
+    def refresh(self) -> None:
+        """The same, and all the rest of what is shown, too, whether or not anything was committed since."""
+        if self.state not in BUSY:
+            self._overview = None
+        self.find()
 
     def turn(self, pages: int | None) -> None:
         """So many pages on, or back if it is negative; None: the first one. Of the version that was searched."""
@@ -179,10 +185,14 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         if path:
             self._begin("looking", lambda _: (path, self._ledger.coverage(path)), self._show_file)
 
-    def _look_at_all(self, path: str, status: str, progress: Callable[[Step], object] | None) -> tuple[Any, ...]:
-        ledger = self._ledger.refresh()
-        page = ledger.rows(path.strip(), None if status == ANY else status, limit=self._page_size, progress=progress)
-        return ledger.summary(), ledger.commits(last=ledger_pages.COMMITS), ledger.reasons(progress), page
+    def _look_at_all(self, searched: tuple[str, str], progress: Callable[[Step], object] | None) -> tuple[Any, ...]:
+        """What was searched and its page, after the overview, which is read again only if something was committed since."""
+        ledger, (path, status) = self._ledger.refresh(), searched
+        page = ledger.rows(path, None if status == ANY else status, limit=self._page_size, progress=progress)
+        overview = self._overview
+        if overview is None or overview[0].version != ledger.version:
+            overview = (ledger.summary(), ledger.commits(last=ledger_pages.COMMITS), ledger.reasons(progress))
+        return overview, searched, page
 
     # --------------------------------------------------------------------------------------------------------------- to change
     def retry(self, reason: str | None = None) -> None:
@@ -206,7 +216,8 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         if self.state in BUSY or not len(chosen):
             return
         self._asked = _Chosen(reason, "state = 'bad'", self._spark)
-        what = f"Forget {_files(int(chosen['files'].sum()))}{f' ({reason})' if reason else ''}?"
+        files = self._summary.set_aside if reason is None else int(chosen["files"].sum())
+        what = f"Forget {_files(files)}{f' ({reason})' if reason else ''}?"
         then = "They leave the ledger in one commit, and the next run reads them as new if the source still has them."
         shown(self._question, html.alert(f"{what} {then} Among them: {', '.join(chosen['example'].tolist()[:SHOWN])}"))
         self._ask.layout.display = None
@@ -304,17 +315,22 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         self.state = state
 
     # ------------------------------------------------------------------------------------------------------------- what it shows
-    def _show_found(self, summary: Any, commits: pd.DataFrame, reasons: pd.DataFrame, page: Page) -> None:
-        self._show_all(summary, commits, reasons)
+    def _show_found(self, overview: tuple[Any, pd.DataFrame, pd.DataFrame], searched: tuple[str, str], page: Page) -> None:
+        self._show_all(overview)
+        self._searched = searched
         self._show_turned(page)
 
     def _show_turned(self, page: Page) -> None:
         self._show_page(page)
-        state = None if self.status == ANY else self.status
-        code = self._written("rows", path=self.path.strip(), state=state, offset=page.offset or None, limit=page.limit)
-        self._give(page, code)
+        path, status = self._searched
+        state = None if status == ANY else status
+        self._give(page, self._written("rows", path=path, state=state, offset=page.offset or None, limit=page.limit))
 
-    def _show_all(self, summary: Any, commits: pd.DataFrame, reasons: pd.DataFrame) -> None:
+    def _show_all(self, overview: tuple[Any, pd.DataFrame, pd.DataFrame]) -> None:
+        if overview is self._overview:
+            return
+        self._overview = overview
+        summary, commits, reasons = overview
         self._summary, self._reasons = summary, reasons
         self._commits, self._log = plots.commits(commits), ledger_pages.commits(commits, summary.commits)
         shown(self._head, html.block(summary._repr_html_()))
@@ -325,7 +341,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         )
         self._told = ledger_pages.reasons(reasons, summary.set_aside)
         shown(self._why, self._told.html())
-        options = [(f"every reason: {_files(int(reasons['files'].sum()))}", ALL)]
+        options = [(f"every reason: {_files(summary.set_aside)}", ALL)]
         counted = zip(reasons["reason"].tolist(), reasons["files"].tolist(), strict=True)
         options += [(f"{_shortened(reason or '(none)')}: {_files(n)}", reason) for reason, n in counted if reason != OTHERS]
         _fill(self._reason.input, options, ALL)
@@ -354,8 +370,8 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         shown(self._outcome, html.block(changed._repr_html_(), left if changed.left else ""))
         shown(self._coverage, "")
         self._give(changed, code)
-        *rest, page = self._look_at_all(self.path, self.status, None)
-        self._show_all(*rest)
+        overview, _, page = self._look_at_all(self._searched, None)
+        self._show_all(overview)
         self._show_page(page)
 
     def _give(self, result: Any, code: str) -> None:
