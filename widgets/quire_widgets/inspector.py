@@ -17,6 +17,7 @@ from quire.errors import choose, printable, scrub
 from quire.paging import OTHERS, STATES, Page
 from quire_widgets import as_code, html, ledger_pages, stopped
 from quire_widgets.call import Call, Stopped
+from quire_widgets.chosen import Chosen
 from quire_widgets.fields import Field, button, place, shown
 from quire_widgets.running import Running
 
@@ -74,7 +75,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         self._overview: tuple[Any, pd.DataFrame, pd.DataFrame] | None = None  # summary, commits, reasons: as the page, of one version
         self._reasons = pd.DataFrame({"reason": [], "files": [], "tries": [], "example": []})
         self._file: tuple[str, pd.DataFrame] | None = None
-        self._asked: _Chosen | None = None  # what the open question is about
+        self._asked: Chosen | None = None  # what the open question is about
         self._changed: Any = None  # what the last change has done
         self._changes = False  # whether it is a change that is under way, or was
         self._build()
@@ -198,7 +199,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
     def retry(self, reason: str | None = None) -> None:
         """Read what was set aside once more, and nothing else; its state is swapped in one commit."""
         self.answer(False)
-        those = _Chosen(reason, "", self._spark)
+        those = Chosen(reason, "", self._spark)
 
         def act(progress: Callable[[Step], object]) -> tuple[Any, str]:
             done = self._ledger.retry(**those.named(self._ledger), **self._retry_with, spark=self._spark, progress=progress)
@@ -215,7 +216,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         chosen = self._reasons if reason is None else self._reasons[self._reasons["reason"] == reason]
         if self.state in BUSY or not len(chosen):
             return
-        self._asked = _Chosen(reason, "state = 'bad'", self._spark)
+        self._asked = Chosen(reason, "state = 'bad'", self._spark)
         files = self._summary.set_aside if reason is None else int(chosen["files"].sum())
         what = f"Forget {_files(files)}{f' ({reason})' if reason else ''}?"
         then = "They leave the ledger in one commit, and the next run reads them as new if the source still has them."
@@ -410,30 +411,6 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
 
 
 # ------------------------------------------------------------------------------------------------------------------------- helpers
-class _Chosen:
-    """What of the quarantine a verb is told to take: all of it, or what has one reason, as `Ledger.reasons` tells them apart."""
-
-    def __init__(self, reason: str | None, condition: str, spark: Any) -> None:
-        self._reason = reason
-        self.told: dict[str, Any] = {}
-        self.before = ""  # Python that has to come before
-        kind = "" if reason is None else f"substring_index(reason, ':', 1) = {_sql(reason)}"
-        if where := " and ".join(part for part in (condition, kind) if part):
-            self.told = {"where": where}
-            if isinstance(spark, quire.InProcess):  # SQL needs Spark
-                self.told = {"paths": as_code.Variable("paths")}
-                of_reason = "" if reason is None else f"[failed['reason'].str.partition(':')[0] == {reason!r}]"
-                self.before = f"failed = ledger.failed()\npaths = failed{of_reason}['path'].tolist()\n"
-
-    def named(self, ledger: quire.Ledger) -> dict[str, Any]:
-        """The same as arguments."""
-        if "paths" not in self.told:
-            return self.told
-        failed = ledger.failed()
-        mine = failed if self._reason is None else failed[failed["reason"].str.partition(":")[0] == self._reason]
-        return {"paths": mine["path"].tolist()}
-
-
 def _fill(given: Any, options: list[tuple[str, Any]], otherwise: Any) -> None:
     """Give a list other options; what was chosen stays, if it is among them."""
     before = given.value
@@ -447,11 +424,6 @@ def _files(n: int) -> str:
 
 def _said(picture: plots.Picture) -> str:
     return f"{picture.title}. {picture.note}"
-
-
-def _sql(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _shortened(text: str) -> str:
