@@ -21,6 +21,7 @@ from quire.errors import (
 from quire.ledger import Ledger
 from quire.planning import skew
 from quire.populate import populate
+from quire.process import process
 from quire.progress import Step
 from quire.reading import read
 from quire.recovery import recover
@@ -28,13 +29,14 @@ from quire.report import Report
 from quire.runner import InProcess
 from quire.session import session
 from quire.shipping import ship
-from quire.splits import FileInfo
+from quire.splits import FileInfo, RejectError, Split
 from quire.storage.secret import secret
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "FileInfo", "FormatError", "InProcess", "Ledger", "NotFoundError", "Plan", "QuireError", "RefusedError", "Report", "Step",
-    "StorageError", "TooManyFailures", "TransientError", "UsageError", "__version__", "consolidate", "plan", "populate", "read",
+    "FileInfo", "FormatError", "InProcess", "Ledger", "NotFoundError", "Plan", "QuireError", "RefusedError", "RejectError", "Report",
+    "Split", "Step", "StorageError", "TooManyFailures", "TransientError", "UsageError", "__version__", "consolidate", "plan", "populate",
+    "process", "read",
     "recover", "secret", "session", "ship", "skew",
 ]  # fmt: skip

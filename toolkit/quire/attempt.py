@@ -24,6 +24,7 @@ from quire.commit.committers import committer
 from quire.commit.entries import DataFile, Left, PlanHead, Task, Uncover
 from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
+from quire.coverage import quarantine
 from quire.coverage.carry import carried, dropped
 from quire.coverage.fold import fold
 from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
@@ -38,6 +39,8 @@ from quire.planning.pack import PlannedTask, read_drops, read_head, read_rows
 from quire.runner import without_collector
 from quire.sources import transforms
 from quire.sources.files import Root
+from quire.sources.processing import Made, Processing, Rejected
+from quire.sources.ranges import lines_of, read
 from quire.sources.transforms import BadContent, UserFunction
 from quire.splits import FileInfo
 from quire.storage import Content, Gone, Request, Sink, Store, Unreadable, connect
@@ -61,6 +64,7 @@ class Convert:
     keep_messages: bool = False
     marks: bool = False  # rows get fingerprints, by which one can tell later that a file was appended to
     holds: bool = False  # a last line without newline is held back
+    process: Processing | None = None  # where splits are given to a function, and not whole files
 
     @property
     def streams(self) -> bool:
@@ -164,12 +168,16 @@ class _Attempt:
         self.writer: Any = kind(self._create, self.convert.target, self.convert.compression)
         self.segment = SegmentWriter()
         self.rows: list[tuple[Any, ...]] = []  # path, version, start, length, written, records, checksum: in the writer's order
-        self.others: list[tuple[Any, ...]] = []  # path, version, start, length, state, reason: without a record
+        self.others: list[tuple[Any, ...]] = []  # path, version, start, length, state, reason, tries, mark, records: without a record
+        self.riders: dict[tuple[str, str, int], list[tuple[Any, ...]]] = {}  # path, version, start of a row → what it stands for, too
+        self.quarantine = quarantine.QuarantineWriter()
+        self.records: dict[tuple[str, int], str] = {}  # path, start of a split that is one rejected record → its quarantine file
+        self.tried: dict[tuple[str, int], int] = {}  # path, start of a split → how often it was read before
         self.left: list[Left] = []
         self.uncovers: list[Uncover] = []
         self.taken = 0  # records in the writer whose rows are in the segment
         self.file_records: dict[int, int] = {}
-        self.gathered = self.bad = self.bytes_in = self.files = 0
+        self.gathered = self.bad = self.rejected = self.bytes_in = self.files = 0
         self.removes: tuple[str, ...] = ()
         self.tries: dict[tuple[str, str], int] = {}  # path, version of rows that give way: how often the file was tried
         self.brought: dict[tuple[str, int], set[tuple[Any, ...]]] = {}  # path, start of a split → what it takes out of the ledger
@@ -205,16 +213,23 @@ class _Attempt:
         self._flush(last=True)
         segment = self.segment.finish()
         name = names.segment(self.work.head.job, self.task, self.id) if segment else None
+        rejected = self.quarantine.finish()
+        aside = names.quarantine(self.work.head.job, self.task, self.id) if rejected else None
         done = Task(
             task=self.task, attempt=self.id, files=self._files(), folder=self.planned.folder, part=self.planned.part, segment=name,
+            quarantine=aside,
             first=self.segment.first, last=self.segment.last,
-            assigned=self.planned.files, gathered=self.gathered, bad=self.bad, files_in=self.files, bytes_in=self.bytes_in,
+            assigned=self.planned.files, gathered=self.gathered, bad=self.bad, rejected=self.rejected,
+            pieces=0 if self.removes else self.segment.rows - self.gathered - self.bad - self.held,
+            files_in=self.files, bytes_in=self.bytes_in,
             removes=self.removes, carried=self.segment.rows if self.removes else 0,
             files_out=self.out.files + self.replaced[EMPTY], bytes_out=self.out.bytes, bad_out=self.out.bad + self.replaced[0],
             held=self.held, held_out=self.out.held + self.replaced[WAITED], waiting=self.waiting,
             schema=self._schema(), started=round(began, 3), seconds=round(time.monotonic() - started, 3), uncovers=tuple(self.uncovers),
             left=tuple(self.left),
         )  # fmt: skip
+        if aside and rejected:
+            self.store.put(aside, rejected)
         if name and segment:
             self.store.put(name, segment)
         self.by.commit_task(self.store, self.work.head.job, done)
@@ -240,6 +255,8 @@ class _Attempt:
                     else:
                         self.writer.add_stream(record, row["written"])
                     self.rows.append(tuple(row[c] for c in _CARRIED))
+                    if row["riders"]:
+                        self._rides(row["path"], row["version"], row["start"], row["riders"])
             except NotFoundError as e:
                 self.left.append(Left(name, str(e)))
             except FormatError as e:
@@ -284,17 +301,23 @@ class _Attempt:
     def _read(self, store: Store, columns: list[list[Any]], answers: Iterator[tuple[Request, Content]]) -> None:
         paths, _, _, modified, starts, lengths, replaces, follows = columns
         if any(replaces):
-            given = [(path, *each) for path, text in zip(paths, replaces, strict=True) if text for each in json_text.loads(text)]
+            given = [(path, *each[:3]) for path, text in zip(paths, replaces, strict=True) if text for each in json_text.loads(text)]
             found = [Uncover(path, version, tuple((s, n) for s, n in ranges)) for path, version, ranges, _ in given]
             self.tries |= {(path, version): tries for path, version, _, tries in given}
             self.uncovers += found
             self._replace(found, 1)
             for path, start, text in zip(paths, starts, replaces, strict=True):
                 if text:
-                    self.brought[path, start] = {(path, each[0], tuple(map(tuple, each[1]))) for each in json_text.loads(text)}
+                    each_of = json_text.loads(text)
+                    self.brought[path, start] = {(path, each[0], tuple(map(tuple, each[1]))) for each in each_of}
+                    self.tried[path, start] = max(0, *(each[2] for each in each_of))
+                    for each in each_of:
+                        if len(each) > 3:
+                            self.records[path, start] = each[3]
         plain = self.convert.format != "parquet" and self.convert.transform in ("lines", "raw")
         add_newline, add, row, lost = self.convert.transform == "lines", self.writer.add, self.rows.append, self.lost
         gathered = files = bytes_in = 0
+        take = self._take if self.convert.process is None else self._process
         holds, mark = self.convert.holds, fingerprint if self.convert.marks else _no_mark
         for path, start, length, at, after, (request, answer) in zip(paths, starts, lengths, modified, follows, answers, strict=True):
             content = answer
@@ -314,7 +337,7 @@ class _Attempt:
                 files += start == 0
                 bytes_in += length
             else:
-                self._take(store, request, content, FileInfo(path, request.size, request.version, at), start, length, after)
+                take(store, request, content, FileInfo(path, request.size, request.version, at), start, length, after)
         self.gathered, self.files, self.bytes_in = self.gathered + gathered, self.files + files, self.bytes_in + bytes_in
         self._flush()
 
@@ -325,7 +348,8 @@ class _Attempt:
         splits = names, versions, sizes, starts, lengths
         if any(follows):  # the end of a file, from a line's beginning on: just that
             return (self._end(*split) if after else self._request(*split) for *split, after in zip(*splits, follows, strict=True))
-        if sizes == lengths and (self.convert.streams or max(sizes) <= self.convert.max_file_size):
+        whole = self.convert.process is None or self.convert.process.split != "row_groups"
+        if whole and sizes == lengths and (self.convert.streams or max(sizes) <= self.convert.max_file_size):
             return map(Request, *splits)  # nearly always: whole files
         return map(self._request, *splits)
 
@@ -334,6 +358,8 @@ class _Attempt:
         return Request(name, version, size, start, length) if start + length == size else self._request(name, version, size, start, length)
 
     def _request(self, name: str, version: str, size: int, start: int, length: int) -> Request:
+        if self.convert.process is not None:
+            return self.convert.process.request(name, version, size, start, length)
         if self.convert.transform == "lines" and self.convert.streams and (start or length != size):
             # A line belongs to the range in which it begins: look one byte back, and read on to the line's end.
             begin = max(start - 1, 0)
@@ -353,12 +379,8 @@ class _Attempt:
                 request = Request(request.name, file.version, file.size, start, length)
             if isinstance(content, Gone | Unreadable):
                 raise content
-            if not self.convert.streams and length != file.size:
-                raise BadContent(
-                    "only a part of it is left to read (others have marked the rest), and it is parsed as a whole: forget the marks"
-                )
-            if not self.convert.streams and file.size > self.convert.max_file_size:
-                raise BadContent(f"larger than max_file_size: {file.size:,} bytes, allowed are {self.convert.max_file_size:,}")
+            if not self.convert.streams:
+                self._check_whole(file, length)
             if self.convert.streams and (not isinstance(content, bytes) or request.length != length):
                 content = _after(content, iter(())) if isinstance(content, bytes) else content
                 with closing(content):  # type: ignore[type-var]  # a stream is a generator
@@ -374,21 +396,36 @@ class _Attempt:
                 self.waiting += 1
                 return
         except Gone as e:
-            self.left.append(Left(file.path, str(e)))
-            brought = self.brought.pop((file.path, start), set())  # by this split, not by another range of the file
-            gone = [u for u in self.uncovers if (u.path, u.version, u.ranges) in brought]
-            self._replace(gone, -1)
-            self.uncovers = [u for u in self.uncovers if u not in gone]
-            return
+            self._leave_out(file, start, e)
         except (BadContent, Unreadable) as e:
-            self.bad += 1
-            reason = e.reason if isinstance(e, BadContent) else str(e)
-            tries = max(self.tries.get((file.path, file.version), 0), 0) + 1
-            self.others.append((file.path, file.version, start, length, "bad", reason, tries, None))
-            return
-        self.gathered += 1
-        self.files += start == 0
-        self.bytes_in += length
+            self._set_aside(file, start, length, e)
+        else:
+            self.gathered += 1
+            self.files += start == 0
+            self.bytes_in += length
+
+    def _check_whole(self, file: FileInfo, length: int) -> None:
+        """Set aside what has to be held and parsed as a whole, and is no whole or too long."""
+        if length != file.size:
+            raise BadContent(
+                "only a part of it is left to read (others have marked the rest), and it is parsed as a whole: forget the marks"
+            )
+        if file.size > self.convert.max_file_size:
+            raise BadContent(f"larger than max_file_size: {file.size:,} bytes, allowed are {self.convert.max_file_size:,}")
+
+    def _leave_out(self, file: FileInfo, start: int, e: Gone) -> None:
+        """A split that changed or vanished, with what it takes out of the ledger."""
+        self.left.append(Left(file.path, str(e)))
+        brought = self.brought.pop((file.path, start), set())  # by this split, not by another range of the file
+        gone = [u for u in self.uncovers if (u.path, u.version, u.ranges) in brought]
+        self._replace(gone, -1)
+        self.uncovers = [u for u in self.uncovers if u not in gone]
+
+    def _set_aside(self, file: FileInfo, start: int, length: int, e: BadContent | Unreadable) -> None:
+        """A split that cannot be read or parsed, or that the user's function does not take."""
+        self.bad += 1
+        reason = e.reason if isinstance(e, BadContent) else str(e)
+        self.others.append((file.path, file.version, start, length, "bad", reason, self.tried.get((file.path, start), 0) + 1, None, 0))
 
     def _hold(self, file: FileInfo, start: int, length: int, rest: int) -> int:
         """Leave the last `rest` bytes, a line without its end, to a later run; the bytes before them.
@@ -400,14 +437,15 @@ class _Attempt:
                 raise Gone("changed while it was read")
         elif rest:
             self.held += 1
-            self.others.append((file.path, file.version, start + length - rest, rest, "held", None, None, None))
+            self.others.append((file.path, file.version, start + length - rest, rest, "held", None, None, None, 0))
         return length - rest
 
     def _replace(self, uncovers: list[Uncover], sign: int) -> None:
         for uncover in uncovers:
             self.replaced[min(self.tries[uncover.path, uncover.version], 0)] += sign * len(uncover.ranges)
 
-    def _write(self, made: bytes | pa.RecordBatch, file: FileInfo, start: int, length: int, mark: int | None) -> None:
+    def _write(self, made: bytes | pa.RecordBatch, file: FileInfo, start: int, length: int, mark: int | None) -> bool:
+        """Write what was made of a range, and its row; whether there was anything to write."""
         key = (file.path, file.version, start, length)
         if isinstance(made, bytes):
             if made:
@@ -422,8 +460,11 @@ class _Attempt:
             self.writer.add(made)
             written = made.nbytes if made.schema.names != CONTENT.names else sum(map(len, made.column("content").to_pylist()))
             self.rows.append((*key, written, made.num_rows, checksum(made), mark))
-        if not (made if isinstance(made, bytes) else made.num_rows):
-            self.others.append((*key, "done", None, None, mark))
+        written = bool(made if isinstance(made, bytes) else made.num_rows)
+        if not written:
+            self.others.append((*key, "done", None, None, mark, 0))
+
+        return written
 
     def _stream(self, store: Store, request: Request, content: Iterator[bytes], file: FileInfo, start: int, length: int) -> int:
         """A long split, in pieces; how much of it was taken."""
@@ -438,7 +479,7 @@ class _Attempt:
             nonlocal size, lines
             found = content
             if self.convert.transform == "lines":
-                found = _lines_of(content, request.start, start, start + length, file.size + holds)
+                found = lines_of(content, request.start, start, start + length, file.size + holds)
             for piece in _first(found, length - held) if holds else found:
                 checked.update(piece)
                 size += len(piece)
@@ -461,8 +502,92 @@ class _Attempt:
             length = self._hold(file, start, length, held)
         else:
             seen = mark(store, request.name, file.version, file.size, start, length) if self.convert.marks else None
-            self.others.append((file.path, file.version, start, length, "done", None, None, seen))
+            self.others.append((file.path, file.version, start, length, "done", None, None, seen, 0))
         return length
+
+    # ------------------------------------------------------------------------------------------------- splits, for a function
+    def _process(
+        self, store: Store, request: Request, content: Content, file: FileInfo, start: int, length: int, after: str | None
+    ) -> None:
+        """A split, or a record that was rejected, for the user's function."""
+        process, record, held = self.convert.process, self.records.get((file.path, start)), 0
+        assert process is not None
+        holds = self.convert.holds and not process.whole(file.path)
+        try:
+            if record is not None:
+                if not isinstance(content, bytes | Gone | Unreadable):
+                    content.close()  # type: ignore[attr-defined]  # a stream is a generator
+                self._retry(process, store, request, file, start, length, record)
+                return
+            if holds and start + length == file.size and (after or not start):
+                file, content = _settled(store, request, content, file, (start, length), after)
+                request = Request(request.name, file.version, file.size, start, length)
+            begin, given = process.content(store, request, content, start, length)
+            if holds and isinstance(given, bytes):
+                held = len(given) - given.rfind(b"\n") - 1  # a line that does not end ends the file, or goes on behind it by now
+                given = given[: len(given) - held] or None
+            made, taken = Made(b""), length - held
+            if given is not None:
+                made = process.call(given, file, (start, taken), self.tried.get((file.path, start), 0) + 1, start + taken - begin)
+            if taken or not held:
+                self._taken(made, store, request, file, start, taken, begin)
+            self._hold(file, start, length, held)
+        except Gone as e:
+            self._leave_out(file, start, e)
+        except (BadContent, Unreadable) as e:
+            self._set_aside(file, start, length, e)
+        else:
+            self.gathered += not held or held < length
+            self.waiting += bool(held) and held == length
+
+    def _retry(self, process: Processing, store: Store, request: Request, file: FileInfo, start: int, length: int, name: str) -> None:
+        """Give a record that was rejected to the function again, alone: from its quarantine file, or if it is long from the source."""
+        found = quarantine.one(self.store, name, file.path, file.version, start) or {"content": None, "length": length}
+        record = found["content"]
+        try:
+            if record is None:
+                record = read(store, Request(request.name, file.version, file.size, start, found["length"]))
+            made = process.call(record, file, (start, length), self.tried.get((file.path, start), 0) + 1, length)
+        except (BadContent, Unreadable) as e:
+            reason = e.reason if isinstance(e, BadContent) else str(e)
+            made = Made(b"", (Rejected(0, record, found["length"], reason, None),))
+        if self._taken(made, store, request, file, start, length, start):
+            self.gathered += 1
+        else:
+            self.bad, self.rejected = self.bad + 1, self.rejected - 1
+
+    def _taken(self, made: Made, store: Store, request: Request, file: FileInfo, start: int, length: int, begin: int) -> bool:
+        """The rows of a split for the ledger; whether anything of it is done.
+
+        Records that were rejected cut it. All its pieces that are done stand for the one output: the first one names it, others ride.
+        """
+        key, tries = (file.path, file.version), self.tried.get((file.path, start), 0) + 1
+        at, end = start, start + length
+        done, aside = list[tuple[int, int]](), list[tuple[int, int]]()
+        for rejected in made.rejected:
+            first = begin + rejected.offset
+            aside.append((first, min(rejected.length, end - first)))
+            done += [(at, first - at)] if first > at else []
+            at = sum(aside[-1])
+        done += [(at, end - at)] if at < end or not aside else []
+        # Before anything is written: a file that has changed leaves no trace.
+        marks = {span: mark(store, request.name, *key[1:], file.size, *span) if self.convert.marks else None for span in (*done, *aside)}
+        written = bool(done) and self._write(made.rows, file, *done[0], marks[done[0]])
+        if written and len(done) > 1:
+            self._rides(*key, done[0][0], [{"start": s, "length": n, "fingerprint": marks[s, n]} for s, n in done[1:]])
+        elif not written:
+            self.others += [(*key, *span, "done", None, None, marks[span], 0) for span in done[1:]]
+        for rejected, span in zip(made.rejected, aside, strict=True):
+            self.others.append((*key, *span, "bad", rejected.reason, tries, marks[span], 1))
+            self.quarantine.add(*key, span[0], rejected.record, rejected.length, rejected.reason, rejected.message, tries)
+        self.rejected += len(aside)
+        self.files += any(s == 0 for s, _ in done)
+        self.bytes_in += sum(n for _, n in done)
+        return bool(done)
+
+    def _rides(self, path: str, version: str, start: int, riders: list[dict[str, Any]]) -> None:
+        """Pieces of a split that name the record of its first piece, so that all of them leave with it."""
+        self.riders[path, version, start] = [(path, version, r["start"], r["length"], r["fingerprint"]) for r in riders]
 
     # ---------------------------------------------------------------------------------------------------------- its ledger rows
     def _flush(self, last: bool = False) -> None:
@@ -487,17 +612,29 @@ class _Attempt:
                 _table(path, version, start, length, ["done"] * known, none, names_, offsets, skips, written, records, sums,
                        [carried] * known, none, marks)
             )  # fmt: skip
+            tables += self._riding(rows, names_, offsets, skips, carried)
         if self.others:
-            path, version, start, length, state, reason, tries, marks = zip(*self.others, strict=True)
+            path, version, start, length, state, reason, tries, marks, alone = zip(*self.others, strict=True)
             n, none, zero = len(path), [None] * len(path), [0] * len(path)
             tables.append(
-                _table(path, version, start, length, state, reason, none, none, none, zero, zero, [digest(b"")] * n,
+                _table(path, version, start, length, state, reason, none, none, none, zero, alone, [digest(b"")] * n,
                        [carried] * n, tries, marks)
             )  # fmt: skip
         if tables:
             table = pa.concat_tables(tables)
             self.segment.add(table.sort_by([("path", "ascending"), ("start", "ascending")]) if len(tables) > 1 else table)
         self.others = []
+
+    def _riding(
+        self, rows: list[tuple[Any, ...]], names_: list[str], offsets: list[int], skips: list[int], carried: bool
+    ) -> list[pa.Table]:
+        """The rows of the pieces that stand for the same records as `rows` do."""
+        found = [
+            (*rider[:4], "done", None, name, offset, skip, 0, 0, digest(b""), carried, None, rider[4])
+            for row, name, offset, skip in zip(rows, names_, offsets, skips, strict=True)
+            for rider in (self.riders.pop(row[:3], ()) if self.riders else ())
+        ]
+        return [_table(*zip(*found, strict=True))] if found else []
 
 
 def _check_paths(paths: pa.ChunkedArray, source: Root, job: str) -> None:
@@ -551,32 +688,6 @@ def _first(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
             return
         size -= len(piece)
         yield piece
-
-
-def _lines_of(content: Iterator[bytes], at: int, start: int, end: int, size: int) -> Iterator[bytes]:
-    """The lines that begin in [start, end) of a stream that begins at `at`, the last one ended by a newline."""
-    begun = at == start  # else the line that begins before the range is another's
-    for piece in content:
-        part = piece
-        if not begun:
-            newline = piece.find(b"\n")
-            if newline < 0:
-                at += len(piece)
-                if at >= end:
-                    return
-                continue
-            begun, at, part = True, at + newline + 1, piece[newline + 1 :]
-            if at >= end:
-                return
-        if at + len(part) >= end and end < size:
-            # The last line begins before `end`: it ends with the first newline at or after end - 1.
-            newline = part.find(b"\n", max(end - 1 - at, 0))
-            if newline >= 0:
-                yield part[: newline + 1]
-                return
-        if part:
-            at += len(part)
-            yield part if at < size or part.endswith(b"\n") else part + b"\n"
 
 
 __all__ = ["Convert", "Work", "attempt"]

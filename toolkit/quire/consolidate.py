@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow.compute as pc
 
 from quire import display, inspection, options
+from quire.calls import repeat, runner_of
 from quire.commit import protocol
 from quire.commit.log import Log
-from quire.errors import UsageError, about, printable
-from quire.options import Options, Settings, seconds, shows_settings, whole
+from quire.errors import about, printable
+from quire.options import Options, Settings, shows_settings
 from quire.planning import pack
 from quire.planning import plan as planning
 from quire.planning.skew import SkewResult
 from quire.progress import Progress, Step
 from quire.report import Report
 from quire.rounds import check_destination, check_words, gather, job_name
-from quire.runner import InProcess, OnSpark, Runner
+from quire.runner import Runner
 from quire.sizes import format_size
-from quire.storage.sight import Landmarks
 
 if TYPE_CHECKING:
     import pandas as pd  # below, it is imported where it is used: Spark's workers start without it
@@ -76,21 +73,7 @@ def consolidate(
     """
     options.check_names(settings)
     made = options.build(source, dest, **settings)
-    runner = _runner(spark, made)
-    bars = Progress(progress)
-    if every is None:
-        if max_runs is not None:
-            raise UsageError("max_runs goes with every=: how often to run, and how far apart.")
-        return gather(made, runner, bars)
-    pause = seconds(every, "every")
-    runs = whole(max_runs, "max_runs", 1) if max_runs is not None else None
-    with _until_signal() as stopped:
-        while True:
-            report = gather(made, runner, bars)
-            bars.say(f"{report.files:,} files gathered, {report.set_aside_count:,} set aside; version {report.version}")
-            runs = None if runs is None else runs - 1
-            if runs == 0 or stopped.wait(pause):
-                return report
+    return repeat(made, runner_of(spark, made), Progress(progress), every, max_runs)
 
 
 @shows_settings
@@ -100,7 +83,7 @@ def plan(
     """Look before you run: what `consolidate` with the same arguments would do. Nothing that a later run would pick up is left."""
     options.check_names(settings)
     made = options.build(source, dest, **settings)
-    runner = _runner(spark, made)
+    runner = runner_of(spark, made)
     store = made.store()
     with about("dest"):
         check_destination(store, made.append)
@@ -222,44 +205,3 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return display.facts(f"plan for {self._options.dest}", self._facts(), self._note())
-
-
-# -------------------------------------------------------------------------------------------------------------------- helpers
-def _runner(spark: Any, made: Options) -> Runner:
-    landmarks = Landmarks([root.url for root in made.roots], made.dest)
-    if isinstance(spark, InProcess | OnSpark):
-        runner: Runner = spark
-    elif not all(store.shared for store in (made.store(), *(r.store() for r in made.roots))):
-        raise UsageError(
-            "a memory:// store lives in one process, and Spark's workers are others. Use a directory, or spark=quire.InProcess()."
-        )
-    elif spark is None:
-        from quire.session import session
-
-        runner = OnSpark(session(), landmarks)
-    elif hasattr(spark, "newSession"):
-        runner = OnSpark(spark, landmarks)
-    else:
-        raise UsageError(f"spark= takes a SparkSession, not {type(spark).__name__}. Leave it out, or pass quire.session().")
-    return runner
-
-
-@contextmanager
-def _until_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set: the run under way ends whole. A second signal interrupts at once."""
-    stopped = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped
-        return
-
-    def stop(*_: Any) -> None:
-        if stopped.is_set():
-            raise KeyboardInterrupt
-        stopped.set()
-
-    before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopped
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)

@@ -46,6 +46,7 @@ TABLES: Mapping[str, pa.Schema] = {
     ),
     "files": _schema("data_file #bytes #records #commit verb #task directory"),
     "failed": _schema("path version #start #length reason #tries attempt #commit"),
+    "rejected": _schema("path version #offset #length error message #tries content attempt #commit", content=pa.binary()),
     "coverage": _schema("#start #length state version #commit data_file reason"),
     "sizes": _schema("#up_to #files_before #bytes_before #files_after #bytes_after"),
     "locate": _schema(

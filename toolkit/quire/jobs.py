@@ -52,7 +52,7 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_failures: 
         return
     _check(tasks, planned, head.job)
     _check_schema(log, tasks, head.job)
-    bad = sum(task.bad for task in tasks)
+    bad = sum(task.set_aside for task in tasks)
     if max_failures is not None and bad > max_failures:
         first = _first_bad(log, tasks)
         protocol.abort(log, head.job, f"{bad} files had to be set aside, more than max_failures={max_failures}")
@@ -211,7 +211,7 @@ def _first_bad(log: Log, tasks: list[Task]) -> str:
     from quire.coverage.segments import read
 
     for task in tasks:
-        if task.bad and task.segment:
+        if task.set_aside and task.segment:
             try:
                 rows = read(log.store, task.segment, ["path", "state", "reason"]).to_pylist()
             except FormatError:  # another driver has given the job up, or dropped the task, and cleaned

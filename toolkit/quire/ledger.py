@@ -23,6 +23,7 @@ from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
 from quire.coverage import segments
 from quire.coverage.fold import Source, fold
+from quire.coverage.quarantine import rejected
 from quire.errors import NotFoundError, QuireError, StorageError, UsageError, about, choose, scrub
 from quire.formats import lines, parquet
 from quire.options import whole
@@ -172,8 +173,9 @@ class Ledger(Pages, Verbs):
             dest=self._url, version=self.version, transform=words.transform if words else "", format=words.format if words else "",
             compression=words.compression if words else "", layout=words.layout if words else "", commits=len(commits),
             files=sum(t.files_in - t.files_out for t in tasks), bytes_read=sum(t.bytes_in - t.bytes_out for t in tasks),
-            set_aside=sum(t.bad - t.bad_out for t in tasks), data_files=len(live), bytes_written=sum(f.size for f in live),
-            held_back=sum(t.held - t.held_out for t in tasks), ledger_rows=sum(t.gathered + t.bad + t.held for t in tasks) - uncovered,
+            set_aside=sum(t.set_aside - t.bad_out for t in tasks), data_files=len(live), bytes_written=sum(f.size for f in live),
+            held_back=sum(t.held - t.held_out for t in tasks),
+            ledger_rows=sum(t.gathered + t.bad + t.held + t.pieces for t in tasks) - uncovered,
             last_commit=commits[-1].time if commits else "",
             unpublished=len(self._log.unpublished()), open_jobs=tuple(h.job for h in open_jobs(self._store, self._log)),
         )  # fmt: skip
@@ -229,10 +231,20 @@ class Ledger(Pages, Verbs):
         return inspection.given("sizes", inspection.size_rows(inspection.file_lengths(self._store, self._fold), after), as_)
 
     def failed(self, as_: str = "pandas") -> Any:
-        """The files in quarantine: path, version, start, length, reason, tries (how often it was read), attempt, commit."""
-        with_bad: set[str | None] = {t.segment for _, _, t in self._tasks() if t.bad and t.segment}
+        """What is in quarantine: path, version, start, length, reason, tries (how often it was read), attempt, commit.
+
+        A row is a file, a split of one, or a single record that a function has rejected: `rejected()` has these with their bytes.
+        """
+        with_bad: set[str | None] = {t.segment for _, _, t in self._tasks() if t.set_aside and t.segment}
         rows = self._rows(["path", "version", "start", "length", "reason", "tries", "state"], only=with_bad, attempt=True)
         return inspection.given("failed", rows.filter(pc.equal(rows.column("state"), "bad")), as_)
+
+    def rejected(self, as_: str = "pandas") -> Any:
+        """The records that a function has rejected: path, version, offset, length, error, message, tries, content, attempt, commit.
+
+        `content` is the record's bytes; None for one of more than 1 MiB, which is kept at its source alone.
+        """
+        return inspection.given("rejected", rejected(self._store, self._fold, self._tasks()), as_)
 
     def _rows(
         self, columns: list[str], first: str = "", last: str = "", only: set[str | None] | None = None, attempt: bool = False

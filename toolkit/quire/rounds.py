@@ -11,7 +11,7 @@ from collections import Counter
 from quire import jobs
 from quire.attempt import Work
 from quire.commit import names, protocol
-from quire.commit.entries import Abort, Commit, PlanHead, Task
+from quire.commit.entries import Abort, Commit, PlanHead, Task, Words
 from quire.commit.log import Log
 from quire.coverage import segments
 from quire.errors import FormatError, RefusedError, StorageError, about
@@ -143,7 +143,7 @@ class _Call:
         self.others: list[str] = []
         self.listed: planning.Planned | None = None
         self.skew: SkewResult | None = None
-        self.files = self.bytes = self.written = self.data_files = self.bad = self.held = self.done = 0
+        self.files = self.bytes = self.written = self.data_files = self.bad = self.rejected = self.held = self.done = 0
         self.bad_examples: list[tuple[str, str]] = []
 
     def tired(self, most: int) -> frozenset[str]:
@@ -157,7 +157,8 @@ class _Call:
         """A listing."""
         self.listed, self.held = planned, 0  # what is held back since before is in the listing
         # What this call has gathered in rounds before is found done, and was not done before.
-        self.done = max(0, planned.listed.done - self.files - self.bad)
+        if not self.rejected:  # else a file whose beginning was rejected would be taken for one
+            self.done = max(0, planned.listed.done - self.files - self.bad)
         if planned.tasks:
             self.skew = planned.skew()
 
@@ -191,11 +192,12 @@ class _Call:
                 self.files += task.files_in
                 self.bytes += task.bytes_in
                 self.bad += task.bad
+                self.rejected += task.rejected
                 self.held += task.held
                 self.data_files += len(task.files)
                 self.written += sum(file.size for file in task.files)
                 self.taken_up.update({u.path for u in task.uncovers})
-                if task.bad and len(self.bad_examples) < EXAMPLES and task.segment:
+                if task.set_aside and len(self.bad_examples) < EXAMPLES and task.segment:
                     rows = segments.read(store, task.segment, ["path", "state", "reason"]).to_pylist()
                     self.bad_examples += [(r["path"], r["reason"]) for r in rows if r["state"] == "bad"]
         self.taken_up.update({item.path for item in left})
@@ -240,7 +242,7 @@ class _Call:
         return Report(
             source=", ".join(r.url for r in made.roots), dest=made.dest, files=self.files, bytes=self.bytes, written=self.written,
             data_files=self.data_files, set_aside=(*self.bad_examples[:EXAMPLES], *changed, *troubles),
-            set_aside_count=self.bad + count + len(troubles),
+            set_aside_count=self.bad + self.rejected + count + len(troubles),
             left_out=tuple(self.left.items()), done=self.done,
             young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
             held_back=self.held + (listed.held if listed else 0), seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
@@ -282,7 +284,11 @@ def check_words(log: Log, made: Options) -> None:
             there, ours = commit.words, made.words
             raise RefusedError(
                 f"the destination {made.dest} holds transform {there.transform!r}, format {there.format!r}, compression "
-                f"{there.compression!r}, layout {there.layout!r}; this call says {ours.transform!r}, {ours.format!r}, "
-                f"{ours.compression!r}, {ours.layout!r}. Say the same, or choose another destination."
+                f"{there.compression!r}, layout {there.layout!r}{_split(there)}; this call says {ours.transform!r}, {ours.format!r}, "
+                f"{ours.compression!r}, {ours.layout!r}{_split(ours)}. Say the same, or choose another destination."
             )
         break
+
+
+def _split(words: Words) -> str:
+    return f", split {words.split!r}" if words.split else ""

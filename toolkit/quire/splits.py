@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from quire.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +27,49 @@ class FileInfo:
     def name(self) -> str:
         """The last part of the path."""
         return self.path.rsplit("/", 1)[-1]
+
+
+class RejectError(UsageError):
+    """What a function rejected is no record of its split's content. Its message is quire's own and holds no data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One piece of a source file, as `quire.process` gives it to a function.
+
+    path, size, version, modified   of the file, as in `FileInfo`
+    start, length   the bytes of the file that this split stands for; the records that begin in them are its content
+    attempt         1 where it is read for the first time, more where it was set aside and is tried again
+    """
+
+    path: str
+    start: int
+    length: int
+    version: str
+    size: int
+    modified: int = 0
+    attempt: int = 1
+    _reject: Callable[[bytes, str | Exception, int | None], None] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+    @property
+    def file(self) -> FileInfo:
+        """The file that it is a piece of."""
+        return FileInfo(self.path, self.size, self.version, self.modified)
+
+    def reject(self, record: bytes, error: str | Exception, offset: int | None = None) -> None:
+        """Set one record aside and go on: it stands in quarantine with the reason, and the rest of the split counts as done.
+
+        record   its bytes as they stand in the content; with split="lines" whole lines, with their ends or without the last one's
+        offset   where it begins in the content; may be left out if these bytes are there once
+
+        `ledger.rejected()` shows it, `ledger.retry(function=…)` gives it to the function again, alone. Raises RejectError, which as any
+        error of the function sets the whole split aside, for what is no record of this content.
+        """
+        if self._reject is None:
+            raise RejectError("reject works within the function that was given this split.")
+        self._reject(record, error, offset)

@@ -56,11 +56,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""  # of the source, where the plan kept directories apart
     part: Natural = 0  # of the directory, in a hash plan
     segment: str | None = None
+    quarantine: str | None = None  # the file with the records that a function has rejected
     first: str = ""  # the smallest and the greatest path in the segment
     last: str = ""
     assigned: Natural = 0  # files that the plan gave to the task = gathered + bad + left out
     gathered: Natural = 0
     bad: Natural = 0
+    rejected: Natural = 0  # single records that a function has set aside
+    pieces: Natural = 0  # rows of the segment beyond one a split: of splits that such records cut
     held: Natural = 0  # rows for last lines without newline, held back
     waiting: Natural = 0  # splits that hold nothing else
     schema: str = ""  # of the rows that a user's function gave
@@ -78,6 +81,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     uncovers: tuple[Uncover, ...] = ()
     left: tuple[Left, ...] = ()
 
+    @property
+    def set_aside(self) -> int:
+        """Splits and single records that went into quarantine."""
+        return self.bad + self.rejected
+
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
     """What a destination holds; the same for all of its commits, but for those that hold marks alone and say nothing of it."""
@@ -86,6 +94,7 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     compression: str
     layout: str
+    split: str = ""  # how a function was given its input, where it was given splits: file | lines | row_groups
 
     @property
     def said(self) -> bool:
@@ -137,6 +146,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
     why: str = ""  # in the user's words
     on_append: str = ""  # what a run does with files that grow, where it looks for them
     identity: str = ""  # "content": versions of the sources are hashes of their content
+    schema: str = ""  # the columns of the rows, as frozen in the plan
     parts: str | None = None  # where the tasks stand if they would make the entry too long
     format: int = FORMAT
 
@@ -254,6 +264,8 @@ def check_task(job: str, task: Task) -> Task:
         names.check_data_file(file.name, job, task.task, task.attempt)
     if task.segment is not None and task.segment != names.segment(job, task.task, task.attempt):
         raise FormatError(f"{task.segment[:200]!r} is not the ledger segment of task {task.task} of job {job}: nothing was touched.")
+    if task.quarantine is not None and task.quarantine != names.quarantine(job, task.task, task.attempt):
+        raise FormatError(f"{task.quarantine[:200]!r} is not the quarantine file of task {task.task} of job {job}: nothing was touched.")
     for name in task.removes:
         if names.job_of_data_file(safe(name)) is None or name.split("/")[0] == names.STATE:
             raise FormatError(f"{name[:200]!r}, which job {job} wants to remove, is not a data file: nothing was touched.")

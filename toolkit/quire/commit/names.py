@@ -8,6 +8,7 @@ _quire/jobs/<job>/tasks/<task>.json            the manifest of the attempt that 
 _quire/jobs/<job>/attempts/<task>-<attempt>/   output that nobody sees yet
 _quire/ledger/<job>-<task>-<attempt>.parquet   a ledger segment
 _quire/purges/<id>-begun.json, -ended.json     who deleted sources, for the history alone
+_quire/quarantine/<job>-<task>-<attempt>.parquet   records that a function has rejected
 [directory/]part-<job>-<task>-<attempt>-<i>.*  a data file
 """
 
@@ -25,6 +26,7 @@ PARTS = f"{LOG}/parts"
 JOBS = f"{STATE}/jobs"
 LEDGER = f"{STATE}/ledger"
 PURGES = f"{STATE}/purges"
+QUARANTINE = f"{STATE}/quarantine"
 
 _JOB = r"[0-9]{1,20}-[0-9a-f]{16}"
 _ATTEMPT = r"[0-9a-f]{12}"
@@ -82,6 +84,15 @@ def segment(job: str, task: int, attempt: str) -> str:
     return f"{LEDGER}/{job}-{task}-{attempt}.parquet"
 
 
+def quarantine(job: str, task: int, attempt: str) -> str:
+    return f"{QUARANTINE}/{job}-{task}-{attempt}.parquet"
+
+
+def quarantine_of(segment: str) -> str:
+    """The quarantine file of the attempt that has written a segment."""
+    return f"{QUARANTINE}/{segment.removeprefix(f'{LEDGER}/')}"
+
+
 def part(job: str) -> str:
     return f"{PARTS}/{job}-{new_id()}.parquet"
 
@@ -100,6 +111,11 @@ def segment_of(data_file: str) -> str:
 
 def job_of_segment(name: str) -> str | None:
     match = _SEGMENT.fullmatch(name.removeprefix(f"{LEDGER}/"))
+    return match[1] if match else None
+
+
+def job_of_quarantine(name: str) -> str | None:
+    match = _SEGMENT.fullmatch(name.removeprefix(f"{QUARANTINE}/"))
     return match[1] if match else None
 
 

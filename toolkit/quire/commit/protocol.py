@@ -130,6 +130,7 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
             planner=str(head.intent.get("planner", "")), hash_parts=int(head.intent.get("parts", 1)),
             target=int(head.intent.get("target", 0)), verb=head.verb, why=str(head.intent.get("reason") or ""),
             on_append=str(head.intent.get("on_append", "")), identity=str(head.intent.get("identity", "")),
+            schema=str(head.intent.get("schema") or ""),
             tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out),
         )  # fmt: skip
 
@@ -185,12 +186,15 @@ def clean(log: Log, job: str) -> None:
         assert published is not None
         part = outcome.parts
         for task in log.in_effect(outcome):
-            segments.add(task.segment or "")
+            segments |= {task.segment or "", task.quarantine or ""}
             files.update(file.name for file in task.files)
     for by in _committers_of(outcome, store):
         by.clean(store, job, files)
     for e in list(store.walk(names.LEDGER)):
         if names.job_of_segment(e.name) == job and e.name not in segments:
+            store.remove(e.name)
+    for e in list(store.walk(names.QUARANTINE)):
+        if names.job_of_quarantine(e.name) == job and e.name not in segments:
             store.remove(e.name)
     for e in list(store.walk(names.PARTS)):
         if names.job_of_part(e.name) == job and e.name != part:
@@ -239,6 +243,8 @@ def _leftovers(store: Store, log: Log) -> set[str]:
     """The jobs with an outcome that have left anything which clean() would delete."""
     found = set(jobs(store))
     named = {t.segment for _, c in log.commits() for t in log.in_effect(c)}
+    rejected = {t.quarantine for _, c in log.commits() for t in log.in_effect(c)}
+    found |= {names.job_of_quarantine(e.name) or "" for e in store.walk(names.QUARANTINE) if e.name not in rejected}
     parts = {c.parts for _, c in log.commits()}
     found |= {names.job_of_segment(e.name) or "" for e in store.walk(names.LEDGER) if e.name not in named}
     found |= {names.job_of_part(e.name) or "" for e in store.walk(names.PARTS) if e.name not in parts}

@@ -66,7 +66,14 @@ def carried(store: Store, fold: Fold, name: str, compression: str, without: Drop
         raise NotFoundError(f"{store.url}/{name} is not a data file of the ledger")
     rows = fold.of(source).rows(store, _COLUMNS)
     rows = rows.filter(pc.equal(rows.column("data_file"), name)).sort_by([("offset", "ascending"), ("skip", "ascending")])
-    staying = [r for r in rows.to_pylist() if (r["path"], r["version"], r["start"], r["length"]) not in without.keys]
+    rows = rows.to_pylist()
+    riders = defaultdict[tuple[int, int], list[dict[str, Any]]](list)  # pieces of a split that stand for the record of its first one
+    for row in rows:
+        if not row["written"] and not row["records"]:
+            riders[row["offset"], row["skip"]].append(row)
+    rows = [r for r in rows if r["written"] or r["records"]]
+    staying = [{**r, "riders": riders[r["offset"], r["skip"]]} for r in rows
+               if (r["path"], r["version"], r["start"], r["length"]) not in without.keys]  # fmt: skip
     if not staying:
         return  # none to carry: the file is not read, and may be gone
     if store.stat(name) is None:

@@ -50,7 +50,10 @@ def fingerprint(content: bytes) -> int:
 
 def prefix(rows: Iterable[dict[str, Any]]) -> Prefix | None:
     """What a path's rows cover; None where that is not known well enough to go on from it."""
-    done = sorted((r for r in rows if r["state"] == "done"), key=lambda r: (r["start"], r["length"]))
+    rows = list(rows)
+    # A single record that was rejected is as done as what lies around it.
+    settled = [r["state"] == "done" or (r["state"] == "bad" and r.get("records") == 1) for r in rows]
+    done = sorted((r for r, is_settled in zip(rows, settled, strict=True) if is_settled), key=lambda r: (r["start"], r["length"]))
     end, gaps, edges = 0, list[tuple[int, int]](), set[int]()
     for i, row in enumerate(done):
         if row["start"] < end:
@@ -59,9 +62,8 @@ def prefix(rows: Iterable[dict[str, Any]]) -> Prefix | None:
             gaps.append((end, row["start"] - end))
             edges |= {i - 1, i}
         end = row["start"] + row["length"]
-    held = tuple(
-        (r["version"], r["start"], r["length"], WAITED if r["state"] == "held" else r["tries"] or 1) for r in rows if r["state"] != "done"
-    )
+    rest = [r for r, is_settled in zip(rows, settled, strict=True) if not is_settled]
+    held = tuple((r["version"], r["start"], r["length"], WAITED if r["state"] == "held" else r["tries"] or 1) for r in rest)
     if any(r["state"] == "mark" for r in rows) or len(held) > 1 or any(start != end for _, start, _, _ in held):
         return None
     taken = [(i, r) for i, r in enumerate(done) if r["length"]]

@@ -30,7 +30,7 @@ class Policy:
     @property
     def needs(self) -> tuple[str, ...]:
         """The columns of the ledger that deciding needs."""
-        return (*(("fingerprint", "tries") if self.marks else ()), *(("data_file",) if self.supersede else ()))
+        return (*(("fingerprint", "tries", "records") if self.marks else ()), *(("data_file",) if self.supersede else ()))
 
     @property
     def marks(self) -> bool:

@@ -51,7 +51,9 @@ class Cut:
     parts: int
     hash_function: str
     target: int  # bytes; a run of the balanced planner is a small part of it
-    streams: bool  # files longer than the target are cut into ranges
+    streams: bool  # files longer than the target, or than `longest`, are cut into ranges
+    longest: int = 0
+    uncut: tuple[str, ...] = ()  # what the names of files end with that are not cut all the same
 
     @property
     def by_folder(self) -> bool:
@@ -300,8 +302,8 @@ def _table(root: str, entries: list[Entry]) -> pa.Table:
 
 def _splits(files: pa.Table, cut: Cut, replaces: dict[str, list[Any]], again: list[dict[str, Any]]) -> pa.Table:
     """The rows of the plan: files, with what each replaces; those longer than the target are cut into ranges. `again`: rows as they are."""
-    longest = pc.max(files.column("length")).as_py() or 0
-    if not replaces and not again and (not cut.streams or longest <= cut.target):
+    longest, most = pc.max(files.column("length")).as_py() or 0, cut.longest or cut.target
+    if not replaces and not again and (not cut.streams or longest <= most):
         # Nearly always so: the columns stay what they are, and no value passes through Python.
         for name in ("replaces", "follows"):
             files = files.append_column(name, pa.nulls(files.num_rows, pa.string()))
@@ -313,13 +315,13 @@ def _splits(files: pa.Table, cut: Cut, replaces: dict[str, list[Any]], again: li
         for key, value in rows.items():
             value.append(split[key])
     longest = max([longest, *(split["length"] for split in again)])
-    if not cut.streams or longest <= cut.target:
+    if not cut.streams or longest <= most:
         return pa.table({f.name: rows[f.name] for f in PLAN}, PLAN)
     found: dict[str, list[Any]] = {key: [] for key in rows}
     for row in zip(*rows.values(), strict=True):
         split = dict(zip(rows, row, strict=True))
         start, end = split["start"], split["start"] + split["length"]
-        n = max(1, -(-split["length"] // cut.target))
+        n = 1 if split["path"].endswith(cut.uncut) else max(1, -(-split["length"] // most))
         for i in range(n):
             s, e = start + (end - start) * i // n, start + (end - start) * (i + 1) // n
             for key, value in {**split, "start": s, "length": e - s, **(_REST if i else {})}.items():

@@ -199,7 +199,9 @@ def read_drops(store: Store, objects: Iterable[str]) -> pa.Table:
     for name in objects:
         with _damaged(store, name):
             tables.append(OwnParquet(store.get(name), _filled(DROPS)).read())
-    return pa.concat_tables(tables) if tables else DROPS.empty_table()
+    # Each row once: where rows leave together, two objects may name one of them.
+    rows = pa.concat_tables(tables) if tables else DROPS.empty_table()
+    return rows.group_by(DROPS.names, use_threads=False).aggregate([]).select(DROPS.names)
 
 
 def read_rows(store: Store, runs: list[Run], columns: list[str] | None = None) -> Iterator[pa.Table]:

@@ -45,13 +45,13 @@ def call(function: UserFunction, content: bytes, file: FileInfo, keep_messages: 
         return _records(function(content, file))
     except MemoryError:
         raise
-    except _WrongTypeError as error:
+    except WrongTypeError as error:
         raise BadContent(f"TypeError: the function returned {error}; {_ALLOWED}") from None
     except Exception as error:
-        raise BadContent(_reason(function, error, keep_messages)) from None
+        raise BadContent(reason(function, error, keep_messages)) from None
 
 
-class _WrongTypeError(Exception):
+class WrongTypeError(Exception):
     """The result is not of a type that is taken; the message says what it is."""
 
 
@@ -65,7 +65,7 @@ def _records(result: object) -> list[bytes] | pa.RecordBatch:
     if inspect.iscoroutine(result):
         result.close()
     if isinstance(result, (str, Mapping)) or not isinstance(result, Iterable):
-        raise _WrongTypeError(_type_name(result))
+        raise WrongTypeError(type_name(result))
     return [_record(item, number) for number, item in enumerate(result, 1)]
 
 
@@ -74,24 +74,24 @@ def _record(item: object, number: int) -> bytes:
         return item
     if isinstance(item, (bytearray, memoryview)):
         return bytes(item)
-    raise _WrongTypeError(f"an iterable whose item {number} is {_type_name(item)}")
+    raise WrongTypeError(f"an iterable whose item {number} is {type_name(item)}")
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     if len(batches) > 1:
-        raise _WrongTypeError("a pyarrow.Table that does not fit into one batch")
+        raise WrongTypeError("a pyarrow.Table that does not fit into one batch")
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-def _type_name(value: object) -> str:
+def type_name(value: object) -> str:
     if value is None:
         return "None"
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _reason(function: object, error: Exception, keep_messages: bool) -> str:
+def reason(function: object, error: Exception, keep_messages: bool) -> str:
     kind = type(error).__qualname__
     message = f": {_message(error)}" if keep_messages else ""
     return f"{kind}{_place(function, error.__traceback__)}{message}"
@@ -153,7 +153,7 @@ def identity(function: Callable[..., Any], version: str | None = None) -> str:
     `version` where that matters. Raises UsageError if `function` cannot be called or `version` is not a word.
     """
     if not callable(function):
-        raise UsageError(f"a transform is a name or a function, not {_type_name(function)}")
+        raise UsageError(f"a transform is a name or a function, not {type_name(function)}")
     name = _qualified_name(function)
     if version is not None:
         word = str(version)

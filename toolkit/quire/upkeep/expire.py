@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from quire import display
-from quire.commit import protocol
+from quire.commit import names, protocol
 from quire.commit.entries import Entry, Expired, Pin, Unpin
 from quire.commit.log import Log
+from quire.coverage import quarantine
 from quire.errors import StorageError, UsageError
 from quire.planning.rewriting import live_files
 from quire.sizes import format_size
@@ -81,8 +82,10 @@ def _expire(store: Store, below: int | None) -> Gone:
     live = live_files(log, below)
     named = {file.name for _, commit in log.commits(until=below) for task in commit.tasks for file in task.files}
     dead = {e.name: e.size for e in store.walk() if e.name in named and e.name not in live} if named - live.keys() else {}
+    rejected = {e.name for e in store.walk(names.QUARANTINE)}
+    done_with = rejected.intersection(quarantine.dead(store, log, below)) if rejected else set()
     with ThreadPoolExecutor(DELETING) as pool:
-        list(pool.map(store.remove, dead))
+        list(pool.map(store.remove, [*dead, *done_with]))
     return Gone(store.url, below, len(dead), sum(dead.values()), tuple(sorted(set(pins(log).values()))))
 
 

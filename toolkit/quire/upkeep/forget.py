@@ -15,9 +15,10 @@ from quire.errors import UsageError
 from quire.inspection import alike
 from quire.planning.drops import DROPS, put_drops
 from quire.planning.rewriting import live_files, rewriting
+from quire.storage import Store
 from quire.upkeep.job import Changed, Dest, Planned, change
 
-__all__ = ["forget"]
+__all__ = ["Rows", "forget", "with_riders"]
 
 _COLUMNS = ["data_file", "path", "version", "start", "length", "state"]
 
@@ -67,6 +68,26 @@ def _of_path(log: Log, folded: Fold, keys: Sequence[str]) -> pa.Table:
             return rows
     hint = alike(folded, log.store, keys)
     raise UsageError(f"{keys[-1]} is not in the ledger of {log.store.url}, so there is nothing to forget{hint}. Look with .splits(spark).")
+
+
+def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:
+    """With a piece of a split that was cut around rejected records go all that stand for the same output."""
+    files = [name for name in pc.unique(drops.column("data_file")).to_pylist() if name]
+    by_segment = {source.segment: source for source in folded.sources}
+    tables = [drops]
+    for segment in {names.segment_of(name) for name in files} & by_segment.keys():
+        rows = folded.of(by_segment[segment]).rows(store, [*_COLUMNS, "offset", "skip", "written", "records"])
+        rows = rows.filter(pc.is_in(rows.column("data_file"), pa.array(files, pa.string())))
+        rider = pc.and_(pc.equal(rows.column("written"), 0), pc.equal(rows.column("records"), 0))
+        if not pc.any(rider).as_py():
+            continue
+        chosen = {tuple(row.values()) for row in drops.select(["data_file", "path", "start"]).to_pylist()}
+        places = [tuple(row.values()) for row in rows.select(["data_file", "offset", "skip"]).to_pylist()]
+        keys = [tuple(row.values()) for row in rows.select(["data_file", "path", "start"]).to_pylist()]
+        going = {place for place, key in zip(places, keys, strict=True) if key in chosen}
+        found = rows.take([i for i, place in enumerate(places) if place in going])
+        tables.append(_named(found.select(_COLUMNS)))
+    return _distinct(pa.concat_tables([_named(table) for table in tables]))
 
 
 def _named(rows: pa.Table) -> pa.Table:

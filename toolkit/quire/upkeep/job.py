@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from quire import display, jobs
 from quire.attempt import Convert, Work
@@ -27,8 +27,9 @@ from quire.planning.rewriting import refuse_missing
 from quire.progress import Progress
 from quire.runner import Runner
 from quire.sizes import format_size
-from quire.sources import transforms
+from quire.sources import schemas, transforms
 from quire.sources.files import Root
+from quire.sources.processing import ProcessFunction, Processing
 from quire.sources.transforms import UserFunction
 from quire.storage import Store, connect
 
@@ -212,7 +213,10 @@ def _convert(log: Log, words: Words, target: int, function: UserFunction | None,
     # What is read now may be appended to later, as what the last run has read.
     on_append = next((c.on_append for _, c in reversed(list(log.commits())) if c.verb == "run"), "")
     marks, holds = on_append in ("tail", "reprocess"), on_append == "tail"
-    return Convert(kind, words.format, words.compression, target, max_file_size, function, marks=marks, holds=holds)
+    process = None
+    if words.split and function is not None:
+        process = Processing(cast("ProcessFunction", function), words.split, words.format, schemas.frozen(log), most=max_file_size)
+    return Convert(kind, words.format, words.compression, target, max_file_size, function, marks=marks, holds=holds, process=process)
 
 
 def _told(found: Changed, planned: Planned, log: Log, began: float) -> Changed:

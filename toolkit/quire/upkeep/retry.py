@@ -12,8 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
+from quire.coverage.quarantine import is_record
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Cut, Run
 from quire.planning.pack import pack
@@ -28,7 +30,7 @@ __all__ = ["MAX_ATTEMPTS", "bad_rows", "retry"]
 MAX_ATTEMPTS = 5
 LOOKING = 32  # looks at sources at once
 ROWS = 20_000  # in a run
-_COLUMNS = ["path", "version", "start", "length", "state", "reason", "tries"]
+_COLUMNS = ["path", "version", "start", "length", "state", "reason", "tries", "records"]
 
 
 def retry(
@@ -63,21 +65,23 @@ def retry(
 
 
 def bad_rows(log: Log, folded: Fold, version: int) -> pa.Table:
-    """The rows in quarantine, with the directory of the source that their task was kept apart for."""
+    """The rows in quarantine, with the directory of the source that their task was kept apart for, and a record's quarantine file."""
     tables = []
     folders = {
         t.segment: t.folder if c.words.layout == "directories" else ""
-        for _, c in log.commits(until=version) for t in log.in_effect(c, version) if t.bad and t.segment
+        for _, c in log.commits(until=version) for t in log.in_effect(c, version) if t.set_aside and t.segment
     }  # fmt: skip
     for source in folded.sources:
         if source.segment in folders:
             rows = folded.of(source).rows(log.store, _COLUMNS)
             rows = rows.filter(pc.equal(rows.column("state"), "bad"))
-            tables.append(rows.append_column("folder", pa.array([folders[source.segment]] * rows.num_rows, pa.string())))
+            rows = rows.append_column("folder", pa.array([folders[source.segment]] * rows.num_rows, pa.string()))
+            aside = pa.array([names.quarantine_of(source.segment)] * rows.num_rows, pa.string())
+            tables.append(rows.append_column("quarantine", pc.if_else(is_record(rows), aside, None)))
     if tables:
         return pa.concat_tables(tables)
     empty = folded.rows(log.store, _COLUMNS, "\0", "\0").slice(0, 0)
-    return empty.append_column("folder", pa.array([], pa.string()))
+    return empty.append_column("folder", pa.array([], pa.string())).append_column("quarantine", pa.array([], pa.string()))
 
 
 def _by_root(rows: pa.Table, options: Options) -> Iterator[tuple[Root, str, list[dict[str, Any]]]]:
@@ -117,14 +121,19 @@ def _splits(
         if looked is not None and by_content(row["version"]):
             entry, stored = known.get(looked.name, (looked, ""))
             planned = with_stored(row["version"], stored)
-        if entry is None:
+        if row["quarantine"] is not None:  # a record of that version: it is in the quarantine, whatever its source has by now
+            yield _split(row, planned, entry.size if entry else row["start"] + row["length"], entry.modified if entry else 0)
+        elif entry is None:
             left.append((row["path"], "it is gone at its source: it stays set aside"))
         elif entry.version != row["version"]:
             left.append((row["path"], "it has changed since: the next run takes its new version"))
         else:
-            span = (row["start"], row["length"])
-            replaces = json.dumps([[row["version"], [span], row["tries"] or 1]])
-            yield {
-                "path": row["path"], "size": entry.size, "version": planned, "modified": entry.modified,
-                "start": row["start"], "length": row["length"], "replaces": replaces, "follows": None,
-            }  # fmt: skip
+            yield _split(row, planned, entry.size, entry.modified)
+
+
+def _split(row: dict[str, Any], version: str, size: int, modified: int) -> dict[str, Any]:
+    replaces = [row["version"], [(row["start"], row["length"])], row["tries"] or 1, *([row["quarantine"]] if row["quarantine"] else [])]
+    return {
+        "path": row["path"], "size": size, "version": version, "modified": modified, "start": row["start"], "length": row["length"],
+        "replaces": json.dumps([replaces]), "follows": None,
+    }  # fmt: skip

@@ -276,7 +276,7 @@ class Verbs:
             def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 store = connect(url, options)
                 for drops in _pieces(batches):
-                    objects, touched = put_drops(store, drops, named)
+                    objects, touched = put_drops(store, forget.with_riders(store, folded, drops), named)
                     yield pa.RecordBatch.from_pydict({"object": objects * len(touched), "data_file": touched})
 
             frame = chosen(folded)

@@ -1,0 +1,80 @@
+"""What the calls that read a source share: what their work runs on, and how they are repeated."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from quire.errors import UsageError
+from quire.options import Options, seconds, whole
+from quire.progress import Progress
+from quire.report import Report
+from quire.rounds import gather
+from quire.runner import InProcess, OnSpark, Runner
+from quire.storage.sight import Landmarks
+
+__all__ = ["repeat", "runner_of"]
+
+
+def repeat(
+    made: Options, runner: Runner, bars: Progress, every: str | float | None, max_runs: int | None,
+    decide: Callable[[Options], Options] = lambda made: made,
+) -> Report:  # fmt: skip
+    """Run a call once, or again and again; `decide` completes it before each run. The report of the last one."""
+    if every is None:
+        if max_runs is not None:
+            raise UsageError("max_runs goes with every=: how often to run, and how far apart.")
+        return gather(decide(made), runner, bars)
+    pause = seconds(every, "every")
+    runs = whole(max_runs, "max_runs", 1) if max_runs is not None else None
+    with _until_signal() as stopped:
+        while True:
+            report = gather(decide(made), runner, bars)
+            bars.say(f"{report.files:,} files gathered, {report.set_aside_count:,} set aside; version {report.version}")
+            runs = None if runs is None else runs - 1
+            if runs == 0 or stopped.wait(pause):
+                return report
+
+
+def runner_of(spark: Any, made: Options) -> Runner:
+    """What spreads the work of a call: the session given, or quire's own."""
+    landmarks = Landmarks([root.url for root in made.roots], made.dest)
+    if isinstance(spark, InProcess | OnSpark):
+        runner: Runner = spark
+    elif not all(store.shared for store in (made.store(), *(r.store() for r in made.roots))):
+        raise UsageError(
+            "a memory:// store lives in one process, and Spark's workers are others. Use a directory, or spark=quire.InProcess()."
+        )
+    elif spark is None:
+        from quire.session import session
+
+        runner = OnSpark(session(), landmarks)
+    elif hasattr(spark, "newSession"):
+        runner = OnSpark(spark, landmarks)
+    else:
+        raise UsageError(f"spark= takes a SparkSession, not {type(spark).__name__}. Leave it out, or pass quire.session().")
+    return runner
+
+
+@contextmanager
+def _until_signal() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set: the run under way ends whole. A second signal interrupts at once."""
+    stopped = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+
+    def stop(*_: Any) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+
+    before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)

@@ -1,0 +1,45 @@
+"""The first files of a source in the order of their names: what a call looks at before it plans."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from quire.planning.deleted import Seen
+from quire.planning.listing import Listed, _shown, _taker
+from quire.planning.pieces import Piece
+from quire.sources.files import Root, Selection
+from quire.storage import Entry, Folder
+
+__all__ = ["first_files"]
+
+EMPTY_FOLDERS = 10_000  # that are looked at before it is given up
+
+
+def first_files(roots: tuple[Root, ...], selection: Selection, most: int) -> Iterator[tuple[Root, Entry]]:
+    """At most so many wanted files that are not empty: the same ones as long as the source does not change."""
+    looks = 0
+    for root in roots:
+        store, takes, seen = root.store(), _taker(root, selection, Listed()), Seen(root, selection, Piece(0, "", below=True))
+        waiting = [""]
+        while waiting and most > 0 and looks < EMPTY_FOLDERS:
+            looks += 1
+            here, folders = waiting.pop(), list[str]()
+            found = heapq.nsmallest(most, _files(_noting(_shown(store, selection, here, "", "", seen), folders), takes))
+            for entry in found:
+                yield root, entry
+            most -= len(found)
+            waiting += sorted(folders, reverse=True)
+
+
+def _noting(shown: Iterator[object], folders: list[str]) -> Iterator[object]:
+    for item in shown:
+        if isinstance(item, Folder) and len(folders) < EMPTY_FOLDERS:
+            folders.append(item.name)
+        yield item
+
+
+def _files(shown: Iterator[object], takes: object) -> Iterator[Entry]:
+    for item in shown:
+        if isinstance(item, Entry) and item.size and (takes is None or takes(item)):  # type: ignore[operator]
+            yield item

@@ -1,0 +1,240 @@
+"""Any function, once on each split of the source's files: its rows and the ledger are committed together."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from msgspec.structs import replace as replace_words
+
+from quire import options
+from quire.calls import repeat, runner_of
+from quire.commit import protocol
+from quire.commit.log import Log
+from quire.coverage.fold import fold
+from quire.errors import RefusedError, UsageError, about, choose
+from quire.formats import parquet
+from quire.options import Options, Settings
+from quire.planning.first import first_files
+from quire.progress import Progress, Step
+from quire.report import Report
+from quire.rounds import check_destination, check_words
+from quire.sizes import format_size, parse_size
+from quire.sources import schemas
+from quire.sources.content import BadContent
+from quire.sources.files import Root
+from quire.sources.processing import SPLITS, UNCUT, ProcessFunction, Processing
+from quire.sources.ranges import read
+from quire.splits import FileInfo
+from quire.storage import Entry, Gone, Store, Unreadable
+
+__all__ = ["process"]
+
+LOOKED_AT = 8  # files whose rows may show what the columns are
+SAMPLE = 1 << 20  # bytes of lines that are given to the function for that
+
+
+def process(
+    source: Any, function: ProcessFunction, dest: Any, *, spark: Any = None, split: str = "file", split_size: str | int = "64 MiB",
+    schema: Any = None, format: str | None = None, every: str | float | None = None, max_runs: int | None = None,
+    progress: bool | Callable[[Step], object] = True, **settings: Any,
+) -> Report:  # fmt: skip
+    """Call `function(split, content)` once for each split of the files below `source`, and gather what it returns below `dest`.
+
+    A second call does what is new and nothing twice; one that was killed is gone on with. All of a call's rows and what the ledger says
+    of its splits appear in one commit.
+
+    source      a directory's path or URL, a glob, a list of them, or of (url, options) pairs
+    function    is given a `quire.Split` and its content; returns a pyarrow Table or RecordBatch, a pandas DataFrame, an iterable of dicts,
+                bytes (lines), or None. What it raises sets the split aside; `split.reject(record, error)` sets one record aside
+    dest        a directory of quire's own
+    spark       a SparkSession; left out: `quire.session()`
+    split       "file": content is a file's bytes | "lines": the bytes of the lines that begin in a range of about `split_size` (of
+                what is compressed, as `.gz`, the file's bytes: it is not cut) | "row_groups": a pyarrow Table of the row groups of a
+                Parquet file that begin in such a range
+    split_size  bytes; the ledger counts ranges, so another size later repeats nothing
+    schema      the columns of the rows: a pyarrow Schema, or a text as `"id long, price decimal(10, 2), tags array<string>"`. Left out:
+                those of the destination, else those of the first rows that the function gives for the first files, for which it is
+                called once more on the driver. It is frozen with the plan. Rows are cast to it; a split whose rows lose something by that,
+                or have other columns, is set aside
+    format      "parquet" (rows) | "lines" (bytes); left out: what the function gives
+    version     names the edition of the function instead of a hash of its source
+
+    The other settings are those of `quire.consolidate`; `max_failures` counts rejected records too, `on_append="tail"` goes with
+    split="lines". Returns the report (of the last run). Raises UsageError, TooManyFailures or another QuireError, each in one line.
+    """
+    if "transform" in settings:
+        raise UsageError("process takes a function, and no transform. Use quire.consolidate for transforms.")
+    options.check_names(settings)
+    call = check(source, function, dest, split=split, split_size=split_size, schema=schema, format=format, **settings)
+    made = call.options(call.format or "parquet", call.columns)
+    return repeat(made, runner_of(spark, made), Progress(progress), every, max_runs, call.decided)
+
+
+# The signature that it really has, for help() and for the notebook's tooltip.
+process.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # functions have no such field for mypy
+    [p for p in inspect.signature(process).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    + [
+        p for name, p in inspect.signature(options.build).parameters.items()
+        if name in Settings.__annotations__ and name not in ("transform", "format")
+    ]
+)  # fmt: skip
+
+
+def check(
+    source: Any, function: ProcessFunction, dest: Any, *, split: str = "file", split_size: str | int = "64 MiB", schema: Any = None,
+    format: str | None = None, **settings: Any,
+) -> Call:  # fmt: skip
+    """Check the arguments of `quire.process`; every wrong one is a UsageError of one line."""
+    if not callable(function):
+        with about("function"):
+            raise UsageError("process takes a function, which it calls as function(split, content).")
+    choose(split, SPLITS, "split")
+    if format is not None:
+        choose(format, ("parquet", "lines"), "format")
+    longest = parse_size(split_size, "split_size")
+    columns = None if schema is None else schemas.canonical(schema)
+    if columns is not None and format == "lines":
+        with about("schema"):
+            raise UsageError("schema= is for rows, and format='lines' takes bytes. Leave one of them out.")
+    on_append, flush = settings.pop("on_append", "error"), settings.pop("flush", False)
+    if on_append == "tail" and split != "lines":
+        with about("on_append"):
+            raise UsageError(f"on_append='tail' takes new lines of files, split='lines', and this is {split!r}. Use 'reprocess'.")
+    if flush and on_append != "tail":
+        raise UsageError("flush=True takes last lines that on_append='tail' has held back. Say on_append='tail' too.")
+    call = Call(source, function, dest, split, longest, columns, format or (columns and "parquet"), on_append, flush, settings)
+    most = call.options(call.format or "parquet", columns).convert.max_file_size
+    if split == "lines" and longest > most:
+        with about("split_size"):
+            raise UsageError(f"split_size is larger than max_file_size, {format_size(most)}, and no split would be read. Say another one.")
+    return call
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call, checked. What it leaves open (None) are the format and the columns of the rows."""
+
+    source: Any = field(repr=False)
+    function: ProcessFunction
+    dest: Any = field(repr=False)
+    split: str
+    longest: int
+    columns: pa.Schema | None
+    format: str | None
+    on_append: str
+    flush: bool
+    settings: dict[str, Any] = field(repr=False)
+
+    def options(self, format: str, columns: pa.Schema | None) -> Options:
+        """The call as a job, with this format and these columns (None: the first rows of each task say them)."""
+        tail = self.on_append == "tail"
+        made = options.build(
+            self.source, self.dest, transform=self.function, format=format, on_append="reprocess" if tail else self.on_append,
+            **self.settings,
+        )  # fmt: skip
+        holds, most = tail and not self.flush, made.convert.max_file_size
+        processing = Processing(self.function, self.split, format, columns, made.convert.keep_messages, most)
+        # A file that may grow is one split, and then each of its new ends: no line of it is cut.
+        cut = replace(
+            made.cut, streams=self.split != "file" and not holds, longest=self.longest, uncut=UNCUT if self.split == "lines" else ()
+        )  # fmt: skip
+        intent = {
+            **made.intent, "split": self.split, "split_size": self.longest, "schema": "" if columns is None else schemas.text(columns),
+            **({"on_append": self.on_append, "flush": self.flush} if self.on_append != "error" else {}),
+        }  # fmt: skip
+        return replace(
+            made, convert=replace(made.convert, holds=holds, process=processing), words=replace_words(made.words, split=self.split),
+            cut=cut, policy=replace(made.policy, on_append=self.on_append, flush=self.flush), intent=intent,
+        )  # fmt: skip
+
+    def decided(self, made: Options) -> Options:
+        """With format and columns as the destination has them, or an open job of the same call, or else as the function gives them."""
+        store, kind, columns = made.store(), self.format, self.columns
+        with about("dest"):
+            check_destination(store, made.append)
+            log = Log(store).refresh()
+            words = next((commit.words for _, commit in log.commits() if commit.words.said), None)
+            if words is not None:
+                check_words(log, self.options(kind or words.format, columns))
+                kind, there = words.format, _columns_of(store, log)
+                if columns is not None and there is not None and columns != there:
+                    raise RefusedError(
+                        f"the destination {made.dest} holds rows of the columns {schemas.text(there)}; schema= says "
+                        f"{schemas.text(columns)}. Say the same, leave schema= out, or choose another destination."
+                    )
+                columns = columns if columns is not None else there
+        if kind is None or (kind == "parquet" and columns is None):
+            kind, columns = _of_open_job(store, log, made) or self._of_first_rows(made, kind)
+        return self.options(kind, columns)
+
+    def _of_first_rows(self, made: Options, format: str | None) -> tuple[str, pa.Schema | None]:
+        """What the function gives for the first files: the first rows say the columns, later ones the types of those without a value."""
+        processing, first = made.convert.process, None
+        assert processing is not None
+        for root, entry in first_files(made.roots, made.wanted().selection, LOOKED_AT):
+            found = _given(processing, root, entry)
+            if found is None:
+                continue
+            gives = "lines" if isinstance(found, bytes) else "parquet"
+            if format is not None and gives != format:
+                what = "bytes" if isinstance(found, bytes) else "rows"
+                raise UsageError(
+                    f"the function returned {what} for {root.url}/{entry.name}, and the format is {format!r}: nothing was read or written. "
+                    f"Say format={gives!r}, at another destination if this one holds something already."
+                )
+            if isinstance(found, bytes):
+                return "lines", None
+            first = found.schema if first is None else _filled(first, found.schema)
+            if not any(pa.types.is_null(f.type) for f in first):
+                break
+        if first is None:
+            return format or "parquet", None
+        with about("schema"):
+            return "parquet", schemas.canonical(first)
+
+
+def _filled(schema: pa.Schema, later: pa.Schema) -> pa.Schema:
+    return pa.schema([later.field(f.name) if pa.types.is_null(f.type) and f.name in later.names else f for f in schema])
+
+
+def _given(processing: Processing, root: Root, entry: Entry) -> bytes | pa.Table | None:
+    """What the function returns for the beginning of a file; None also where it raises, which the job will tell of."""
+    length = entry.size if processing.whole(entry.name) else min(entry.size, SAMPLE)
+    store = root.store()
+    try:
+        asked = processing.request(entry.name, entry.version, entry.size, 0, length)
+        _, content = processing.content(store, asked, read(store, asked), 0, length)
+        if content is None:
+            return None
+        file = FileInfo(f"{root.url.rstrip('/')}/{entry.name}", entry.size, entry.version, entry.modified)
+        return processing.sample(content, file, (0, length))
+    except (BadContent, Gone, Unreadable):
+        return None
+
+
+def _of_open_job(store: Store, log: Log, made: Options) -> tuple[str, pa.Schema | None] | None:
+    """What an unfinished job of the same call has frozen."""
+    for head in protocol.open_jobs(store, log):
+        if {k: v for k, v in head.intent.items() if k not in _LEFT_OPEN} == {k: v for k, v in made.intent.items() if k not in _LEFT_OPEN}:
+            frozen = str(head.intent.get("schema") or "")
+            return head.words.format, schemas.parse(frozen) if frozen else None
+    return None
+
+
+_LEFT_OPEN = ("format", "schema", "compression")
+
+
+def _columns_of(store: Store, log: Log) -> pa.Schema | None:
+    """The columns of the rows that are there: as they were frozen, or else as a data file has them."""
+    if (frozen := schemas.frozen(log)) is not None:
+        return frozen
+    folded = fold(log)
+    for _, commit in log.commits():
+        for file in (f for task in log.in_effect(commit) for f in task.files):
+            if file.name.endswith(".parquet") and file.name not in folded.removed and store.stat(file.name) is not None:
+                return schemas.canonical(parquet.open_file(store, file.name).schema_arrow)
+    return None

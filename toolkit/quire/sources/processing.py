@@ -1,0 +1,184 @@
+"""A user's function on one split: what it is given, what it returns, and the records that it rejects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from quire.errors import scrub
+from quire.sources import ranges, rowgroups
+from quire.sources.content import BadContent
+from quire.sources.functions import WrongTypeError, reason, type_name
+from quire.sources.rows import as_batch, fitted, made
+from quire.splits import FileInfo, RejectError, Split
+from quire.storage import Content, Gone, Request, Store, Unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["SPLITS", "UNCUT", "Made", "ProcessFunction", "Processing", "Rejected"]
+
+SPLITS = ("file", "lines", "row_groups")
+# What is compressed has no lines that one could find in the middle of it: as in Hadoop, such a file is one split.
+UNCUT = (".gz", ".gzip", ".bz2", ".zst", ".xz", ".lz4", ".snappy", ".deflate", ".br", ".zip")
+
+T = TypeVar("T")
+ProcessFunction = Callable[[Split, Any], Any]
+
+
+class Rejected(NamedTuple):
+    """A record that the function has set aside: where it begins in the content, its bytes, and why."""
+
+    offset: int
+    record: bytes | None  # None: it could not be read again
+    length: int
+    reason: str
+    message: str | None
+
+
+class Made(NamedTuple):
+    """What became of a split."""
+
+    rows: bytes | pa.RecordBatch
+    rejected: tuple[Rejected, ...] = ()
+
+
+@dataclass(frozen=True)
+class Processing:
+    """How a destination's splits are made and given to a function; travels to the tasks."""
+
+    function: ProcessFunction = field(repr=False)
+    split: str  # file | lines | row_groups
+    format: str
+    schema: pa.Schema | None = None  # None: not known before the rows are
+    keep_messages: bool = False
+    most: int = 256 << 20  # bytes of a content
+
+    def whole(self, path: str) -> bool:
+        """Whether a file is one split, however long."""
+        return self.split == "file" or (self.split == "lines" and path.endswith(UNCUT))
+
+    # ------------------------------------------------------------------------------------------------------------------ reading
+    def request(self, name: str, version: str, size: int, start: int, length: int) -> Request:
+        """What to read of a file for a split of it."""
+        if self.split == "row_groups":
+            return rowgroups.request(name, version, size)
+        if self.whole(name):
+            return Request(name, version, size, 0, size if size <= self.most and length == size else 0)
+        if length > self.most:
+            return Request(name, version, size, 0, 0)
+        return ranges.request(name, version, size, start, length)
+
+    def content(self, store: Store, asked: Request, answer: Content, start: int, length: int) -> tuple[int, bytes | pa.Table | None]:
+        """What the function is given, and where in the file it begins; None where no record begins in the split.
+
+        Raises BadContent, Gone and Unreadable.
+        """
+        size = asked.size
+        if isinstance(answer, Gone | Unreadable):
+            raise answer
+        if self.split == "row_groups":
+            return start, rowgroups.row_groups(store, asked, answer, start, length, self.most)
+        whole = self.whole(asked.name)
+        if (size if whole else length) > self.most:
+            raise BadContent(f"larger than max_file_size: {size if whole else length:,} bytes, allowed are {self.most:,}")
+        if whole and (start or length != size):
+            raise BadContent("a part of it is done, and its content is given whole: ledger.forget(path), and the next run reads all of it")
+        if not whole and size and (asked.start, asked.length) != (start, length):
+            begin, found = ranges.lines_in(store, asked, answer, start, length, self.most)
+            return begin, found or None
+        found = answer if isinstance(answer, bytes) else b"".join(answer)
+        return start, found if found or self.split == "file" else None
+
+    # ------------------------------------------------------------------------------------------------------------------ calling
+    def call(self, content: bytes | pa.Table, file: FileInfo, span: tuple[int, int], attempt: int, end: int | None = None) -> Made:
+        """Give the function a split's content (`span`: start and length of the split); BadContent if it raises, or gives what is no rows.
+
+        `end`: where the split ends in the content; a rejected record begins before.
+        """
+        rejects = _Rejects(self, content, len(content) if end is None and isinstance(content, bytes) else end or 0)
+        split = Split(file.path, *span, file.version, file.size, file.modified, attempt, rejects.take)
+        rows = self._guarded(lambda: self._rows(made(self.function(split, content))))
+        found = tuple(sorted(rejects.found))
+        covered = sum(min(r.offset + r.length, rejects.end) - r.offset for r in found)
+        if found and covered >= rejects.end and (rows if isinstance(rows, bytes) else rows.num_rows):
+            raise BadContent("RejectError: the function has rejected all of the split, and made rows of it")
+        return Made(rows, found)
+
+    def sample(self, content: bytes | pa.Table, file: FileInfo, span: tuple[int, int]) -> bytes | pa.Table | None:
+        """What the function returns for a content, with its own columns; BadContent as `call`."""
+        split = Split(file.path, *span, file.version, file.size, file.modified, 1, _Rejects(self, content, span[1]).take)
+
+        def returned() -> bytes | pa.Table | None:
+            rows = made(self.function(split, content))
+            return rows if rows is None or isinstance(rows, bytes) else fitted(rows, None)
+
+        return self._guarded(returned)
+
+    def _guarded(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except MemoryError:
+            raise
+        except WrongTypeError as e:
+            raise BadContent(f"TypeError: {e}") from None
+        except RejectError as e:
+            raise BadContent(f"RejectError: {e}") from None
+        except Exception as e:
+            raise BadContent(reason(self.function, e, self.keep_messages)) from None
+
+    def _rows(self, rows: Any) -> bytes | pa.RecordBatch:
+        if rows is None:
+            return b""
+        if isinstance(rows, bytes):
+            if self.format != "lines":
+                raise WrongTypeError("the function returned bytes, and this destination holds rows. Use format='lines' and another one")
+            return rows
+        if self.format == "lines":
+            raise WrongTypeError("the function returned rows, and format 'lines' takes bytes. Use format='parquet' and another destination")
+        return as_batch(fitted(rows, self.schema))
+
+
+class _Rejects:
+    """Takes the records that a function rejects; what is no record of the content is an error of the function."""
+
+    def __init__(self, processing: Processing, content: bytes | pa.Table, end: int) -> None:
+        self.processing, self.content, self.end = processing, content, end
+        self.found: list[Rejected] = []
+
+    def take(self, record: bytes, error: str | Exception, offset: int | None) -> None:
+        content = self.content
+        if not isinstance(content, bytes):
+            raise RejectError("of row groups single rows cannot be rejected: raise an error, and the split is set aside whole")
+        if not isinstance(record, bytes | bytearray | memoryview) or not len(record):
+            raise RejectError(f"reject takes the bytes of a record, not {'none' if isinstance(record, bytes) else type_name(record)}")
+        record = bytes(record)
+        at = self._place(content, record) if offset is None else offset
+        if isinstance(at, bool) or not isinstance(at, int) or at < 0 or content[at : at + len(record)] != record:
+            raise RejectError("the record that was rejected is not at that offset of the content")
+        end = at + len(record)
+        if self.processing.split == "lines" and not (
+            (at == 0 or content[at - 1 : at] == b"\n")
+            and (record.endswith(b"\n") or end == len(content) or content[end : end + 1] == b"\n" or content[end : end + 2] == b"\r\n")
+        ):
+            raise RejectError("with split='lines' a rejected record is one or more whole lines")
+        if at >= self.end:
+            raise RejectError("a rejected record begins behind the end of its split")
+        if any(at < r.offset + r.length and r.offset < end for r in self.found):
+            raise RejectError("the function has rejected the same bytes twice")
+        why, message = str(error), None
+        if isinstance(error, Exception):
+            keep = self.processing.keep_messages
+            why, message = reason(self.processing.function, error, keep), scrub(str(error)) if keep else None
+        why = BadContent(why).reason or "rejected"
+        self.found.append(Rejected(at, record, len(record), why, message))
+
+    @staticmethod
+    def _place(content: bytes, record: bytes) -> int:
+        at = content.find(record)
+        if at < 0:
+            raise RejectError("the record that was rejected is not in the content: reject its bytes as they stand there")
+        if content.find(record, at + 1) >= 0:
+            raise RejectError("the record that was rejected is in the content several times: say which by offset=")
+        return at

@@ -1,0 +1,122 @@
+"""What a user's function may return, as the rows or bytes that are written: one batch of the destination's columns, or lines."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from quire.sources.functions import WrongTypeError, type_name
+
+__all__ = ["Rows", "as_batch", "fitted", "made"]
+
+# Lines (each ended) as bytes, a table, or dicts that become one; None where there is no output.
+Rows = Any
+
+_ALLOWED = "allowed are a pyarrow Table or RecordBatch, a pandas DataFrame, a list of dicts, bytes, or None"
+
+
+def made(result: object) -> Rows:
+    """What a function returned; an iterable is used up here, so that what a generator raises is the function's error."""
+    if result is None:
+        return None
+    if isinstance(result, bytes | bytearray | memoryview):
+        return _lines([bytes(result)])
+    table = _table(result)
+    if table is not None:
+        return table if table.num_rows else None
+    if inspect.iscoroutine(result):
+        result.close()
+    if isinstance(result, str | Mapping) or not isinstance(result, Iterable):
+        raise WrongTypeError(f"the function returned {type_name(result)}; {_ALLOWED}")
+    items = list(result)
+    if items and all(isinstance(item, bytes | bytearray | memoryview) for item in items):
+        return _lines([bytes(item) for item in items])
+    for number, item in enumerate(items, 1):
+        if not isinstance(item, Mapping) or not all(isinstance(name, str) for name in item):
+            raise WrongTypeError(f"the function returned an iterable whose item {number} is {type_name(item)}; {_ALLOWED}")
+    return _Dicts(items) if items else None
+
+
+def _table(result: object) -> pa.Table | None:
+    if isinstance(result, pa.RecordBatch):
+        return pa.Table.from_batches([result])
+    if isinstance(result, pa.Table):
+        return result
+    pandas = sys.modules.get("pandas")  # who returns its frames has imported it
+    if pandas is not None and isinstance(result, pandas.DataFrame):
+        try:
+            return pa.Table.from_pandas(result, preserve_index=False)
+        except (pa.ArrowException, ValueError, TypeError) as e:
+            raise WrongTypeError(f"the function returned a DataFrame that Arrow does not take ({type(e).__name__})") from None
+    return None
+
+
+def _lines(records: list[bytes]) -> bytes | None:
+    """Records as lines, each with one newline at its end."""
+    return b"".join(record if record.endswith(b"\n") else record + b"\n" for record in records if record) or None
+
+
+class _Dicts:
+    """Rows as dicts: what type they become is known with the schema."""
+
+    def __init__(self, rows: list[Mapping[str, Any]]) -> None:
+        self.rows = rows
+
+    def table(self, schema: pa.Schema | None) -> pa.Table:
+        names = dict.fromkeys(name for row in self.rows for name in row)
+        if schema is not None and (unknown := [name for name in names if name not in schema.names]):
+            raise WrongTypeError(f"the rows have the column {unknown[0]!r}, which the schema does not: {', '.join(schema.names)}")
+        columns = {}
+        for name in names if schema is None else schema.names:
+            kind = None if schema is None else schema.field(name).type
+            try:
+                columns[name] = pa.array([row.get(name) for row in self.rows], kind)
+            except (pa.ArrowException, ValueError, TypeError, OverflowError) as e:
+                what = "holds values of several types" if kind is None else f"holds a value that is no {kind}"
+                raise WrongTypeError(f"the column {name!r} {what} ({type(e).__name__})") from None
+        return pa.table(columns)
+
+
+def fitted(rows: Any, schema: pa.Schema | None) -> pa.Table:
+    """Rows in the columns of a schema, cast so that nothing is lost; without one as they are.
+
+    WrongTypeError says which column does not fit.
+    What is lost is what Arrow's safe cast calls so: digits, a time of day, a number that is too large, text that is no number.
+    """
+    table: pa.Table = rows.table(schema) if isinstance(rows, _Dicts) else rows
+    names = table.schema.names
+    if len(set(names)) < len(names) or not names:
+        raise WrongTypeError(f"the rows have {'a column twice' if names else 'no column'}")
+    if schema is None:
+        return table.replace_schema_metadata(None)
+    if names != schema.names:
+        if missing := [name for name in schema.names if name not in names]:
+            raise WrongTypeError(f"the rows lack the column {missing[0]!r}: they have {', '.join(names)}")
+        if unknown := [name for name in names if name not in schema.names]:
+            raise WrongTypeError(f"the rows have the column {unknown[0]!r}, which the schema does not: {', '.join(schema.names)}")
+    columns = []
+    for field in schema:
+        column = table.column(field.name)
+        if column.type != field.type:
+            try:
+                column = column.cast(field.type)
+            except pa.ArrowException as e:
+                raise WrongTypeError(
+                    f"the column {field.name!r} is {column.type}, and not all of it fits into {field.type} ({type(e).__name__})"
+                ) from None
+        if not field.nullable and column.null_count:
+            raise WrongTypeError(f"the column {field.name!r} is not null by the schema, and {column.null_count:,} rows have no value in it")
+        columns.append(column)
+    return pa.table(columns, schema=schema)
+
+
+def as_batch(table: pa.Table) -> pa.RecordBatch:
+    """All of a table as one batch."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise WrongTypeError("the function returned rows that do not fit into one batch. Split the input smaller, split_size=")
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
