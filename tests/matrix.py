@@ -96,6 +96,37 @@ def supersedes(source: str, dest: str, committer: str) -> None:
     quire.Ledger(dest).expire()
 
 
+def shouted(split: quire.Split, content: bytes) -> bytes:
+    """Lines in capitals; one that begins with a minus is rejected."""
+    kept, at = list[bytes](), 0
+    for line in content.splitlines(True):
+        if line.startswith(b"-"):
+            split.reject(line.rstrip(b"\n"), "it begins with a minus", at)
+        else:
+            kept.append(line.rstrip(b"\n").upper())
+        at += len(line)
+    return b"".join(line + b"\n" for line in kept)
+
+
+def processes(source: str, dest: str, committer: str) -> None:
+    """Run a function on ranges of lines, then on others; try what it rejected again, merge, delete what nobody reads any more."""
+    for size in (23, 50):
+        quire.process(source, shouted, dest, split="lines", split_size=size, target_size=60, format="lines", committer=committer, **HERE)
+    ledger = quire.Ledger(dest)
+    if "retry" not in _verbs(dest):
+        ledger.retry(function=shouted, committer=committer, **HERE)
+    if "compact" not in _verbs(dest):
+        ledger.compact(1_000, committer=committer, **HERE)
+    ledger.expire()
+
+
+def _records(tree: sim.Tree) -> None:
+    for i, content in enumerate(
+        (b"one\n-bad\nlast of it", b"", b"-first\nand more lines\nof it\n", b"a line that is long, longer than two splits are\n-x\n", b"-")
+    ):
+        tree.put(f"f{i}.txt", content)
+
+
 def _small_xml(tree: sim.Tree) -> None:
     for i, content in enumerate((b"<a>short</a>", b"<a>" + b"x" * 30 + b"</a>", b"<a>BROKEN", b"<a n='2'>" + b"y" * 40 + b"</a>")):
         tree.put(f"f{i}.xml", content)
@@ -114,6 +145,7 @@ PIPELINES = {
         Pipeline("compact", "lines", documents, compacts),
         Pipeline("retry", "xml", _small_xml, retries),
         Pipeline("supersede", "lines", documents, supersedes),
+        Pipeline("process", "records", _records, processes),
     )
 }
 COMMITTERS = {

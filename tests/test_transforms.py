@@ -1,6 +1,5 @@
 """Lines, raw, JSON, users' functions and their identity."""
 
-# ruff: noqa: ARG005
 # A function of the user's takes both arguments whether it needs them or not.
 
 from __future__ import annotations

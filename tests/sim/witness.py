@@ -177,6 +177,8 @@ class Tree:
 
 def expected(transform: str, content: bytes) -> bytes | None:
     """What must be written for a file; None: it must be set aside."""
+    if transform == "records":  # lines in capitals; those that begin with a minus are rejected
+        return b"".join(line + b"\n" for line in content.upper().splitlines() if not line.startswith(b"-"))
     if transform == "xml":
         return None if b"BROKEN" in content or not content else content.strip() + b"\n"
     if transform == "lines" and content and not content.endswith(b"\n"):
@@ -235,8 +237,8 @@ def check(
     log = Log(there)
     tasks, removed = list(log.tasks()), log.removed()
     live = {f["name"]: f for t in tasks for f in t["files"] if f["name"] not in removed}
-    segments = {t["segment"] for t in tasks if t["segment"]}
-    _nothing_else(there, log, live, segments, clean, leaks)
+    segments = {name for t in tasks for name in (t["segment"], t["quarantine"]) if name}
+    _nothing_else(there, log, live, segments, clean, leaks, expired=clean and all_taken)
     if clean:
         stray = [f for f in folders if f.startswith(("_quire/jobs/", "_quire/tmp/"))]
         assert not stray, f"directories left over: {sorted(stray)}"
@@ -249,9 +251,14 @@ def check(
     written = sum(_path(tree, transform, there, path, found) for path, found in rows.items() if path not in waiting)
     sizes = {name: total(name, there[name]) for name in live}
     assert sum(sizes.values()) == written, f"{sum(sizes.values())} bytes in the data files, {written} in the ledger"
-    places = [(r["data_file"], r["offset"], r["skip"]) for found in rows.values() for r in found if r["data_file"]]
+    # A piece of a split that a rejected record has cut names the place of the first piece, and that nothing more was written.
+    named = [r for found in rows.values() for r in found if r["data_file"]]
+    places = [(r["data_file"], r["offset"], r["skip"]) for r in named if r["written"] or r["records"]]
     assert len(set(places)) == len(places), "two rows of the ledger name one record"
+    riding = {(r["data_file"], r["offset"], r["skip"]) for r in named} - set(places)
+    assert not riding, f"pieces of splits whose output is nowhere: {riding}"
     assert {p[0] for p in places} <= set(live), "the ledger names a data file that the log does not"
+    _quarantine(there, tasks, rows)
     if all_taken:
         missing = [path for path in tree.now if path not in rows]
         assert not missing, f"never taken: {missing}"
@@ -281,16 +288,16 @@ def _same(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _nothing_else(
-    there: Mapping[str, bytes], log: Log, live: dict[str, dict[str, Any]], segments: set[str], clean: bool, leaks: bool
+    there: Mapping[str, bytes], log: Log, live: dict[str, dict[str, Any]], segments: set[str], clean: bool, leaks: bool, expired: bool
 ) -> None:
     seen = {name for name in there if not name.startswith("_quire/")}
     if leaks:  # rename v2 shows what open jobs have written
         open_jobs = {m[1] for name in there if (m := re.match(r"_quire/jobs/([^/]+)/", name)) and m[1] not in log.outcome}
         seen = {name for name in seen if not any(job in name for job in open_jobs)}
     lost = {f["name"] for e in log.outcome.values() for t in e.get("tasks", ()) for f in t["files"]} - set(live)
-    expired = max((e["below"] for e in log.entries if e["kind"] == "expired"), default=0)
-    dead = seen & log.removed(until=expired)
-    assert not clean or not dead, f"expired and not deleted: {dead}"
+    below = max((e["below"] for e in log.entries if e["kind"] == "expired"), default=0)
+    dead = seen & log.removed(until=below)
+    assert not expired or not dead, f"expired and not deleted: {dead}"
     assert seen - lost == set(live), f"data files that nobody committed or that are missing: {(seen - lost) ^ set(live)}"
     for name, file in live.items():
         assert len(there[name]) == file["size"], f"{name} has {len(there[name])} bytes, and the log says {file['size']}"
@@ -298,6 +305,18 @@ def _nothing_else(
         parts = {e["parts"] for e in log.entries if e.get("parts")}
         left = {n for n in there if n.startswith("_quire/") and not n.startswith("_quire/log/0")} - segments - parts
         assert not left, f"left over: {sorted(left)}"
+
+
+def _quarantine(there: Mapping[str, bytes], tasks: list[dict[str, Any]], rows: dict[str, list[dict[str, Any]]]) -> None:
+    """Each record that is set aside is kept, by the attempt that has set it aside."""
+    files = [t["quarantine"] for t in tasks if t["quarantine"] in there]  # those without a record in quarantine may have expired
+    kept = {(r["path"], r["version"], r["offset"]): r for name in files for r in rows_of(there[name])}
+    for path, found in rows.items():
+        for row in found:
+            if row["state"] == "bad" and row["records"]:
+                record = kept[path, row["version"], row["start"]]
+                assert record["error"] == row["reason"]
+                assert len(record["content"]) == record["length"] >= row["length"]
 
 
 def _path(tree: Tree, transform: str, there: Mapping[str, bytes], path: str, found: list[dict[str, Any]]) -> int:
@@ -319,8 +338,15 @@ def _path(tree: Tree, transform: str, there: Mapping[str, bytes], path: str, fou
         assert [row["state"] for row in found] == ["bad"], path
         assert found[0]["reason"], f"{path} is set aside without a reason"
         return 0
-    assert {row["state"] for row in found} == {"done"}, path
+    rejected = [row for row in found if row["state"] == "bad" and row["records"]]
+    for row in rejected:
+        assert content[row["start"] :].startswith(b"-"), f"{path}: {row['start']} is not to be rejected"
+    assert not rejected or transform == "records", path
+    whole = at == len(content) and sum(row["length"] for row in found) == len(content)
+    found = [row for row in found if row not in rejected]
+    assert {row["state"] for row in found} <= {"done"}, path
     out = b"".join(record(there, row) for row in found)
-    if at == len(content) and sum(row["length"] for row in found) == len(content):
+    if whole:
+        assert transform != "records" or len(rejected) == sum(line.startswith(b"-") for line in content.splitlines()), path
         assert out == wanted, f"{path}: {out!r} instead of {wanted!r}"
     return len(out)

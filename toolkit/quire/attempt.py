@@ -28,7 +28,7 @@ from quire.coverage import quarantine
 from quire.coverage.carry import carried, dropped
 from quire.coverage.fold import fold
 from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
-from quire.coverage.tails import WAITED, Mark, fingerprint, mark, reread, unfinished
+from quire.coverage.tails import WAITED, fingerprint, mark, unfinished
 from quire.errors import FormatError, NotFoundError
 from quire.formats import extension
 from quire.formats.lines import FrameWriter
@@ -39,14 +39,14 @@ from quire.planning.pack import PlannedTask, read_drops, read_head, read_rows
 from quire.runner import without_collector
 from quire.sources import transforms
 from quire.sources.files import Root
-from quire.sources.processing import Made, Processing, Rejected
-from quire.sources.ranges import lines_of, read
+from quire.sources.processing import Processing
+from quire.sources.ranges import lines_of
 from quire.sources.transforms import BadContent, UserFunction
 from quire.splits import FileInfo
+from quire.splitting import APPENDED, OfSplits, settled, table_of
 from quire.storage import Content, Gone, Request, Sink, Store, Unreadable, connect
 
 _COLUMNS = ["path", "size", "version", "modified", "start", "length", "replaces", "follows"]
-APPENDED = 64 << 20  # bytes of a split that is read at once from a file that changes meanwhile
 _CARRIED = ("path", "version", "start", "length", "written", "records", "checksum", "fingerprint")
 digest = xxhash.xxh3_64_intdigest
 
@@ -152,7 +152,7 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
             return {"task": task}
 
 
-class _Attempt:
+class _Attempt(OfSplits):
     """The state of one attempt."""
 
     def __init__(
@@ -375,7 +375,7 @@ class _Attempt:
             if self.convert.holds and start + length == file.size and (after or not start):
                 if isinstance(content, Gone):  # of a long one a beginning is taken at once
                     length = min(length, APPENDED)
-                file, content = _settled(store, request, content, file, (start, length), after)
+                file, content = settled(store, request, content, file, (start, length), after)
                 request = Request(request.name, file.version, file.size, start, length)
             if isinstance(content, Gone | Unreadable):
                 raise content
@@ -505,90 +505,6 @@ class _Attempt:
             self.others.append((file.path, file.version, start, length, "done", None, None, seen, 0))
         return length
 
-    # ------------------------------------------------------------------------------------------------- splits, for a function
-    def _process(
-        self, store: Store, request: Request, content: Content, file: FileInfo, start: int, length: int, after: str | None
-    ) -> None:
-        """A split, or a record that was rejected, for the user's function."""
-        process, record, held = self.convert.process, self.records.get((file.path, start)), 0
-        assert process is not None
-        holds = self.convert.holds and not process.whole(file.path)
-        try:
-            if record is not None:
-                if not isinstance(content, bytes | Gone | Unreadable):
-                    content.close()  # type: ignore[attr-defined]  # a stream is a generator
-                self._retry(process, store, request, file, start, length, record)
-                return
-            if holds and start + length == file.size and (after or not start):
-                file, content = _settled(store, request, content, file, (start, length), after)
-                request = Request(request.name, file.version, file.size, start, length)
-            begin, given = process.content(store, request, content, start, length)
-            if holds and isinstance(given, bytes):
-                held = len(given) - given.rfind(b"\n") - 1  # a line that does not end ends the file, or goes on behind it by now
-                given = given[: len(given) - held] or None
-            made, taken = Made(b""), length - held
-            if given is not None:
-                made = process.call(given, file, (start, taken), self.tried.get((file.path, start), 0) + 1, start + taken - begin)
-            if taken or not held:
-                self._taken(made, store, request, file, start, taken, begin)
-            self._hold(file, start, length, held)
-        except Gone as e:
-            self._leave_out(file, start, e)
-        except (BadContent, Unreadable) as e:
-            self._set_aside(file, start, length, e)
-        else:
-            self.gathered += not held or held < length
-            self.waiting += bool(held) and held == length
-
-    def _retry(self, process: Processing, store: Store, request: Request, file: FileInfo, start: int, length: int, name: str) -> None:
-        """Give a record that was rejected to the function again, alone: from its quarantine file, or if it is long from the source."""
-        found = quarantine.one(self.store, name, file.path, file.version, start) or {"content": None, "length": length}
-        record = found["content"]
-        try:
-            if record is None:
-                record = read(store, Request(request.name, file.version, file.size, start, found["length"]))
-            made = process.call(record, file, (start, length), self.tried.get((file.path, start), 0) + 1, length)
-        except (BadContent, Unreadable) as e:
-            reason = e.reason if isinstance(e, BadContent) else str(e)
-            made = Made(b"", (Rejected(0, record, found["length"], reason, None),))
-        if self._taken(made, store, request, file, start, length, start):
-            self.gathered += 1
-        else:
-            self.bad, self.rejected = self.bad + 1, self.rejected - 1
-
-    def _taken(self, made: Made, store: Store, request: Request, file: FileInfo, start: int, length: int, begin: int) -> bool:
-        """The rows of a split for the ledger; whether anything of it is done.
-
-        Records that were rejected cut it. All its pieces that are done stand for the one output: the first one names it, others ride.
-        """
-        key, tries = (file.path, file.version), self.tried.get((file.path, start), 0) + 1
-        at, end = start, start + length
-        done, aside = list[tuple[int, int]](), list[tuple[int, int]]()
-        for rejected in made.rejected:
-            first = begin + rejected.offset
-            aside.append((first, min(rejected.length, end - first)))
-            done += [(at, first - at)] if first > at else []
-            at = sum(aside[-1])
-        done += [(at, end - at)] if at < end or not aside else []
-        # Before anything is written: a file that has changed leaves no trace.
-        marks = {span: mark(store, request.name, *key[1:], file.size, *span) if self.convert.marks else None for span in (*done, *aside)}
-        written = bool(done) and self._write(made.rows, file, *done[0], marks[done[0]])
-        if written and len(done) > 1:
-            self._rides(*key, done[0][0], [{"start": s, "length": n, "fingerprint": marks[s, n]} for s, n in done[1:]])
-        elif not written:
-            self.others += [(*key, *span, "done", None, None, marks[span], 0) for span in done[1:]]
-        for rejected, span in zip(made.rejected, aside, strict=True):
-            self.others.append((*key, *span, "bad", rejected.reason, tries, marks[span], 1))
-            self.quarantine.add(*key, span[0], rejected.record, rejected.length, rejected.reason, rejected.message, tries)
-        self.rejected += len(aside)
-        self.files += any(s == 0 for s, _ in done)
-        self.bytes_in += sum(n for _, n in done)
-        return bool(done)
-
-    def _rides(self, path: str, version: str, start: int, riders: list[dict[str, Any]]) -> None:
-        """Pieces of a split that name the record of its first piece, so that all of them leave with it."""
-        self.riders[path, version, start] = [(path, version, r["start"], r["length"], r["fingerprint"]) for r in riders]
-
     # ---------------------------------------------------------------------------------------------------------- its ledger rows
     def _flush(self, last: bool = False) -> None:
         """Move the rows whose records have their place into the segment."""
@@ -609,7 +525,7 @@ class _Attempt:
             finals = list(self.outputs)
             names_, none = [finals[i] for i in files], [None] * known
             tables.append(
-                _table(path, version, start, length, ["done"] * known, none, names_, offsets, skips, written, records, sums,
+                table_of(path, version, start, length, ["done"] * known, none, names_, offsets, skips, written, records, sums,
                        [carried] * known, none, marks)
             )  # fmt: skip
             tables += self._riding(rows, names_, offsets, skips, carried)
@@ -617,24 +533,13 @@ class _Attempt:
             path, version, start, length, state, reason, tries, marks, alone = zip(*self.others, strict=True)
             n, none, zero = len(path), [None] * len(path), [0] * len(path)
             tables.append(
-                _table(path, version, start, length, state, reason, none, none, none, zero, alone, [digest(b"")] * n,
+                table_of(path, version, start, length, state, reason, none, none, none, zero, alone, [digest(b"")] * n,
                        [carried] * n, tries, marks)
             )  # fmt: skip
         if tables:
             table = pa.concat_tables(tables)
             self.segment.add(table.sort_by([("path", "ascending"), ("start", "ascending")]) if len(tables) > 1 else table)
         self.others = []
-
-    def _riding(
-        self, rows: list[tuple[Any, ...]], names_: list[str], offsets: list[int], skips: list[int], carried: bool
-    ) -> list[pa.Table]:
-        """The rows of the pieces that stand for the same records as `rows` do."""
-        found = [
-            (*rider[:4], "done", None, name, offset, skip, 0, 0, digest(b""), carried, None, rider[4])
-            for row, name, offset, skip in zip(rows, names_, offsets, skips, strict=True)
-            for rider in (self.riders.pop(row[:3], ()) if self.riders else ())
-        ]
-        return [_table(*zip(*found, strict=True))] if found else []
 
 
 def _check_paths(paths: pa.ChunkedArray, source: Root, job: str) -> None:
@@ -646,32 +551,8 @@ def _check_paths(paths: pa.ChunkedArray, source: Root, job: str) -> None:
         raise FormatError(f"the plan of job {job} names a file that does not lie in {source.url}: nothing was read. Look who wrote it.")
 
 
-def _table(*columns: Any) -> pa.Table:
-    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
-
-
 def _no_mark(_: bytes) -> None:
     """Nobody will ask whether the file has grown."""
-
-
-def _settled(
-    store: Store, request: Request, content: Content, file: FileInfo, span: tuple[int, int], after: str | None
-) -> tuple[FileInfo, Content]:
-    """A split of a file that may be appended to while it is read: what was planned of it is there all the same."""
-    if isinstance(content, bytes | Unreadable):
-        return file, content
-    if not isinstance(content, Gone):
-        if span[1] > APPENDED:
-            return file, content  # its stream is written as it comes; if it changes, the attempt begins again and takes a beginning
-        try:
-            return file, b"".join(content)
-        except Gone as e:
-            content = e
-    marks = [Mark(*each) for each in json_text.loads(after or "[]")]
-    seen = reread(store, request.name, file.version, file.size, marks, span)
-    if seen is None:
-        return file, content if isinstance(content, Gone) else Gone("changed")
-    return FileInfo(file.path, seen[0].size, seen[0].version, seen[0].modified or file.modified), seen[1]
 
 
 def _after(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

@@ -110,12 +110,8 @@ def segment_of(data_file: str) -> str:
 
 
 def job_of_segment(name: str) -> str | None:
-    match = _SEGMENT.fullmatch(name.removeprefix(f"{LEDGER}/"))
-    return match[1] if match else None
-
-
-def job_of_quarantine(name: str) -> str | None:
-    match = _SEGMENT.fullmatch(name.removeprefix(f"{QUARANTINE}/"))
+    """Of a segment, or of a quarantine file."""
+    match = _SEGMENT.fullmatch(name.removeprefix(f"{LEDGER}/").removeprefix(f"{QUARANTINE}/"))
     return match[1] if match else None
 
 

@@ -190,11 +190,8 @@ def clean(log: Log, job: str) -> None:
             files.update(file.name for file in task.files)
     for by in _committers_of(outcome, store):
         by.clean(store, job, files)
-    for e in list(store.walk(names.LEDGER)):
+    for e in [*store.walk(names.LEDGER), *store.walk(names.QUARANTINE)]:
         if names.job_of_segment(e.name) == job and e.name not in segments:
-            store.remove(e.name)
-    for e in list(store.walk(names.QUARANTINE)):
-        if names.job_of_quarantine(e.name) == job and e.name not in segments:
             store.remove(e.name)
     for e in list(store.walk(names.PARTS)):
         if names.job_of_part(e.name) == job and e.name != part:
@@ -242,11 +239,10 @@ def _to_abort(wanted: str | None, listed: dict[str, set[str]], log: Log, store: 
 def _leftovers(store: Store, log: Log) -> set[str]:
     """The jobs with an outcome that have left anything which clean() would delete."""
     found = set(jobs(store))
-    named = {t.segment for _, c in log.commits() for t in log.in_effect(c)}
-    rejected = {t.quarantine for _, c in log.commits() for t in log.in_effect(c)}
-    found |= {names.job_of_quarantine(e.name) or "" for e in store.walk(names.QUARANTINE) if e.name not in rejected}
+    named = {name for _, c in log.commits() for t in log.in_effect(c) for name in (t.segment, t.quarantine)}
     parts = {c.parts for _, c in log.commits()}
-    found |= {names.job_of_segment(e.name) or "" for e in store.walk(names.LEDGER) if e.name not in named}
+    walked = (e.name for folder in (names.LEDGER, names.QUARANTINE) for e in store.walk(folder))
+    found |= {names.job_of_segment(name) or "" for name in walked if name not in named}
     found |= {names.job_of_part(e.name) or "" for e in store.walk(names.PARTS) if e.name not in parts}
     files = {file.name for _, c in log.commits() for t in log.in_effect(c) for file in t.files}
     for by in {by.name: by for e in log.outcomes() for by in _committers_of(e, store)}.values():

@@ -118,7 +118,7 @@ def rejected(store: Store, folded: Fold, tasks: Iterable[tuple[int, Commit, Task
             live = {tuple(row.values()) for row in rows}
             found = read(store, task.quarantine) if live else SCHEMA.empty_table()
             keys = zip(*(found.column(c).to_pylist() for c in ("path", "version", "offset")), strict=True)
-            found = found.take([i for i, key in enumerate(keys) if key in live])
+            found = found.take(pa.array([i for i, key in enumerate(keys) if key in live], pa.int64()))
             found = found.append_column("attempt", pa.array([task.attempt] * found.num_rows, pa.string()))
             tables.append(found.append_column("commit", pa.array([number] * found.num_rows, pa.int64())))
     return pa.concat_tables(tables).sort_by([("path", "ascending"), ("offset", "ascending")])

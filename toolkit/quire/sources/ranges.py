@@ -42,12 +42,12 @@ def lines_in(store: Store, asked: Request, content: Content, start: int, length:
         newline = pieces[-1].find(b"\n", max(search - at, 0))
         at += len(pieces[-1])
         if newline >= 0:
+            at += newline + 1 - len(pieces[-1])
             pieces[-1] = pieces[-1][: newline + 1]
-            break
-        if at >= asked.size:
-            break
-        if at - first > most:
+        if at - end > most:
             raise BadContent(f"a line that begins before byte {end:,} is longer than max_file_size: {most:,} bytes")
+        if newline >= 0 or at >= asked.size:
+            break
         step = min(2 * step, most, asked.size - at)
         pieces.append(read(store, Request(asked.name, asked.version, asked.size, at, step)))
     return first, b"".join(pieces)[first - asked.start :]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quire.sources.functions import WrongTypeError, type_name
 
@@ -74,11 +75,58 @@ class _Dicts:
         for name in names if schema is None else schema.names:
             kind = None if schema is None else schema.field(name).type
             try:
-                columns[name] = pa.array([row.get(name) for row in self.rows], kind)
+                columns[name] = _array([row.get(name) for row in self.rows], kind)
             except (pa.ArrowException, ValueError, TypeError, OverflowError) as e:
                 what = "holds values of several types" if kind is None else f"holds a value that is no {kind}"
                 raise WrongTypeError(f"the column {name!r} {what} ({type(e).__name__})") from None
         return pa.table(columns)
+
+
+def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    """Values as an array of a type. Left alone, Arrow cuts 3.5 to 3 and a time to its day where it is told the type."""
+    if kind is None or not _cuts(kind):
+        if kind is not None and pa.types.is_nested(kind):
+            _check_cuts(values, kind)
+        return pa.array(values, kind)
+    try:
+        found = pa.array(values)
+    except (pa.ArrowInvalid, OverflowError):
+        if not all(value is None or isinstance(value, int) for value in values):
+            raise
+        return pa.array(values, kind)  # beyond 63 bits
+    return _cast(found, kind)
+
+
+def _cast(column: Any, kind: pa.DataType) -> Any:
+    """An array in another type; ArrowInvalid where something is lost, also what Arrow's safe cast lets pass: the time of a day."""
+    found = column.cast(kind)
+    if pa.types.is_timestamp(column.type) and (pa.types.is_time(kind) or (pa.types.is_date(kind) and found.cast(column.type) != column)):
+        raise pa.ArrowInvalid("a time of a day would be lost")
+    if pa.types.is_floating(kind) and pc.any(pc.and_(pc.is_inf(found), pc.is_finite(column.cast(pa.float64())))).as_py():
+        raise pa.ArrowInvalid("too large")
+    return found
+
+
+def _cuts(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
+
+
+def _check_cuts(value: Any, kind: pa.DataType) -> None:
+    """ValueError for what would be cut within lists, maps and structs."""
+    if value is None:
+        return
+    if isinstance(value, list):
+        inner = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else kind
+        for item in value:
+            _check_cuts(item, inner)
+    elif isinstance(value, tuple) and pa.types.is_map(kind):
+        for item, of in zip(value, (kind.key_type, kind.item_type), strict=True):
+            _check_cuts(item, of)
+    elif isinstance(value, Mapping) and pa.types.is_struct(kind):
+        for field in kind:
+            _check_cuts(value.get(field.name), field.type)
+    elif not isinstance(value, Mapping) and _cuts(kind):
+        _cast(pa.array([value]), kind)
 
 
 def fitted(rows: Any, schema: pa.Schema | None) -> pa.Table:
@@ -103,7 +151,7 @@ def fitted(rows: Any, schema: pa.Schema | None) -> pa.Table:
         column = table.column(field.name)
         if column.type != field.type:
             try:
-                column = column.cast(field.type)
+                column = _cast(column, field.type)
             except pa.ArrowException as e:
                 raise WrongTypeError(
                     f"the column {field.name!r} is {column.type}, and not all of it fits into {field.type} ({type(e).__name__})"

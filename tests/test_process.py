@@ -1,0 +1,659 @@
+"""`quire.process`: any function, once a split; its rows and what the ledger says of the splits in one commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import quire
+from gathering import gather, refused, write
+from quire import Ledger, Report, Split
+from quire.commit import names
+from quire.commit.log import Log
+from quire.errors import QuireError, RefusedError, TooManyFailures, UsageError
+from quire.reading import first_rows
+from quire.sources import schemas
+from quire.storage import connect, normalise
+from quire.storage.local import LocalStore
+
+HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+
+
+def process(source: Any, function: Any, dest: Any, **settings: Any) -> Report:
+    return quire.process(source, function, dest, **HERE, **settings)
+
+
+def rows(dest: Any) -> list[Any]:
+    return list(first_rows(connect(normalise(dest)), 1_000_000))
+
+
+def records(n: int, at: int = 0, bad: tuple[int, ...] = ()) -> bytes:
+    """Lines of JSON of very different lengths, the bad ones no JSON."""
+    return b"".join(b"BROKEN %d\n" % i if i in bad else b'{"id": %d, "pad": "%s"}\n' % (i, b"x" * (i * 37 % 90)) for i in range(at, at + n))
+
+
+def parsed(split: Split, content: bytes) -> list[dict[str, Any]]:
+    return [{"id": json.loads(line)["id"]} for line in content.splitlines()]
+
+
+def careful(split: Split, content: bytes) -> Iterator[dict[str, Any]]:
+    for line in content.splitlines():
+        try:
+            yield {"id": json.loads(line)["id"]}
+        except ValueError as e:
+            split.reject(line, e)
+
+
+def repaired(split: Split, content: bytes) -> Iterator[dict[str, Any]]:
+    """Takes what `careful` rejects, too."""
+    for line in content.splitlines():
+        yield {"id": int(line.split()[1]) if line.startswith(b"BROKEN") else json.loads(line)["id"]}
+
+
+careful.__qualname__ = repaired.__qualname__ = "careful"
+
+
+def ids(dest: Any) -> list[int]:
+    return sorted(row["id"] for row in rows(dest))
+
+
+def covered(dest: Any) -> None:
+    """The ledger covers each file without gap and overlap, and what it says of the data files holds."""
+    ledger = Ledger(dest)
+    for path, found in ledger._rows(["path", "version", "start", "length"]).to_pandas().groupby("path"):
+        at = 0
+        for row in found.sort_values("start").itertuples():
+            assert row.start == at, f"{path}: {row.start} follows {at}"
+            at += row.length
+        assert at == int(row.version.rpartition("-")[2]), path
+    assert ledger.verify(quire.InProcess()).ok
+    assert ledger.summary().ledger_rows == ledger._rows(["path"]).num_rows
+
+
+# --------------------------------------------------------------------------------------------------------------- what it returns
+WAYS: dict[str, Callable[[list[int]], Any]] = {
+    "dicts": lambda found: [{"id": i, "name": f"n{i}"} for i in found],
+    "generator": lambda found: ({"id": i, "name": f"n{i}"} for i in found),
+    "table": lambda found: pa.table({"id": found, "name": [f"n{i}" for i in found]}),
+    "batch": lambda found: pa.record_batch({"name": [f"n{i}" for i in found], "id": found}),  # another order
+    "pandas": lambda found: pd.DataFrame({"id": found, "name": [f"n{i}" for i in found]}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_function_may_return_rows_in_any_of_the_usual_forms(tmp_path: Path, way: str) -> None:
+    source = write(tmp_path / "in", {f"d{i}/f{i}.txt": b"%d %d" % (i, 10 + i) for i in range(3)} | {"empty": b""})
+
+    def function(split: Split, content: bytes) -> Any:
+        assert (split.name, split.start, split.length, split.attempt) == (split.path.rpartition("/")[2], 0, len(content), 1)
+        return WAYS[way]([int(x) for x in content.split()])
+
+    report = process(source, function, tmp_path / "out", schema="id long, name string", version="1")
+    assert (report.files, report.set_aside_count) == (4, 0)
+    found = sorted(rows(tmp_path / "out"), key=lambda row: row["id"])
+    assert found == [{"id": i, "name": f"n{i}"} for i in (0, 1, 2, 10, 11, 12)]
+    covered(tmp_path / "out")
+    assert process(source, function, tmp_path / "out", schema="id long, name string", version="1").files == 0
+
+
+def test_bytes_become_lines_and_none_is_done_without_output(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a": b"x", "b": b"nothing", "c": b"z\n"})
+    calls = list[str]()
+
+    def function(split: Split, content: bytes) -> bytes | None:
+        calls.append(split.name)
+        return None if content == b"nothing" else content.upper()
+
+    report = process(source, function, tmp_path / "out")
+    assert rows(tmp_path / "out") == [b"X", b"Z"]
+    assert (report.files, Ledger(tmp_path / "out").summary().format) == (3, "lines")
+    calls.clear()
+    assert process(source, function, tmp_path / "out").files == 0
+    assert not calls, "the function was called for what is done"
+
+
+def test_the_columns_are_those_of_the_first_rows_and_stay(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a": b"[]", "b": b'[{"n": 1, "tag": null}]', "c": b'[{"n": 2, "tag": "x"}]'})
+    dest = tmp_path / "out"
+
+    def function(split: Split, content: bytes) -> Any:
+        return json.loads(content)
+
+    process(source, function, dest)
+    assert [commit.schema for _, commit in Log(connect(normalise(dest))).refresh().commits()] == ["`n` bigint, `tag` string"]
+    write(source, {"d": b'[{"n": 3.5, "tag": "y"}]', "e": b'[{"n": 4.0, "tag": null}]', "f": b'[{"n": 5}]', "g": b'[{"n": 6, "new": 1}]'})
+    report = process(source, function, dest)
+    assert {path.rpartition("/")[2]: reason for path, reason in report.set_aside} == {
+        "d": "TypeError: the column 'n' holds a value that is no int64 (ArrowInvalid)",
+        "g": "TypeError: the rows have the column 'new', which the schema does not: n, tag",
+    }
+    assert sorted((row["n"], row["tag"]) for row in rows(dest)) == [(1, None), (2, "x"), (4, None), (5, None)] or sorted(
+        row["n"] for row in rows(dest)
+    ) == [1, 2, 4, 5]
+    before = Ledger(dest).version
+    with refused(RefusedError, 2, "holds rows of the columns `n` bigint, `tag` string", "schema= says"):
+        process(source, function, dest, schema="n double, tag string")
+    assert Ledger(dest).version == before
+
+
+def test_a_column_without_any_value_is_asked_for_before_anything_is_written(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a": b"1"})
+    with refused(UsageError, 2, "the column 'x' has no value", "schema="):
+        process(source, lambda split, content: [{"x": None}], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("schema", "values", "said"),
+    [
+        ("x int", [1, 2**40], "int32"),
+        ("x decimal(4, 1)", ["1.25"], "decimal"),
+        ("x date", ["no date"], "date32"),
+        ("x long not null", [1, None], "not null"),
+        ("y long", [1], "column"),
+    ],
+)
+def test_rows_that_lose_something_set_their_split_aside(tmp_path: Path, schema: str, values: list[Any], said: str) -> None:
+    source = write(tmp_path / "in", {"a": b"1"})
+    report = process(source, lambda split, content: pa.table({"x": values}), tmp_path / "out", schema=schema)
+    assert (report.files, report.set_aside_count) == (0, 1)
+    assert said in report.set_aside[0][1]
+    assert "TypeError" in report.set_aside[0][1]
+    assert "no date" not in report.set_aside[0][1], "a reason holds no data"
+
+
+def test_schemas_say_what_spark_says_and_come_back_as_they_were() -> None:
+    ddl = (
+        "id long NOT NULL, `a ``b` int, c decimal(10,2), d array<struct<x: string, y: map<string, double>>>, e timestamp, f timestamp_ntz, "
+        "g binary comment 'what', h varchar(20), i date, j boolean, k tinyint, l float, m decimal"
+    )
+    found = schemas.parse(ddl)
+    assert str(found.field("a `b").type) == "int32"
+    assert not found.field("id").nullable
+    assert found.field("d").type == pa.list_(pa.struct([("x", pa.string()), ("y", pa.map_(pa.string(), pa.float64()))]))
+    assert found.field("m").type == pa.decimal128(10, 0)
+    other = pa.schema(
+        [
+            ("u", pa.uint16()), ("t", pa.time64("ns")), ("z", pa.timestamp("ms", "Europe/Berlin")), ("s", pa.timestamp("s")),
+            ("big", pa.decimal256(60, 3)), ("ls", pa.large_list(pa.large_string())), ("d", pa.duration("us")), ("h", pa.float16()),
+        ]
+    )  # fmt: skip
+    for schema in (found, other):
+        assert schemas.parse(schemas.text(schema)) == schema
+    coded = pa.schema([("c", pa.dictionary(pa.int8(), pa.string()))], metadata={"a": "b"})
+    assert schemas.canonical(coded) == pa.schema([("c", pa.string())])
+    for wrong in ("", "x", "x lng", "x array<", "x decimal(50)", "x int,", "x int, X int", "x int y", "x 'int'", 7, "x " + "array<" * 99):
+        with refused(UsageError, 2, "schema"):
+            schemas.canonical(wrong)
+
+
+# -------------------------------------------------------------------------------------------------------------------- splits
+@pytest.mark.parametrize("end", [b"\n", b""], ids=["ended", "not ended"])
+def test_each_line_is_given_once_however_the_files_are_cut(tmp_path: Path, end: bytes) -> None:
+    files = {"a.jsonl": records(60)[:-1] + end, "b.jsonl": b"\n\n" + records(1, 60) + b"\n" * 9, "c.jsonl": b"", "d.jsonl": b"\n"}
+    source = write(tmp_path / "in", files)
+
+    def function(split: Split, content: bytes) -> Any:
+        assert content
+        lines = content.removesuffix(b"\n").split(b"\n")
+        return [{"id": int(json.loads(line)["id"]) if line else -1, "start": split.start} for line in lines]
+
+    for size in (1, 2, 7, 64, 100, 4096):
+        dest = tmp_path / f"out{size}"
+        report = process(source, function, dest, split="lines", split_size=size, schema="id long, start long")
+        assert (report.files, report.set_aside_count) == (4, 0)
+        found = sorted(row["id"] for row in rows(dest))
+        assert found == [-1] * (2 + 9 + 1) + list(range(61)), f"split_size={size}"
+        covered(dest)
+
+
+def parquet(folder: Path, name: str, start: int, groups: list[int]) -> None:
+    folder.mkdir(exist_ok=True)
+    with pq.ParquetWriter(folder / name, pa.schema([("id", pa.int64()), ("pad", pa.string())])) as writer:
+        for n in groups:
+            writer.write_table(pa.table({"id": list(range(start, start + n)), "pad": [f"{i:x}" * 40 for i in range(n)]}))
+            start += n
+
+
+def taken(split: Split, content: pa.Table) -> pa.Table:
+    return content.select(["id"])
+
+
+def test_each_row_group_is_given_once_however_the_files_are_cut(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    parquet(source, "a.parquet", 0, [50, 1, 300, 20, 7])
+    parquet(source, "b.parquet", 378, [100])
+    parquet(source, "c.parquet", 0, [])
+    for size in (100, 1000, 5000, "1 MiB"):
+        dest = tmp_path / f"out{size}"
+        report = process(source, taken, dest, split="row_groups", split_size=size)
+        assert (report.files, report.set_aside_count) == (3, 0)
+        assert ids(dest) == list(range(478)), f"split_size={size}"
+        covered(dest)
+
+
+@pytest.mark.parametrize("split", ["lines", "row_groups", "file"])
+def test_another_split_size_repeats_nothing(tmp_path: Path, split: str) -> None:
+    source, dest = tmp_path / "in", tmp_path / "out"
+    function = taken if split == "row_groups" else parsed
+
+    def add(name: str, start: int) -> None:
+        if split == "row_groups":
+            parquet(source, name, start, [40, 60])
+        else:
+            write(source, {name: records(100, start)})
+
+    add("a", 0)
+    assert process(source, function, dest, split=split, split_size="1 MiB").files == 1
+    add("b", 100)
+    assert process(source, function, dest, split=split, split_size="3 KiB").files == 1
+    assert process(source, function, dest, split=split, split_size=300).files == 0
+    assert ids(dest) == list(range(200))
+    covered(dest)
+
+
+def test_a_range_that_was_lost_is_taken_again_and_nothing_else(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(200)}), tmp_path / "out"
+    process(source, parsed, dest, split="lines", split_size=700, target_size=2000)
+    ledger = Ledger(dest)
+    file = ledger.files()["data_file"][1]
+    ledger.forget(file=file, reason="lost", **HERE)
+    assert len(ids(dest)) < 200
+    assert process(source, parsed, dest, split="lines", split_size=333).set_aside_count == 0
+    assert ids(dest) == list(range(200))
+    covered(dest)
+
+
+def test_compressed_files_are_one_split_and_stay_compressed(tmp_path: Path) -> None:
+    import gzip
+
+    source = write(tmp_path / "in", {"a.gz": gzip.compress(records(50)), "b.txt": records(50, 50)})
+
+    def function(split: Split, content: bytes) -> Any:
+        return parsed(split, gzip.decompress(content) if split.name.endswith(".gz") else content)
+
+    assert process(source, function, tmp_path / "out", split="lines", split_size=64).files == 2
+    assert ids(tmp_path / "out") == list(range(100))
+
+
+def test_what_is_no_parquet_is_set_aside(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    parquet(source, "a.parquet", 0, [5])
+    good = (source / "a.parquet").read_bytes()
+    worse = good[:4] + b"\xff" * 60 + good[64:]
+    write(source, {"b": b"no", "c": b"", "d": good[:-200] + bytes(192) + good[-8:], "e": worse, "f": good[:-3]})
+    report = process(source, taken, tmp_path / "out", split="row_groups")
+    assert report.files == 1
+    assert {path.rpartition("/")[2] for path, _ in report.set_aside} == {"b", "c", "d", "e", "f"}
+    assert all("not a Parquet file, or damaged" in reason for _, reason in report.set_aside)
+    assert ids(tmp_path / "out") == list(range(5))
+
+
+def test_what_is_too_large_to_hold_is_set_aside(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a": b"x" * 5000, "b": records(3)})
+    for split in ("file", "lines"):
+        report = process(source, parsed, tmp_path / split, split=split, split_size=500, max_file_size=1000)
+        assert ids(tmp_path / split) == [0, 1, 2]
+        assert all("larger than max_file_size" in r or "longer than max_file_size" in r for _, r in report.set_aside)
+    parquet(tmp_path / "p", "a", 0, [1000])
+    report = process(tmp_path / "p", taken, tmp_path / "out", split="row_groups", max_file_size=1000)
+    assert "its row groups are larger than max_file_size" in report.set_aside[0][1]
+
+
+def test_a_file_that_changes_while_its_row_groups_are_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = tmp_path / "in", tmp_path / "out"
+    parquet(source, "a", 0, [20_000, 20_000])
+    write(source, {"b": b""})
+    calls = list[int]()
+    real = LocalStore.read_many
+
+    def read_many(self: LocalStore, requests: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:  # the footer was read; now its first row group
+            parquet(source, "a", 7, [3])
+        return real(self, requests)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "read_many", read_many)
+        report = process(source, taken, dest, split="row_groups", schema="id long")
+    assert ids(dest) == [7, 8, 9], "rows of two versions, or of the old one"
+    assert report.files == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- bad splits, records
+def test_one_bad_record_is_set_aside_and_the_rest_is_done(tmp_path: Path) -> None:
+    bad = (0, 5, 6, 39)
+    source, dest = write(tmp_path / "in", {"a": records(40, bad=bad), "b": records(10, 40)}), tmp_path / "out"
+    report = process(source, careful, dest, split="lines", split_size=600)
+    assert report.set_aside_count == 4
+    assert ids(dest) == [i for i in range(50) if i not in bad]
+    covered(dest)
+    ledger = Ledger(dest)
+    assert ledger.summary().set_aside == 4
+    found = ledger.rejected()
+    content = (source / "a").read_bytes()
+    assert found["content"].tolist() == [b"BROKEN %d" % i for i in bad]
+    assert found["offset"].tolist() == [content.index(b"BROKEN %d\n" % i) for i in bad]
+    assert found["tries"].tolist() == [1] * 4
+    assert all(error.startswith("JSONDecodeError (test_process.py line") for error in found["error"])
+    assert (
+        ledger.failed()[["path", "start", "length", "reason"]].to_numpy().tolist()
+        == found[["path", "offset", "length", "error"]].to_numpy().tolist()
+    )
+    assert process(source, careful, dest, split="lines", split_size=99).files == 0
+    # The others are tried again by nobody but retry, and are there once then.
+    still = ledger.retry(function=careful, **HERE)
+    assert (still.gathered, still.set_aside) == (0, 4)
+    assert ledger.rejected()["tries"].tolist() == [2] * 4
+    done = ledger.retry(function=repaired, **HERE)
+    assert (done.gathered, done.set_aside) == (4, 0)
+    assert ids(dest) == list(range(50))
+    covered(dest)
+    assert (ledger.summary().set_aside, len(ledger.rejected()), ledger.summary().files) == (0, 0, 2)
+    ledger.compact(**HERE)
+    ledger.expire()
+    covered(dest)
+    assert ids(dest) == list(range(50))
+    assert not list(dest.glob("_quire/quarantine/*")), "quarantine files of which nothing is in quarantine any more"
+
+
+def test_a_rejected_record_is_tried_again_though_its_source_has_gone(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(20, bad=(3,)), "b": records(20, 20, bad=(30,))}), tmp_path / "out"
+    process(source, careful, dest, split="lines")
+    (source / "a").unlink()
+    write(source, {"b": b"rewritten"})
+    assert Ledger(dest).retry(function=repaired, **HERE).gathered == 2
+    assert ids(dest) == list(range(40))
+
+
+def test_a_long_record_is_kept_at_its_source_alone(tmp_path: Path) -> None:
+    long = b"BROKEN 1 " + b"y" * (2 << 20)
+    source, dest = write(tmp_path / "in", {"a": records(1) + long + b"\n" + records(1, 2)}), tmp_path / "out"
+    process(source, careful, dest, split="lines", split_size="1 MiB")
+    ledger = Ledger(dest)
+    found = ledger.rejected()
+    assert (found["content"].tolist(), found["length"].tolist()) == ([None], [len(long)])
+    covered(dest)
+    assert sum(p.stat().st_size for p in (dest / "_quire" / "quarantine").iterdir()) < 100_000
+    (source / "a").rename(tmp_path / "away")
+    assert ledger.retry(function=repaired, **HERE).gathered == 0
+    assert len(ledger.rejected()) == 1, "a record that could not be read is lost"
+    (tmp_path / "away").rename(source / "a")
+    assert ledger.retry(function=repaired, **HERE).gathered == 1
+    assert ids(dest) == [0, 1, 2]
+    covered(dest)
+
+
+def test_poison_is_left_alone_after_max_attempts(tmp_path: Path) -> None:
+    def broken(split: Split, content: bytes) -> Any:
+        if split.name == "b":
+            raise ValueError("never")
+        return careful(split, content)
+
+    source, dest = write(tmp_path / "in", {"a": records(4, bad=(2,)), "b": records(1, 9)}), tmp_path / "out"
+    process(source, broken, dest, split="lines", version="1")
+    ledger = Ledger(dest)
+    assert ledger.failed()["tries"].tolist() == [1, 1]
+    for tries in (2, 3):
+        assert ledger.retry(function=broken, max_attempts=3, **HERE).set_aside == 2
+        assert ledger.failed()["tries"].tolist() == [tries, tries]
+    found = ledger.retry(function=broken, max_attempts=3, **HERE)
+    assert (found.jobs, len(found.left)) == ((), 2)
+    assert all("max_attempts=3" in why for _, why in found.left)
+
+
+def test_only_the_rejected_record_is_given_again_and_the_split_says_how_often(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"one\nBROKEN\ntwo\n"}), tmp_path / "out"
+    seen = list[tuple[bytes, int]]()
+
+    def function(split: Split, content: bytes) -> bytes:
+        seen.append((content, split.attempt))
+        if split.attempt == 1:
+            split.reject(b"BROKEN", "no")
+            return content.replace(b"BROKEN\n", b"")
+        return content
+
+    process(source, function, dest, format="lines")
+    Ledger(dest).retry(function=function, **HERE)
+    assert seen == [(b"one\nBROKEN\ntwo\n", 1), (b"BROKEN", 2)]
+    assert rows(dest) == [b"one", b"two", b"BROKEN"]
+    covered(dest)
+
+
+@pytest.mark.parametrize(
+    ("content", "rejects", "said"),
+    [
+        (b"a\na\nb\n", [(b"a", None)], "several times: say which by offset="),
+        (b"a\nb\n", [(b"c", None)], "is not in the content"),
+        (b"a\nb\n", [(b"b", 0)], "not at that offset"),
+        (b"a\nb\n", [(b"", None)], "takes the bytes of a record"),
+        (b"a\nb\n", [("a", None)], "takes the bytes of a record, not str"),
+        (b"ab\n", [(b"b", None)], "one or more whole lines"),
+        (b"ab\n", [(b"a", None)], "one or more whole lines"),
+        (b"a\nb\n", [(b"a", None), (b"a\nb", None)], "the same bytes twice"),
+        (b"a\n", [(b"a\n", None)], "has rejected all of the split, and made rows"),
+    ],
+)
+def test_what_is_no_record_sets_the_split_aside_with_the_reason(tmp_path: Path, content: bytes, rejects: list[Any], said: str) -> None:
+    def function(split: Split, content: bytes) -> Any:
+        for record, offset in rejects:
+            split.reject(record, "bad", offset)
+        return [{"n": 1}]
+
+    source = write(tmp_path / "in", {"a": content})
+    report = process(source, function, tmp_path / "out", split="lines", schema="n int")
+    assert (report.files, report.set_aside_count) == (0, 1)
+    assert said in report.set_aside[0][1]
+    assert not Ledger(tmp_path / "out").rejected()["path"].tolist()
+
+
+def test_of_row_groups_single_rows_cannot_be_rejected(tmp_path: Path) -> None:
+    parquet(tmp_path / "in", "a", 0, [5])
+
+    def function(split: Split, content: Any) -> Any:
+        split.reject(b"x", "bad")
+
+    report = process(tmp_path / "in", function, tmp_path / "out", split="row_groups")
+    assert "of row groups single rows cannot be rejected" in report.set_aside[0][1]
+
+
+def test_a_function_that_raises_sets_its_split_aside_and_tells_no_data(tmp_path: Path) -> None:
+    def function(split: Split, content: bytes) -> Any:
+        if b"BROKEN" in content:
+            raise ValueError(content[content.index(b"BROKEN") :][:9])
+        return parsed(split, content)
+
+    source = write(tmp_path / "in", {"a": records(100, bad=(50,))})
+    report = process(source, function, tmp_path / "out", split="lines", split_size=1000)
+    ((_, reason),) = report.set_aside
+    assert reason.startswith("ValueError (test_process.py line")
+    assert "BROKEN" not in reason
+    covered(tmp_path / "out")
+    (start,) = Ledger(tmp_path / "out").failed()["start"].tolist()
+    assert start > 0
+    kept = process(source, function, tmp_path / "kept", split="lines", split_size=1000, keep_messages=True)
+    assert "BROKEN" in kept.set_aside[0][1]
+    assert Ledger(tmp_path / "out").retry(function=repaired_as(function), **HERE).gathered == 1
+    assert ids(tmp_path / "out") == list(range(100))
+    covered(tmp_path / "out")
+
+
+def repaired_as(function: Any) -> Any:
+    return repaired
+
+
+def test_rejected_records_count_for_max_failures(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(20, bad=(1, 2, 3))}), tmp_path / "out"
+    with refused(TooManyFailures, 1, "3 files", "nothing was committed"):
+        process(source, careful, dest, split="lines", max_failures=2)
+    assert not [p for p in dest.rglob("*") if p.is_file() and "/log/" not in str(p)], "the quarantine of what was given up is left"
+    assert process(source, careful, dest, split="lines", max_failures=3).set_aside_count == 3
+
+
+def test_forgetting_takes_rows_and_rejected_records_with_it(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(20, bad=(3, 9)), "b": records(20, 20, bad=(30,))}), tmp_path / "out"
+    process(source, careful, dest, split="lines", split_size=300)
+    ledger = Ledger(dest)
+    before = ledger.summary()
+    ledger.forget(source / "a", **HERE)
+    assert ids(dest) == [i for i in range(20, 40) if i != 30]
+    assert ledger.rejected()["content"].tolist() == [b"BROKEN 30"]
+    assert (ledger.summary().files, ledger.summary().set_aside) == (1, 1)
+    covered(dest)
+    process(source, careful, dest, split="lines", split_size=1000)
+    after = Ledger(dest).summary()
+    assert (after.files, after.bytes_read, after.set_aside) == (before.files, before.bytes_read, before.set_aside)
+    assert len(ids(dest)) == 37
+    covered(dest)
+
+
+def test_a_rewritten_file_takes_its_rejected_records_with_it(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(20, bad=(3,))}), tmp_path / "out"
+    process(source, careful, dest, split="lines", split_size=300)
+    (source / "a").unlink()
+    write(source, {"a": records(5, 100, bad=(102,)) + b"\n"[:0]})
+    process(source, careful, dest, split="lines", split_size=300, on_change="reprocess")
+    assert ids(dest) == [100, 101, 103, 104]
+    assert Ledger(dest).rejected()["content"].tolist() == [b"BROKEN 102"]
+    covered(dest)
+
+
+def test_a_part_of_what_is_given_whole_is_not_given_again_alone(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(9, bad=(4,))}), tmp_path / "out"
+    process(source, careful, dest)
+    ledger = Ledger(dest)
+    ledger.forget(file=ledger.files()["data_file"][0], **HERE)
+    report = process(source, careful, dest)
+    assert "ledger.forget(path)" in report.set_aside[0][1]
+    ledger.forget(source / "a", **HERE)
+    process(source, careful, dest)
+    assert ids(dest) == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+def test_a_file_that_grows_is_taken_from_where_it_was_and_rejects_do_not_hinder(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(10, bad=(2, 9)) + b'{"id"'}), tmp_path / "out"
+    first = process(source, careful, dest, split="lines", on_append="tail")
+    assert (first.set_aside_count, first.held_back) == (2, 1)
+    for at in (10, 11):
+        with (source / "a").open("ab") as f:
+            f.write(b': 10}\n{"id' if at == 10 else b'": 11}\nBROKEN 12\n')
+        process(source, careful, dest, split="lines", on_append="tail")
+    assert ids(dest) == [0, 1, 3, 4, 5, 6, 7, 8, 10, 11]
+    ledger = Ledger(dest)
+    assert ledger.rejected()["content"].tolist() == [b"BROKEN 2", b"BROKEN 9", b"BROKEN 12"]
+    assert ledger.retry(function=repaired, **HERE).gathered == 3
+    assert ids(dest) == list(range(13))
+    with (source / "a").open("ab") as f:
+        f.write(records(5, 13))
+    assert process(source, careful, dest, split="lines", on_append="tail").set_aside_count == 0
+    assert ids(dest) == list(range(18))
+
+
+# ------------------------------------------------------------------------------------------------------------------ use, going on
+def test_a_killed_job_goes_on_with_the_columns_that_it_had_frozen(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {f"f{i}": b"%d" % i for i in range(6)}), tmp_path / "out"
+    switch = {"kind": int, "killed": True}
+
+    def function(split: Split, content: bytes) -> Any:
+        if switch["killed"] and split.name == "f3":
+            raise KeyboardInterrupt
+        return [{"n": switch["kind"](content)}]  # type: ignore[operator]
+
+    with pytest.raises(KeyboardInterrupt):
+        process(source, function, dest, version="1", target_size=2)
+    # The first rows look otherwise by now; what is done and what is to do must agree all the same.
+    switch.update(killed=False, kind=float)
+    write(source, {"e": b"9"})
+    report = process(source, function, dest, version="1", target_size=2)
+    assert report.set_aside_count == 0
+    assert sorted(row["n"] for row in rows(dest)) == [0, 1, 2, 3, 4, 5, 9]
+    assert len({commit.schema for _, commit in Log(connect(normalise(dest))).refresh().commits()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"split": "line"}, "Did you mean 'lines'"),
+        ({"split_size": "many"}, "split_size"),
+        ({"schema": "id lng"}, "is wrong at character 4"),
+        ({"schema": 5}, "schema is a pyarrow.Schema or a text"),
+        ({"schema": "id long", "format": "lines"}, "schema= is for rows"),
+        ({"format": "raw"}, "parquet, lines"),
+        ({"transform": "xml"}, "takes a function, and no transform"),
+        ({"on_append": "tail"}, "split='lines'"),
+        ({"split": "lines", "split_size": "1 GiB"}, "larger than max_file_size"),
+        ({"split": "lines", "flush": True}, "on_append='tail'"),
+        ({"splitsize": 4}, "unknown option 'splitsize'"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(tmp_path: Path, wrong: dict[str, Any], said: str) -> None:
+    source = write(tmp_path / "in", {"a": b"1"})
+    with refused(UsageError, 2, said):
+        process(source, parsed, tmp_path / "out", **wrong)
+    with refused(UsageError, 2, "takes a function"):
+        process(source, "xml", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_destination_holds_the_output_of_one_function_in_one_way(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(3)}), tmp_path / "out"
+    process(source, parsed, dest, split="lines")
+    with refused(RefusedError, 2, "split 'lines'", "split 'file'"):
+        process(source, parsed, dest)
+    with refused(RefusedError, 2, "test_process.parsed", "test_process.careful"):
+        process(source, careful, dest, split="lines")
+    with refused(RefusedError, 2, "test_process.parsed"):
+        gather(source, dest)
+
+
+def test_what_a_function_gives_must_fit_the_format(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a": records(3)})
+    with refused(UsageError, 2, "returned bytes for", "Say format='lines'"):
+        process(source, lambda split, content: content, tmp_path / "out", format="parquet")
+    report = process(source, lambda split, content: [{"a": 1}], tmp_path / "out", format="lines")
+    assert "returned rows, and format 'lines' takes bytes" in report.set_aside[0][1]
+    report = process(source, lambda split, content: 7, tmp_path / "other")
+    assert "the function returned int; allowed are" in report.set_aside[0][1]
+
+
+def test_a_quarantine_file_counts_only_by_the_log(tmp_path: Path) -> None:
+    """What a loser or a job that was given up has left is seen by nobody and cleaned."""
+    source, dest = write(tmp_path / "in", {"a": records(9, bad=(4,))}), tmp_path / "out"
+    process(source, careful, dest, split="lines")
+    (job,) = {commit.job for _, commit in Log(connect(normalise(dest))).refresh().commits()}
+    (own,) = (dest / "_quire" / "quarantine").iterdir()
+    stray = dest / names.quarantine(job, 0, "0123456789ab")
+    stray.write_bytes(own.read_bytes())
+    assert len(Ledger(dest).rejected()) == 1
+    quire.recover(dest)
+    assert own.exists()
+    assert not stray.exists()
+    own.unlink()
+    with refused(QuireError, 2, "the quarantine file", "is missing", "backup"):
+        Ledger(dest).rejected()
+
+
+def test_on_spark(tmp_path: Path, spark: Any) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(200, bad=(7,)), "b": records(50, 200)}), tmp_path / "out"
+
+    def function(split: Split, content: bytes) -> Any:
+        found = []
+        for line in content.splitlines():
+            try:
+                found.append({"id": json.loads(line)["id"]})
+            except ValueError as e:
+                split.reject(line, e)
+        return pd.DataFrame(found, columns=["id"]).astype("int64")
+
+    report = quire.process(source, function, dest, spark=spark, progress=False, split="lines", split_size=1000, target_size=3000)
+    assert report.set_aside_count == 1
+    found = quire.read(spark, dest)
+    assert sorted(row["id"] for row in found.collect()) == [i for i in range(250) if i != 7]
+    assert [(f.name, f.dataType.simpleString()) for f in found.schema] == [("id", "bigint")]
