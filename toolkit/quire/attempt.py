@@ -8,7 +8,7 @@ from __future__ import annotations
 import json as json_text
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
@@ -37,11 +37,10 @@ from quire.planning.changes import EMPTY
 from quire.planning.listing import Run
 from quire.planning.pack import PlannedTask, read_drops, read_head, read_rows
 from quire.runner import without_collector
-from quire.sources import transforms
+from quire.sources.convert import Convert
 from quire.sources.files import Root
-from quire.sources.processing import Processing
 from quire.sources.ranges import lines_of
-from quire.sources.transforms import BadContent, UserFunction
+from quire.sources.transforms import BadContent
 from quire.splits import FileInfo
 from quire.splitting import APPENDED, OfSplits, settled, table_of
 from quire.storage import Content, Gone, Request, Sink, Store, Unreadable, connect
@@ -49,60 +48,6 @@ from quire.storage import Content, Gone, Request, Sink, Store, Unreadable, conne
 _COLUMNS = ["path", "size", "version", "modified", "start", "length", "replaces", "follows"]
 _CARRIED = ("path", "version", "start", "length", "written", "records", "checksum", "fingerprint")
 digest = xxhash.xxh3_64_intdigest
-
-
-@dataclass(frozen=True)
-class Convert:
-    """What becomes of a file's content."""
-
-    transform: str  # lines | raw | xml | json | callable
-    format: str
-    compression: str
-    target: int
-    max_file_size: int
-    function: UserFunction | None = field(default=None, repr=False)
-    keep_messages: bool = False
-    marks: bool = False  # rows get fingerprints, by which one can tell later that a file was appended to
-    holds: bool = False  # a last line without newline is held back
-    process: Processing | None = None  # where splits are given to a function, and not whole files
-
-    @property
-    def streams(self) -> bool:
-        """Content of any length goes through without being held."""
-        return self.transform in ("lines", "raw") and self.format != "parquet"
-
-    def records(self, content: bytes, file: FileInfo) -> bytes | pa.RecordBatch:
-        """What is written for a whole file; BadContent if it cannot be parsed."""
-        made: bytes | list[bytes] | pa.RecordBatch
-        if self.transform == "callable":
-            assert self.function is not None
-            made = transforms.call(self.function, content, file, self.keep_messages)
-        else:
-            made = _BUILT_IN[self.transform](content)
-        if self.format == "parquet":
-            return made if isinstance(made, pa.RecordBatch) else self._rows(made, file)
-        if isinstance(made, pa.RecordBatch):
-            raise BadContent(f"TypeError: the function returned rows, and format {self.format!r} takes bytes. Use format='parquet'.")
-        if isinstance(made, bytes):
-            made = [made]
-        if self.format == "lines":
-            return b"".join(record if record.endswith(b"\n") else record + b"\n" for record in made if record)
-        return b"".join(made)
-
-    def _rows(self, made: bytes | list[bytes], file: FileInfo) -> pa.RecordBatch:
-        if self.transform == "callable":
-            raise BadContent(
-                "TypeError: the function returned bytes, and format 'parquet' takes a pyarrow.RecordBatch. Use format='lines'."
-            )
-        records = [made] if isinstance(made, bytes) else made
-        n = len(records)
-        modified = pa.array([file.modified // 1000 or None] * n, pa.timestamp("us", "UTC"))
-        return pa.record_batch([pa.array([file.path] * n), modified, pa.array(records, pa.binary())], schema=CONTENT)
-
-
-_BUILT_IN: dict[str, Callable[[bytes], bytes | list[bytes]]] = {
-    "lines": transforms.lines, "raw": transforms.raw, "xml": transforms.xml, "json": transforms.json,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)

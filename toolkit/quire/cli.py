@@ -20,12 +20,14 @@ from typing import Any, TypeVar
 import click
 
 import quire
+from quire.cli_function import function_of
 from quire.cli_pages import PAGES
 from quire.cli_show import AS_JSON, MASTER, QUIET, as_line, frame, show, spark_of
 from quire.cli_upkeep import UPKEEP
 from quire.errors import QuireError, UsageError, choose, printable, scrub
 from quire.options import LAYOUTS, PLANNERS
 from quire.planning.hashing import FUNCTIONS
+from quire.process import check
 from quire.reading import first_rows
 from quire.storage import connect, normalise
 
@@ -60,9 +62,16 @@ _JOB = [
 
 
 def _job_options(function: F) -> F:
-    for option in reversed(_JOB):
-        function = option(function)
-    return function
+    return _options(_JOB)(function)
+
+
+def _options(options: list[Any]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def _settings(given: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -141,6 +150,33 @@ def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given
             show(found, as_json)
         finally:
             found.discard()
+
+
+@cli.command()
+@click.argument("source", nargs=-1, required=True)
+@click.argument("function")
+@click.argument("dest")
+@click.option("--split", default="file", show_default=True, help="file, lines (ranges of them) or row_groups (of Parquet).")
+@click.option("--split-size", default="64 MiB", show_default=True, help="Bytes of a range.")
+@click.option("--schema", help="Columns of the rows: 'id long, name string'; default: those of the first rows.")
+@click.option("--format", help="parquet or lines; default: what the function gives.")
+@click.option("--version", help="Names the edition of the function instead of a hash of its source.")
+@click.option("--keep-messages", is_flag=True, help="Keep the text of what the function raises (it may hold data).")
+@_options(_JOB[2:])  # without transform and format
+@click.option("--every", help="Again and again, this far apart ('1 min'), until Ctrl-C.")
+@click.option("--max-runs", type=int, help="With --every: how often.")
+@AS_JSON
+@QUIET
+def process(
+    source: tuple[str, ...], function: str, dest: str, every: str | None, max_runs: int | None, as_json: bool, quiet: bool, **given: Any
+) -> None:
+    """Call FUNCTION (module:name or file.py:name) once for each split of the files below SOURCE…; gather its rows below DEST."""
+    settings, master = _settings(given)
+    work = function_of(function)
+    check(_source(source), work, dest, **settings)
+    with spark_of(master) as spark:
+        report = quire.process(_source(source), work, dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings)
+        show(report, as_json)
 
 
 def _check_first(source: tuple[str, ...], dest: str, settings: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 import quire
+from quire.cli_function import function_of
 from quire.cli_show import AS_JSON, MASTER, QUIET, as_line, frame, show, spark_of
 
 __all__ = ["UPKEEP"]
@@ -33,12 +34,14 @@ def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool,
 @click.option("--where", help="A condition in SQL about the ledger's columns: \"reason like '%max_file_size%'\".")
 @click.option("--max-attempts", default=5, show_default=True, help="Files that were read so often are left alone.")
 @click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files stay set aside.")
+@click.option("--function", help="The function of the destination, module:name or file.py:name, where it was made with one.")
 @MASTER
 @AS_JSON
 @QUIET
-def retry(dest: str, master: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
+def retry(dest: str, function: str | None, master: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
     """Read what was set aside in DEST once more, and nothing else."""
     ledger = quire.Ledger(dest)
+    given["function"] = None if function is None else function_of(function)
     with spark_of(master) as spark:
         show(ledger.retry(spark=spark, progress=not quiet, **given), as_json)
 
@@ -180,6 +183,17 @@ def export_markers(dest: str, directory: str, source: tuple[str, ...], split_siz
         show(ledger.export_markers(directory, source=list(source) or None, split_size=split_size, spark=spark), as_json)
 
 
+@click.command()
+@click.argument("dest")
+@AS_JSON
+def rejected(dest: str, as_json: bool) -> None:
+    """The single records that a function has rejected, with their bytes as far as they are text."""
+    found = quire.Ledger(dest).rejected()
+    found["content"] = [None if data is None else data.decode("utf-8", "backslashreplace") for data in found["content"]]
+    frame(found, as_json, "no record was rejected")
+
+
 UPKEEP = (
     forget, retry, compact, expire, pins, unpin, files, coverage, tasks, sizes, deleted, purge_sources, import_markers, export_markers,
+    rejected,
 )  # fmt: skip

@@ -23,7 +23,7 @@ from quire.splits import FileInfo
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
 if TYPE_CHECKING:
-    from quire.attempt import Convert
+    from quire.sources.convert import Convert
 
 __all__ = ["APPENDED", "OfSplits", "settled", "table_of"]
 
