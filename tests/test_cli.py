@@ -82,11 +82,11 @@ def place(tmp_path: Path) -> Path:
 # --------------------------------------------------------------------------------------------------------------------- the verbs
 
 COMMANDS = [
-    "consolidate", "plan", "recover", "skew", "populate", "read", "ledger", "ledger summary", "ledger failed", "ledger history",
+    "consolidate", "plan", "process", "recover", "skew", "populate", "read", "ledger", "ledger summary", "ledger failed", "ledger history",
     "ledger locate", "ledger read", "ledger splits", "ledger verify", "ledger forget", "ledger retry", "ledger compact", "ledger expire",
     "ledger pins", "ledger unpin", "ledger files", "ledger coverage", "ledger tasks", "ledger sizes", "ledger deleted",
     "ledger purge-sources", "ledger import-markers", "ledger export-markers",
-    "ledger rows", "ledger reasons", "ledger commits",
+    "ledger rows", "ledger reasons", "ledger commits", "ledger rejected",
 ]  # fmt: skip
 
 
@@ -132,15 +132,16 @@ def test_the_verbs_are_those_of_the_design_and_each_has_its_help(run: Run) -> No
         assert "Commands:" in err
 
 
-@pytest.mark.parametrize("verb", ["consolidate", "plan"])
+@pytest.mark.parametrize("verb", ["consolidate", "plan", "process"])
 def test_every_option_has_the_name_and_default_that_it_has_in_python(verb: str) -> None:
     options = {p.name: p for p in every()[verb].params if isinstance(p, click.Option)}
     python = inspect.signature(getattr(quire, verb)).parameters
     ours = {"as_json", "quiet", "master"}  # what a shell needs and Python has otherwise
     assert set(options) - ours <= set(python)
-    not_in_a_shell = "source dest spark progress keep_messages version storage_options source_options dest_options"
+    not_in_a_shell = "source dest spark progress storage_options source_options dest_options "
+    not_in_a_shell += "function" if verb == "process" else "keep_messages version"
     assert set(python) - set(options) == set(not_in_a_shell.split())
-    defaults = every()[verb].make_context(verb, ["in", "out"]).params
+    defaults = every()[verb].make_context(verb, ["in", "function", "out"]).params
     for name in set(options) - ours:
         default = defaults[name]
         assert (default or None if options[name].multiple else default) == python[name].default, name

@@ -22,6 +22,7 @@ MAIN = [
     *cases(["lines", "parquet"], ["upload"], ["s3"]),
     *cases(["raw+gzip"], ["upload"], ["azure"]),
 ]
+PROCESS = [*cases(["process"], ["rename"], ["hdfs"]), *cases(["process"], ["upload"], ["s3"])]
 SMALL = [*cases(["few"], ["rename", "rename_v2"], ["hdfs"]), *cases(["few"], ["upload"], ["s3"])]
 UPLOADS = cases(["few"], ["upload"], ["s3", "azure"])
 DISK = cases(["few"], ["rename", "rename_v2"], ["disk"])
@@ -49,6 +50,13 @@ def test_crash_then_run(case: Case) -> None:
     for scenario in ways.crashes(case.fill(), reads=False):
         scenario()
     assert case.by.leaks == bool(case.leaked), "only rename_v2 shows what is not committed, and it does"
+
+
+@pytest.mark.parametrize("case", PROCESS, ids=plain)
+def test_crash_of_a_function_s_job(case: Case) -> None:
+    """Ranges of lines, rejected records, their retry, a merge and an expiry: a sample of all changes."""
+    for scenario in [*sample(ways.crashes(case.fill(), reads=False), 25, seed=7), *sample(ways.answers(case), 15, seed=8)]:
+        scenario()
 
 
 @pytest.mark.parametrize("case", SMALL, ids=plain)

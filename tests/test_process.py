@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 import quire
 from gathering import gather, refused, write
-from quire import Ledger, Report, Split
+from quire import Ledger, Report, Split, cli, cli_upkeep
 from quire.commit import names
 from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, TooManyFailures, UsageError
@@ -391,6 +392,31 @@ def test_a_long_record_is_kept_at_its_source_alone(tmp_path: Path) -> None:
     covered(dest)
 
 
+def test_forgetting_by_a_condition_takes_all_of_a_cut_split(tmp_path: Path, spark: Any) -> None:
+    """Its output stands in one place: a piece that stayed would say that it is done."""
+    source, dest = write(tmp_path / "in", {"a": records(20, bad=(5, 9)), "b": records(20, 20)}), tmp_path / "out"
+    process(source, careful, dest, split="lines")
+    ledger = Ledger(dest)
+    (at,) = {row.start for row in ledger.locate(source / "a") if row.records and row.state == "done"}
+    ledger.forget(where=f"start = {at} and path like '%/a'", spark=spark, progress=False)
+    assert ids(dest) == list(range(20, 40))
+    report = process(source, careful, dest, split="lines")
+    assert report.set_aside_count == 0
+    assert ids(dest) == [i for i in range(40) if i not in (5, 9)]
+    covered(dest)
+    one = ledger.refresh().rejected()["offset"][1]
+    assert ledger.retry(function=repaired, where=f"start = {one}", spark=spark, progress=False).gathered == 1
+    assert ids(dest) == [i for i in range(40) if i != 5]
+
+
+def test_expire_keeps_what_is_in_quarantine(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(9, bad=(5,))}), tmp_path / "out"
+    process(source, careful, dest, split="lines")
+    Ledger(dest).compact(**HERE)
+    Ledger(dest).expire()
+    assert Ledger(dest).rejected()["content"].tolist() == [b"BROKEN 5"]
+
+
 def test_poison_is_left_alone_after_max_attempts(tmp_path: Path) -> None:
     def broken(split: Split, content: bytes) -> Any:
         if split.name == "b":
@@ -657,3 +683,73 @@ def test_on_spark(tmp_path: Path, spark: Any) -> None:
     found = quire.read(spark, dest)
     assert sorted(row["id"] for row in found.collect()) == [i for i in range(250) if i != 7]
     assert [(f.name, f.dataType.simpleString()) for f in found.schema] == [("id", "bigint")]
+
+
+# ------------------------------------------------------------------------------------------------------------------- from a shell
+JOB = """
+import json
+
+
+def careful(split, content):
+    rows = []
+    for line in content.splitlines():
+        try:
+            rows.append({"id": json.loads(line)["id"]})
+        except ValueError as e:
+            split.reject(line, e)
+    return rows
+
+
+def broken(split, content):
+    return 1 / 0
+
+
+word = "no function"
+"""
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    """The command line, in this process: (exit code, output, errors)."""
+
+    @contextmanager
+    def here(master: str | None) -> Iterator[Any]:
+        yield quire.InProcess()
+
+    monkeypatch.setattr(cli, "spark_of", here)
+    monkeypatch.setattr(cli_upkeep, "spark_of", here)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = 0
+        try:
+            cli.main([str(a) for a in arguments])
+        except SystemExit as e:
+            code = int(e.code or 0)
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_from_a_shell(tmp_path: Path, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(20, bad=(3,)), "b": records(20, 20)}), tmp_path / "out"
+    write(tmp_path / "jobs", {"shell_job.py": JOB.encode()})
+    file = f"{tmp_path}/jobs/shell_job.py"
+    code, out, err = shell("process", source, f"{file}:careful", dest, "--split", "lines", "--split-size", "300", "--json", "--quiet")
+    assert (code, json.loads(out)["set_aside_count"]) == (0, 1), err
+    assert ids(dest) == [i for i in range(40) if i != 3]
+    code, out, _ = shell("ledger", "rejected", dest, "--json")
+    assert [row["content"] for row in json.loads(out)] == ["BROKEN 3"]
+    code, out, err = shell("ledger", "retry", dest, "--function", f"{file}:careful", "--json", "--quiet")
+    assert (code, json.loads(out)["set_aside"]) == (0, 1), err
+    # The same function by its module's name: nothing is left to do.
+    monkeypatch.chdir(tmp_path / "jobs")
+    code, out, err = shell("process", source, "shell_job:careful", dest, "--split", "lines", "--json", "--quiet")
+    assert (code, json.loads(out)["files"]) == (0, 0), err
+    assert shell("process", source, f"{file}:broken", tmp_path / "no", "--max-failures", "0", "--quiet")[0] == 1
+    for function, said in (
+        ("shell_job", "Write module:name"), ("shell_job:word", "function of shell_job"), ("shell_job:carefull", "Did you mean 'careful'"),
+        ("no_such_module:f", "there is no module"), ("no.py:f", "there is no file"),
+    ):  # fmt: skip
+        code, _, err = shell("process", source, function, tmp_path / "no", "--quiet")
+        assert (code, err.count("\n")) == (2, 1)
+        assert said in err

@@ -103,6 +103,16 @@ MUTANTS = (
       ("except (BadContent, Unreadable) as e:", "except (BadContent, Unreadable, Gone) as e:")),
     m("quarantine_not_covered", ATTEMPT, '(file.path, file.version, start, length, "bad", reason,', '(file.path, "", start, length, "bad", reason,'),
     m("set aside without a reason", ATTEMPT, "e.reason if isinstance(e, BadContent) else str(e)", "None"),
+    # functions, once a split
+    m("rejected records are covered with the others", SPLITTING, "            at = sum(aside[-1])\n", "            at = first\n", first="tests/test_process.py"),
+    m("pieces of a split that name no output", SPLITTING, "        if written and len(done) > 1:", "        if False:", first="tests/test_process.py"),
+    m("pieces of a split that stay when their output goes", CARRY, '"riders": riders[r["offset"], r["skip"]]', '"riders": []', first="tests/test_process.py"),
+    m("a chosen piece goes alone", "upkeep/forget.py", "_with_riders(log.store, folded, rows(folded))", "rows(folded)", first="tests/test_process.py"),
+    m("a line belongs to the range in which it ends", "sources/ranges.py", "search = [data], asked.start, max(end - 1, first)", "search = [data], asked.start, max(end, first)", first="tests/test_process.py"),
+    m("a row group belongs to the range in which it ends", "sources/rowgroups.py", "if start <= first < start + length]", "if start < first <= start + length]", first="tests/test_process.py"),
+    m("quarantine files without a manifest count", PROTOCOL, "for e in [*store.walk(names.LEDGER), *store.walk(names.QUARANTINE)]:", "for e in [*store.walk(names.LEDGER)]:", first="tests/test_process.py"),
+    m("expire deletes what is still in quarantine", "coverage/quarantine.py", "        if rows is None or not pc.any(", "        if rows is None or True or not pc.any(", first="tests/test_process.py"),
+    m("the columns are looked for again after a kill", "process.py", "_of_open_job(store, log, made) or self._of_first_rows", "self._of_first_rows", first="tests/test_process.py"),
     # commit, publish, abort
     m("published_early", PROTOCOL, "    lost = set[int]()\n",
       "    lost = set[int]()\n    log.append(lambda log: None if log.published(entry.job) else Published(job=entry.job, time=now()))\n"),

@@ -131,7 +131,9 @@ class Verbs:
             log = Log(self._store).refresh()
             rows = retry.bad_rows(log, folded, folded.version)
             if by_where is not None:
-                return rows.filter(pc.is_in(rows.column("path"), by_where(folded).select("path").toArrow().column("path").combine_chunks()))
+                place = ["path", "version", "start"]
+                wanted = {tuple(row.values()) for row in by_where(folded).select(*place).toArrow().to_pylist()}
+                return rows.filter(pa.array([tuple(row.values()) in wanted for row in rows.select(place).to_pylist()], pa.bool_()))
             return rows if keys is None else rows.filter(pc.is_in(rows.column("path"), pa.array(sorted(keys), pa.string())))
 
         options = self._options if storage_options is None else storage_options
