@@ -90,6 +90,8 @@ def read(store: Store, name: str, columns: list[str] | None = None) -> pa.Table:
 
 def one(store: Store, name: str, path: str, version: str, offset: int) -> dict[str, Any] | None:
     """One record of a quarantine file; None if the file has gone, or the record is not in it."""
+    if not name.startswith(f"{names.QUARANTINE}/") or names.job_of_segment(name) is None:
+        raise FormatError(f"a plan names the quarantine file {name[:200]!r}, which is none: nothing was read. Look who wrote it.")
     try:
         found = read(store, name)
     except FormatError:
