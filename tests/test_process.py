@@ -585,9 +585,10 @@ def test_a_file_that_grows_is_taken_from_where_it_was_and_rejects_do_not_hinder(
 # ------------------------------------------------------------------------------------------------------------------ use, going on
 def test_a_killed_job_goes_on_with_the_columns_that_it_had_frozen(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {f"f{i}": b"%d" % i for i in range(6)}), tmp_path / "out"
-    switch = {"kind": int, "killed": True}
+    switch, calls = {"kind": int, "killed": True}, set[str]()
 
     def function(split: Split, content: bytes) -> Any:
+        calls.add(split.name)
         if switch["killed"] and split.name == "f3":
             raise KeyboardInterrupt
         return [{"n": switch["kind"](content)}]  # type: ignore[operator]
@@ -596,11 +597,13 @@ def test_a_killed_job_goes_on_with_the_columns_that_it_had_frozen(tmp_path: Path
         process(source, function, dest, version="1", target_size=2)
     # The first rows look otherwise by now; what is done and what is to do must agree all the same.
     switch.update(killed=False, kind=float)
+    calls.clear()
     write(source, {"e": b"9"})
     report = process(source, function, dest, version="1", target_size=2)
     assert report.set_aside_count == 0
     assert sorted(row["n"] for row in rows(dest)) == [0, 1, 2, 3, 4, 5, 9]
-    assert len({commit.schema for _, commit in Log(connect(normalise(dest))).refresh().commits()}) == 1
+    assert {commit.schema for _, commit in Log(connect(normalise(dest))).refresh().commits()} == {"`n` bigint"}
+    assert not calls & {"f0", "f1", "f2"}, "what was done before the kill was done again"
 
 
 @pytest.mark.parametrize(
