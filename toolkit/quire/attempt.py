@@ -20,10 +20,11 @@ import xxhash
 from msgspec.structs import replace
 
 from quire.commit import names
-from quire.commit.committers import committer
+from quire.commit.committers import Committer, committer
 from quire.commit.entries import DataFile, Left, PlanHead, Task, Uncover
 from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
+from quire.commit.rename import Rename
 from quire.coverage import quarantine
 from quire.coverage.carry import carried, dropped
 from quire.coverage.fold import fold
@@ -105,7 +106,8 @@ class _Attempt(OfSplits):
     ) -> None:
         self.work, self.store, self.task, self.planned, self.lost, self.retries = work, store, task, planned, lost, retries
         self.id = names.new_id()
-        self.by = committer(work.head.committer, store)
+        # What another task reads, and nobody else, waits as plain objects, whatever the store and its committer.
+        self.by: Committer = Rename() if work.head.closing else committer(work.head.committer, store)
         self.convert = work.convert
         self.folder = planned.folder if work.head.words.layout == "directories" else ""
         self.outputs: dict[str, Sink] = {}  # final names, in the writer's order
@@ -192,7 +194,7 @@ class _Attempt(OfSplits):
         """Write again what stays of the data files that go."""
         folded = fold(Log(self.store).refresh(), self.work.head.base)
         compression = self.work.head.words.compression
-        for name in self.planned.removes:
+        for name in self.planned.removes if self.work.head.words.traced else ():  # else all rows of a file leave with it
             try:
                 for row, record in carried(self.store, folded, name, compression, self.out):
                     if isinstance(record, bytes | pa.RecordBatch):
@@ -469,11 +471,13 @@ class _Attempt(OfSplits):
             path, version, start, length, written, records, sums, marks = zip(*rows, strict=True)
             finals = list(self.outputs)
             names_, none = [finals[i] for i in files], [None] * known
+            places: tuple[Any, ...] = (names_, offsets, skips, written, records, sums)
+            if self.work.head.closing:  # the last task's files hold them, nobody knows where
+                places = (none, none, none, none, records, none)
             tables.append(
-                table_of(path, version, start, length, ["done"] * known, none, names_, offsets, skips, written, records, sums,
-                       [carried] * known, none, marks)
+                table_of(path, version, start, length, ["done"] * known, none, *places, [carried] * known, none, marks)
             )  # fmt: skip
-            tables += self._riding(rows, names_, offsets, skips, carried)
+            tables += self._riding(rows, places[0], places[1], places[2], carried)
         if self.others:
             path, version, start, length, state, reason, tries, marks, alone = zip(*self.others, strict=True)
             n, none, zero = len(path), [None] * len(path), [0] * len(path)

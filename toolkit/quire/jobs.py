@@ -9,6 +9,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from quire import shuffle
 from quire.attempt import Work, attempt
 from quire.commit import names, protocol
 from quire.commit.entries import Commit, Task
@@ -24,8 +25,10 @@ ATTEMPTS = 3  # of a task in one call, beyond those that the engine makes by its
 LOOKS = 20  # manifests that are read each time the bar moves
 
 
-def run(runner: Runner, log: Log, work: Work, progress: Progress, max_failures: int | None = None) -> None:
-    """Bring an open job to its end. Afterwards the log has its outcome, by whomever.
+def run(
+    runner: Runner, log: Log, work: Work, progress: Progress, max_failures: int | None = None, reduce: shuffle.Reduce | None = None
+) -> None:
+    """Bring an open job to its end. Afterwards the log has its outcome, by whomever. `reduce`: of a job that closes with a shuffle.
 
     Raises TooManyFailures (the job is given up, nothing is committed), or QuireError if tasks keep failing: then the job stays
     open and the next run goes on with it.
@@ -51,7 +54,7 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_failures: 
         _settle(log, head.job, progress)
         return
     _check(tasks, planned, head.job)
-    _check_schema(log, tasks, head.job)
+    _check_schema(log, tasks, head.job, alone=head.closing)
     bad = sum(task.set_aside for task in tasks)
     if max_failures is not None and bad > max_failures:
         first = _first_bad(log, tasks)
@@ -63,6 +66,14 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_failures: 
             f"{bad:,} files had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {first}. "
             f"Repair them, or call again with a larger max_failures."
         )
+    if head.closing:
+        with progress.phase("shuffling", total=sum(f.size for t in tasks for f in t.files), unit="B") as bar:
+            closed = shuffle.close(runner, log, work, tasks, reduce, bar)
+        if closed is None:
+            _settle(log, head.job, progress)
+            return
+        tasks = closed
+        _check_schema(log, tasks, head.job)
     protocol.commit(log, head, tasks, conflicts)
     _settle(log, head.job, progress)
 
@@ -195,9 +206,12 @@ def _check(tasks: list[Task], planned: list[PlannedTask], job: str) -> None:
             )
 
 
-def _check_schema(log: Log, tasks: list[Task], job: str) -> None:
-    """Give up a job whose function gave rows of two schemas, or of another one than those that are there: nobody could read both."""
-    there = [t for _, commit in log.commits() for t in log.in_effect(commit)]
+def _check_schema(log: Log, tasks: list[Task], job: str, *, alone: bool = False) -> None:
+    """Give up a job whose function gave rows of two schemas, or of another one than those that are there: nobody could read both.
+
+    `alone`: what the tasks have made is not shown beside what is there, since a shuffle comes after it.
+    """
+    there = [] if alone else [t for _, commit in log.commits() for t in log.in_effect(commit)]
     schemas = list(dict.fromkeys(t.schema for t in (*there, *tasks) if t.schema))
     if len(schemas) > 1:
         protocol.abort(log, job, "rows of two schemas")

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, TypeVar
 
+from msgspec.structs import replace
+
 from quire.attempt import Convert
 from quire.commit.committers import choice
-from quire.commit.entries import Words
+from quire.commit.entries import CLAIM, Words
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
 from quire.formats.lines import _compressor
@@ -89,6 +91,12 @@ class Options:
     policy: Policy
     append: bool
     intent: dict[str, Any]
+    reduce: Callable[[Any], Any] | None = field(default=None, repr=False)  # all rows of a job go through it together
+
+    @property
+    def closing(self) -> bool:
+        """Whether the job ends with a task that writes all it shows."""
+        return self.reduce is not None or self.words.transform == CLAIM
 
     @property
     def intent_hash(self) -> str:
@@ -276,3 +284,25 @@ def build(
         roots, to, to_options, convert, words, cut, by, include, exclude, hidden,
         follow_links, age, 0 if on_error == "fail" else max_failures, policy, append, intent,
     )  # fmt: skip
+
+
+def reducing(made: Options, reduce: Callable[[Any], Any], version: str | None = None) -> Options:
+    """The same call, whose rows go through `reduce` together (see `quire.shuffle`), all of a job's in one commit.
+
+    `version` names the edition of the function instead of a hash of its source. UsageError for what does not go with a shuffle.
+    """
+    with about("reduce"):
+        if not callable(reduce):
+            raise UsageError(f"reduce= takes a function from a DataFrame to a DataFrame, not {quoted(reduce)}.")
+        name = transforms.identity(reduce, version)
+        if made.words.format == "raw":
+            raise UsageError("reduce= takes rows, and format 'raw' has none. Use format='parquet' or 'lines'.")
+        if made.words.layout != "flat":
+            raise UsageError("reduce= brings rows of all directories together, so layout='directories' cannot stay. Leave layout out.")
+        if "reprocess" in (made.policy.on_change, made.policy.on_append):
+            raise UsageError(
+                "what came out of a shuffle cannot be taken apart, so a single file's rows cannot be replaced: with reduce= leave "
+                "on_change and on_append at 'error', or forget the whole commit first."
+            )
+    words = replace(made.words, reduce=name.rpartition("@")[0])
+    return dataclasses.replace(made, reduce=reduce, words=words, intent={**made.intent, "reduce": name})

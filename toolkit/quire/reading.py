@@ -104,28 +104,7 @@ def _nothing(store: Store, version: int | None = None) -> UsageError:
 
 def _lines(store: Store, name: str, compression: str) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The lines of a data file as batches; nothing is decoded."""
-    rest = b""
-    for piece in lines.contents(store, name, compression):
-        end = piece.rfind(b"\n") + 1
-        if end:
-            yield name, _split(rest + piece[:end])
-            rest = piece[end:]
-        else:
-            rest += piece
-    if rest:
-        yield name, _split(rest + b"\n")
-
-
-def _split(data: bytes) -> pa.RecordBatch:
-    """Bytes that end with a newline → a batch of `value`, in one pass and without a copy of the bytes for each line."""
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10)
-    starts = np.concatenate(([0], ends[:-1] + 1))
-    keep = np.ones(len(data), bool)
-    keep[ends] = False
-    offsets = np.concatenate(([0], np.cumsum(ends - starts))).astype(np.int32)
-    values = np.frombuffer(data, np.uint8)[keep]
-    array = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(values)])
-    return pa.record_batch([array], ["value"])
+    return ((name, batch) for batch in lines.batches(store, name, compression))
 
 
 def _raw(store: Store, item: tuple[Source, str], compression: str, folded: Fold) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -25,7 +25,7 @@ from quire.report import Report
 from quire.runner import Runner
 from quire.storage import Store
 
-__all__ = ["check_destination", "check_words", "gather", "job_name"]
+__all__ = ["check_destination", "check_words", "freeze", "gather", "job_name"]
 
 TWICE = 2  # a call takes a path up at most this often, so it ends though a file changes for ever
 
@@ -74,7 +74,7 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
             if not planned.tasks:
                 supersede, planned = True, None
                 continue
-            head = _freeze(store, made, planned)
+            head = freeze(store, made, planned)
             fresh = head is not None and head.plan == planned.plan  # else another driver has frozen its plan first
             planned = None
         if head is None or log.refresh().outcome(head.job) is not None:
@@ -83,7 +83,7 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
             continue
         work = Work(made.dest, made.dest_options, made.roots, head, made.convert)
         call.takes_up(head)
-        jobs.run(runner, log, work, bars, made.max_failures)
+        jobs.run(runner, log, work, bars, made.max_failures, made.reduce)
         if not (call.ended(log.refresh(), head.job, store) and fresh):
             supersede = False
         elif supersede or not call.outdated():
@@ -114,10 +114,11 @@ def _check_ours(head: PlanHead, made: Options) -> None:
         )
 
 
-def _freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead | None:
+def freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead | None:
+    """Put the plan if absent; the one that is there, or None: its job is over."""
     head = PlanHead(
         job=planned.job, base=planned.base, plan=planned.plan, tasks=len(planned.tasks), committer=made.committer, words=made.words,
-        intent=made.intent,
+        intent=made.intent, closing=made.closing,
     )  # fmt: skip
     if store.stat(names.plan_parquet(planned.job, planned.plan)) is None:
         return None  # it was discarded, or another driver has ended the job and cleaned
@@ -282,6 +283,12 @@ def check_words(log: Log, made: Options) -> None:
             )
         if commit.words != made.words:
             there, ours = commit.words, made.words
+            if there.reduce != ours.reduce:
+                mixed = [f"went through reduce={w.reduce!r}" if w.reduce else "went through no shuffle" for w in (there, ours)]
+                raise RefusedError(
+                    f"the rows of the destination {made.dest} {mixed[0]}, and those of this call {mixed[1].replace('went', 'would go')}: "
+                    f"nobody could tell them apart. Say the same, or choose another destination."
+                )
             raise RefusedError(
                 f"the destination {made.dest} holds transform {there.transform!r}, format {there.format!r}, compression "
                 f"{there.compression!r}, layout {there.layout!r}{_split(there)}; this call says {ours.transform!r}, {ours.format!r}, "

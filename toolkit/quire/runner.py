@@ -218,7 +218,7 @@ class OnSpark:
         if failed:
             if error := missing_module(str(failed[0])):
                 raise error
-            lost = Failure("SparkError", scrub(_first_line(str(failed[0]))))
+            lost = Failure("SparkError", scrub(first_line(str(failed[0]))))
             return {i: outcomes.get(i, lost) for group in groups for i in group}
         return outcomes
 
@@ -305,7 +305,8 @@ def _task(function: Function[T], items: Sequence[T], groups: Sequence[Sequence[i
     return work
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """What went wrong, of the many lines that Spark makes of it."""
     lines = [line for line in text.splitlines() if line.strip()]
     for i, line in enumerate(lines):
         if line.startswith("Traceback (most recent call last)"):

@@ -16,6 +16,7 @@ from quire.formats import COMPRESSIONS, FORMATS
 from quire.storage.base import safe
 
 FORMAT = 1
+CLAIM = "claim"  # instead of a transform: a user's own job has read the splits and written the files
 
 # What counts something, and what people look at: an entry that somebody forged must not cost hours or break a table.
 Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
@@ -95,11 +96,17 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     compression: str
     layout: str
     split: str = ""  # how a function was given its input, where it was given splits: file | lines | row_groups
+    reduce: str = ""  # the function that all rows of a job went through together, after the transform
 
     @property
     def said(self) -> bool:
         """Whether it says anything."""
         return bool(self.transform)
+
+    @property
+    def traced(self) -> bool:
+        """Whether the ledger says where the record of each split lies; not after a shuffle, nor in what a user's own job has written."""
+        return not self.reduce and self.transform != CLAIM
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="manifest"):
@@ -120,6 +127,7 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
     committer: str
     words: Words
     intent: dict[str, Any]
+    closing: bool = False  # the last task, one more than the plan has, writes all that the job shows: a shuffle's output, or a claim's
     format: int = FORMAT
 
     @property
@@ -148,12 +156,13 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
     identity: str = ""  # "content": versions of the sources are hashes of their content
     schema: str = ""  # the columns of the rows, as frozen in the plan
     parts: str | None = None  # where the tasks stand if they would make the entry too long
+    whole: bool = False  # its files are of all its tasks together: all or nothing
     format: int = FORMAT
 
     @property
     def removing(self) -> bool:
-        """A job that removes data files is all or nothing."""
-        return any(task.removes for task in self.tasks)
+        """A job that removes data files is all or nothing, and so is one whose files are of all its tasks together."""
+        return self.whole or any(task.removes for task in self.tasks)
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="abort"):

@@ -116,12 +116,15 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
         if isinstance(found, str):
             return Abort(job=head.job, why=found, time=now(), committer=head.committer, left=_left(tasks))
         kept = [t for t in tasks if t.task not in found and (t.segment or t.removes or t.uncovers)]
+        if head.closing:
+            # The last task's files hold the rows of all others: with one of these missing, they would hold what is done elsewhere.
+            kept = [t for t in tasks if t in kept or t.files] if kept and not found else []
         # A task that only takes rows out belongs to one that brings others in their place.
         removing = any(t.removes or (t.uncovers and not t.assigned) for t in tasks)
         if not kept or (removing and (found or any(t.left for t in tasks))):
             # Half of a job that removes files would show old rows and new ones, or neither.
             why = "everything it holds was committed by others" if found and not kept else "nothing of it was left to commit"
-            if kept:
+            if kept or (found and head.closing):
                 why = "others have committed what it touches" if found else "what it was to read has changed or is gone"
             return Abort(job=head.job, why=why, time=now(), committer=head.committer, left=_left(tasks))
         out = [t for t in tasks if t not in kept]
@@ -131,7 +134,7 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
             target=int(head.intent.get("target", 0)), verb=head.verb, why=str(head.intent.get("reason") or ""),
             on_append=str(head.intent.get("on_append", "")), identity=str(head.intent.get("identity", "")),
             schema=str(head.intent.get("schema") or ""),
-            tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out),
+            tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out), whole=head.closing,
         )  # fmt: skip
 
     log.append(compute)

@@ -9,7 +9,7 @@ from quire.commit.entries import DataFile, Task
 from quire.errors import FormatError, NotFoundError
 from quire.storage import Sink, Store
 
-__all__ = ["Rename", "RenameV2"]
+__all__ = ["Rename", "RenameV2", "place"]
 
 
 class Rename:
@@ -22,10 +22,10 @@ class Rename:
         return store.can_rename
 
     def create(self, store: Store, job: str, task: int, attempt: str, final: str) -> Sink:
-        return store.create(_place(job, task, attempt, final))
+        return store.create(place(job, task, attempt, final))
 
     def handle(self, job: str, task: int, attempt: str, final: str, sink: Sink) -> str:
-        return _place(job, task, attempt, final)
+        return place(job, task, attempt, final)
 
     def commit_task(self, store: Store, job: str, task: Task) -> None:
         pass
@@ -34,7 +34,7 @@ class Rename:
         store.remove_tree(names.attempt_folder(job, task, attempt))
 
     def publish(self, store: Store, job: str, task: Task, file: DataFile) -> bool:
-        if file.handle != _place(job, task.task, task.attempt, file.name):
+        if file.handle != place(job, task.task, task.attempt, file.name):
             raise FormatError(f"{file.handle[:200]!r} is not where an attempt of job {job} writes: nothing was touched.")
         try:
             store.rename(file.handle, file.name)
@@ -50,7 +50,7 @@ class Rename:
         return set()
 
 
-def _place(job: str, task: int, attempt: str, final: str) -> str:
+def place(job: str, task: int, attempt: str, final: str) -> str:
     """Where an attempt writes the data file that will be called `final`."""
     return f"{names.attempt_folder(job, task, attempt)}/{final}"
 
