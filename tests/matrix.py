@@ -154,6 +154,7 @@ COMMITTERS = {
         By("rename", needs="rename"),
         By("rename_v2", needs="rename", leaks=True),
         By("upload", needs="upload"),
+        By("copy", needs="copy"),
     )
 }
 KINDS = sim.KINDS

@@ -7,15 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
 
 import quire
 from gathering import documents, refused, write
 from quire import Report, options, rounds
-from quire.errors import QuireError
+from quire.commit.log import Log
+from quire.errors import QuireError, RefusedError, UsageError
 from quire.options import Options
 from quire.progress import Progress
+from quire.reading import first_rows
 from quire.runner import OnSpark
+from quire.storage import connect, normalise
 
 HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
 
@@ -111,3 +116,189 @@ def test_a_function_that_fails_on_spark_ends_the_call_in_one_line_and_its_tasks_
         gather(source, dest, lambda found: found.selectExpr("raise_error(word) as word"), OnSpark(spark))
     assert rows(dest) == []
     assert {p.name for p in dest.iterdir()} == {"_quire"}
+
+
+# ------------------------------------------------------------------------------------------------------- what is set aside, retried
+def _choosy(ok: bool) -> Any:
+    def words(content: bytes, file: quire.FileInfo) -> pa.RecordBatch:
+        if not ok and b"BROKEN" in content:
+            raise ValueError("broken")
+        found = content.decode().split()
+        return pa.record_batch({"word": pa.array(found, pa.string()), "file": pa.array([file.name] * len(found), pa.string())})
+
+    return words
+
+
+def test_what_is_set_aside_goes_through_the_function_when_it_is_retried(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"x y", "b": b"x BROKEN", "c": b""}), tmp_path / "out"
+    assert gather(source, dest, transform=_choosy(ok=False)).set_aside_count == 1
+    assert {row["word"]: row["n"] for row in rows(dest)} == {"x": 1, "y": 1}
+    ledger = quire.Ledger(dest)
+    with refused(UsageError, 2, "count", "reduce="):
+        ledger.retry(function=_choosy(ok=True), **HERE)
+    done = ledger.retry(function=_choosy(ok=True), reduce=count, **HERE)
+    assert (done.gathered, done.set_aside) == (1, 0)
+    assert sorted((row["word"], row["n"]) for row in rows(dest)) == [("BROKEN", 1), ("x", 1), ("x", 1), ("y", 1)]
+    assert ledger.failed().empty
+    assert gather(source, dest, transform=_choosy(ok=False)).done == 3
+
+
+def test_files_without_a_row_are_done_and_make_no_file(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"", "b": b" \n"}), tmp_path / "out"
+    assert gather(source, dest).files == 2
+    ledger = quire.Ledger(dest)
+    assert ledger.files().empty
+    assert ledger.summary().files == 2
+    assert gather(source, dest).done == 2
+    assert gather(write(tmp_path / "more", {"c": b"word"}), tmp_path / "none", lambda found: found.slice(0, 0)).files == 1
+    assert quire.Ledger(tmp_path / "none").files().empty
+
+
+# ---------------------------------------------------------------------------------------------------------- what a ledger says of it
+def test_a_ledger_tells_that_rows_went_through_a_shuffle(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(5)), tmp_path / "out"
+    report = gather(source, dest)
+    ledger = quire.Ledger(dest)
+    assert ledger.summary().reduce == report.reduce == "test_shuffle.count"
+    assert "shuffle test_shuffle.count" in str(ledger.summary())
+    assert ledger.history()["note"][0] == "through test_shuffle.count"
+    (found,) = ledger.locate(source / "d0/f0000.txt")
+    assert (found.state, found.data_file, found.records) == ("done", None, 5)
+    assert "went through a shuffle with 4 others in commit 1" in (found.reason or "")
+    with refused(UsageError, 2, "shuffle with 4 others", "quire.read"):
+        ledger.read(source / "d0/f0000.txt")
+    assert ledger.verify(quire.InProcess()).ok
+    assert ledger.verify(quire.InProcess()).data_files == 1
+    name = ledger.files()["data_file"][0]
+    content = (dest / name).read_bytes()
+    for damaged, what in [(content[:-1], "bytes instead of"), (content[:4] + bytes(40) + content[44:], "cannot be read back")]:
+        (dest / name).write_bytes(damaged)
+        assert what in ledger.verify(quire.InProcess()).damaged[0][2]
+    (dest / name).unlink()
+    assert ledger.verify(quire.InProcess()).damaged == ((name, "", "the file is gone"),)
+
+
+def test_a_single_file_cannot_leave_and_its_whole_commit_can(tmp_path: Path, spark: Any) -> None:
+    source, dest = write(tmp_path / "in", documents(5)), tmp_path / "out"
+    gather(source, dest)
+    write(source, {"new/a.txt": b"late late", "new/b.txt": b"late"})
+    gather(source, dest)
+    ledger = quire.Ledger(dest)
+    before = rows(dest)
+    late = ledger.files()["data_file"][1]
+    with refused(RefusedError, 2, "commit 3", "1 of them", "where='commit = 3'"):
+        ledger.forget(source / "new/a.txt", **HERE)
+    with refused(RefusedError, 2, "commit 3", "where='commit = 3'"):
+        ledger.forget(file=late, **HERE)
+    assert rows(dest) == before
+    assert ledger.forget(where="commit = 3", spark=spark, progress=False).files_out == 2
+    assert rows(dest) == before[:-1]
+    assert ledger.summary().files == 5
+    assert gather(source, dest).files == 2
+    assert sorted(map(str, rows(dest))) == sorted(map(str, before))
+    (dest / ledger.refresh().files()["data_file"][1]).unlink()
+    assert ledger.forget(source / "new", **HERE).files_out == 2, "all paths of a commit are all of it; what is lost need not be read"
+    assert gather(source, dest).files == 2
+    assert sorted(map(str, rows(dest))) == sorted(map(str, before))
+    ledger.refresh().expire()
+    assert {p.name for p in dest.iterdir()} - {"_quire"} == {*ledger.refresh().files()["data_file"]}
+
+
+def test_compaction_leaves_what_went_through_a_shuffle_as_it_is(tmp_path: Path) -> None:
+    source, dest = tmp_path / "in", tmp_path / "out"
+    for i in range(3):
+        gather(write(source, {f"{i}.txt": b"word %d" % i}), dest)
+    before, ledger = rows(dest), quire.Ledger(dest)
+    assert ledger.compact(**HERE).jobs == ()
+    assert rows(dest) == before
+    assert len(ledger.refresh().files()) == 3
+
+
+# ---------------------------------------------------------------------------------------------------------------------- bad input
+def test_shuffled_and_plain_rows_do_not_mix(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
+    gather(source, dest)
+    more = write(tmp_path / "more", {"x.txt": b"x"})
+    for other in (
+        lambda: quire.consolidate(more, dest, transform=words, format="parquet", **HERE),
+        lambda: gather(more, dest, in_order),
+    ):
+        with refused(RefusedError, 2, "reduce='test_shuffle.count'", "choose another destination"):
+            other()
+    assert len(Log(connect(normalise(dest))).refresh().entries) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"transform": "raw", "format": "raw"}, "raw"),
+        ({"layout": "directories"}, "layout"),
+        ({"on_change": "reprocess"}, "cannot be taken apart"),
+        ({"reduce": "count"}, "function"),
+    ],
+)
+def test_what_does_not_go_with_a_shuffle_is_refused_before_anything_is_read(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
+    with refused(UsageError, 2, said):
+        made(write(tmp_path / "in", {"a": b"1"}), tmp_path / "out", **settings)
+
+
+@pytest.mark.parametrize(
+    ("reduce", "settings", "said"),
+    [
+        (lambda found: found.to_pandas(), {}, "pyarrow.Table"),
+        (lambda found: found.no_such_method(), {}, "no_such_method"),
+        (lambda found: pa.Table.from_arrays([found.column(0)] * 2, ["a", "a"]), {}, "name of its own"),
+        (lambda found: found, {"format": "lines", "transform": "lines"}, ""),
+        (lambda found: found.append_column("n", found.column(0)), {"format": "lines", "transform": "lines"}, "one column"),
+        (lambda _: pa.table({"n": [1]}), {"format": "lines", "transform": "lines"}, "one column"),
+        (lambda _: pa.table({"value": pa.array([None, b"1"])}), {"format": "lines", "transform": "lines"}, "missing value"),
+    ],
+)
+def test_what_the_function_cannot_give_is_one_line_and_nothing_is_committed(
+    tmp_path: Path, reduce: Any, settings: dict[str, Any], said: str
+) -> None:
+    source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
+    if not said:
+        gather(source, dest, reduce, **settings)
+        return
+    with pytest.raises(QuireError, match=said) as caught:
+        gather(source, dest, reduce, **settings)
+    assert str(caught.value).isprintable()
+    assert "abort=" in str(caught.value), "what to do with what was begun"
+    assert Log(connect(normalise(dest))).refresh().entries == []
+    assert {p.name for p in dest.iterdir()} == {"_quire"}
+    quire.recover(dest, abort="open")
+    assert gather(source, dest, transform=words, format="parquet").files == 3
+
+
+def test_tasks_with_rows_of_two_schemas_are_refused(tmp_path: Path) -> None:
+    def moody(content: bytes, file: quire.FileInfo) -> pa.RecordBatch:
+        return pa.record_batch({"a" if file.name < "b" else "z": pa.array([1])})
+
+    with refused(RefusedError, 2, "two schemas"):
+        gather(write(tmp_path / "in", {"a": b"1", "z": b"2"}), tmp_path / "out", in_order, transform=moody, target_size=1)
+
+
+# ------------------------------------------------------------------------------------------------------------------ other shapes
+def test_lines_go_through_the_function_as_values_and_come_out_as_lines(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"3\n1\n", "b": b"2\n1"}), tmp_path / "out"
+
+    def distinct(found: pa.Table) -> pa.Table:
+        return pa.table({"value": pc.unique(found.column("value")).sort()})
+
+    report = gather(source, dest, distinct, transform="lines", format="lines", compression="gzip", target_size=4)
+    (name, *_) = names = list(quire.Ledger(dest).files()["data_file"])
+    assert name.endswith(".txt.gz")
+    assert report.data_files == len(names)
+    assert list(first_rows(connect(normalise(dest)), 9)) == [b"1", b"2", b"3"]
+
+
+def test_output_is_cut_into_files_of_about_the_target(tmp_path: Path) -> None:
+    files = {f"{i:03}.txt": " ".join(f"{i}-{j}-{j * i * 7919 % 1000003}" for j in range(200)).encode() for i in range(20)}
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    gather(source, dest, in_order, target_size="8 KiB", compression="none")
+    found = quire.Ledger(dest).files()
+    assert len(found) > 5
+    assert found["bytes"].max() < 24 << 10
+    assert found["records"].sum() == 4000
+    assert [row["word"] for row in rows(dest)] == sorted(counted(files), reverse=True), "the order goes through all files"

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from quire.errors import FormatError, NotFoundError, StorageError
-from quire.storage import Entry, Folder, Gone, Request, Seeking, Store, Trouble, remove_version
+from quire.storage import Copying, Entry, Folder, Gone, Request, Seeking, Store, Trouble, remove_version
 
 MiB = 1 << 20
 
@@ -423,6 +423,30 @@ def test_what_vanished_or_changed_since_it_was_listed_is_not_given(store: Store,
     same = again is not None and again.version == wanted[0].version  # where the version is of the content alone
     assert same == (size == 0 and found[0] == 0)
     assert (same or "changed" in found[0], "vanished" in found[1], found[2]) == (True, True, size)
+
+
+# ------------------------------------------------------------------------------------------------------------------- copies
+def test_a_copy_is_whole_and_of_the_version_that_is_meant_or_is_not_made(store: Store) -> None:
+    if not isinstance(store, Copying):
+        assert store.can_rename, "what a user's own job has written could not be published there"
+        return
+    name, data = "_quire/jobs/x/a b+%41/ü.txt", os.urandom(9 * MiB)
+    store.put(name, data)
+    store.put("empty", b"")
+    there = store.stat(name)
+    assert there is not None
+    assert not store.copy(name, "new/dir/ü", "another")
+    assert store.stat("new/dir/ü") is None
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(lambda _: store.copy(name, "new/dir/ü", there.version), range(8))) == {True}
+    assert store.get("new/dir/ü") == data
+    assert store.copy("empty", "new/empty")
+    assert store.get("new/empty") == b""
+    assert store.get(name) == data, "what was copied stays"
+    store.remove(name)
+    assert not store.copy(name, "other")
+    assert store.stat("other") is None
+    assert sorted(e.name for e in store.walk()) == ["empty", "new/dir/ü", "new/empty"]
 
 
 # ------------------------------------------------------------------------------------------------------------------ uploads

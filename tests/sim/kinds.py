@@ -47,8 +47,8 @@ _ALL = (
     Kind("adls", streams="hidden"),  # hierarchical names: rename is a step; a flush shows the whole
     Kind("nfs", lag=25, reorders=True),  # rename is a step; another client's listing is from its cache
     Kind("disk", disk=True),
-    Kind("s3", _offers("upload"), "apart", rename="copy", streams="hidden", reorders=True),
-    Kind("azure", _offers("upload"), "blocks", rename="copy", streams="hidden", reorders=True),
+    Kind("s3", _offers("upload", "copy"), "apart", rename="copy", streams="hidden", reorders=True),
+    Kind("azure", _offers("upload", "copy"), "blocks", rename="copy", streams="hidden", reorders=True),
 )
 KINDS = {kind.name: kind for kind in _ALL}
 

@@ -198,6 +198,9 @@ class SimStore:
             raise NotFoundError(f"{old} is not there")
         self._change("remove", old)
 
+    def copy(self, old: str, new: str, version: str = "") -> bool:
+        return bool(self._change("copy", old, new, version))
+
     def check_writable(self) -> None:
         self.inner.check_writable()
 

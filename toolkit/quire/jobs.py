@@ -6,8 +6,9 @@ Everything that decides is in the store: a second driver on the same job, or thi
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from quire import shuffle
 from quire.attempt import Work, attempt
@@ -21,6 +22,7 @@ from quire.progress import Part, Phase, Progress
 from quire.runner import Failure, Runner
 from quire.storage import Patience
 
+Attempt = Callable[[Work, int], dict[str, Any]]
 ATTEMPTS = 3  # of a task in one call, beyond those that the engine makes by itself
 LOOKS = 20  # manifests that are read each time the bar moves
 
@@ -42,16 +44,16 @@ def run(
                 f"the plan of job {head.job} in {store.url} is missing: somebody deleted below _quire/. Give the job up with "
                 f"recover(dest, abort={head.job!r}) and call again: nothing of it is visible."
             ) from None
-        _settle(log, head.job, progress)  # it ended since we looked
+        settle(log, head.job, progress)  # it ended since we looked
         return
     if len(planned) != head.tasks:
         raise FormatError(
             f"the plan of job {head.job} in {store.url} says {head.tasks:,} tasks and holds {len(planned):,}: it is damaged. Give the job "
             f"up with recover(dest, abort={head.job!r}) and call again."
         )
-    tasks = _manifests(runner, log, work, planned, progress)
+    tasks = manifests(runner, log, work, planned, progress)
     if tasks is None:
-        _settle(log, head.job, progress)
+        settle(log, head.job, progress)
         return
     _check(tasks, planned, head.job)
     _check_schema(log, tasks, head.job, alone=head.closing)
@@ -60,7 +62,7 @@ def run(
         first = _first_bad(log, tasks)
         protocol.abort(log, head.job, f"{bad} files had to be set aside, more than max_failures={max_failures}")
         if isinstance(log.outcome(head.job), Commit):  # another driver of the job allows more
-            _settle(log, head.job, progress)
+            settle(log, head.job, progress)
             return
         raise TooManyFailures(
             f"{bad:,} files had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {first}. "
@@ -70,15 +72,15 @@ def run(
         with progress.phase("shuffling", total=sum(f.size for t in tasks for f in t.files), unit="B") as bar:
             closed = shuffle.close(runner, log, work, tasks, reduce, bar)
         if closed is None:
-            _settle(log, head.job, progress)
+            settle(log, head.job, progress)
             return
         tasks = closed
         _check_schema(log, tasks, head.job)
     protocol.commit(log, head, tasks, conflicts)
-    _settle(log, head.job, progress)
+    settle(log, head.job, progress)
 
 
-def _settle(log: Log, job: str, progress: Progress) -> None:
+def settle(log: Log, job: str, progress: Progress) -> None:
     """Publish and clean a job that has its outcome, whoever brought it about: its files are visible when the call returns."""
     for entry in log.refresh().unpublished():
         if entry.job == job:
@@ -87,11 +89,14 @@ def _settle(log: Log, job: str, progress: Progress) -> None:
     protocol.clean(log, job)
 
 
-def _manifests(runner: Runner, log: Log, work: Work, planned: list[PlannedTask], progress: Progress) -> list[Task] | None:
+def manifests(
+    runner: Runner, log: Log, work: Work, planned: list[PlannedTask], progress: Progress, attempt: Attempt = attempt,
+    phase: str = "gathering",
+) -> list[Task] | None:  # fmt: skip
     """Start attempts until each task has a manifest; None: the job has an outcome."""
     store, job = log.store, work.head.job
     total, shares = sum(t.bytes for t in planned), _Shares(planned, [root.account for root in work.roots])
-    with progress.phase("gathering", total=total, unit="B") as bar:
+    with progress.phase(phase, total=total, unit="B") as bar:
         watch = functools.partial(_watch, log, job, planned, shares, bar, retries := dict[int, int]())
         tries, patience = 0, Patience(progress.again)
         while tries < ATTEMPTS:

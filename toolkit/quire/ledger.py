@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 import xxhash
 
 from quire import display, inspection
+from quire.claims import Claims
 from quire.commit import names
-from quire.commit.entries import Abort, Commit, Entry, Expired, Pin, Published, Task, Unpin
+from quire.commit.entries import CLAIM, Abort, Commit, Entry, Expired, Pin, Published, Task, Unpin
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
 from quire.coverage import segments
@@ -42,7 +43,7 @@ from quire.storage.sight import Landmarks
 from quire.upkeep.expire import expired
 from quire.upkeep.purge import Purge, purges
 from quire.upkeep.verbs import Verbs, runner_of
-from quire.verification import Verified, verify
+from quire.verification import Item, Verified, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,10 +79,12 @@ class Summary(display.Shown):
     last_commit: str
     unpublished: int
     open_jobs: tuple[str, ...]
+    reduce: str = ""  # the function that all rows of a job went through
 
     def _facts(self) -> dict[str, object]:
+        made = f"{self.transform} → shuffle {self.reduce}" if self.reduce else self.transform
         return {
-            "transform": f"{self.transform} → {self.format}, compression {self.compression}, layout {self.layout}",
+            "transform": f"{made} → {self.format}, compression {self.compression}, layout {self.layout}",
             "files gathered": f"{self.files:,} ({format_size(self.bytes_read)})",
             "set aside": f"{self.set_aside:,}",
             **({"last lines held back": f"{self.held_back:,}"} if self.held_back else {}),
@@ -117,13 +120,16 @@ class Location:
     attempt: str = ""
 
 
-class Ledger(Pages, Verbs):
+class Ledger(Pages, Verbs, Claims):
     """The ledger of a destination, as its log stands when it is opened; `refresh()` looks again."""
 
     def __init__(
         self, dest: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, *, create: bool = False
     ) -> None:  # fmt: skip
-        """Open the ledger of a destination. `create`: also where none is yet, for what was done elsewhere (`import_markers`)."""
+        """Open the ledger of a destination.
+
+        `create`: also where none is yet, before the first claim, or for what was done elsewhere (`import_markers`).
+        """
         self._url, self._options = normalise(dest), storage_options
         self._until: int | None = None  # the version that is looked at, where it is not the last one
         self._store = connect(self._url, storage_options)
@@ -178,6 +184,7 @@ class Ledger(Pages, Verbs):
             ledger_rows=sum(t.gathered + t.bad + t.held + t.pieces for t in tasks) - uncovered,
             last_commit=commits[-1].time if commits else "",
             unpublished=len(self._log.unpublished()), open_jobs=tuple(h.job for h in open_jobs(self._store, self._log)),
+            reduce=words.reduce if words else "",
         )  # fmt: skip
 
     def history(self, as_: str = "pandas") -> Any:
@@ -333,12 +340,25 @@ class Ledger(Pages, Verbs):
                 rows = rows.set_column(
                     rows.schema.get_field_index("checksum"), "checksum", pa.array(_hex(rows.column("checksum")), pa.string())
                 )
-                rows = rows.sort_by([("start", "ascending")])
-                return [Location(**row) for row in rows.to_pylist()] if as_ == "locations" else inspection.given("locate", rows, as_)
+                found = self._said(rows.sort_by([("start", "ascending")]).to_pylist())
+                if as_ == "locations":
+                    return [Location(**row) for row in found]
+                return inspection.given("locate", pa.Table.from_pylist(found, inspection.TABLES["locate"]), as_)
         hint = inspection.alike(self._fold, self._store, keys)
         raise UsageError(
             f"{keys[-1]} is not in the ledger of {self._url}: it was not gathered, or under another path{hint}. Look with .splits(spark)."
         )
+
+    def _said(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows, where they lie in no file of their own with the reason for it."""
+        commits = dict(self._log.commits())
+        for row in rows:
+            commit = commits[row["commit"]]
+            if row["state"] in ("done", "mark") and not row["data_file"] and not commit.words.traced:
+                others = sum(t.gathered for t in self._log.in_effect(commit)) - 1
+                how = "was processed by a claim together" if commit.words.transform == CLAIM else "went through a shuffle"
+                row["reason"] = f"{how} with {others:,} others in commit {row['commit']}, and its rows have no place of their own"
+        return rows
 
     def _keys(self, path: str | os.PathLike[str]) -> list[str]:
         return _keys(path)
@@ -352,6 +372,9 @@ class Ledger(Pages, Verbs):
         bad = next((x for x in found if x.state == "bad"), None)
         if bad is not None:
             raise QuireError(f"{bad.path} was set aside ({bad.reason}): its content was never gathered. Read it at its source.")
+        together = next((x for x in found if x.reason), None)
+        if together is not None:
+            raise UsageError(f"{together.path} {together.reason}. Read all of them with quire.read(spark, dest).")
         _check_whole(found)
         return io.BufferedReader(_Pieces(self._pieces(found)))
 
@@ -407,12 +430,20 @@ class Ledger(Pages, Verbs):
 
     # ------------------------------------------------------------------------------------------------------------------ verify
     def verify(self, spark: Any = None) -> Verified:
-        """Read every data file again and compare each record with its checksum, on Spark."""
-        items = [
+        """Read every data file again and compare each record with its checksum, on Spark.
+
+        What a shuffle or a claim has written is read to its end, as far as its format says what belongs there; it has no checksums.
+        """
+        items: list[Item] = [
             (Source(number, task.segment, task.first, task.last), files, commit.words.compression)
             for number, commit, task in self._tasks()
             if task.segment and (files := {f.name: f.size for f in task.files if f.name not in self._fold.removed})
         ]
+        items += [
+            (None, {f.name: f.size for f in some}, commit.words.compression)
+            for _, commit, task in self._tasks() if not task.segment
+            if (some := [f for f in task.files if f.name not in self._fold.removed])
+        ]  # fmt: skip
         return verify(runner_of(spark, self._url), self._url, self._options, self._fold, items)
 
     def __repr__(self) -> str:
@@ -426,6 +457,8 @@ def _entry_row(number: int, entry: Entry) -> tuple[Any, ...]:
     """What the history says of an entry."""
     tasks = entry.tasks if isinstance(entry, Commit) else ()
     note = entry.why if isinstance(entry, Abort | Commit) else ""
+    if isinstance(entry, Commit) and entry.words.reduce and entry.whole:
+        note = f"through {entry.words.reduce}" + (f": {note}" if note else "")
     if isinstance(entry, Published) and entry.lost:
         note = f"lost tasks: {', '.join(map(str, entry.lost))}"
     if isinstance(entry, Expired):

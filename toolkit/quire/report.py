@@ -29,6 +29,7 @@ class Report:
     young, links      files changed within `min_age`; symbolic links that were not followed
     jobs              of this call, in the log's order; `version` is the log's number at the end
     retries           how often something was tried again because a store was busy or did not answer
+    reduce            the function that all rows of a job went through together
     skew              whether the plan was even; None if there was nothing to do
     """
 
@@ -53,6 +54,7 @@ class Report:
     retries: int = 0
     deleted: int = 0
     deleted_examples: tuple[str, ...] = ()
+    reduce: str = ""
 
     @property
     def files_per_second(self) -> float:
@@ -64,6 +66,7 @@ class Report:
             "files gathered": f"{self.files:,}",
             "bytes read": format_size(self.bytes),
             "data files": f"{self.data_files:,} ({format_size(self.written)})",
+            **({"through": self.reduce} if self.reduce else {}),
             "already done": f"{self.done:,}",
             "set aside": f"{self.set_aside_count:,}",
         }

@@ -245,7 +245,10 @@ def _here(closing: Closing, parts: list[_Part], reduce: Reduce) -> list[dict[str
     found = _given(closing.work, reduce, pa.Table.from_batches(batches))
     if not isinstance(found, pa.Table):
         raise _failed(closing.work, f"without Spark reduce takes and gives a pyarrow.Table, and it gave {quoted(found)}")
-    return _written(closing, store, 0, iter(found.to_batches(max_chunksize=ROWS)))
+    try:
+        return _written(closing, store, 0, iter(found.to_batches(max_chunksize=ROWS)))
+    except UsageError as e:
+        raise _failed(closing.work, str(e).rstrip(".")) from e
 
 
 def _given(work: Work, reduce: Reduce, rows: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +19,10 @@ from quire.runner import Failure, Runner
 from quire.sizes import format_size
 from quire.storage import Store, connect
 
-__all__ = ["Verified", "verify"]
+__all__ = ["Item", "Verified", "verify"]
 
-# A task's segment, its data files with their sizes, and their compression
-Item = tuple[Source, dict[str, int], str]
+# A task's segment (None: it wrote what others have read), its data files with their sizes, and their compression
+Item = tuple[Source | None, dict[str, int], str]
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ def _verify(url: str, options: Any, folded: Fold, item: Item) -> dict[str, Any]:
     """One task's data files against its segment."""
     source, sizes, compression = item
     store = connect(url, options)
+    if source is None:
+        return {"files": 0, "bytes": 0, "damaged": list(_unreadable(store, sizes, compression))[:1000]}
     rows = folded.of(source).rows(store, ["path", "data_file", "offset", "skip", "written", "records", "checksum"])
     rows = rows.filter(pc.is_valid(rows.column("data_file"))).sort_by(
         [("data_file", "ascending"), ("offset", "ascending"), ("skip", "ascending")]
@@ -90,6 +92,25 @@ def _verify(url: str, options: Any, folded: Fold, item: Item) -> dict[str, Any]:
             if what:
                 damaged.append((name, path, what))
     return {"files": files, "bytes": size, "damaged": damaged[:1000]}
+
+
+def _unreadable(store: Store, sizes: dict[str, int], compression: str) -> Iterator[tuple[str, str, str]]:
+    """The data files that cannot be read to their end, or are not as long as they were: nobody knows more of them."""
+    for name, length in sizes.items():
+        entry = store.stat(name)
+        if entry is None or entry.size != length:
+            yield name, "", "the file is gone" if entry is None else f"{entry.size:,} bytes instead of {length:,}"
+            continue
+        try:
+            if name.endswith(".parquet"):
+                file = parquet.open_file(store, name)
+                for group in range(file.num_row_groups):
+                    file.read_row_group(group)
+            else:
+                for _ in lines.contents(store, name, compression):
+                    pass
+        except (StorageError, FormatError, *lines.UNREADABLE) as e:
+            yield name, "", f"cannot be read back ({type(e).__name__})"
 
 
 def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Iterable[tuple[str, str, int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from quire.commit.copy import Copies
 from quire.commit.entries import DataFile, Task
 from quire.commit.rename import Rename, RenameV2
 from quire.commit.upload import Uploads
@@ -58,7 +59,7 @@ class Committer(Protocol):
         ...
 
 
-_ALL: tuple[Callable[[], Committer], ...] = (Rename, RenameV2, Uploads)
+_ALL: tuple[Callable[[], Committer], ...] = (Rename, RenameV2, Uploads, Copies)
 COMMITTERS: dict[str, Callable[[], Committer]] = {made().name: made for made in _ALL}
 
 

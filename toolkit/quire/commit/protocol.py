@@ -118,7 +118,7 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
         kept = [t for t in tasks if t.task not in found and (t.segment or t.removes or t.uncovers)]
         if head.closing:
             # The last task's files hold the rows of all others: with one of these missing, they would hold what is done elsewhere.
-            kept = [t for t in tasks if t in kept or t.files] if kept and not found else []
+            kept = [t for t in tasks if t in kept or t.task == head.tasks] if kept and not found else []
         # A task that only takes rows out belongs to one that brings others in their place.
         removing = any(t.removes or (t.uncovers and not t.assigned) for t in tasks)
         if not kept or (removing and (found or any(t.left for t in tasks))):

@@ -45,7 +45,7 @@ def dropped(drops: pa.Table, files: Iterable[str]) -> Dropped:
     ranges = defaultdict[tuple[str, str], list[tuple[int, int]]](list)
     for row in mine:
         ranges[row["path"], row["version"]].append((row["start"], row["length"]))
-    done = [row for row in mine if row["state"] == "done"]
+    done = [row for row in mine if row["state"] in ("done", "mark")]
     return Dropped(
         tuple(Uncover(path, version, tuple(sorted(found))) for (path, version), found in sorted(ranges.items())),
         files=sum(row["start"] == 0 for row in done), bytes=sum(row["length"] for row in done),

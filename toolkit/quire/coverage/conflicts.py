@@ -6,6 +6,8 @@ the same path under another version, or removed a data file that the task remove
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from quire.commit.entries import Commit, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage.fold import overlap, touched
@@ -29,18 +31,33 @@ def conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
     return found
 
 
+def examples(log: Log, head: PlanHead, tasks: list[Task], most: int = 3) -> list[tuple[str, int]]:
+    """Some of the paths for which tasks conflict, with the numbers of the commits that were quicker."""
+    found = dict[str, int]()
+    for number, commit in log.commits(head.base):
+        for other in log.in_effect(commit):
+            for task in tasks:
+                if len(found) < most and _may_meet(task, other):
+                    found |= dict.fromkeys(_common(log, task, other), number)
+    return list(found.items())[:most]
+
+
 def _may_meet(a: Task, b: Task) -> bool:
     return (a.first <= b.last and b.first <= a.last) or bool(a.uncovers) or bool(b.uncovers)
 
 
 def _meet(log: Log, a: Task, b: Task) -> bool:
+    return next(_common(log, a, b), None) is not None
+
+
+def _common(log: Log, a: Task, b: Task) -> Iterator[str]:
+    """The paths that two tasks touch in a way that does not go together."""
     ours, others = touched(log.store, a), touched(log.store, b)
-    for path in ours.keys() & others.keys():
+    for path in sorted(ours.keys() & others.keys()):
         for version, start, length in ours[path]:
             for other_version, s, n in others[path]:
                 if version != other_version or overlap([(start, length)], [(s, n)]):
-                    return True
-    return False
+                    yield path
 
 
 def _other_words(commit: Commit, head: PlanHead) -> str:

@@ -15,6 +15,7 @@ import base64
 import calendar
 import json
 import re
+import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import lru_cache
 
-from quire.errors import FormatError, NotFoundError, StorageError
+from quire.errors import FormatError, NotFoundError, StorageError, TransientError
 from quire.storage import azure_read, slices, window
 from quire.storage.azure_account import account, normalise, parts
 from quire.storage.azure_rest import Page, Rest
@@ -35,6 +36,7 @@ BLOCK = 8 << 20  # bytes of a block: 50,000 of them make 390 GiB
 BLOCKS = 50_000
 SENDING = 4  # blocks of one object on their way at once
 DELETING = 16
+COPYING = 600  # seconds until a copy within the account is asked about no more
 LONGEST, DEEPEST = 1024, 254  # characters of a name, and its parts
 
 _HANDLE = re.compile(r"[0-9a-f]{32}")
@@ -359,6 +361,35 @@ class AzureStore:
     def rename(self, old: str, new: str) -> None:
         raise StorageError(f"cannot rename {self.shown(old)}: Azure Blob storage copies instead. Use the committer 'upload'.")
 
+    def copy(self, old: str, new: str, version: str = "") -> bool:
+        what, path, began = f"cannot publish {self.shown(new)}", self._new(new), time.monotonic()
+        headers = {"x-ms-copy-source": self.rest.account.source(f"/{self.rest.container}/{self._path(old)}")}
+        if version:
+            headers["x-ms-source-if-match"] = f'"{version}"'
+        while True:
+            # Within an account the service copies at once, or nearly so; until it has, the name shows what cannot be read yet.
+            state, etag = self._copied(new)
+            if state == "success":
+                return True
+            if state == "pending":
+                if time.monotonic() - began > COPYING:
+                    raise TransientError(f"{what}: the service is still copying after {COPYING} s")
+                time.sleep(1)
+                continue
+            absent = {"If-Match": etag} if etag else {"If-None-Match": "*"}  # a copy that has failed has left its name
+            refused = (*_TAKEN, *_NO_SOURCE, "PendingCopyOperation")
+            answer = self.rest.send("PUT", what, path, headers={**headers, **absent}, refused=refused)
+            if answer.status >= 300 and answer.headers.get("x-ms-error-code", "") in _NO_SOURCE:
+                return False
+
+    def _copied(self, new: str) -> tuple[str, str]:
+        """How far a copy has come, and the etag of what is there: "" none, success, pending, or failed."""
+        try:
+            headers = self.rest.send("HEAD", f"cannot look up {self.shown(new)}", self._path(new)).headers
+        except NotFoundError:
+            return "", ""
+        return headers.get("x-ms-copy-status") or "success", headers["ETag"]
+
     def check_writable(self) -> None:
         leaves_room(self.url, len(self.root), LONGEST)
         what = f"cannot write below {self.url}"
@@ -406,6 +437,7 @@ class AzureStore:
 
 _UNSAYABLE = frozenset(("", ".", ".."))  # parts of a name: `scan` tells of them, `walk` leaves them out
 _TAKEN = ("BlobAlreadyExists", "ConditionNotMet")
+_NO_SOURCE = ("BlobNotFound", "CannotVerifyCopySource", "SourceConditionNotMet")
 
 
 def _is_marker(headers: Mapping[str, str]) -> bool:

@@ -234,6 +234,10 @@ class Account:
             arguments = f"{arguments}&{self._sas}" if arguments else self._sas
         return f"{self._base}{path}{'?' + arguments if arguments else ''}", headers
 
+    def source(self, path: str) -> str:
+        """The URL of a blob as the source of a copy within this account, with the signature that stands for the right to read it."""
+        return f"{self._base}{self._path}{quote(path, safe='/~')}{'?' + self._sas if self._sas else ''}"
+
     def _shared_key(self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], length: int) -> str:
         get = headers.get
         own = "".join(f"{name}:{value}\n" for name, value in sorted(headers.items()) if name.startswith("x-ms-"))

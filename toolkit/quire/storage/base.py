@@ -20,6 +20,7 @@ __all__ = [
     "Busy",
     "Conditional",
     "Content",
+    "Copying",
     "Entry",
     "Folder",
     "Gone",
@@ -28,6 +29,7 @@ __all__ = [
     "Sink",
     "Store",
     "Stream",
+    "Syncing",
     "Trouble",
     "Unreadable",
     "Upload",
@@ -250,6 +252,30 @@ def remove_version(store: Store, name: str, version: str) -> bool:
         return False
     store.remove(name)
     return True
+
+
+@runtime_checkable
+class Copying(Protocol):
+    """What a store without a rename may offer beside: it copies a whole object by itself, so that no byte passes through the client.
+
+    With it, what a user's own job has written as objects can be published there (the committer `copy`).
+    """
+
+    def copy(self, old: str, new: str, version: str = "") -> bool:
+        """Let `new` be a copy of `old`, as often as you like; who reads it sees all of it, once this is answered.
+
+        False: there is no `old`, or it has another version than `version` (if given); then nothing was done.
+        """
+        ...
+
+
+@runtime_checkable
+class Syncing(Protocol):
+    """What a store may offer beside whose objects others can write, too: to let what they have written survive a power cut."""
+
+    def sync(self, name: str) -> None:
+        """Make an object durable that somebody else has written."""
+        ...
 
 
 def walked(scan: Callable[[str], Iterable[Entry | Folder | Trouble]], folder: str, shown: Callable[[str], str]) -> Iterator[Entry]:

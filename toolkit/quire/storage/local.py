@@ -337,6 +337,16 @@ class LocalStore(WithoutUploads):
                 sync_folder_of(target)
             sync_folder_of(source)
 
+    def sync(self, name: str) -> None:
+        path = self._own(name)
+        with explained("make durable", self._shown(name)):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            sync_folder_of(path)
+
     def check_writable(self) -> None:
         path = self.root
         while not os.path.lexists(path):

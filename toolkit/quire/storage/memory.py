@@ -186,6 +186,15 @@ class MemoryStore:
                 raise NotFoundError(f"cannot publish {self.url}/{new}: {old} is not there")
             _objects[target] = _objects.pop(source)
 
+    def copy(self, old: str, new: str, version: str = "") -> bool:
+        source, target = self._path(old), self._path(new)
+        with _lock:
+            value = _objects.get(source)
+            if value is None or (version and self._entry(old, value).version != version):
+                return False
+            _objects[target] = (value[0], next(_ticks))
+            return True
+
     def check_writable(self) -> None:
         """Memory can always be written."""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from quire.errors import NotFoundError, TransientError
-from quire.storage.base import Busy, Conditional, Content, Entry, Folder, Request, Seeking, Sink, Store, Trouble, Upload
+from quire.storage.base import Busy, Conditional, Content, Copying, Entry, Folder, Request, Seeking, Sink, Store, Syncing, Trouble, Upload
 
 __all__ = ["Patience", "Retrying", "Told", "again", "silent"]
 
@@ -75,6 +75,10 @@ class Retrying:
             self.remove_if = lambda name, version: self._again(lambda: inner.remove_if(name, version))
         if isinstance(inner, Seeking):
             self.first = lambda folder, after, most: self._again(lambda: inner.first(folder, after, most))
+        if isinstance(inner, Syncing):
+            self.sync = lambda name: self._again(lambda: inner.sync(name))
+        if isinstance(inner, Copying):
+            self.copy = lambda old, new, version="": self._again(lambda: inner.copy(old, new, version))
 
     def __repr__(self) -> str:
         return repr(self.inner)

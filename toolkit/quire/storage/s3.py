@@ -14,7 +14,7 @@ from __future__ import annotations
 import calendar
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
@@ -32,6 +32,9 @@ OWN = "_quire/"  # below it entries of the log, plans and manifests end in .json
 EMPTY = '"d41d8cd98f00b204e9800998ecf8427e"'  # the etag of nothing
 PAGE = 1000  # names, the most that the service gives at once
 LONGEST = 1024  # bytes of a key
+WHOLE, SHARE = 4 << 30, 1 << 30  # bytes that are copied by one request, of which the service takes 5 GiB, and those of a part beyond
+COPYING = 4  # parts of one object at once
+_CHANGED = ("NoSuchKey", "404", "PreconditionFailed", "412")
 _UNSAYABLE = frozenset(("", ".", ".."))  # parts of a name
 _MARKED = "an empty part, '.' or '..' in the name, which no path can say: copy it to another name"
 
@@ -282,6 +285,38 @@ class S3Store:
 
     def rename(self, old: str, new: str) -> None:
         raise StorageError(f"cannot rename {self.shown(old)}: S3 copies instead. Use the committer 'upload'.")
+
+    def copy(self, old: str, new: str, version: str = "") -> bool:
+        there, key = self.stat(old), self._new(new)
+        if there is None or (version and there.version != version):
+            return False
+        source: dict[str, Any] = {"CopySource": {"Bucket": self.bucket, "Key": self._key(old)}, "CopySourceIfMatch": f'"{there.version}"'}
+        if there.size > WHOLE:
+            return self._copy_parts(new, there.size, source)
+        answer = self._do("copy_object", "publish", new, _CHANGED, Key=key, **source, **self.account.of_writes)
+        return not isinstance(answer, str)
+
+    def _copy_parts(self, new: str, size: int, source: dict[str, Any]) -> bool:
+        """Copy what is too long for one request: in parts that nobody sees before all of them are there."""
+        upload, key = again(lambda: self.begin(new)), self._key(new)
+
+        def part(number: int) -> str | None:
+            span = f"bytes={number * SHARE}-{min(size, (number + 1) * SHARE) - 1}"
+            kwargs = {"Key": key, "UploadId": upload, "PartNumber": number + 1, "CopySourceRange": span, **source}
+            answer = again(lambda: self._do("upload_part_copy", "publish", new, _CHANGED, **kwargs))
+            return None if isinstance(answer, str) else str(answer["CopyPartResult"]["ETag"]).strip('"')
+
+        try:
+            with ThreadPoolExecutor(COPYING) as pool:
+                etags = list(pool.map(part, range(-(-size // SHARE))))
+            if None not in etags:
+                return self.complete(new, Pieces(upload, tuple(etag or "" for etag in etags), size).handle())
+        except BaseException:
+            with suppress(StorageError):  # else the clean-up of its job finds it
+                self.give_up(new, Pieces(upload).handle())
+            raise
+        self.give_up(new, Pieces(upload).handle())
+        return False
 
     def check_writable(self) -> None:
         leaves_room(self.url, len(self.root.encode()), LONGEST)

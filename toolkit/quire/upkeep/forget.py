@@ -14,9 +14,11 @@ from quire.coverage.fold import Fold, fold
 from quire.errors import UsageError
 from quire.inspection import alike
 from quire.planning.drops import DROPS, put_drops
+from quire.planning.pack import read_drops
 from quire.planning.rewriting import live_files, rewriting
 from quire.storage import Store
-from quire.upkeep.job import Changed, Dest, Planned, change
+from quire.upkeep import whole
+from quire.upkeep.job import Changed, Dest, Planned, change, words_of
 
 __all__ = ["Rows", "forget", "with_riders"]
 
@@ -38,13 +40,21 @@ def forget(dest: Dest, paths: Sequence[Sequence[str]], file: str | None, rows: R
     def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
         folded = fold(log, base)
         live = live_files(log, base, folded)
+        traced = words_of(log).traced
+        if file is not None and not traced:
+            whole.refuse_file(log.store.url, file, live)
         if file is not None:
             drops = _of_file(log, folded, file, live)
         elif rows is not None:
-            return Planned(rewriting(*rows(folded, named), live, target))
+            objects, touched = rows(folded, named)
+            if traced:
+                return Planned(rewriting(objects, touched, live, target))
+            drops = read_drops(log.store, objects)
         else:
             drops = pa.concat_tables([_of_path(log, folded, keys) for keys in paths])
         drops = _distinct(_named(drops))
+        if not traced:
+            return Planned(whole.leaving(log, folded, drops, live, named) if drops.num_rows else [])
         return Planned(rewriting(*put_drops(log.store, drops, named), live, target))
 
     return change(dest, {"verb": "forget", **said}, plan, target=target)

@@ -26,6 +26,7 @@ from quire.planning.plan import discard
 from quire.planning.rewriting import refuse_missing
 from quire.progress import Progress
 from quire.runner import Runner
+from quire.shuffle import Reduce
 from quire.sizes import format_size
 from quire.sources import schemas, transforms
 from quire.sources.files import Root
@@ -116,7 +117,7 @@ Plan = Callable[[Log, int, Callable[[str], str]], Planned]
 
 def change(
     dest: Dest, intent: Mapping[str, Any], plan: Plan, *, target: int, function: UserFunction | None = None, fresh: bool = False,
-    max_file_size: int = 256 << 20, words: Words | None = None, repeat: bool = False,
+    max_file_size: int = 256 << 20, words: Words | None = None, repeat: bool = False, reduce: Reduce | None = None,
 ) -> Changed:  # fmt: skip
     """Run a change to its end. `fresh`: a plan that a killed call has left is given up instead of ended, since it is older than a repair.
 
@@ -126,7 +127,7 @@ def change(
     Raises QuireError if others keep committing what it touches, or its tasks keep failing.
     """
     try:
-        return _change(dest, intent, plan, target, function, fresh, max_file_size, words, repeat)
+        return _change(dest, intent, plan, target, function, fresh, max_file_size, words, repeat, reduce)
     except StorageError as e:
         raise type(e)(
             f"{str(e).rstrip('.')}. What {intent['verb']} has committed stays, and nothing else is visible: call again to go on."
@@ -135,7 +136,7 @@ def change(
 
 def _change(
     dest: Dest, intent: Mapping[str, Any], plan: Plan, target: int, function: UserFunction | None, fresh: bool, max_file_size: int,
-    words: Words | None, repeat: bool,
+    words: Words | None, repeat: bool, reduce: Reduce | None,
 ) -> Changed:  # fmt: skip
     began, store = time.monotonic(), dest.store()
     said = {**intent, "dest": dest.url, "target": target}
@@ -156,11 +157,13 @@ def _change(
         ours, planned = head is None, Planned([])
         if head is None:
             before = found.gathered  # by this call: it was not known before
-            head, planned = _plan(store, log, said, plan, choice(dest.committer, store), words, ended=bool(found.jobs))
+            head, planned = _plan(
+                store, log, said, plan, choice(dest.committer, store), words, ended=bool(found.jobs), closing=reduce is not None
+            )
             if head is None:
                 return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
         convert = _convert(log, head.words, target, function, max_file_size)
-        jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars)
+        jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars, reduce=reduce)
         outcome = log.refresh().outcome(head.job)
         if isinstance(outcome, Commit) and log.in_effect(outcome):
             found = _counted(found, log, outcome)
@@ -183,7 +186,7 @@ def words_of(log: Log, empty: Words | None = None) -> Words:
 
 
 def _plan(
-    store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: str, words: Words | None, *, ended: bool
+    store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: str, words: Words | None, *, ended: bool, closing: bool
 ) -> tuple[PlanHead | None, Planned]:  # fmt: skip
     """Plan and freeze; None: nothing is to be done. `ended`: this call has ended the same job, which a killed one had begun."""
     base, intent_hash = log.tip, hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
@@ -201,7 +204,8 @@ def _plan(
             return None, Planned([])  # what it names is not there any more: that was done
         raise
     head = PlanHead(
-        job=job, base=base, plan=plan_id, tasks=len(planned.tasks), committer=committer, words=words_of(log, words), intent=said
+        job=job, base=base, plan=plan_id, tasks=len(planned.tasks), committer=committer, words=words_of(log, words), intent=said,
+        closing=closing,
     )  # fmt: skip
     protocol.freeze(store, head)
     return protocol.plan_head(store, job) or head, planned

@@ -19,6 +19,7 @@ from quire.coverage.quarantine import is_record
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Cut, Run
 from quire.planning.pack import pack
+from quire.shuffle import Reduce
 from quire.sources.files import Options, Root
 from quire.sources.identity import by_content, identified, with_stored
 from quire.sources.transforms import UserFunction
@@ -35,7 +36,7 @@ _COLUMNS = ["path", "version", "start", "length", "state", "reason", "tries", "r
 
 def retry(
     dest: Dest, chosen: Callable[[Fold], pa.Table], said: dict[str, Any], options: Options, max_attempts: int | None, target: int,
-    function: UserFunction | None, max_file_size: int,
+    function: UserFunction | None, max_file_size: int, reduce: Reduce | None = None,
 ) -> Changed:  # fmt: skip
     """Read again what `chosen` takes of the quarantine, where its source still has the version that was set aside.
 
@@ -60,7 +61,7 @@ def retry(
         return Planned(pack(runs, cut, 1.0), tuple(roots), tuple(left))
 
     return change(
-        dest, {"verb": "retry", **said}, plan, target=target, function=function, fresh=True, max_file_size=max_file_size
+        dest, {"verb": "retry", **said}, plan, target=target, function=function, fresh=True, max_file_size=max_file_size, reduce=reduce
     )  # fmt: skip
 
 

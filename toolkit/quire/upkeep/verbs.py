@@ -18,6 +18,7 @@ from quire.options import whole
 from quire.planning.drops import DROPS, PIECE, put_drops
 from quire.progress import Progress, Step
 from quire.runner import InProcess, OnSpark, Runner, guarded
+from quire.shuffle import Reduce
 from quire.sizes import parse_size
 from quire.sources import files, transforms
 from quire.sources.transforms import UserFunction
@@ -79,7 +80,8 @@ class Verbs:
         file    instead: a data file, lost or damaged: all that the ledger has in it
         reason  stands in the log, in `history()`
 
-        Data files that hold other rows too are written again without the forgotten ones. UsageError for what was never done.
+        Data files that hold other rows too are written again without the forgotten ones; what a shuffle or a claim has written leaves
+        only with its whole commit, `where="commit = 7"`. UsageError for what was never done.
         """
         if sum(given is not None for given in (paths, where, file)) != 1:
             raise UsageError("forget takes paths, or where=, or file=: one of the three.")
@@ -102,12 +104,14 @@ class Verbs:
 
     def retry(
         self, *, where: str | None = None, paths: Paths | None = None, function: UserFunction | None = None,
+        reduce: Reduce | None = None,
         max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", spark: Any = None,
         committer: str = "auto", storage_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
     ) -> Changed:  # fmt: skip
         """Read what is in quarantine once more, all of it or what `where` or `paths` choose, and nothing else.
 
         function         the function of the job, repaired; needed where the destination was made with one
+        reduce           the function that all rows went through, where there was one: it gets those of this retry, for themselves
         max_attempts     a file that was read so often is left alone; None: there is no end to it
         storage_options  for the sources; left out: the destination's
         """
@@ -115,6 +119,9 @@ class Verbs:
         words = words_of(Log(self._store).refresh())
         if function is None and words.transform not in transforms.NAMES:
             raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
+        if (reduce is None) == bool(words.reduce):
+            said_so = f"went through reduce={words.reduce!r}, and retry needs it" if words.reduce else "went through no shuffle"
+            raise UsageError(f"the rows of this destination {said_so}: reduce=.")
         if max_attempts is not None:
             whole(max_attempts, "max_attempts", 1)
         if where is not None and paths is not None:
@@ -138,7 +145,7 @@ class Verbs:
 
         options = self._options if storage_options is None else storage_options
         done = retry.retry(
-            self._dest(runner, progress, committer), chosen, said, options, max_attempts, self._target(), function, largest
+            self._dest(runner, progress, committer), chosen, said, options, max_attempts, self._target(), function, largest, reduce
         )  # fmt: skip
         self.refresh()
         return done

@@ -1,0 +1,360 @@
+"""Splits that are not done, and a user's own job on them: its files and the splits become visible in one commit, or not at all."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import quire
+from gathering import documents, refused, write
+from quire.claims import Claim
+from quire.commit import protocol
+from quire.commit.log import Log
+from quire.errors import QuireError, RefusedError, UsageError
+from quire.storage import connect, normalise
+
+HERE = quire.InProcess()
+QUIET: dict[str, Any] = {"progress": False}
+
+
+def ledger_of(dest: Any) -> quire.Ledger:
+    return quire.Ledger(dest, create=True)
+
+
+def todo(dest: Any, source: Any, **settings: Any) -> list[str]:
+    """The names of what is not done."""
+    return [path.rpartition("/")[2] for path in ledger_of(dest).unprocessed(HERE, source, **settings).column("path").to_pylist()]
+
+
+def put(path: str, name: str, table: pa.Table) -> None:
+    """What a user's own job writes."""
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out, compression="snappy")
+    connect(path).put(name, out.getvalue().to_pybytes())
+
+
+def copy_of(c: Claim, name: str = "part-00000-1234.c000.snappy.parquet") -> None:
+    """A job that reads the splits and writes a row for each."""
+    found = [{"path": path, "content": Path(path.removeprefix("file://")).read_bytes()} for path in c.splits.column("path").to_pylist()]
+    put(c.path, name, pa.Table.from_pylist(found, pa.schema([("path", pa.string()), ("content", pa.binary())])))
+
+
+def rows(dest: Path) -> list[tuple[str, bytes]]:
+    """What readers of the log see."""
+    found = [pq.ParquetFile(dest / name).read().to_pylist() for name in quire.Ledger(dest).files()["data_file"]]
+    return sorted((row["path"].rpartition("/")[2], row["content"]) for some in found for row in some)
+
+
+def kinds(dest: Any) -> list[str]:
+    return [type(entry).__name__ for entry in Log(connect(normalise(dest))).refresh().entries]
+
+
+# -------------------------------------------------------------------------------------------------------------- what is not done
+def test_what_is_not_done_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
+    assert sorted(todo(dest, source)) == [f"f000{i}.txt" for i in range(4)]
+    assert not dest.exists()
+    quire.consolidate(source, dest, spark=HERE, include="d0/*", **QUIET)
+    assert sorted(todo(dest, source)) == ["f0001.txt", "f0002.txt"]
+    assert todo(dest, source, include="d1/*") == ["f0001.txt"]
+    assert todo(dest, source, min_age="1 h") == []
+    ledger = quire.Ledger(dest)
+    assert ledger.as_of(0).unprocessed(HERE, source).num_rows == 4
+    quire.consolidate(source, dest, spark=HERE, **QUIET)
+    assert ledger.unprocessed(HERE, source).num_rows == 0, "the log is read anew"
+    with refused(UsageError, 2, "holds no ledger"):
+        quire.Ledger(tmp_path / "typo")
+
+
+def test_a_split_says_where_its_bytes_are(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a.txt": b"12345"})
+    (row,) = ledger_of(tmp_path / "out").unprocessed(HERE, source).to_pylist()
+    entry = connect(normalise(source)).stat("a.txt")
+    assert entry is not None
+    assert row.pop("modified").timestamp() == pytest.approx((source / "a.txt").stat().st_mtime, abs=1e-3)
+    assert row == {"path": f"{normalise(source)}/a.txt", "start": 0, "length": 5, "size": 5, "version": entry.version}
+
+
+# ----------------------------------------------------------------------------------------------------------------------- claims
+def test_files_and_splits_are_one_commit(tmp_path: Path) -> None:
+    files = documents(7)
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    ledger = ledger_of(dest)
+    with ledger.claim(HERE, source, **QUIET) as c:
+        copy_of(c)
+        connect(c.path).put("_SUCCESS", b"")
+        connect(c.path).put(".part-0.crc", b"1")
+        assert (c.files, c.bytes) == (7, sum(map(len, files.values())))
+        assert kinds(dest) == []
+        assert {p.name for p in dest.iterdir()} == {"_quire"}
+    assert kinds(dest) == ["Commit", "Published"]
+    assert rows(dest) == sorted((name.rpartition("/")[2], content) for name, content in files.items())
+    assert (c.data_files, c.version) == (1, 2)
+    (name,) = [p.name for p in dest.iterdir() if p.name != "_quire"]
+    assert name.startswith("part-")
+    assert name.endswith("-0.snappy.parquet")
+    assert c.written == (dest / name).stat().st_size
+    assert not list((dest / "_quire" / "jobs").glob("*"))
+    assert todo(dest, source) == []
+    assert ledger.summary().files == 7
+    assert (ledger.summary().transform, ledger.summary().format) == ("claim", "parquet")
+    write(source, {"new.txt": b"new"})
+    with ledger.claim(HERE, source, **QUIET) as c:
+        assert c.files == 1
+        copy_of(c)
+    assert rows(dest)[-1] == ("new.txt", b"new")
+    assert len(rows(dest)) == 8
+
+
+def test_on_spark_a_job_of_ones_own_reads_and_writes(tmp_path: Path, spark: Any) -> None:
+    source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    ledger = ledger_of(dest)
+    assert ledger.unprocessed(spark, source).where("path like '%/d1/%'").count() == 2
+    with ledger.claim(spark, source, **QUIET) as c:
+        paths = [row.path for row in c.splits.collect()]
+        lines = spark.read.text(paths).selectExpr("value", "length(value) as n")
+        lines.write.partitionBy("n").parquet(c.path)
+    assert c.files == len(paths) == 6
+    found = quire.read(spark, dest)
+    assert found.columns == ["value", "n"]
+    assert sorted(row.value for row in found.collect()) == sorted(f"{what} {i}" for i in range(6) for what in ("line", "second of"))
+    assert ledger.unprocessed(spark, source).count() == 0
+    assert {p.name for p in dest.iterdir()} == {"_quire", "n=6", "n=11"}
+
+
+def test_an_exception_gives_the_claim_up_and_passes_on(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
+    ledger = ledger_of(dest)
+    for error in (RuntimeError("mine"), KeyboardInterrupt()):
+        with pytest.raises(type(error)), ledger.claim(HERE, source, **QUIET) as c:  # noqa: PT012 - what this is about
+            copy_of(c)
+            raise error
+    assert kinds(dest) == ["Abort", "Abort"]
+    assert "RuntimeError" in ledger.refresh().history()["note"][0]
+    assert {p.name for p in dest.iterdir()} == {"_quire"}
+    assert not list((dest / "_quire" / "jobs").glob("*"))
+    assert len(todo(dest, source)) == 3
+    with ledger.claim(HERE, source, **QUIET) as c:
+        copy_of(c)
+    assert len(rows(dest)) == 3
+
+
+def test_a_block_may_write_nothing(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
+    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+        assert c.files == 3
+    assert todo(dest, source) == []
+    assert quire.Ledger(dest).files().empty
+    assert kinds(dest) == ["Commit", "Published"]
+
+
+def test_with_nothing_to_claim_nothing_is_committed(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1"}), tmp_path / "out"
+    ledger = ledger_of(dest)
+    with ledger.claim(HERE, source, **QUIET) as c:
+        copy_of(c)
+    with ledger.claim(HERE, source, **QUIET) as c:
+        assert (c.files, c.splits.num_rows) == (0, 0)
+        copy_of(c)  # no row
+    with refused(QuireError, 3, "nothing to claim", "c.files"), ledger.claim(HERE, source, **QUIET) as c:
+        put(c.path, "x.parquet", pa.table({"path": ["x"]}))
+    assert kinds(dest) == ["Commit", "Published"]
+    assert not [p for p in (dest / "_quire").rglob("*.parquet") if "ledger" not in p.parts]
+
+
+# ------------------------------------------------------------------------------------------------------------------ two at once
+def test_of_two_claims_on_the_same_splits_the_first_to_end_has_them(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
+    with ExitStack() as stack:
+        first = stack.enter_context(ledger_of(dest).claim(HERE, source, **QUIET))
+        copy_of(first, "first.parquet")
+        with ledger_of(dest).claim(HERE, source, **QUIET) as second:
+            assert second.path != first.path
+            assert second.job == first.job, "one job, since both mean the same"
+            copy_of(second, "second.parquet")
+        before = rows(dest)
+        with refused(QuireError, 3, "another claim", "file:///", "Nothing that this block has written is visible"):
+            stack.close()
+    assert rows(dest) == before
+    assert len(before) == 4
+    assert kinds(dest) == ["Commit", "Published"]
+
+
+def test_of_two_claims_that_share_splits_one_wins_and_the_other_names_them(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    with ExitStack() as stack:
+        some = stack.enter_context(ledger_of(dest).claim(HERE, source, include="d1/*", **QUIET))
+        copy_of(some)
+        with ledger_of(dest).claim(HERE, source, **QUIET) as everything:
+            assert everything.job != some.job
+            copy_of(everything)
+        with refused(QuireError, 3, "d1/f0001.txt (commit 1)", "is visible"):
+            stack.close()
+    assert len(rows(dest)) == 6
+    assert kinds(dest) == ["Commit", "Published", "Abort"]
+    assert not list((dest / "_quire" / "jobs").glob("*"))
+
+
+def test_a_claim_given_up_from_outside_says_so(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
+    with refused(QuireError, 3, "given up"), ledger_of(dest).claim(HERE, source, **QUIET) as c:
+        quire.recover(dest, abort=c.job)
+        copy_of(c)
+    assert kinds(dest) == ["Abort"]
+    assert len(todo(dest, source)) == 2
+
+
+def _killed(claim: Any) -> Claim:
+    """A claim whose process dies within its block."""
+    found: Claim = claim.__enter__()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol, "abort", lambda *_: None)
+        claim.gen.close()
+    return found
+
+
+def test_a_claim_that_was_killed_is_gone_on_with(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
+    dead = _killed(ledger_of(dest).claim(HERE, source, **QUIET))
+    copy_of(dead)
+    write(source, {"new.txt": b"new"})
+    assert quire.Ledger(dest).summary().open_jobs == (dead.job,)
+    assert quire.recover(dest).open == (dead.job,)
+    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+        assert (c.job, c.files) == (dead.job, 4), "the same splits"
+        copy_of(c)
+    assert len(rows(dest)) == 4
+    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+        assert c.files == 1
+        copy_of(c)
+    assert len(rows(dest)) == 5
+    assert not list((dest / "_quire" / "jobs").glob("*"))
+
+
+def test_what_others_did_since_a_claim_was_killed_is_not_claimed_again(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
+    dead = _killed(ledger_of(dest).claim(HERE, source, **QUIET))
+    with ledger_of(dest).claim(HERE, source, include="d0/*", **QUIET) as c:
+        copy_of(c)
+    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+        assert c.job != dead.job
+        assert c.files == 2
+        copy_of(c)
+    assert len(rows(dest)) == 4
+
+
+def test_a_block_that_ended_well_is_committed_by_the_next_claim_if_its_process_died_then(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol, "commit", dies)
+        with pytest.raises(KeyboardInterrupt), ledger_of(dest).claim(HERE, source, **QUIET) as c:
+            copy_of(c)
+    assert kinds(dest) == []
+    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+        assert c.files == 0
+    assert len(rows(dest)) == 4
+
+
+# -------------------------------------------------------------------------------------------------------------------- what it is
+def test_a_ledger_tells_what_was_claimed(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
+    ledger = ledger_of(dest)
+    with ledger.claim(HERE, source, **QUIET) as c:
+        copy_of(c)
+    (found,) = ledger.locate(source / "d0/f0000.txt")
+    assert (found.state, found.data_file) == ("mark", None)
+    assert "claim together with 2 others in commit 1" in (found.reason or "")
+    with refused(UsageError, 2, "claim together", "quire.read"):
+        ledger.read(source / "d0/f0000.txt")
+    assert ledger.verify(HERE).data_files == 1
+    assert ledger.verify(HERE).ok
+    assert ledger.history()["verb"][0] == "claim"
+    assert ledger.compact(spark=HERE, **QUIET).jobs == ()
+    with refused(RefusedError, 2, "commit 1", "where='commit = 1'"):
+        ledger.forget(source / "d0/f0000.txt", spark=HERE, **QUIET)
+    assert ledger.forget(source, spark=HERE, **QUIET).files_out == 3
+    assert rows(dest) == []
+    assert ledger.summary().files == 0
+    with ledger.claim(HERE, source, **QUIET) as c:
+        assert c.files == 3
+        copy_of(c)
+    ledger.expire()
+    assert len(rows(dest)) == 3
+    assert len([p for p in dest.iterdir() if p.name != "_quire"]) == 1
+
+
+def test_text_is_read_as_lines(tmp_path: Path, spark: Any) -> None:
+    import gzip
+
+    source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
+    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+        connect(c.path).put("part-0.csv.gz", gzip.compress(b"a,b\n1,2\n"))
+    assert [bytes(row.value) for row in quire.read(spark, dest).collect()] == [b"a,b", b"1,2"]
+    assert quire.Ledger(dest).verify(HERE).ok
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"x.orc": b"1"}, "'x.orc'"),
+        ({"x.parquet": b"1"}, "no Parquet file"),
+        ({"x.csv": b"1", "y.csv.gz": b"2"}, "two kinds"),
+        ({"x": b"1"}, "'x'"),
+    ],
+)
+def test_what_cannot_be_committed_gives_the_claim_up_in_one_line(tmp_path: Path, files: dict[str, bytes], said: str) -> None:
+    source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
+    with ExitStack() as stack:
+        c = stack.enter_context(ledger_of(dest).claim(HERE, source, **QUIET))
+        for name, content in files.items():
+            connect(c.path).put(name, content)
+        with pytest.raises(QuireError, match=said) as caught:
+            stack.close()
+    assert str(caught.value).isprintable()
+    assert "nothing is visible" in str(caught.value)
+    assert kinds(dest) == ["Abort"]
+    assert {p.name for p in dest.iterdir()} == {"_quire"}
+
+
+def test_files_of_two_schemas_or_of_another_kind_than_before_are_refused(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1"}), tmp_path / "out"
+    ledger = ledger_of(dest)
+    with refused(RefusedError, 2, "two schemas", "x.parquet", "y.parquet"), ledger.claim(HERE, source, **QUIET) as c:
+        put(c.path, "x.parquet", pa.table({"a": [1]}))
+        put(c.path, "y.parquet", pa.table({"a": ["1"]}))
+    with ledger.claim(HERE, source, **QUIET) as c:
+        put(c.path, "x.parquet", pa.table({"a": [1]}))
+    write(source, {"b": b"2"})
+    with refused(RefusedError, 2, "parquet", "lines", "nothing is visible"), ledger.claim(HERE, source, **QUIET) as c:
+        connect(c.path).put("x.txt", b"1\n")
+    with refused(QuireError, 3, "two schemas"), ledger.claim(HERE, source, **QUIET) as c:
+        put(c.path, "x.parquet", pa.table({"b": [1]}))
+    assert len(quire.Ledger(dest).files()) == 1
+
+
+def test_a_claim_does_not_go_into_what_quire_has_made(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
+    quire.consolidate(source, dest, spark=HERE, include="d0/*", **QUIET)
+    with refused(RefusedError, 2, "another destination"), quire.Ledger(dest).claim(HERE, source, **QUIET):
+        raise AssertionError
+    foreign = write(tmp_path / "foreign", {"theirs": b"1"})
+    with refused(RefusedError, 2, "not empty"), ledger_of(foreign).claim(HERE, source, **QUIET):
+        raise AssertionError
+
+
+def test_a_store_in_memory_is_claimed_into_too(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(2)), f"memory://{uuid.uuid4().hex}"
+    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+        copy_of(c)
+    assert todo(dest, source) == []
+    assert [e.name for e in connect(dest).walk() if not e.name.startswith("_quire/")] == list(quire.Ledger(dest).files()["data_file"])
