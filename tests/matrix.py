@@ -15,8 +15,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import quire
 import sim
+from quire import options, rounds, storage
+from quire.errors import StorageError
+from quire.progress import Progress
 from services.kinds import SERVICES, running
 from sim import races, ways
 from sim.ways import By, Case, Finding, Pipeline
@@ -127,6 +133,36 @@ def _records(tree: sim.Tree) -> None:
         tree.put(f"f{i}.txt", content)
 
 
+# ----------------------------------------------------------------------------------- what is written for all splits of a job at once
+def in_order(rows: pa.Table) -> pa.Table:
+    """The rows of all files together."""
+    return rows.sort_by([("content", "descending"), ("path", "ascending")])
+
+
+def shuffles(source: Any, dest: str, committer: str) -> None:
+    """Gather, all rows through one function."""
+    plain = options.build(source, dest, transform="raw", format="parquet", planner="directory", target_size=400, committer=committer)
+    rounds.gather(options.reducing(plain, in_order), quire.InProcess(), Progress(False))
+
+
+def claims(source: Any, dest: str, committer: str) -> None:
+    """A job of the user's own, which writes a file for each split; an error of its own says in its own words what to do."""
+    with quire.Ledger(dest, create=True).claim(source=source, **HERE) as c:
+        try:
+            for i, path in enumerate(c.splits.column("path").to_pylist()):
+                folder, _, name = path.rpartition("/")
+                out = pa.BufferOutputStream()
+                pq.write_table(pa.table({"path": [path], "content": [storage.connect(folder).get(name)]}), out)
+                storage.connect(c.path).put(f"part-{i}.snappy.parquet", out.getvalue().to_pybytes())
+        except StorageError as e:
+            raise StorageError(f"{e}. Call again.") from e
+
+
+def _four(tree: sim.Tree) -> None:
+    for i, content in enumerate((b"one line\n", b"", b"another line\n", b"one line\n")):
+        tree.put(f"d{i % 2}/f{i}", content)
+
+
 def _small_xml(tree: sim.Tree) -> None:
     for i, content in enumerate((b"<a>short</a>", b"<a>" + b"x" * 30 + b"</a>", b"<a>BROKEN", b"<a n='2'>" + b"y" * 40 + b"</a>")):
         tree.put(f"f{i}.xml", content)
@@ -146,6 +182,8 @@ PIPELINES = {
         Pipeline("retry", "xml", _small_xml, retries),
         Pipeline("supersede", "lines", documents, supersedes),
         Pipeline("process", "records", _records, processes),
+        Pipeline("shuffle", "shuffle", _four, shuffles),
+        Pipeline("claim", "claim", _four, claims, ("rename", "copy")),
     )
 }
 COMMITTERS = {
@@ -172,7 +210,7 @@ def cases(
     """The lines of the matrix; what a store has no way for is left out."""
     of = [kind if isinstance(kind, sim.Kind) else KINDS[kind] for kind in kinds]
     found = [(PIPELINES[p], COMMITTERS[c], k) for k in of for c in committers for p in pipelines]
-    return [Case(p, c, k) for p, c, k in found if fit(c, k)]
+    return [Case(p, c, k) for p, c, k in found if fit(c, k) and (not p.committers or c.name in p.committers)]
 
 
 @dataclass

@@ -448,3 +448,14 @@ def test_what_the_readme_says_exists() -> None:
         thing: Any = quire
         for part in name.split("."):
             thing = getattr(thing, part)
+
+
+def test_what_is_not_done_is_named_one_a_line(run: Run, tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
+    assert run("ledger", "unprocessed", dest, source)[1].count("\n") == 4
+    assert not dest.exists()
+    gather(source, dest, include="d0/*")
+    assert run("ledger", "unprocessed", dest, source) == (0, f"file://{source}/d1/f0001.txt\nfile://{source}/d2/f0002.txt\n", "")
+    assert answer(run("ledger", "unprocessed", dest, source, "--include", "d2/*", "--json")) == [f"file://{source}/d2/f0002.txt"]
+    code, _, said = run("ledger", "unprocessed", dest, tmp_path / "typo")
+    assert (code, said.count("\n")) == (2, 1)

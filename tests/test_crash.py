@@ -21,6 +21,10 @@ MAIN = [
     *cases(["lines", "xml"], ["rename_v2"], ["objects"]),
     *cases(["lines", "parquet"], ["upload"], ["s3"]),
     *cases(["raw+gzip"], ["upload"], ["azure"]),
+    *cases(["few"], ["copy"], ["s3"]),
+    *cases(["shuffle", "claim"], ["rename"], ["hdfs"]),
+    *cases(["shuffle"], ["upload"], ["s3"]),
+    *cases(["claim"], ["copy"], ["azure"]),
 ]
 PROCESS = [*cases(["process"], ["rename"], ["hdfs"]), *cases(["process"], ["upload"], ["s3"])]
 SMALL = [*cases(["few"], ["rename", "rename_v2"], ["hdfs"]), *cases(["few"], ["upload"], ["s3"])]
@@ -74,7 +78,14 @@ def test_crash_in_recovery_too(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [*cases(["lines"], ["rename"], ["hdfs"]), *cases(["few"], ["rename_v2"], ["objects"]), *UPLOADS], ids=plain
+    "case",
+    [
+        *cases(["lines", "shuffle"], ["rename"], ["hdfs"]),
+        *cases(["few"], ["rename_v2"], ["objects"]),
+        *UPLOADS,
+        *cases(["claim"], ["copy"], ["s3"]),
+    ],
+    ids=plain,
 )
 def test_wrong_answers(case: Case) -> None:
     """One write, at each place, is answered by an error, though it happened, did not, or happens later."""

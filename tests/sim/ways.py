@@ -40,6 +40,7 @@ class Pipeline:
     transform: str  # what the witness expects of a file's content
     fill: Callable[[Tree], None]
     work: Callable[[str, str, str], object]  # source, destination, committer → one whole call of a user
+    committers: tuple[str, ...] = ()  # those that it works with; none named: all
 
 
 @dataclass(frozen=True, repr=False)

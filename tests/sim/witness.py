@@ -42,6 +42,9 @@ def rows_of(data: bytes) -> list[dict[str, Any]]:
     return found
 
 
+TOGETHER = {"shuffle": "done", "claim": "mark"}  # what is written for all splits of a job at once, and the state of their rows
+
+
 class Log:
     """What the entries of a destination say."""
 
@@ -70,7 +73,8 @@ class Log:
                 continue
             there = self.published.get(entry["job"])
             lost = there["lost"] if there else []
-            if (there or not only_published) and not (lost and any(t["removes"] for t in entry["tasks"])):
+            whole = entry["whole"] or any(t["removes"] for t in entry["tasks"])
+            if (there or not only_published) and not (lost and whole):
                 yield number, [t for t in entry["tasks"] if t["task"] not in lost]
 
     def tasks(self, only_published: bool = False) -> Iterator[dict[str, Any]]:
@@ -247,6 +251,11 @@ def check(
         assert not unpublished, f"committed and not published: {unpublished}"
     rows = _fold(there, log)
     # Before a retry what it will take is still set aside.
+    if transform in TOGETHER:
+        _together(tree, transform, there, live, rows)
+        missing = [path for path in tree.now if path not in rows]
+        assert not (all_taken and missing), f"never taken: {missing}"
+        return log
     waiting = set[str]() if all_taken else {path for path, found in rows.items() if {r["state"] for r in found} == {"bad"}}
     written = sum(_path(tree, transform, there, path, found) for path, found in rows.items() if path not in waiting)
     sizes = {name: total(name, there[name]) for name in live}
@@ -263,6 +272,18 @@ def check(
         missing = [path for path in tree.now if path not in rows]
         assert not missing, f"never taken: {missing}"
     return log
+
+
+def _together(tree: Tree, transform: str, there: Mapping[str, bytes], live: Iterable[str], rows: dict[str, list[dict[str, Any]]]) -> None:
+    """Files that hold rows of many splits: all of them together hold each split's content once, and nothing else."""
+    states = {row["state"] for found in rows.values() for row in found}
+    assert states <= {TOGETHER[transform]}, f"{states} in the ledger"
+    assert not [row for found in rows.values() for row in found if row["data_file"]], "the ledger says where a row is that nobody can know"
+    double = [path for path, found in rows.items() if len(found) > 1]
+    assert not double, f"more than one row: {double}"
+    wanted = sorted((path, tree.ever[path, row["version"]]) for path, (row,) in rows.items())
+    found = sorted((row["path"], row["content"]) for name in live for row in rows_of(there[name]))
+    assert found == wanted, f"{found} in the files, {wanted} in the ledger"
 
 
 def _fold(there: Mapping[str, bytes], log: Log) -> dict[str, list[dict[str, Any]]]:

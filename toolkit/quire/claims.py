@@ -145,7 +145,8 @@ class Claims:
         """
         made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=append)
         runner, bars = _runner(spark, self._store), Progress(progress)
-        begun = _begin(made, runner, bars)
+        with _told("Nothing of this claim is visible: call again."):
+            begun = _begin(made, runner, bars)
         if begun is None:
             yield from _nothing(made, runner)
             self.refresh()
@@ -158,15 +159,17 @@ class Claims:
         found = Claim(splits, _for_spark(f"{made.dest}/{folder}"), sum(t.files_in for t in marks), sum(t.bytes_in for t in marks), head.job)
         try:
             yield found
-            task = _written(log, head, attempt, started)
+            with _told("Nothing that the block has written is visible: call again."):
+                task = _written(log, head, attempt, started)
         except BaseException as e:
             with suppress(QuireError):  # what goes wrong now is not what the user should hear of; the next claim goes on with the job
                 protocol.abort(log, head.job, f"its block ended with {type(e).__name__}")
             raise
-        if not protocol.put_manifest(log.store, head.job, task):
-            committer(head.committer, log.store).abort_task(log.store, head.job, head.tasks, attempt, {})
-        taken = _commit(log, head, marks, bars)
-        self.refresh()
+        with _told("What the block has written is committed, or will be by the next claim: call again for what is left."):
+            if not protocol.put_manifest(log.store, head.job, task):
+                committer(head.committer, log.store).abort_task(log.store, head.job, head.tasks, attempt, {})
+            taken = _commit(log, head, marks, bars)
+            self.refresh()
         _check_ours(log, head, marks, attempt, taken)
         found.version, found.data_files, found.written = log.tip, len(task.files), sum(file.size for file in task.files)
 
@@ -183,6 +186,15 @@ class Claims:
         asked = ("sources", "dest", "include", "exclude", "hidden", "follow_links", "min_age")
         intent = {"verb": CLAIM, "committer": by, "target": 0, **{key: made.intent[key] for key in asked}}
         return dataclasses.replace(made, words=_START, cut=cut, committer=by, intent=intent)
+
+
+@contextmanager
+def _told(state: str) -> Iterator[None]:
+    """A store's error says how far the claim has come, and how to go on."""
+    try:
+        yield
+    except StorageError as e:
+        raise type(e)(f"{str(e).rstrip('.')}. {state}") from e
 
 
 # ------------------------------------------------------------------------------------------------------------------ the beginning

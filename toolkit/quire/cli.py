@@ -7,6 +7,7 @@ Exit codes: 0 done (files that were set aside are reported), 1 more than max_fai
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import select
@@ -42,7 +43,7 @@ _JOB = [
     click.option("--planner", default="balanced", show_default=True, help=f"{', '.join(PLANNERS)}."),
     click.option("--parts", default=8, show_default=True, help="Parts a directory, for the hash planner."),
     click.option("--hash-function", default="xxh64", show_default=True, help=f"{', '.join(FUNCTIONS)}."),
-    click.option("--committer", default="auto", show_default=True, help="auto, rename, rename_v2 or upload."),
+    click.option("--committer", default="auto", show_default=True, help="auto, rename, rename_v2, upload or copy."),
     click.option("--layout", default="flat", show_default=True, help=f"{', '.join(LAYOUTS)}: the source's directories stay."),
     click.option("--include", multiple=True, help="Only files that match this glob (again for more)."),
     click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more)."),
@@ -342,6 +343,28 @@ def splits(dest: str, where: str | None, limit: int, master: str | None, as_json
     found = quire.Ledger(dest)
     with spark_of(master) as spark:
         frame(found.splits(spark, where).limit(limit).toPandas(), as_json, "no row")
+
+
+@ledger.command()
+@click.argument("dest")
+@click.argument("source", nargs=-1, required=True)
+@click.option("--include", multiple=True, help="Only files that match this glob (again for more).")
+@click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
+@click.option("--min-age", help="Not files that changed within this time: '5 min'.")
+@MASTER
+@AS_JSON
+def unprocessed(dest: str, source: tuple[str, ...], master: str | None, as_json: bool, **given: Any) -> None:
+    """The names of the files below SOURCE… that DEST has not done, one a line; DEST need not be there yet."""
+    opened, chosen = quire.Ledger(dest, create=True), {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}
+    with spark_of(master) as spark:
+        found = opened.unprocessed(spark, _source(source), **chosen)
+        rows = found.select("path").toLocalIterator() if hasattr(found, "toLocalIterator") else found.select(["path"]).to_pylist()
+        names = (name for name, _ in itertools.groupby(row["path"] for row in rows))  # of a file in pieces once
+        if as_json:
+            click.echo(as_line(list(names)))
+            return
+        for name in names:
+            click.echo(printable(name))
 
 
 @ledger.command()

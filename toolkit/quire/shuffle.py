@@ -29,14 +29,14 @@ from quire.commit.entries import DataFile, Task
 from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.commit.rename import place
-from quire.errors import QuireError, UsageError, quoted, scrub
+from quire.errors import QuireError, TransientError, UsageError, quoted, scrub
 from quire.formats import extension, lines, parquet
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import ParquetWriter
 from quire.progress import Phase
 from quire.runner import OnSpark, Runner, first_line, guarded
 from quire.shipping import missing_module
-from quire.storage import Sink, Store, connect
+from quire.storage import Patience, Sink, Store, connect
 from quire.storage.sight import Landmarks
 
 if TYPE_CHECKING:
@@ -56,9 +56,16 @@ def close(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduc
     store, head = log.store, work.head
     number = head.tasks
     done = get_manifest(store, head.job, number)
-    if done is None:
-        _run(runner, log, work, tasks, reduce, bar)
-        done = get_manifest(store, head.job, number)
+    bar.to(0, tasks=len(tasks))
+    patience = Patience(bar.again)
+    while done is None:
+        try:
+            _run(runner, log, work, tasks, reduce, bar)
+        except TransientError as e:
+            patience.wait(e)  # then all of it again, in a run of its own
+        else:
+            done = get_manifest(store, head.job, number)
+            break
     if log.refresh().outcome(head.job) is not None:
         return None
     if done is None:
@@ -278,7 +285,10 @@ def _spread(runner: OnSpark, closing: Closing, parts: list[_Part], reduce: Reduc
     except Exception as e:
         if error := missing_module(str(e)):
             raise error from e
-        raise _failed(work, f"the shuffle failed: {scrub(first_line(str(e)).rstrip('.'))}") from e
+        said = scrub(first_line(str(e)).rstrip("."))
+        if TransientError.__name__ in said:
+            raise TransientError(said) from e
+        raise _failed(work, f"the shuffle failed: {said}") from e
     files = [json.loads(row["file"]) for row in rows]
     return sorted(files, key=lambda file: (file["part"], file["name"]))  # a sorted frame is read in its order
 

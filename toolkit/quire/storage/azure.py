@@ -363,24 +363,25 @@ class AzureStore:
 
     def copy(self, old: str, new: str, version: str = "") -> bool:
         what, path, began = f"cannot publish {self.shown(new)}", self._new(new), time.monotonic()
-        headers = {"x-ms-copy-source": self.rest.account.source(f"/{self.rest.container}/{self._path(old)}")}
-        if version:
-            headers["x-ms-source-if-match"] = f'"{version}"'
+        source = self.rest.account.source(f"/{self.rest.container}/{self._path(old)}")
         while True:
             # Within an account the service copies at once, or nearly so; until it has, the name shows what cannot be read yet.
             state, etag = self._copied(new)
             if state == "success":
                 return True
+            there = self.stat(old)
+            if there is None or (version and there.version != version):
+                return False
+            if time.monotonic() - began > COPYING:
+                raise TransientError(f"{what}: the service is still copying after {COPYING} s")
             if state == "pending":
-                if time.monotonic() - began > COPYING:
-                    raise TransientError(f"{what}: the service is still copying after {COPYING} s")
                 time.sleep(1)
                 continue
-            absent = {"If-Match": etag} if etag else {"If-None-Match": "*"}  # a copy that has failed has left its name
-            refused = (*_TAKEN, *_NO_SOURCE, "PendingCopyOperation")
-            answer = self.rest.send("PUT", what, path, headers={**headers, **absent}, refused=refused)
-            if answer.status >= 300 and answer.headers.get("x-ms-error-code", "") in _NO_SOURCE:
-                return False
+            # A copy that has failed has left its name. What was refused since the source or the name has changed is looked at again.
+            headers = {"x-ms-copy-source": source, "x-ms-source-if-match": f'"{there.version}"'}
+            headers |= {"If-Match": etag} if etag else {"If-None-Match": "*"}
+            refused = (*_TAKEN, "BlobNotFound", "CannotVerifyCopySource", "SourceConditionNotMet", "PendingCopyOperation")
+            self.rest.send("PUT", what, path, headers=headers, refused=refused)
 
     def _copied(self, new: str) -> tuple[str, str]:
         """How far a copy has come, and the etag of what is there: "" none, success, pending, or failed."""
@@ -437,7 +438,6 @@ class AzureStore:
 
 _UNSAYABLE = frozenset(("", ".", ".."))  # parts of a name: `scan` tells of them, `walk` leaves them out
 _TAKEN = ("BlobAlreadyExists", "ConditionNotMet")
-_NO_SOURCE = ("BlobNotFound", "CannotVerifyCopySource", "SourceConditionNotMet")
 
 
 def _is_marker(headers: Mapping[str, str]) -> bool:
