@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from quire.claims import Claim
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, UsageError
+from quire.reading import first_rows
 from quire.storage import connect, normalise
 
 HERE = quire.InProcess()
@@ -293,13 +295,11 @@ def test_a_ledger_tells_what_was_claimed(tmp_path: Path) -> None:
     assert len([p for p in dest.iterdir() if p.name != "_quire"]) == 1
 
 
-def test_text_is_read_as_lines(tmp_path: Path, spark: Any) -> None:
-    import gzip
-
+def test_text_is_read_as_lines(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
     with ledger_of(dest).claim(HERE, source, **QUIET) as c:
         connect(c.path).put("part-0.csv.gz", gzip.compress(b"a,b\n1,2\n"))
-    assert [bytes(row.value) for row in quire.read(spark, dest).collect()] == [b"a,b", b"1,2"]
+    assert list(first_rows(connect(normalise(dest)), 9)) == [b"a,b", b"1,2"]
     assert quire.Ledger(dest).verify(HERE).ok
 
 

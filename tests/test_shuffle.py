@@ -13,7 +13,9 @@ import pytest
 
 import quire
 from gathering import documents, refused, write
-from quire import Report, options, rounds
+from quire import Report, options, rounds, shuffle
+from quire.attempt import Work
+from quire.commit.entries import PlanHead
 from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, UsageError
 from quire.options import Options
@@ -302,3 +304,116 @@ def test_output_is_cut_into_files_of_about_the_target(tmp_path: Path) -> None:
     assert found["bytes"].max() < 24 << 10
     assert found["records"].sum() == 4000
     assert [row["word"] for row in rows(dest)] == sorted(counted(files), reverse=True), "the order goes through all files"
+
+
+# ------------------------------------------------------------------------------------------------------------- killed, and not alone
+CALLS: list[str] = []  # of the functions below: what they close over would be part of what they are
+
+
+def _telling() -> Any:
+    def words(content: bytes, file: quire.FileInfo) -> pa.RecordBatch:
+        CALLS.append(file.name)
+        found = content.decode().split()
+        return pa.record_batch({"word": pa.array(found, pa.string()), "file": pa.array([file.name] * len(found), pa.string())})
+
+    return words
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    CALLS.clear()
+
+
+def dying(found: pa.Table) -> pa.Table:
+    CALLS.append("reduce")
+    if CALLS.count("reduce") == 1:
+        raise KeyboardInterrupt
+    return count(found)
+
+
+def test_a_call_killed_while_it_shuffles_keeps_what_its_tasks_have_done(tmp_path: Path) -> None:
+    files = documents(8)
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        gather(source, dest, dying, transform=_telling(), target_size=64)
+    assert rows(dest) == []
+    write(source, {"late.txt": b"late"})
+    report = gather(source, dest, dying, transform=_telling(), target_size=64)
+    assert sorted(CALLS) == sorted([*(name.rpartition("/")[2] for name in files), "late.txt", *["reduce"] * 3]), "each file once"
+    assert (report.files, len(report.jobs)) == (9, 2)
+    assert sum(row["n"] for row in rows(dest)) == sum(counted(files).values()) + 1
+
+
+PLACE: list[Any] = []
+
+
+def tagging(found: pa.Table) -> pa.Table:
+    """Comes out another way each time; the first time another driver comes to its end meanwhile."""
+    CALLS.append("reduce")
+    tag = CALLS.count("reduce")
+    if tag == 1:
+        gather(*PLACE, tagging, target_size="1 KiB")
+    return found.append_column("tag", pa.array([tag] * found.num_rows))
+
+
+def test_of_two_runs_of_a_shuffle_one_counts_and_nothing_of_the_other(tmp_path: Path) -> None:
+    files = documents(40)
+    source, dest = PLACE[:] = write(tmp_path / "in", files), tmp_path / "out"
+    gather(source, dest, tagging, target_size="1 KiB")
+    assert CALLS == ["reduce"] * 2
+    assert {row["tag"] for row in rows(dest)} == {2}
+    assert Counter(row["word"] for row in rows(dest)) == counted(files)
+    assert len(names := list(quire.Ledger(dest).files()["data_file"])) > 1
+    assert {p.name for p in dest.iterdir()} - {"_quire"} == {*names}
+    assert not list((dest / "_quire" / "jobs").glob("*"))
+
+
+def overtaken(found: pa.Table) -> pa.Table:
+    CALLS.append("reduce")
+    if CALLS.count("reduce") == 1:
+        gather(PLACE[0] / "d1", PLACE[1], overtaken)
+    return count(found)
+
+
+def test_what_another_job_commits_meanwhile_is_not_there_twice(tmp_path: Path) -> None:
+    """A shuffle's rows cannot be taken apart, so all of it is done again with what is left."""
+    files = documents(9)
+    source, dest = PLACE[:] = write(tmp_path / "in", files), tmp_path / "out"
+    report = gather(source, dest, overtaken)
+    assert [type(entry).__name__ for entry in Log(connect(normalise(dest))).refresh().entries] == [
+        "Commit", "Published", "Abort", "Commit", "Published"
+    ]  # fmt: skip
+    assert sum((Counter({row["word"]: row["n"]}) for row in rows(dest)), Counter()) == counted(files)
+    assert (report.files, len(CALLS)) == (6, 3)
+
+
+def test_a_file_that_vanishes_meanwhile_is_left_out_and_the_rest_goes_on(tmp_path: Path) -> None:
+    files = {"a": b"x", "b": b"x y", "z": b"gone"}
+    source, dest = write(tmp_path / "in", files), tmp_path / "out"
+
+    def removing(content: bytes, file: quire.FileInfo) -> pa.RecordBatch:
+        (Path(file.path.removeprefix("file://")).parent / "z").unlink(missing_ok=True)
+        return pa.record_batch({"word": content.decode().split()})
+
+    report = gather(source, dest, transform=removing, target_size=1)
+    assert report.files == 2
+    assert {row["word"]: row["n"] for row in rows(dest)} == {"x": 2, "y": 1}
+
+
+def test_more_failures_than_allowed_commit_nothing(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"x", "b": b"BROKEN"}), tmp_path / "out"
+    with refused(quire.TooManyFailures, 1, "max_failures"):
+        gather(source, dest, transform=_choosy(ok=False), max_failures=0)
+    assert rows(dest) == []
+
+
+def test_a_part_that_an_engine_runs_twice_writes_under_two_names(tmp_path: Path) -> None:
+    options_ = made(write(tmp_path / "in", {}), tmp_path / "out")
+    head = PlanHead(
+        job=f"0-{'a' * 16}", base=0, plan="b" * 12, tasks=3, committer="rename", words=options_.words, intent=options_.intent, closing=True
+    )
+    closing = shuffle.Closing(options_.dest, None, Work(options_.dest, None, (), head, options_.convert), "c" * 12)
+    store, batch = connect(options_.dest), pa.record_batch({"word": ["x"]})
+    files = [file for _ in range(20) for file in shuffle._written(closing, store, 7, iter([batch]))]
+    assert len({file["name"] for file in files}) == 20
+    assert all(store.stat(file["handle"]) for file in files)

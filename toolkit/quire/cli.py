@@ -355,7 +355,8 @@ def splits(dest: str, where: str | None, limit: int, master: str | None, as_json
 @AS_JSON
 def unprocessed(dest: str, source: tuple[str, ...], master: str | None, as_json: bool, **given: Any) -> None:
     """The names of the files below SOURCE… that DEST has not done, one a line; DEST need not be there yet."""
-    opened, chosen = quire.Ledger(dest, create=True), {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}
+    opened = quire.Ledger(dest, create=True)
+    chosen: dict[str, Any] = {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}
     with spark_of(master) as spark:
         found = opened.unprocessed(spark, _source(source), **chosen)
         rows = found.select("path").toLocalIterator() if hasattr(found, "toLocalIterator") else found.select(["path"]).to_pylist()
