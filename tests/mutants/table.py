@@ -14,6 +14,8 @@ LOCAL, DURABLE, MEMORY, RETRY = "storage/local.py", "storage/durable.py", "stora
 ATTEMPT, SPLITTING, JOBS, ROUNDS = "attempt.py", "splitting.py", "jobs.py", "rounds.py"
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
+ENTRIES, SHUFFLE, CLAIMS = "commit/entries.py", "shuffle.py", "claims.py"
+WHOLE, COMPACT = "upkeep/whole.py", "upkeep/compact.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "upkeep/job.py", "upkeep/expire.py"
 
 
@@ -215,6 +217,19 @@ MUTANTS = (
       "                    os.close(fd)\n", first="tests/test_matrix.py"),
     m("put_if_absent leaves its temporary file", LOCAL, "                finally:\n                    unlink(temporary)\n", "                finally:\n                    pass\n", first="tests/test_crash.py"),
     m("a full disk is not noticed", DURABLE, "        view = view[os.write(fd, view) :]\n", "        try:\n            view = view[os.write(fd, view) :]\n        except OSError:\n            return\n", first="tests/test_crash.py"),
+    # files of many splits
+    m("a conflict takes only its own task out of a shuffle", PROTOCOL, "if kept and not found else []", "if kept else []", first="tests/test_shuffle.py"),
+    m("what is lost of a shuffle is a task like another", ENTRIES, "return self.whole or any(", "return any(", first="tests/test_crash.py"),
+    m("a shuffle's input is shown beside its output", SHUFFLE, "replace(task, files=(), schema=\"\")", "task", first="tests/test_shuffle.py"),
+    m("two runs of a shuffle share their names", SHUFFLE, "secrets.randbelow(10**12)", "0", first="tests/test_shuffle.py"),
+    m("rows leave a shuffle and its files stay", WHOLE, "for number in sorted(touched):\n", "for number in ():\n", first="tests/test_shuffle.py"),
+    m("one file leaves a shuffle", WHOLE, "sorted(touched & staying.keys())", "()", first="tests/test_shuffle.py"),
+    m("what was claimed is compacted", COMPACT, "if words_of(log).traced else []", "", first="tests/test_claim.py"),
+    m("a claim that raises is committed", CLAIMS, "        except BaseException as e:\n", "        except StorageError as e:\n", first="tests/test_claim.py"),
+    m("a killed claim is never gone on with", CLAIMS, "if head.intent == made.intent), None)", "if False), None)", first="tests/test_claim.py"),
+    m("a claim that came second says nothing", CLAIMS, "        _check_ours(log, head, marks, attempt, taken)\n", "", first="tests/test_claim.py"),
+    m("a copy of another version", MEMORY, "if value is None or (version and self._entry(old, value).version != version):", "if value is None:",
+      first="tests/services/test_conformance.py"),
     # errors that pass
     m("what is busy is not tried again", RETRY, "        except TransientError as e:\n", "        except TimeoutError as e:\n", first="tests/test_retry.py"),
     m("a second rename that finds nothing has failed", RETRY, "            if patience.tries and unsure is not None and ", "            if False and ", first="tests/test_retry.py"),

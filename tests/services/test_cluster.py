@@ -125,6 +125,30 @@ def test_the_main_job_runs_unchanged(driver: Driver, place: Path) -> None:
     checker.check(place / "in", place / "out")
 
 
+@pytest.mark.services
+def test_a_shuffle_and_a_claim_run_there_too(driver: Driver, place: Path) -> None:
+    """The user's function gets the session's own frame, and a job of the user's own the splits as one."""
+    source, counts, claimed = (str(place / name) for name in ("in", "counts", "claimed"))
+    said = driver(f"""
+        from quire import options, rounds
+        from quire.progress import Progress
+        from quire.runner import OnSpark
+        def words(content, file):
+            import pyarrow as pa
+            return pa.record_batch({{"word": pa.array(content.decode().split(), pa.string())}})
+        def count(rows):
+            return rows.groupBy("word").count().orderBy("word")
+        made = options.build({source!r}, {counts!r}, transform=words, format="parquet", target_size=400)
+        report = rounds.gather(options.reducing(made, count), OnSpark(spark), Progress(False))
+        print(report.files, quire.read(spark, {counts!r}).where("word = 'line'").first()["count"])
+        ledger = quire.Ledger({claimed!r}, create=True)
+        with ledger.claim(spark, {source!r}, include="d1/*", progress=False) as c:
+            c.splits.select("path").write.parquet(c.path)
+        print(c.files, quire.read(spark, {claimed!r}).count(), ledger.unprocessed(spark, {source!r}).count())
+    """)
+    assert said.split() == ["60", "60", "20", "20", "40"]
+
+
 def test_executors_without_quire_run_the_drivers(driver: Driver, place: Path) -> None:
     """Tasks, and functions of the user's own after `quire.ship`, in an interpreter that does not know quire by itself."""
     said = driver(f"""

@@ -73,7 +73,7 @@ class Log:
                 continue
             there = self.published.get(entry["job"])
             lost = there["lost"] if there else []
-            whole = entry["whole"] or any(t["removes"] for t in entry["tasks"])
+            whole = entry.get("whole") or any(t["removes"] for t in entry["tasks"])
             if (there or not only_published) and not (lost and whole):
                 yield number, [t for t in entry["tasks"] if t["task"] not in lost]
 

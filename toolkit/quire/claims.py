@@ -115,7 +115,7 @@ class Claims:
         (`failed()`). With `InProcess` it is a pyarrow.Table.
         """
         made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=True)
-        runner = _runner(spark, self._store)
+        runner = _runner(spark, made)
         log = Log(self._store).refresh()
         wanted = made.wanted()
         listing = Listing(wanted.dest, wanted.dest_options, "", "", wanted.roots, wanted.selection, fold(log, self._until), wanted.cut)
@@ -144,7 +144,7 @@ class Claims:
         append   allow a destination that holds other files
         """
         made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=append)
-        runner, bars = _runner(spark, self._store), Progress(progress)
+        runner, bars = _runner(spark, made), Progress(progress)
         with _told("Nothing of this claim is visible: call again."):
             begun = _begin(made, runner, bars)
         if begun is None:
@@ -334,14 +334,14 @@ def _table(runner: Runner, made: Options, n: int, rows: Callable[[int], Iterator
     return found.mapInArrow(guarded(runner.spark, work, landmarks), SPARK)
 
 
-def _runner(spark: Any, store: Store) -> Runner:
+def _runner(spark: Any, made: Options) -> Runner:
     if isinstance(spark, InProcess | OnSpark):
         return spark
     if not hasattr(spark, "newSession"):
         raise UsageError(f"spark is a SparkSession, not {type(spark).__name__}. Pass quire.session().")
-    if not store.shared:
+    if not all(store.shared for store in (made.store(), *(root.store() for root in made.roots))):
         raise UsageError("a memory:// store lives in one process, and Spark's workers are others. Use quire.InProcess().")
-    return OnSpark(spark)
+    return OnSpark(spark, Landmarks([root.url for root in made.roots], made.dest))
 
 
 def _for_spark(url: str) -> str:

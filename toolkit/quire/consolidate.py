@@ -46,7 +46,7 @@ def consolidate(
     compression  "none" | "gzip" | "zstd"
     target_size  bytes of a data file, "256 MiB"
     planner      "balanced" | "hash" (with `parts` and `hash_function`) | "directory"
-    committer    "auto" (what the destination can do) | "rename" | "rename_v2" | "upload"
+    committer    "auto" (what the destination can do) | "rename" | "rename_v2" | "upload" | "copy"
     layout       "flat" | "directories": the source's directories (`dt=2026-11-21/`) stay
     include, exclude   globs; one without a slash is about the file's name
     hidden, follow_links   take names that start with _ or . too; follow symbolic links

@@ -107,7 +107,7 @@ def _open_job(store: Store, log: Log, made: Options, call: _Call) -> PlanHead | 
 
 def _check_ours(head: PlanHead, made: Options) -> None:
     """Refuse a plan under our job's name that does not say what the job's name says: somebody forged it."""
-    if (head.intent, head.words, head.committer) != (made.intent, made.words, made.committer):
+    if (head.intent, head.words, head.committer, head.closing) != (made.intent, made.words, made.committer, made.closing):
         raise FormatError(
             f"the plan of job {head.job} in {made.dest} does not say what this call says, and has its name: it is damaged or forged. Give "
             f"the job up with recover(dest, abort={head.job!r}), and look who wrote it."

@@ -47,6 +47,7 @@ __all__ = ["Reduce", "close"]
 Reduce = Callable[[Any], Any]  # DataFrame → DataFrame; without Spark pyarrow.Table → pyarrow.Table
 
 PIECE = 32 << 20  # bytes of the tasks' output that one part of the shuffle reads
+MOST = 1_000  # parts of a file, whatever its size is said to be
 ROWS = 10_000  # that are held at once
 POLL = 0.2  # seconds between two looks at whether the caller wants to stop
 
@@ -123,7 +124,7 @@ def _parts(job: str, tasks: list[Task]) -> list[_Part]:
         for file in task.files:
             # Where it lies is computed, not read: a manifest may be forged.
             where = place(job, task.task, task.attempt, file.name)
-            shares = max(1, -(-file.size // PIECE)) if where.endswith(".parquet") else 1
+            shares = max(1, min(-(-file.size // PIECE), MOST)) if where.endswith(".parquet") else 1
             found += [_Part(where, share, shares) for share in range(shares)]
     return found
 
