@@ -220,7 +220,7 @@ MUTANTS = (
     # files of many splits
     m("a conflict takes only its own task out of a shuffle", PROTOCOL, "if kept and not found else []", "if kept else []", first="tests/test_shuffle.py"),
     m("what is lost of a shuffle is a task like another", ENTRIES, "return self.whole or any(", "return any(", first="tests/test_crash.py"),
-    m("a shuffle's input is shown beside its output", SHUFFLE, "replace(task, files=(), schema=\"\")", "task", first="tests/test_shuffle.py"),
+    m("a shuffle's input is shown beside its output", SHUFFLE, 'replace(task, files=(), schema="")', "task", first="tests/test_shuffle.py"),
     m("two runs of a shuffle share their names", SHUFFLE, "secrets.randbelow(10**12)", "0", first="tests/test_shuffle.py"),
     m("rows leave a shuffle and its files stay", WHOLE, "for number in sorted(touched):\n", "for number in ():\n", first="tests/test_shuffle.py"),
     m("one file leaves a shuffle", WHOLE, "sorted(touched & staying.keys())", "()", first="tests/test_shuffle.py"),
