@@ -228,14 +228,16 @@ def test_a_claim_that_was_killed_is_gone_on_with(tmp_path: Path) -> None:
     write(source, {"new.txt": b"new"})
     assert quire.Ledger(dest).summary().open_jobs == (dead.job,)
     assert quire.recover(dest).open == (dead.job,)
-    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
-        assert (c.job, c.files) == (dead.job, 4), "the same splits"
+    with ledger_of(dest).claim(HERE, write(tmp_path / "other", {"other.txt": b"1"}), **QUIET) as c:
         copy_of(c)
-    assert len(rows(dest)) == 4
+    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+        assert (c.job, c.files) == (dead.job, 4), "the same splits, though others have committed meanwhile"
+        copy_of(c)
+    assert len(rows(dest)) == 5
     with ledger_of(dest).claim(HERE, source, **QUIET) as c:
         assert c.files == 1
         copy_of(c)
-    assert len(rows(dest)) == 5
+    assert len(rows(dest)) == 6
     assert not list((dest / "_quire" / "jobs").glob("*"))
 
 
@@ -273,12 +275,13 @@ def test_a_ledger_tells_what_was_claimed(tmp_path: Path) -> None:
     ledger = ledger_of(dest)
     with ledger.claim(HERE, source, **QUIET) as c:
         copy_of(c)
+        put(c.path, "no-row.parquet", pa.table({"path": pa.array([], pa.string()), "content": pa.array([], pa.binary())}))
     (found,) = ledger.locate(source / "d0/f0000.txt")
     assert (found.state, found.data_file) == ("mark", None)
     assert "claim together with 2 others in commit 1" in (found.reason or "")
     with refused(UsageError, 2, "claim together", "quire.read"):
         ledger.read(source / "d0/f0000.txt")
-    assert ledger.verify(HERE).data_files == 1
+    assert ledger.verify(HERE).data_files == 2
     assert ledger.verify(HERE).ok
     assert ledger.history()["verb"][0] == "claim"
     assert ledger.compact(spark=HERE, **QUIET).jobs == ()

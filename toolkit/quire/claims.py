@@ -220,7 +220,7 @@ def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | None:
             planned = planning.make(runner, store, log, base, rounds.job_name(made, base), made.wanted(), bars)
             if not planned.tasks:
                 return None
-            head = rounds.freeze(store, made, planned)
+            head = rounds._freeze(store, made, planned)
         if head is None or log.refresh().outcome(head.job) is not None:
             protocol.clean(log.refresh(), head.job) if head else None
             continue
@@ -241,9 +241,9 @@ def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progr
                 f"recover(dest, abort={head.job!r}) and call again: nothing of it is visible."
             ) from None
         return None
-    marks = jobs.manifests(runner, log, work, planned, bars, _mark, "marking")
+    marks = jobs._manifests(runner, log, work, planned, bars, _mark, "marking")
     if marks is None:
-        jobs.settle(log, head.job, bars)
+        jobs._settle(log, head.job, bars)
         return None
     if protocol.get_manifest(store, head.job, head.tasks) is not None:
         _commit(log, head, marks, bars)  # a block has ended well, and its process died before it could say so
@@ -466,7 +466,7 @@ def _commit(log: Log, head: PlanHead, marks: list[Task], bars: Progress) -> list
         with suppress(FormatError):  # the job is over, and its segments are gone
             taken = examples(log, head, marks)
         protocol.commit(log, replace(head, words=words), [*marks, done], conflicts)
-    jobs.settle(log, head.job, bars)
+    jobs._settle(log, head.job, bars)
     return taken
 
 

@@ -44,16 +44,16 @@ def run(
                 f"the plan of job {head.job} in {store.url} is missing: somebody deleted below _quire/. Give the job up with "
                 f"recover(dest, abort={head.job!r}) and call again: nothing of it is visible."
             ) from None
-        settle(log, head.job, progress)  # it ended since we looked
+        _settle(log, head.job, progress)  # it ended since we looked
         return
     if len(planned) != head.tasks:
         raise FormatError(
             f"the plan of job {head.job} in {store.url} says {head.tasks:,} tasks and holds {len(planned):,}: it is damaged. Give the job "
             f"up with recover(dest, abort={head.job!r}) and call again."
         )
-    tasks = manifests(runner, log, work, planned, progress)
+    tasks = _manifests(runner, log, work, planned, progress)
     if tasks is None:
-        settle(log, head.job, progress)
+        _settle(log, head.job, progress)
         return
     _check(tasks, planned, head.job)
     _check_schema(log, tasks, head.job, alone=head.closing)
@@ -62,7 +62,7 @@ def run(
         first = _first_bad(log, tasks)
         protocol.abort(log, head.job, f"{bad} files had to be set aside, more than max_failures={max_failures}")
         if isinstance(log.outcome(head.job), Commit):  # another driver of the job allows more
-            settle(log, head.job, progress)
+            _settle(log, head.job, progress)
             return
         raise TooManyFailures(
             f"{bad:,} files had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {first}. "
@@ -72,15 +72,15 @@ def run(
         with progress.phase("shuffling", total=sum(f.size for t in tasks for f in t.files), unit="B") as bar:
             closed = shuffle.close(runner, log, work, tasks, reduce, bar)
         if closed is None:
-            settle(log, head.job, progress)
+            _settle(log, head.job, progress)
             return
         tasks = closed
         _check_schema(log, tasks, head.job)
     protocol.commit(log, head, tasks, conflicts)
-    settle(log, head.job, progress)
+    _settle(log, head.job, progress)
 
 
-def settle(log: Log, job: str, progress: Progress) -> None:
+def _settle(log: Log, job: str, progress: Progress) -> None:
     """Publish and clean a job that has its outcome, whoever brought it about: its files are visible when the call returns."""
     for entry in log.refresh().unpublished():
         if entry.job == job:
@@ -89,7 +89,7 @@ def settle(log: Log, job: str, progress: Progress) -> None:
     protocol.clean(log, job)
 
 
-def manifests(
+def _manifests(
     runner: Runner, log: Log, work: Work, planned: list[PlannedTask], progress: Progress, attempt: Attempt = attempt,
     phase: str = "gathering",
 ) -> list[Task] | None:  # fmt: skip

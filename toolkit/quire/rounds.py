@@ -25,7 +25,7 @@ from quire.report import Report
 from quire.runner import Runner
 from quire.storage import Store
 
-__all__ = ["check_destination", "check_words", "freeze", "gather", "job_name"]
+__all__ = ["check_destination", "check_words", "gather", "job_name"]
 
 TWICE = 2  # a call takes a path up at most this often, so it ends though a file changes for ever
 
@@ -74,7 +74,7 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
             if not planned.tasks:
                 supersede, planned = True, None
                 continue
-            head = freeze(store, made, planned)
+            head = _freeze(store, made, planned)
             fresh = head is not None and head.plan == planned.plan  # else another driver has frozen its plan first
             planned = None
         if head is None or log.refresh().outcome(head.job) is not None:
@@ -114,8 +114,7 @@ def _check_ours(head: PlanHead, made: Options) -> None:
         )
 
 
-def freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead | None:
-    """Put the plan if absent; the one that is there, or None: its job is over."""
+def _freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead | None:
     head = PlanHead(
         job=planned.job, base=planned.base, plan=planned.plan, tasks=len(planned.tasks), committer=made.committer, words=made.words,
         intent=made.intent, closing=made.closing,
