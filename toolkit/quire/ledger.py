@@ -372,9 +372,9 @@ class Ledger(Pages, Verbs, Claims):
         bad = next((x for x in found if x.state == "bad"), None)
         if bad is not None:
             raise QuireError(f"{bad.path} was set aside ({bad.reason}): its content was never gathered. Read it at its source.")
-        together = next((x for x in found if x.reason), None)
-        if together is not None:
-            raise UsageError(f"{together.path} {together.reason}. Read all of them with quire.read(spark, dest).")
+        together = next((x for x in found if x.reason and not x.data_file), None)
+        if together is not None and not all(commit.words.traced for _, commit in self._log.commits()):
+            raise UsageError(f"{scrub(together.path)} {scrub(together.reason or '')}. Read all of them with quire.read(spark, dest).")
         _check_whole(found)
         return io.BufferedReader(_Pieces(self._pieces(found)))
 
