@@ -756,3 +756,43 @@ def test_from_a_shell(tmp_path: Path, shell: Any, monkeypatch: pytest.MonkeyPatc
         code, _, err = shell("process", source, function, tmp_path / "no", "--quiet")
         assert (code, err.count("\n")) == (2, 1)
         assert said in err
+
+
+# ------------------------------------------------------------------------------------------------------------- all rows together
+def total(rows: pa.Table) -> pa.Table:
+    """How many there are, and their sum."""
+    return pa.table({"n": [rows.num_rows], "sum": [sum(rows.column("id").to_pylist())]})
+
+
+def test_all_rows_of_a_job_go_through_one_function_together(tmp_path: Path) -> None:
+    """What a split gives, and what all of them give together, are of other columns; what was rejected is retried through both."""
+    source, dest = write(tmp_path / "in", {"a": records(10, bad=(3,)), "b": records(10, 10)}), tmp_path / "out"
+    how: dict[str, Any] = {"split": "lines", "split_size": 40, "reduce": total}
+    report = process(source, careful, dest, **how)
+    assert (rows(dest), report.files, report.set_aside_count) == ([{"n": 19, "sum": 190 - 3}], 2, 1)
+    assert process(source, careful, dest, **{**how, "split_size": 70}).bytes == 0, "another size of splits repeats nothing"
+    write(source, {"c": records(2, 100)})
+    assert process(source, careful, dest, **how).files == 1
+    assert rows(dest)[1:] == [{"n": 2, "sum": 201}]
+    done = Ledger(dest).retry(function=repaired, reduce=total, **HERE)
+    assert (rows(dest)[2:], done.gathered, len(Ledger(dest).failed())) == ([{"n": 1, "sum": 3}], 1, 0)
+    with refused(RefusedError, 2, "reduce='test_process.total'"):
+        process(source, careful, dest, **{**how, "reduce": None})
+
+
+def test_a_shuffle_that_fails_leaves_the_tasks_done_and_nothing_visible(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(5), "b": records(5, 5)}), tmp_path / "out"
+    calls = list[int]()
+
+    def noted(split: Split, content: bytes) -> list[dict[str, Any]]:
+        calls.append(split.start)
+        return parsed(split, content)
+
+    def failing(rows: pa.Table) -> pa.Table:
+        raise ValueError("no")
+
+    with pytest.raises(QuireError, match="reduce failed"):
+        process(source, noted, dest, reduce=failing, schema="id long", version="1")
+    assert (len(calls), Ledger(dest).summary().commits) == (2, 0)
+    assert process(source, noted, dest, reduce=total, schema="id long", version="2").files == 2
+    assert rows(dest) == [{"n": 10, "sum": 45}]

@@ -28,7 +28,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 def forbidden(*args: Any) -> Any:
-    """In `_settled`'s place: the file, which is not allowed to be read."""
+    """In `settled`'s place: the file, which is not allowed to be read."""
     return args[3], Unreadable("no permission")
 
 
@@ -266,7 +266,7 @@ def test_an_end_that_was_set_aside_is_read_again_when_the_file_grows(tmp_path: P
     gather(source, dest, **TAIL)
     append(source / "a.log", b"two\n")
     with monkeypatch.context() as patch:
-        patch.setattr("quire.attempt._settled", forbidden)
+        patch.setattr("quire.attempt.settled", forbidden)
         assert gather(source, dest, **TAIL).set_aside_count == 1
     append(source / "a.log", b"three\n")
     assert gather(source, dest, **TAIL).set_aside_count == 0
@@ -277,7 +277,7 @@ def test_an_end_that_was_set_aside_is_read_again_when_the_file_grows(tmp_path: P
 def test_what_was_retried_is_followed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr("quire.attempt._settled", forbidden)
+        patch.setattr("quire.attempt.settled", forbidden)
         assert gather(source, dest, **TAIL).set_aside_count == 1
     assert Ledger(dest).retry(spark=gather_runner(), progress=False).gathered == 1
     assert lines(dest) == [b"one"]

@@ -161,6 +161,7 @@ def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given
 @click.option("--split-size", default="64 MiB", show_default=True, help="Bytes of a range.")
 @click.option("--schema", help="Columns of the rows: 'id long, name string'; default: those of the first rows.")
 @click.option("--format", help="parquet or lines; default: what the function gives.")
+@click.option("--reduce", help="Likewise, a function from a DataFrame to a DataFrame: all rows go through it together.")
 @click.option("--version", help="Names the edition of the function instead of a hash of its source.")
 @click.option("--keep-messages", is_flag=True, help="Keep the text of what the function raises (it may hold data).")
 @_options(_JOB[2:])  # without transform and format
@@ -174,6 +175,7 @@ def process(
     """Call FUNCTION (module:name or file.py:name) once for each split of the files below SOURCE…; gather its rows below DEST."""
     settings, master = _settings(given)
     work = function_of(function)
+    settings["reduce"] = function_of(settings["reduce"]) if settings.get("reduce") else None
     check(_source(source), work, dest, **settings)
     with spark_of(master) as spark:
         report = quire.process(_source(source), work, dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings)

@@ -35,13 +35,15 @@ def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool,
 @click.option("--max-attempts", default=5, show_default=True, help="Files that were read so often are left alone.")
 @click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files stay set aside.")
 @click.option("--function", help="The function of the destination, module:name or file.py:name, where it was made with one.")
+@click.option("--reduce", help="Likewise, the function that all rows went through together, where there was one.")
 @MASTER
 @AS_JSON
 @QUIET
-def retry(dest: str, function: str | None, master: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
+def retry(dest: str, function: str | None, reduce: str | None, master: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
     """Read what was set aside in DEST once more, and nothing else."""
     ledger = quire.Ledger(dest)
     given["function"] = None if function is None else function_of(function)
+    given["reduce"] = None if reduce is None else function_of(reduce)
     with spark_of(master) as spark:
         show(ledger.retry(spark=spark, progress=not quiet, **given), as_json)
 

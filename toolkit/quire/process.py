@@ -22,6 +22,7 @@ from quire.planning.first import first_files
 from quire.progress import Progress, Step
 from quire.report import Report
 from quire.rounds import check_destination, check_words
+from quire.shuffle import Reduce
 from quire.sizes import format_size, parse_size
 from quire.sources import schemas
 from quire.sources.content import BadContent
@@ -39,8 +40,8 @@ SAMPLE = 1 << 20  # bytes of lines that are given to the function for that
 
 def process(
     source: Any, function: ProcessFunction, dest: Any, *, spark: Any = None, split: str = "file", split_size: str | int = "64 MiB",
-    schema: Any = None, format: str | None = None, every: str | float | None = None, max_runs: int | None = None,
-    progress: bool | Callable[[Step], object] = True, **settings: Any,
+    schema: Any = None, format: str | None = None, reduce: Reduce | None = None, every: str | float | None = None,
+    max_runs: int | None = None, progress: bool | Callable[[Step], object] = True, **settings: Any,
 ) -> Report:  # fmt: skip
     """Call `function(split, content)` once for each split of the files below `source`, and gather what it returns below `dest`.
 
@@ -61,7 +62,9 @@ def process(
                 called once more on the driver. It is frozen with the plan. Rows are cast to it; a split whose rows lose something by that,
                 or have other columns, is set aside
     format      "parquet" (rows) | "lines" (bytes); left out: what the function gives
-    version     names the edition of the function instead of a hash of its source
+    reduce      a function from a DataFrame to a DataFrame (a group, a sort, a join): all rows of a job go through it together, and what
+                it gives is written; its files and all splits are one commit. See docs/together.md
+    version     names the edition of the functions instead of a hash of their source
 
     The other settings are those of `quire.consolidate`; `max_failures` counts rejected records too, `on_append="tail"` goes with
     split="lines". Returns the report (of the last run). Raises UsageError, TooManyFailures or another QuireError, each in one line.
@@ -69,7 +72,7 @@ def process(
     if "transform" in settings:
         raise UsageError("process takes a function, and no transform. Use quire.consolidate for transforms.")
     options.check_names(settings)
-    call = check(source, function, dest, split=split, split_size=split_size, schema=schema, format=format, **settings)
+    call = check(source, function, dest, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, **settings)
     made = call.options(call.format or "parquet", call.columns)
     return repeat(made, runner_of(spark, made), Progress(progress), every, max_runs, call.decided)
 
@@ -86,7 +89,7 @@ process.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # func
 
 def check(
     source: Any, function: ProcessFunction, dest: Any, *, split: str = "file", split_size: str | int = "64 MiB", schema: Any = None,
-    format: str | None = None, **settings: Any,
+    format: str | None = None, reduce: Reduce | None = None, **settings: Any,
 ) -> Call:  # fmt: skip
     """Check the arguments of `quire.process`; every wrong one is a UsageError of one line."""
     if not callable(function):
@@ -106,7 +109,7 @@ def check(
             raise UsageError(f"on_append='tail' takes new lines of files, split='lines', and this is {split!r}. Use 'reprocess'.")
     if flush and on_append != "tail":
         raise UsageError("flush=True takes last lines that on_append='tail' has held back. Say on_append='tail' too.")
-    call = Call(source, function, dest, split, longest, columns, format or (columns and "parquet"), on_append, flush, settings)
+    call = Call(source, function, dest, split, longest, columns, format or (columns and "parquet"), on_append, flush, reduce, settings)
     most = call.options(call.format or "parquet", columns).convert.max_file_size
     if split == "lines" and longest > most:
         with about("split_size"):
@@ -127,6 +130,7 @@ class Call:
     format: str | None
     on_append: str
     flush: bool
+    reduce: Reduce | None
     settings: dict[str, Any] = field(repr=False)
 
     def options(self, format: str, columns: pa.Schema | None) -> Options:
@@ -146,10 +150,11 @@ class Call:
             **made.intent, "split": self.split, "split_size": self.longest, "schema": "" if columns is None else schemas.text(columns),
             **({"on_append": self.on_append, "flush": self.flush} if self.on_append != "error" else {}),
         }  # fmt: skip
-        return replace(
+        job = replace(
             made, convert=replace(made.convert, holds=holds, process=processing), words=replace_words(made.words, split=self.split),
             cut=cut, policy=replace(made.policy, on_append=self.on_append, flush=self.flush), intent=intent,
         )  # fmt: skip
+        return job if self.reduce is None else options.reducing(job, self.reduce, self.settings.get("version"))
 
     def decided(self, made: Options) -> Options:
         """With format and columns as the destination has them, or an open job of the same call, or else as the function gives them."""
