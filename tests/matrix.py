@@ -87,6 +87,20 @@ def compacts(source: str, dest: str, committer: str) -> None:
     ledger.expire()
 
 
+def checkpoints(source: str, dest: str, committer: str) -> None:
+    """Gather in two calls, merge the ledger after each, change what the first checkpoint holds, and merge once more."""
+    consolidate(transform="lines", target_size=120, include="d0/*")(source, dest, committer)
+    ledger = quire.Ledger(dest)
+    ledger.checkpoint(HERE["spark"])
+    consolidate(transform="lines", target_size=250)(source, dest, committer)
+    if "forget" not in _verbs(dest):
+        ledger.forget(f"{source}/d0/f03.txt", committer=committer, **HERE)
+        consolidate(transform="lines", target_size=250)(source, dest, committer)
+    ledger.compact(1_000, committer=committer, **HERE)
+    ledger.checkpoint(HERE["spark"])
+    ledger.expire(grace="30000 days")  # the witness folds from the segments
+
+
 def retries(source: str, dest: str, committer: str) -> None:
     """Set aside what is too long, then take it after all."""
     consolidate(transform="xml", target_size=100, max_file_size=25)(source, dest, committer)
@@ -179,6 +193,7 @@ PIPELINES = {
         Pipeline("directories", "lines", documents, consolidate(transform="lines", layout="directories", target_size=250)),
         Pipeline("forget", "lines", documents, forgets),
         Pipeline("compact", "lines", documents, compacts),
+        Pipeline("checkpoint", "lines", documents, checkpoints),
         Pipeline("retry", "xml", _small_xml, retries),
         Pipeline("supersede", "lines", documents, supersedes),
         Pipeline("process", "records", _records, processes),

@@ -14,6 +14,7 @@ from typing import Any
 
 import quire
 from quire.commit import protocol
+from quire.coverage import checkpoint
 from quire.errors import QuireError
 from sim.drivers import Scheduler
 from sim.kinds import Kind
@@ -93,7 +94,7 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
 
 
 def _step(rng: random.Random) -> Step:
-    kind = rng.choices(("run", "plan", "discard", "abort", "recover"), (6, 2, 0.5, 1, 1))[0]
+    kind = rng.choices(("run", "plan", "discard", "abort", "recover", "checkpoint"), (6, 2, 0.5, 1, 1, 1))[0]
     return Step(kind, rng.choice(SOURCES), rng.choice((250, 250, 400)))
 
 
@@ -108,6 +109,8 @@ def _act(race: Race, world: World, step: Step) -> None:
     options: dict[str, Any] = {"transform": race.transform, "committer": race.by.name, "target_size": step.target}
     if step.kind == "run":
         quire.consolidate(source, world.dest, spark=quire.InProcess(), progress=False, **options)
+    elif step.kind == "checkpoint":
+        checkpoint.write(quire.InProcess(), world.dest, None, world.store(world.dest))
     elif step.kind in ("plan", "discard"):
         plan = quire.plan(source, world.dest, spark=quire.InProcess(), progress=False, **options)
         if step.kind == "plan":

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire.commit import protocol
+from quire.coverage import fold as ledger
 from quire.errors import QuireError
 from sim import wire
 from sim.drivers import run
 from sim.kinds import Kind
 from sim.witness import Log, Observer, Tree, check, forget_all
+from sim.witness import fold as witness_fold
 from sim.world import DEST, POWER, SOURCE, Actor, Crash, Endless, Seen, World, first_writes
 
 CHANGES = {
@@ -91,15 +93,23 @@ class Case:
         return lambda: protocol.recover(world.store(world.dest), abort)
 
     def check(self, world: World, **how: Any) -> Log:
-        return check(
+        there = world.there()
+        log = check(
             self.tree,
             self.pipeline.transform,
-            there=world.there(),
+            there=there,
             folders=world.folders(),
             uploads=world.waiting(),
             leaks=self.by.leaks,
             **how,
         )
+        if any(name.startswith("_quire/checkpoints/") for name in there):
+            store = world.store(world.dest)
+            rows = ledger.fold(ledger.Log(store).refresh()).rows(store, ["path", "version", "start", "data_file"]).to_pylist()
+            told = sorted((r["path"], r["version"], r["start"], r["data_file"] or "") for r in rows)
+            seen = [(p, r["version"], r["start"], r["data_file"] or "") for p, found in witness_fold(there, log).items() for r in found]
+            assert told == sorted(seen), "with a checkpoint the ledger says another thing than the segments"
+        return log
 
     def must(self, world: World, name: str, work: Callable[[], object]) -> None:
         """A process that nothing befalls: it has to come to its end."""

@@ -33,6 +33,7 @@ from quire.commit.committers import committer
 from quire.commit.copy import copied
 from quire.commit.entries import CLAIM, Commit, DataFile, PlanHead, Task, Uncover, Words
 from quire.commit.log import Log
+from quire.coverage import checkpoint
 from quire.coverage.conflicts import conflicts, examples
 from quire.coverage.fold import fold
 from quire.coverage.segments import SCHEMA, SegmentWriter
@@ -171,6 +172,7 @@ class Claims:
             taken = _commit(log, head, marks, bars)
             self.refresh()
         _check_ours(log, head, marks, attempt, taken)
+        checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
         found.version, found.data_files, found.written = log.tip, len(task.files), sum(file.size for file in task.files)
 
     def _made(
@@ -299,16 +301,16 @@ def _replaced(path: str, text: str) -> list[Uncover]:
 
 
 def _check_kind(log: Log) -> None:
-    for _, commit in log.commits():
-        if commit.words.transform != CLAIM:
-            raise RefusedError(
-                f"{log.store.url} holds what quire has made itself (transform {commit.words.transform!r}), and a claim's files may be "
-                f"anything: nobody could read both. Choose another destination for the claim."
-            )
+    for transform in sorted(log.transforms() - {CLAIM}):
+        raise RefusedError(
+            f"{log.store.url} holds what quire has made itself (transform {transform!r}), and a claim's files may be anything: nobody "
+            f"could read both. Choose another destination for the claim."
+        )
 
 
 def _words_there(log: Log) -> Words:
-    return next((commit.words for _, commit in log.commits() if any(task.files for task in commit.tasks)), _START)
+    found = log.filling()
+    return found[1].words if found else _START
 
 
 # ------------------------------------------------------------------------------------------------------------------------ the block
@@ -386,7 +388,7 @@ def _written(log: Log, head: PlanHead, attempt: str, started: float) -> Task:
             )
     words = _words(list(shown_names.values()))
     there = _words_there(log)
-    if found and there != words and any(task.files for _, commit in log.commits() for task in commit.tasks):
+    if found and there != words and log.filling() is not None:
         raise RefusedError(
             f"{store.url} holds {_kind(there)} of earlier claims, and this block has written {_kind(words)}: nothing is visible. Write the "
             f"same, or claim into another destination."

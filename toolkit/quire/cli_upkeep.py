@@ -64,10 +64,21 @@ def compact(dest: str, target_size: str | None, master: str | None, as_json: boo
 @click.command()
 @click.argument("dest")
 @click.option("--below", type=int, help="Versions before this one can no longer be read; default: the last one.")
+@click.option("--grace", default="1 day", show_default=True, help="How long what a checkpoint has merged stays.")
 @AS_JSON
-def expire(dest: str, below: int | None, as_json: bool) -> None:
-    """Delete the data files that no readable version needs."""
-    show(quire.Ledger(dest).expire(below), as_json)
+def expire(dest: str, below: int | None, grace: str, as_json: bool) -> None:
+    """Delete the data files that no readable version needs, and what a checkpoint has merged."""
+    show(quire.Ledger(dest).expire(below, grace=grace), as_json)
+
+
+@click.command()
+@click.argument("dest")
+@MASTER
+@AS_JSON
+def checkpoint(dest: str, master: str | None, as_json: bool) -> None:
+    """Merge the ledger of DEST into a checkpoint, as runs do when enough has gathered."""
+    with spark_of(master) as spark:
+        show(quire.Ledger(dest).checkpoint(spark), as_json)
 
 
 @click.command()
@@ -196,6 +207,6 @@ def rejected(dest: str, as_json: bool) -> None:
 
 
 UPKEEP = (
-    forget, retry, compact, expire, pins, unpin, files, coverage, tasks, sizes, deleted, purge_sources, import_markers, export_markers,
-    rejected,
+    forget, retry, compact, checkpoint, expire, pins, unpin, files, coverage, tasks, sizes, deleted, purge_sources, import_markers,
+    export_markers, rejected,
 )  # fmt: skip

@@ -216,8 +216,8 @@ def _check_schema(log: Log, tasks: list[Task], job: str, *, alone: bool = False)
 
     `alone`: what the tasks have made is not shown beside what is there, since a shuffle comes after it.
     """
-    there = [] if alone else [t for _, commit in log.commits() for t in log.in_effect(commit)]
-    schemas = list(dict.fromkeys(t.schema for t in (*there, *tasks) if t.schema))
+    there = [] if alone else sorted(log.schemas())
+    schemas = list(dict.fromkeys([*there, *(t.schema for t in tasks if t.schema)]))
     if len(schemas) > 1:
         protocol.abort(log, job, "rows of two schemas")
         raise RefusedError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import io
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
@@ -19,11 +20,13 @@ import xxhash
 from quire import display, inspection
 from quire.claims import Claims
 from quire.commit import names
-from quire.commit.entries import CLAIM, Abort, Commit, Entry, Expired, Pin, Published, Task, Unpin
+from quire.commit.checkpoints import HISTORY, history_row
+from quire.commit.entries import CLAIM, Commit, Task
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
 from quire.coverage import segments
-from quire.coverage.fold import Source, fold
+from quire.coverage.fold import fold
+from quire.coverage.live import live, totals
 from quire.coverage.quarantine import rejected
 from quire.errors import NotFoundError, QuireError, StorageError, UsageError, about, choose, scrub
 from quire.formats import lines, parquet
@@ -40,7 +43,6 @@ from quire.sources import files
 from quire.storage import connect, normalise
 from quire.storage.local import to_text
 from quire.storage.sight import Landmarks
-from quire.upkeep.expire import expired
 from quire.upkeep.purge import Purge, purges
 from quire.upkeep.verbs import Verbs, runner_of
 from quire.verification import Item, Verified, verify
@@ -143,7 +145,8 @@ class Ledger(Pages, Verbs, Claims):
 
     def refresh(self) -> Ledger:
         """Read the log to its tip."""
-        self._log = Log(self._store).refresh()
+        log = Log(self._store).refresh()
+        self._log = log if self._until is None else log.at(self._until)
         self._fold = fold(self._log, self._until, reader=True)
         return self
 
@@ -170,19 +173,13 @@ class Ledger(Pages, Verbs, Claims):
 
     def summary(self) -> Summary:
         """The destination in numbers, from the log alone."""
-        found = list(self._tasks())
-        tasks, commits = [t for _, _, t in found], list({number: c for number, c, _ in found}.values())
-        words = next((c.words for c in commits if c.words.said), None)
-        live = [f for t in tasks for f in t.files if f.name not in self._fold.removed]
-        uncovered = sum(len(u.ranges) for t in tasks for u in t.uncovers)
+        found = totals(self._log, self._fold)
+        words = self._log.words(self.version, reader=True)
         return Summary(
             dest=self._url, version=self.version, transform=words.transform if words else "", format=words.format if words else "",
-            compression=words.compression if words else "", layout=words.layout if words else "", commits=len(commits),
-            files=sum(t.files_in - t.files_out for t in tasks), bytes_read=sum(t.bytes_in - t.bytes_out for t in tasks),
-            set_aside=sum(t.set_aside - t.bad_out for t in tasks), data_files=len(live), bytes_written=sum(f.size for f in live),
-            held_back=sum(t.held - t.held_out for t in tasks),
-            ledger_rows=sum(t.gathered + t.bad + t.held + t.pieces for t in tasks) - uncovered,
-            last_commit=commits[-1].time if commits else "",
+            compression=words.compression if words else "", layout=words.layout if words else "", commits=found.commits,
+            files=found.files, bytes_read=found.bytes_read, set_aside=found.set_aside, data_files=found.data_files,
+            bytes_written=found.bytes_written, held_back=found.held_back, ledger_rows=found.ledger_rows, last_commit=found.last_commit,
             unpublished=len(self._log.unpublished()), open_jobs=tuple(h.job for h in open_jobs(self._store, self._log)),
             reduce=words.reduce if words else "",
         )  # fmt: skip
@@ -192,14 +189,21 @@ class Ledger(Pages, Verbs, Claims):
 
         `as_`: here and below, "pandas", "arrow" or "spark". The schemas are fixed: `quire.inspection.TABLES`.
         """
-        rows = [_entry_row(number, entry) for number, entry in enumerate(self._log.entries[: self.version], 1)]
+        recent = self._log.since(self._log.merged)[: self.version - self._log.merged]
+        rows = [history_row(number, entry) for number, entry in enumerate(recent, self._log.merged + 1)]
         rows += [_purge_row(*found) for found in purges(self._store) if found[0].version <= self.version]
-        rows.sort(key=lambda row: (row[0], row[1] == "purge", row[4]))
-        return inspection.given("history", rows, as_)
+        found = inspection.given("history", rows, "arrow")
+        if self._log.base is not None:
+            before = self._log.base.table(self._store, "history", HISTORY)
+            found = pa.concat_tables([before.cast(found.schema), found])
+        # A purge comes after the entry of the version by which the sources were verified.
+        order = found.append_column("purge", pc.equal(found.column("kind"), "purge"))
+        found = found.take(pc.sort_indices(order, [("version", "ascending"), ("purge", "ascending"), ("time", "ascending")]))
+        return inspection.given("history", found, as_)
 
     def skew(self) -> skew.SkewResult:
         """Whether the last commit that gathered anything was even: hash plans by files within each directory, others by bytes."""
-        for _, commit in reversed(list(self._log.commits(until=self.version))):
+        for _, commit in self._log.backwards(self.version):
             tasks = self._log.in_effect(commit, self.version, reader=True)
             if commit.verb != "mark" and any(t.assigned for t in tasks):
                 rows = [(t.folder, t.part, t.assigned, t.bytes_in) for t in tasks if t.assigned]
@@ -212,10 +216,7 @@ class Ledger(Pages, Verbs, Claims):
 
     def files(self, as_: str = "pandas") -> Any:
         """The data files that count, one row each: data_file, bytes, records, commit, verb, task, directory of the source."""
-        rows = [
-            (f.name, f.size, f.records, number, commit.verb, task.task, task.folder)
-            for number, commit, task in self._tasks() for f in task.files if f.name not in self._fold.removed
-        ]  # fmt: skip
+        rows = [(f.name, f.size, f.records, f.number, f.verb, f.task, f.directory) for f in live(self._log, self._fold, reader=True)]
         return inspection.given("files", rows, as_)
 
     # -------------------------------------------------------------------------------------------------------- from the segments
@@ -234,7 +235,7 @@ class Ledger(Pages, Verbs, Claims):
 
     def sizes(self, as_: str = "pandas") -> Any:
         """How large files were and are, one row a class: up_to (bytes, a power of two), files and bytes before and after."""
-        after = inspection.classed(f.size for _, _, t in self._tasks() for f in t.files if f.name not in self._fold.removed)
+        after = inspection.classed(f.size for f in live(self._log, self._fold, reader=True))
         return inspection.given("sizes", inspection.size_rows(inspection.file_lengths(self._store, self._fold), after), as_)
 
     def failed(self, as_: str = "pandas") -> Any:
@@ -242,27 +243,20 @@ class Ledger(Pages, Verbs, Claims):
 
         A row is a file, a split of one, or a single record that a function has rejected: `rejected()` has these with their bytes.
         """
-        with_bad: set[str | None] = {t.segment for _, _, t in self._tasks() if t.set_aside and t.segment}
-        rows = self._rows(["path", "version", "start", "length", "reason", "tries", "state"], only=with_bad, attempt=True)
-        return inspection.given("failed", rows.filter(pc.equal(rows.column("state"), "bad")), as_)
+        columns = ["path", "version", "start", "length", "reason", "tries"]
+        tables = [segments.PIECE.empty_table().select([*columns, "attempt", "commit"])]
+        for source in self._fold.sources:
+            if source.bad:
+                rows = self._fold.of(source).rows(self._store, [*columns, "state", "attempt"])
+                tables.append(rows.filter(pc.equal(rows.column("state"), "bad")).select(tables[0].schema.names))
+        return inspection.given("failed", pa.concat_tables(tables), as_)
 
     def rejected(self, as_: str = "pandas") -> Any:
         """The records that a function has rejected: path, version, offset, length, error, message, tries, content, attempt, commit.
 
         `content` is the record's bytes; None for one of more than 1 MiB, which is kept at its source alone.
         """
-        return inspection.given("rejected", rejected(self._store, self._fold, self._tasks()), as_)
-
-    def _rows(
-        self, columns: list[str], first: str = "", last: str = "", only: set[str | None] | None = None, attempt: bool = False
-    ) -> pa.Table:
-        tables = []
-        for source in self._fold.sources:
-            if only is None or source.segment in only:
-                table = self._fold.of(source).rows(self._store, columns, first, last)
-                tables.append(_with_attempt(table, source.segment) if attempt else table)
-        empty = pa.schema([segments.SCHEMA.field(c) for c in columns] + [pa.field("commit", pa.int64())]).empty_table()
-        return pa.concat_tables([_with_attempt(empty, "") if attempt else empty, *tables])
+        return inspection.given("rejected", rejected(self._store, self._fold), as_)
 
     def splits(self, spark: SparkSession, where: str | None = None) -> DataFrame:
         """Every row as a Spark DataFrame; `where` is a condition in SQL: `"state = 'bad'"`, `"path like '%/dt=2026-11-21/%'"`."""
@@ -275,9 +269,9 @@ class Ledger(Pages, Verbs, Claims):
             store = connect(url, options)
             for batch in batches:
                 for i in batch.column(0).to_pylist():
-                    table = folded.of(sources[i]).rows(store, COLUMNS)
+                    table = folded.of(sources[i]).rows(store, [*COLUMNS, "attempt"]).select([*COLUMNS, "commit", "attempt"])
                     table = table.set_column(table.schema.get_field_index("checksum"), "checksum", pa.array(_hex(table.column("checksum"))))
-                    yield from _with_attempt(table, sources[i].segment).to_batches(max_chunksize=10_000)
+                    yield from table.to_batches(max_chunksize=10_000)
 
         n = len(sources)
         work = guarded(spark, read, Landmarks([], url))
@@ -335,7 +329,7 @@ class Ledger(Pages, Verbs, Claims):
         choose(as_, ("locations", *inspection.KINDS), "as_")
         keys = _keys(path)
         for key in keys:
-            rows = self._rows(COLUMNS, key, key, attempt=True)
+            rows = self._fold.rows(self._store, [*COLUMNS, "attempt"], key, key)
             if rows.num_rows:
                 rows = rows.set_column(
                     rows.schema.get_field_index("checksum"), "checksum", pa.array(_hex(rows.column("checksum")), pa.string())
@@ -351,9 +345,11 @@ class Ledger(Pages, Verbs, Claims):
 
     def _said(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The rows, where they lie in no file of their own with the reason for it."""
-        commits = dict(self._log.commits())
+        words = self._log.words()
+        if words is None or words.traced:
+            return rows
         for row in rows:
-            commit = commits[row["commit"]]
+            commit = self._log.commit(row["commit"])
             if row["state"] in ("done", "mark") and not row["data_file"] and not commit.words.traced:
                 others = sum(t.gathered for t in self._log.in_effect(commit)) - 1
                 how = "was processed by a claim together" if commit.words.transform == CLAIM else "went through a shuffle"
@@ -373,7 +369,7 @@ class Ledger(Pages, Verbs, Claims):
         if bad is not None:
             raise QuireError(f"{bad.path} was set aside ({bad.reason}): its content was never gathered. Read it at its source.")
         together = next((x for x in found if x.reason and not x.data_file), None)
-        if together is not None and not all(commit.words.traced for _, commit in self._log.commits()):
+        if together is not None and not ((words := self._log.words()) is None or words.traced):
             raise UsageError(f"{scrub(together.path)} {scrub(together.reason or '')}. Read all of them with quire.read(spark, dest).")
         _check_whole(found)
         return io.BufferedReader(_Pieces(self._pieces(found)))
@@ -401,7 +397,7 @@ class Ledger(Pages, Verbs, Claims):
 
     def _gone(self, x: Location, error: NotFoundError) -> QuireError:
         """Why a data file is not there: its version has expired since it was looked at, or somebody has deleted the file."""
-        if expired(Log(self._store).refresh()) > self.version:
+        if Log(self._store).refresh().expired() > self.version:
             return QuireError(
                 f"{x.path} cannot be read back: version {self.version} of {self._url} has expired since it was opened, and {x.data_file} "
                 f"is deleted. Look again with ledger.refresh(), and keep a version readable with ledger.pin()."
@@ -418,7 +414,7 @@ class Ledger(Pages, Verbs, Claims):
             parts = rows.column("content").to_pylist()
             yield from (part + b"\n" for part in parts) if len(parts) > 1 else parts
         else:
-            compression = next(c.words.compression for _, c in self._log.commits() if c.words.said)
+            compression = self._compression()
             size = min(lines.BUFFER, max((x.written or 0) + (x.skip or 0), 1 << 16))
             digest = xxhash.xxh3_64()
             for piece in lines.cursor(self._store, data_file, compression, size).take(x.offset or 0, x.skip or 0, x.written or 0):
@@ -434,17 +430,23 @@ class Ledger(Pages, Verbs, Claims):
 
         What a shuffle or a claim has written is read to its end, as far as its format says what belongs there; it has no checksums.
         """
-        items: list[Item] = [
-            (Source(number, task.segment, task.first, task.last), files, commit.words.compression)
-            for number, commit, task in self._tasks()
-            if task.segment and (files := {f.name: f.size for f in task.files if f.name not in self._fold.removed})
-        ]
-        items += [
-            (None, {f.name: f.size for f in some}, commit.words.compression)
-            for _, commit, task in self._tasks() if not task.segment
-            if (some := [f for f in task.files if f.name not in self._fold.removed])
-        ]  # fmt: skip
-        return verify(runner_of(spark, self._url), self._url, self._options, self._fold, items)
+        compression = self._compression()
+        sizes, alone = dict[str, int](), list[dict[str, int]]()
+        by_segment = defaultdict[str, dict[str, int]](dict)
+        for f in live(self._log, self._fold, reader=True):
+            sizes[f.name] = f.size
+            if f.first:
+                by_segment[names.segment_of(f.name)][f.name] = f.size
+            else:  # its task has no row of its own: it wrote what others have read
+                alone.append({f.name: f.size})
+        items: list[Item] = [(source, by_segment.get(source.segment, {}), compression) for source in self._fold.sources]
+        items = [item for item in items if item[1] or (item[0] is not None and item[0].piece)]
+        items += [(None, some, compression) for some in alone]
+        return verify(runner_of(spark, self._url), self._url, self._options, self._fold, items, len(sizes))
+
+    def _compression(self) -> str:
+        words = self._log.words(self.version)
+        return words.compression if words else "none"
 
     def __repr__(self) -> str:
         return f"Ledger({self._url!r}, version={self.version})"
@@ -453,35 +455,11 @@ class Ledger(Pages, Verbs, Claims):
         return self.summary()._repr_html_()
 
 
-def _entry_row(number: int, entry: Entry) -> tuple[Any, ...]:
-    """What the history says of an entry."""
-    tasks = entry.tasks if isinstance(entry, Commit) else ()
-    note = entry.why if isinstance(entry, Abort | Commit) else ""
-    if isinstance(entry, Commit) and entry.words.reduce and entry.whole:
-        note = f"through {entry.words.reduce}" + (f": {note}" if note else "")
-    if isinstance(entry, Published) and entry.lost:
-        note = f"lost tasks: {', '.join(map(str, entry.lost))}"
-    if isinstance(entry, Expired):
-        note = f"versions before {entry.below} can no longer be read"
-    if isinstance(entry, Pin | Unpin):
-        note = f"version {entry.version}, pin {entry.id}"
-    return (
-        number, type(entry).__name__.lower(), getattr(entry, "verb", ""), getattr(entry, "job", ""), entry.time, len(tasks),
-        sum(t.files_in for t in tasks), sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks), sum(t.bad for t in tasks),
-        sum(len(t.left) for t in tasks) + len(getattr(entry, "left", ())), note,
-    )  # fmt: skip
-
-
 def _purge_row(said: Purge, ended: bool) -> tuple[Any, ...]:
     """What the history says of sources that were deleted, at the version by which they were verified."""
     where = f"below {', '.join(said.sources)}" if said.sources else "of all that is done"
     note = f"sources deleted {where}; {said.stayed:,} stayed" if ended else f"sources deleted {where}: it has not come to its end"
     return said.version, "purge", "purge_sources", "", said.time, 0, said.files, said.bytes, 0, 0, 0, note
-
-
-def _with_attempt(table: pa.Table, segment: str) -> pa.Table:
-    attempt = segment.removesuffix(".parquet").rpartition("-")[2]
-    return table.append_column("attempt", pa.array([attempt] * table.num_rows, pa.string()))
 
 
 def _hex(column: pa.ChunkedArray) -> list[str | None]:

@@ -34,6 +34,7 @@ STATES = ("done", "bad", "held", "mark")
 COLUMNS = ["path", "version", "start", "length", "state", "reason", "data_file"]
 COUNTED = 1_000_000  # rows that are looked at beyond a page, only to count them
 AT_ONCE = 8  # segments
+ROWS_AT_ONCE = 1_000_000
 KINDS = 200  # of reasons; what comes beyond them is counted as one
 OTHERS = "(other reasons)"
 _END = "\U0010ffff"
@@ -96,9 +97,6 @@ class Pages:
         """The version that is looked at."""
         raise NotImplementedError
 
-    def _tasks(self) -> Iterator[tuple[int, Commit, Task]]:
-        raise NotImplementedError
-
     def _keys(self, path: str | os.PathLike[str]) -> list[str]:
         raise NotImplementedError
 
@@ -111,6 +109,8 @@ class Pages:
         progress: Callable[[Step], object] | None = None,
     ) -> Page:  # fmt: skip
         """Return a page of the ledger's rows, those of the newest commits first; `.at(offset)` turns to others.
+
+        What a checkpoint has merged comes after what was committed since, in the order of the paths.
 
         path    how the paths begin, as a path from `/` or a URL: quick, whatever the ledger's size. Any other text is looked for
                 anywhere in them, which reads one segment after the other until the page is full
@@ -160,7 +160,7 @@ class Pages:
             whole(last, "last", 1)
         rows, live = list[tuple[Any, ...]](), self.summary().data_files
         # From the last one back, so that a few of them cost as little in a long log as in a short one.
-        for number, commit in reversed(list(self._log.commits(until=self.version))):
+        for number, commit in self._log.backwards(self.version):
             tasks = self._log.in_effect(commit, self.version, reader=True)
             if not tasks:
                 continue
@@ -177,10 +177,8 @@ class Pages:
 
     def _newest_first(self, state: str | None) -> list[Source]:
         """The segments that may hold rows in a state."""
-        without = set[str | None]()
-        if state in ("bad", "held"):
-            without = {t.segment for _, _, t in self._tasks() if not (t.bad if state == "bad" else t.held)}
-        return [s for s in sorted(self._fold.sources, key=lambda s: -s.number) if s.segment not in without]
+        may = {"bad": lambda s: s.bad, "held": lambda s: s.held}.get(state or "", lambda s: s.rows)
+        return sorted(filter(may, self._fold.sources), key=lambda s: -s.number)
 
     def _beginnings(self, text: str) -> tuple[str, ...]:
         """What the paths meant may begin with: as it was written, with the store's own spelling, with links above it resolved."""
@@ -242,14 +240,25 @@ class _Look:
         """The matching rows of the segments from `start` on, some segments at once, until the bound of rows was looked at."""
         looked = 0
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for at in range(start, len(self._sources), AT_ONCE):
+            at = start
+            while at < len(self._sources):
                 if looked >= COUNTED:
                     return
-                some = self._sources[at : at + AT_ONCE]
+                some = self._together(at)
                 read = list(pool.map(lambda source: self._read(source, columns), some))
                 looked += sum(table.num_rows for table in read)
                 yield [self._chosen(table) for table in read]
-                self._tell(progress, at + len(some))
+                at += len(some)
+                self._tell(progress, at)
+
+    def _together(self, at: int) -> list[Source]:
+        """Segments from `at` on that are read at once: some, and no more rows than the memory has room for."""
+        some, rows = self._sources[at : at + AT_ONCE], 0
+        for n, source in enumerate(some):
+            rows += source.rows
+            if n and rows > ROWS_AT_ONCE:
+                return some[:n]
+        return some
 
     def _matching(self, source: Source, columns: list[str]) -> pa.Table:
         return self._chosen(self._read(source, columns))

@@ -15,6 +15,7 @@ from quire.calls import repeat, runner_of
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.coverage.fold import fold
+from quire.coverage.live import live
 from quire.errors import RefusedError, UsageError, about, choose
 from quire.formats import parquet
 from quire.options import Options, Settings
@@ -162,7 +163,7 @@ class Call:
         with about("dest"):
             check_destination(store, made.append)
             log = Log(store).refresh()
-            words = next((commit.words for _, commit in log.commits() if commit.words.said), None)
+            words = log.words()
             if words is not None:
                 check_words(log, self.options(kind or words.format, columns))
                 kind, there = words.format, _columns_of(store, log)
@@ -237,9 +238,7 @@ def _columns_of(store: Store, log: Log) -> pa.Schema | None:
     """The columns of the rows that are there: as they were frozen, or else as a data file has them."""
     if (frozen := schemas.frozen(log)) is not None:
         return frozen
-    folded = fold(log)
-    for _, commit in log.commits():
-        for file in (f for task in log.in_effect(commit) for f in task.files):
-            if file.name.endswith(".parquet") and file.name not in folded.removed and store.stat(file.name) is not None:
-                return schemas.canonical(parquet.open_file(store, file.name).schema_arrow)
+    for file in live(log, fold(log)):
+        if file.name.endswith(".parquet") and store.stat(file.name) is not None:
+            return schemas.canonical(parquet.open_file(store, file.name).schema_arrow)
     return None

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.commit.entries import Expired, Task, Words
+from quire.commit.entries import Task, Words
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, Source, fold
+from quire.coverage.live import live as live_files
 from quire.errors import QuireError, StorageError, UsageError
 from quire.formats import lines, parquet
 from quire.options import whole
@@ -26,6 +27,7 @@ from quire.storage.sight import Landmarks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+CURSORS = 16  # data files that are being read at once in a task
 BATCH = 8 << 20  # bytes of rows that travel to Spark at once
 
 
@@ -41,19 +43,16 @@ def read(
     """
     url = normalise(dest)
     store = connect(url, storage_options)
-    words, tasks, folded = live(store, version)
+    words, files, folded, folders = _holding(store, version)
     if words is None:
         raise _nothing(store, version)
-    files = [file.name for task in tasks for file in task.files if file.name not in folded.removed]
     if words.format == "parquet":
         return _parquet(spark, store, storage_options, files, words)
     items: list[Any] = list(files)
     places = files
     if words.format == "raw":
-        with_rows = [t for t in tasks if t.segment]
-        items = [(source, f"{task.folder}/") for source, task in zip(folded.sources, with_rows, strict=True)]
-        by_folder = words.layout == "directories"
-        places = [item[1] for item, task in zip(items, with_rows, strict=True) if by_folder and _holds(store, item[0], task, folded)]
+        items = [(source, f"{folders.get(source.segment, '')}/") for source in folded.sources]
+        places = [f"{folder}/" for folder in _places(store, files, folded, folders)] if words.layout == "directories" else []
     partitions = _partitions(places, ["value"] if words.format == "lines" else ["path", "content"]) if words.layout == "directories" else {}
     columns = "".join(f", {_quoted(name)} {kind}" for name, (kind, _) in partitions.items())
     of_lines, compression = words.format == "lines", words.compression
@@ -71,29 +70,48 @@ def read(
     return spark.range(0, n, 1, max(n, 1)).mapInArrow(guarded(spark, work, Landmarks([], url)), schema)
 
 
-def live(store: Store, version: int | None = None) -> tuple[Words | None, list[Task], Fold]:
-    """What a destination holds at a version: its words, the tasks of the published commits, and the fold."""
+def _log(store: Store, version: int | None) -> tuple[Log, int]:
+    """The log for a reader of a version, and that version; UsageError if it cannot be read."""
     log = Log(store).refresh()
-    if version is not None:
-        whole(version, "version", 0)
-        if version > log.tip:
-            raise UsageError(f"version {version} of {store.url} is not there yet: the last one is {log.tip}.")
-        if any(isinstance(e, Expired) and e.below > version for e in log.entries):
-            raise UsageError(f"version {version} of {store.url} has expired. Read a later one; ledger.history() lists them.")
-    commits = [(c, log.in_effect(c, version, reader=True)) for _, c in log.commits(until=version)]
-    tasks = [t for _, found in commits for t in found]
-    words = next((c.words for c, found in commits if found and c.words.said), None)
-    return words, tasks, fold(log, version, reader=True)
+    if version is None:
+        return log, log.tip
+    whole(version, "version", 0)
+    if version > log.tip:
+        raise UsageError(f"version {version} of {store.url} is not there yet: the last one is {log.tip}.")
+    if log.expired() > version:
+        raise UsageError(f"version {version} of {store.url} has expired. Read a later one; ledger.history() lists them.")
+    return log.at(version), version
 
 
-def _holds(store: Store, source: Source, task: Task, folded: Fold) -> bool:
-    """Whether a task still has rows that count, which may be of empty files alone."""
-    if any(file.name not in folded.removed for file in task.files):
-        return True
-    if not task.gathered and not task.carried:
-        return False
-    rows = folded.of(source).rows(store, ["state"])
-    return bool(pc.any(pc.equal(rows.column("state"), "done")).as_py())
+def live(store: Store, version: int | None = None) -> tuple[Words | None, list[Task], Fold]:
+    """What a destination holds at a version: its words, the tasks of all published commits, and the fold."""
+    log, version = _log(store, version)
+    tasks = [t for _, c in log.commits(until=version) for t in log.in_effect(c, version, reader=True)]
+    return log.words(version, reader=True), tasks, fold(log, version, reader=True)
+
+
+def _holding(store: Store, version: int | None = None) -> tuple[Words | None, list[str], Fold, dict[str, str]]:
+    """What a destination holds at a version: its words, its data files, the fold, and the directories of the segments."""
+    log, version = _log(store, version)
+    folded = fold(log, version, reader=True)
+    folders = {t.segment: t.folder for _, c in log.recent(version) for t in log.in_effect(c, version, reader=True) if t.segment}
+    files = [file.name for file in live_files(log, folded, reader=True)]
+    return log.words(version, reader=True), files, folded, folders
+
+
+def _places(store: Store, files: list[str], folded: Fold, folders: dict[str, str]) -> list[str]:
+    """The directories that raw content was kept apart for, as far as rows of them count; of empty files there is no data file."""
+    found = dict.fromkeys(name.rpartition("/")[0] for name in files)
+    for source in folded.sources:
+        if source.piece:
+            rows = folded.of(source).rows(store, ["state", "folder"])
+            empty = rows.filter(pc.and_(pc.equal(rows.column("state"), "done"), pc.is_valid(rows.column("folder"))))
+            found |= dict.fromkeys(pc.unique(empty.column("folder")).to_pylist())
+        elif source.rows > source.bad + source.held and folders[source.segment] not in found:
+            rows = folded.of(source).rows(store, ["state"])
+            if pc.any(pc.equal(rows.column("state"), "done")).as_py():
+                found[folders[source.segment]] = None
+    return list(found)
 
 
 def _nothing(store: Store, version: int | None = None) -> UsageError:
@@ -108,20 +126,24 @@ def _lines(store: Store, name: str, compression: str) -> Iterator[tuple[str, pa.
 
 
 def _raw(store: Store, item: tuple[Source, str], compression: str, folded: Fold) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The records of a task's data files, cut by the ledger."""
+    """The records of a task's data files, cut by the ledger, with the task's directory; of a checkpoint's piece, with each row's."""
     source, folder = item
-    rows = folded.of(source).rows(store, ["path", "state", "data_file", "offset", "skip", "written"])
+    rows = folded.of(source).rows(store, ["path", "state", "data_file", "offset", "skip", "written", "folder"])
     cursors: dict[str, Any] = {}
     paths, contents, size = list[str](), list[bytes](), 0
     for row in rows.filter(pc.equal(rows.column("state"), "done")).to_pylist():
         name, data = row["data_file"], b""
         if name:
             if name not in cursors:
+                if len(cursors) >= CURSORS:  # a piece has rows of many tasks
+                    cursors.pop(next(iter(cursors)))
                 cursors[name] = lines.cursor(store, name, compression)
             data = b"".join(cursors[name].take(row["offset"], row["skip"], row["written"]))
-        if paths and size + len(data) > BATCH:
+        here = folder if not source.piece else f"{name.rpartition('/')[0] if name else row['folder'] or ''}/"
+        if paths and (size + len(data) > BATCH or here != folder):
             yield folder, pa.record_batch([pa.array(paths), pa.array(contents, pa.binary())], ["path", "content"])
             paths, contents, size = [], [], 0
+        folder = here
         paths.append(row["path"])
         contents.append(data)
         size += len(data)
@@ -158,13 +180,12 @@ def _parquet(spark: SparkSession, store: Store, options: Mapping[str, Any] | Non
 
 def first_rows(store: Store, limit: int) -> Iterator[Any]:
     """The first rows of a destination, without Spark: bytes a line, or a dict a row or file (for the shell)."""
-    words, tasks, folded = live(store)
+    words, files, folded, _ = _holding(store)
     if words is None:
         raise _nothing(store)
     if words.format == "raw":
         found: Iterator[Any] = (row for source in folded.sources for row in _files_of(store, source, words, folded))
     else:
-        files = (file.name for task in tasks for file in task.files if file.name not in folded.removed)
         found = (row for name in files for row in _rows_of(store, name, words))
     try:
         yield from itertools.islice(found, max(limit, 0))

@@ -49,7 +49,7 @@ def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_opti
         raise UsageError(f"{store.url} holds nothing of quire's. Look for a typing mistake.")
     before = Log(store).refresh()
     log = protocol.recover(store, abort).refresh()
-    new = log.entries[before.tip :]
+    new = log.since(before.tip)
     return Recovered(
         store.url,
         tuple(e.job for e in new if isinstance(e, Published)),

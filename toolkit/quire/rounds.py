@@ -13,7 +13,7 @@ from quire.attempt import Work
 from quire.commit import names, protocol
 from quire.commit.entries import Abort, Commit, PlanHead, Task, Words
 from quire.commit.log import Log
-from quire.coverage import segments
+from quire.coverage import checkpoint, segments
 from quire.errors import FormatError, RefusedError, StorageError, about
 from quire.options import Options
 from quire.planning import plan as planning
@@ -90,6 +90,7 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
             break
         else:
             supersede = True
+    checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
     return call.report(log, time.monotonic() - started, bars.retries - retries)
 
 
@@ -273,28 +274,27 @@ def check_destination(store: Store, append: bool) -> None:
 
 def check_words(log: Log, made: Options) -> None:
     """Refuse to mix two transforms or formats in one destination."""
-    for _, commit in log.commits():
-        if not commit.words.said:
-            continue
-        if commit.verb == "run" and commit.identity != (identity := made.intent.get("identity", "")):
+    commit = log.saying()
+    if commit is None:
+        return
+    if commit.verb == "run" and commit.identity != (identity := made.intent.get("identity", "")):
+        raise RefusedError(
+            f"the destination {made.dest} knows its files by identity={commit.identity or 'store'!r}, and this call says "
+            f"{identity or 'store'!r}: every file would look rewritten. Say the same, or choose another destination."
+        )
+    if commit.words != made.words:
+        there, ours = commit.words, made.words
+        if there.reduce != ours.reduce:
+            mixed = [f"went through reduce={w.reduce!r}" if w.reduce else "went through no shuffle" for w in (there, ours)]
             raise RefusedError(
-                f"the destination {made.dest} knows its files by identity={commit.identity or 'store'!r}, and this call says "
-                f"{identity or 'store'!r}: every file would look rewritten. Say the same, or choose another destination."
+                f"the rows of the destination {made.dest} {mixed[0]}, and those of this call {mixed[1].replace('went', 'would go')}: "
+                f"nobody could tell them apart. Say the same, or choose another destination."
             )
-        if commit.words != made.words:
-            there, ours = commit.words, made.words
-            if there.reduce != ours.reduce:
-                mixed = [f"went through reduce={w.reduce!r}" if w.reduce else "went through no shuffle" for w in (there, ours)]
-                raise RefusedError(
-                    f"the rows of the destination {made.dest} {mixed[0]}, and those of this call {mixed[1].replace('went', 'would go')}: "
-                    f"nobody could tell them apart. Say the same, or choose another destination."
-                )
-            raise RefusedError(
-                f"the destination {made.dest} holds transform {there.transform!r}, format {there.format!r}, compression "
-                f"{there.compression!r}, layout {there.layout!r}{_split(there)}; this call says {ours.transform!r}, {ours.format!r}, "
-                f"{ours.compression!r}, {ours.layout!r}{_split(ours)}. Say the same, or choose another destination."
-            )
-        break
+        raise RefusedError(
+            f"the destination {made.dest} holds transform {there.transform!r}, format {there.format!r}, compression "
+            f"{there.compression!r}, layout {there.layout!r}{_split(there)}; this call says {ours.transform!r}, {ours.format!r}, "
+            f"{ours.compression!r}, {ours.layout!r}{_split(ours)}. Say the same, or choose another destination."
+        )
 
 
 def _split(words: Words) -> str:

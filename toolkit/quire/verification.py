@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from quire import display
+from quire.commit.checkpoints import FILES
 from quire.coverage.fold import Fold, Source
 from quire.errors import FormatError, StorageError, printable
 from quire.formats import lines, parquet
@@ -21,7 +22,8 @@ from quire.storage import Store, connect
 
 __all__ = ["Item", "Verified", "verify"]
 
-# A task's segment (None: it wrote what others have read), its data files with their sizes, and their compression
+# A task's segment (None: it wrote what others have read), its data files with their sizes (of a checkpoint's piece, its head says
+# them), and their compression
 Item = tuple[Source | None, dict[str, int], str]
 
 
@@ -56,17 +58,17 @@ class Verified(display.Shown):
         return {**super().as_dict(), "ok": self.ok}
 
 
-def verify(runner: Runner, url: str, options: Any, folded: Fold, items: list[Item]) -> Verified:
-    """The data files of tasks against their segments, spread by the runner."""
-    files = size = count = 0
+def verify(runner: Runner, url: str, options: Any, folded: Fold, items: list[Item], count: int) -> Verified:
+    """`count` data files against their segments, spread by the runner."""
+    files = size = 0
     damaged: list[tuple[str, str, str]] = []
-    for outcome, (_, sizes, _) in zip(runner.run(functools.partial(_verify, url, options, folded), items), items, strict=True):
+    for outcome, (source, sizes, _) in zip(runner.run(functools.partial(_verify, url, options, folded), items), items, strict=True):
         if isinstance(outcome, Failure):
-            raise outcome.kind_of_error(f"cannot verify {', '.join(sizes)}: {outcome}. Call again when that is mended.")
-        count += len(sizes)
+            what = ", ".join(sizes) or f"the data files of {source.segment if source else url}"
+            raise outcome.kind_of_error(f"cannot verify {what}: {outcome}. Call again when that is mended.")
         files, size = files + outcome["files"], size + outcome["bytes"]
         damaged += [tuple(d) for d in outcome["damaged"]]
-    return Verified(url, count, files, size, tuple(damaged))
+    return Verified(url, count, files, size, tuple(dict.fromkeys(damaged)))
 
 
 def _verify(url: str, options: Any, folded: Fold, item: Item) -> dict[str, Any]:
@@ -80,6 +82,11 @@ def _verify(url: str, options: Any, folded: Fold, item: Item) -> dict[str, Any]:
         [("data_file", "ascending"), ("offset", "ascending"), ("skip", "ascending")]
     )
     damaged, files, size = [], 0, 0
+    if source.piece and folded.base is not None:
+        here = pc.unique(rows.column("data_file"))
+        for table in folded.base.tables(store, "files", FILES, ["data_file", "bytes"]):
+            mine = table.filter(pc.is_in(table.column("data_file"), here))
+            sizes = sizes | dict(zip(mine.column("data_file").to_pylist(), mine.column("bytes").to_pylist(), strict=True))
     for name, length in sizes.items():
         entry = store.stat(name)
         if entry is None or entry.size != length:

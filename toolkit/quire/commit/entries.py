@@ -87,6 +87,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         """Splits and single records that went into quarantine."""
         return self.bad + self.rejected
 
+    @property
+    def rows(self) -> int:
+        """The rows of its segment."""
+        return self.gathered + self.bad + self.held + self.pieces + self.carried
+
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
     """What a destination holds; the same for all of its commits, but for those that hold marks alone and say nothing of it."""

@@ -1,21 +1,39 @@
 """The commit log of a destination: numbered entries from 1 on, each created once at the tip and never rewritten or deleted.
 
-Reading goes to the tip; appending reads, computes the entry from that read, puts it if absent and reads again, whatever the
-answer was. `Log` holds entries that it has read, and entries never change, so holding them is no second truth.
-A *version* is the number of an entry: version v is what the entries 1..v say.
+Reading begins at the newest checkpoint and goes to the tip; appending reads, computes the entry from that read, puts it if absent and
+reads again, whatever the answer was. `Log` holds entries that it has read, and entries never change, so holding them is no second truth.
+Those below the checkpoint are read one by one where somebody asks for them. A *version* is the number of an entry: version v is what
+the entries 1..v say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
-from quire.commit import names
-from quire.commit.entries import Abort, Commit, Entry, Manifest, Published, Task, check_task, check_words, decode, encode
+from quire.commit import checkpoints, names
+from quire.commit.checkpoints import Checkpoint
+from quire.commit.entries import (
+    Abort,
+    Commit,
+    Entry,
+    Expired,
+    Manifest,
+    Pin,
+    Published,
+    Task,
+    Unpin,
+    Words,
+    check_task,
+    check_words,
+    decode,
+    encode,
+)
 from quire.errors import FormatError, NotFoundError, StorageError
 from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.storage import Store
@@ -24,44 +42,131 @@ LONGEST = 1 << 20  # bytes; a longer entry keeps its tasks in a file of its own
 _PART = pa.schema([pa.field("task", pa.string(), nullable=False)])
 
 
+WINDOW = 64  # entries that are asked for at once
+
+
 class Log:
     """The log of the destination at `store`, read up to `tip`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.entries: list[Entry] = []
+        self.base: Checkpoint | None = None  # what is read instead of the entries up to its version
+        self._opened = False
+        self._start = 0  # the entries up to here are not held
+        self._held: list[Entry] = []
         self._outcomes: dict[str, tuple[int, Commit | Abort]] = {}
         self._published: dict[str, tuple[int, Published]] = {}
+        self._before: dict[str, tuple[int, int]] = {}  # job → what the checkpoint says of it: numbers of its outcome and `published`
 
     @property
     def tip(self) -> int:
         """The number of the last entry; 0 where there is none."""
-        return len(self.entries)
+        return self._start + len(self._held)
+
+    @property
+    def merged(self) -> int:
+        """The version of the checkpoint, 0 without one: everything up to it stands in `base`."""
+        return self.base.version if self.base else 0
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All of them, read one by one where a checkpoint stands for them: of a long log, ask for what you need."""
+        self._load(0)
+        return self._held
+
+    def since(self, version: int) -> list[Entry]:
+        """The entries after a version."""
+        self._load(version)
+        return self._held[version - self._start :]
 
     # ---------------------------------------------------------------------------------------------------------- reading
     def refresh(self) -> Log:
-        """Read to the tip: the listing is a first guess, the end is where a GET finds nothing."""
-        listed = self._listed()
-        with ThreadPoolExecutor(8) as pool:
-            for number, entry in zip(listed, pool.map(self._get, listed), strict=True):
-                if entry is None:
-                    raise FormatError(
-                        f"{self.store.url}/{names.entry(number)} was listed and is gone: entries are never deleted. Put it back."
-                    )
-                self._take(entry)
-        while (entry := self._get(self.tip + 1)) is not None:
-            self._take(entry)
+        """Read to the tip, from the newest checkpoint on: the end is where a GET finds nothing."""
+        if not self._opened:
+            self.base = checkpoints.newest(self.store)
+            self._start = self.merged
+            if not self.base:
+                self._read_listed()
+            self._opened = True
+        self._read_on()
         return self
 
+    def at(self, version: int) -> Log:
+        """The log as it was at a version: this one, unless its checkpoint is younger; then one that was read up to there alone."""
+        if version >= self.merged:
+            return self
+        found = Log(self.store)
+        found.base = checkpoints.newest(self.store, version)
+        found._start, found._opened = found.merged, True
+        for entry in found._there(range(found.merged + 1, version + 1)):
+            found._take(entry)
+        return found
+
+    def cut(self, version: int) -> Log:
+        """The log up to a version, as whoever read it then would have seen it."""
+        whole = self.at(version)
+        found = Log(self.store)
+        found.base, found._opened, found._start, found._before = whole.base, True, whole.merged, whole._before
+        for number in range(whole.merged + 1, version + 1):
+            found._take(whole._held[number - whole._start - 1])
+        return found
+
+    def _read_listed(self) -> None:
+        """What a listing shows is a first guess where there is no checkpoint, so the log is short."""
+        for entry in self._there(self._listed()):
+            self._take(entry)
+
     def _listed(self) -> range:
-        """The numbers above the tip that a listing shows, as far as they have no gap."""
-        if not self.tip:
-            found = {e.name for e in self.store.walk(names.LOG)}
-            last = 0
-            while names.entry(last + 1) in found:
-                last += 1
-            return range(1, last + 1)
-        return range(0)
+        """The numbers that a listing shows, as far as they have no gap."""
+        found = {e.name for e in self.store.walk(names.LOG)}
+        last = 0
+        while names.entry(last + 1) in found:
+            last += 1
+        return range(1, last + 1)
+
+    def _read_on(self) -> None:
+        """GETs from the tip on, more and more at once, until one finds nothing."""
+        window, gap = 1, 0
+        while True:
+            found = self._many(range(self.tip + 1, self.tip + 1 + window))
+            there = list(takewhile(lambda entry: entry is not None, found))
+            for entry in there:
+                assert entry is not None
+                self._take(entry)
+            if len(there) == window:
+                window = min(4 * window, WINDOW)
+            elif any(entry is not None for entry in found[len(there) :]):
+                if gap == self.tip + 1:  # looked at twice: it was not merely written between two GETs
+                    raise self._gone(gap)
+                gap = self.tip + 1
+            else:
+                return
+
+    def _there(self, numbers: range) -> Iterator[Entry]:
+        """Entries that must be there."""
+        for at in range(0, len(numbers), 16 * WINDOW):
+            some = numbers[at : at + 16 * WINDOW]
+            for number, entry in zip(some, self._many(some), strict=True):
+                if entry is None:
+                    raise self._gone(number)
+                yield entry
+
+    def _many(self, numbers: range) -> list[Entry | None]:
+        if len(numbers) == 1:
+            return [self._get(numbers[0])]
+        with ThreadPoolExecutor(8) as pool:
+            return list(pool.map(self._get, numbers))
+
+    def _gone(self, number: int) -> FormatError:
+        return FormatError(f"{self.store.url}/{names.entry(number)} was listed and is gone: entries are never deleted. Put it back.")
+
+    def _load(self, after: int) -> None:
+        """Hold the entries after a number too, which a checkpoint stands for."""
+        if after < self._start:
+            held = [*self._there(range(after + 1, self._start + 1)), *self._held]
+            self._start, self._held, self._outcomes, self._published = after, [], {}, {}
+            for entry in held:
+                self._take(entry)
 
     def _get(self, number: int) -> Entry | None:
         try:
@@ -81,40 +186,182 @@ class Log:
         return entry
 
     def _take(self, entry: Entry) -> None:
-        self.entries.append(entry)
+        self._held.append(entry)
+        number = self.tip
         if isinstance(entry, Commit | Abort):
-            self._outcomes.setdefault(entry.job, (self.tip, entry))
-        elif isinstance(entry, Published):
-            self._published.setdefault(entry.job, (self.tip, entry))
+            if self._earlier(entry.job)[0] in (0, number):  # else the job was decided before what is held
+                self._outcomes.setdefault(entry.job, (number, entry))
+        elif isinstance(entry, Published) and self._earlier(entry.job)[1] in (0, number):
+            self._published.setdefault(entry.job, (number, entry))
+
+    def _earlier(self, job: str) -> tuple[int, int]:
+        """What the checkpoint says of a job of which entries may stand below those that are held: its outcome, its `published`."""
+        planned_from = names.base_of(job)
+        if self.base is None or planned_from is None or planned_from >= self._start:
+            return 0, 0
+        if job not in self._before:
+            self._before[job] = self.base.numbers(self.store, job)
+        return self._before[job]
+
+    def _entry(self, number: int) -> Entry:
+        if number > self._start:
+            return self._held[number - self._start - 1]
+        return next(self._there(range(number, number + 1)))
 
     # ----------------------------------------------------------------------------------------------------- what it says
     def outcome(self, job: str) -> Commit | Abort | None:
         """The first commit or abort of a job decides it; later ones say nothing."""
-        found = self._outcomes.get(job)
+        found = self.decided(job)
         return found[1] if found else None
+
+    def decided(self, job: str) -> tuple[int, Commit | Abort] | None:
+        """The same, with the number of the entry."""
+        if found := self._outcomes.get(job):
+            return found
+        number = self._earlier(job)[0]
+        if not number:
+            return None
+        entry = self._entry(number)
+        if not isinstance(entry, Commit | Abort) or entry.job != job:
+            assert self.base is not None
+            raise FormatError(
+                f"{self.store.url}/{self.base.head} says that entry {number} decides {job}, which it does not: delete that checkpoint."
+            )
+        self._outcomes[job] = number, entry
+        return number, entry
 
     def outcomes(self) -> Iterator[Commit | Abort]:
         """What decided each job."""
+        self._load(0)
         return (entry for _, entry in self._outcomes.values())
 
     def published(self, job: str) -> Published | None:
         """The first `published` of a job counts."""
-        found = self._published.get(job)
-        return found[1] if found else None
+        return self._publication(job)[1]
+
+    def _publication(self, job: str) -> tuple[int, Published | None]:
+        if found := self._published.get(job):
+            return found
+        number = self._earlier(job)[1]
+        if not number:
+            return 0, None
+        entry = self._entry(number)
+        assert isinstance(entry, Published)
+        self._published[job] = number, entry
+        return number, entry
 
     def commits(self, after: int = 0, until: int | None = None) -> Iterator[tuple[int, Commit]]:
-        """The commits with numbers in (after, until] that decided their job."""
+        """The commits with numbers in (after, until] that decided their job.
+
+        Those up to `merged` are read one by one, when whoever asks goes on after the first one: see what `base` says already.
+        """
         until = self.tip if until is None else until
+        first = self.base.first if self.base else 0
+        if after < first <= min(self._start, until):
+            yield first, self.commit(first)
+            after = first
+        if after < min(self._start, until):
+            self._load(after)
         for number, entry in sorted(self._outcomes.values(), key=lambda x: x[0]):
             if after < number <= until and isinstance(entry, Commit):
                 yield number, entry
+
+    def backwards(self, until: int | None = None) -> Iterator[tuple[int, Commit]]:
+        """The commits up to `until`, the last one first: of those that a checkpoint stands for, some are read at a time."""
+        end, after = self.tip if until is None else until, min(self.merged, self.tip if until is None else until)
+        while end:
+            yield from reversed(list(self.commits(after, end)))
+            end, after = after, max(0, after - 16 * WINDOW)
+
+    def recent(self, until: int | None = None) -> Iterator[tuple[int, Commit]]:
+        """The commits that no checkpoint has merged."""
+        return self.commits(self.merged, until)
+
+    def saying(self, until: int | None = None) -> Commit | None:
+        """The first commit that says what the destination holds: later ones say the same, or nothing."""
+        if self.base and self.base.said:
+            return self.commit(self.base.said)
+        return next((commit for _, commit in self.recent(until) if commit.words.said), None)
+
+    def words(self, until: int | None = None, *, reader: bool = False) -> Words | None:
+        """What the destination holds at a version; None where no commit says it (to a reader: none of which anything counts)."""
+        found = self.saying(until)
+        if found is None or (reader and not self.holds(until)):
+            return None
+        return found.words
+
+    def holds(self, until: int | None = None) -> bool:
+        """Whether a commit that says what the destination holds counts for a reader of a version."""
+        if self.base and self.base.holds:
+            return True
+        return any(c.words.said and self.in_effect(c, until, reader=True) for _, c in self.recent(until))
+
+    def by_content(self) -> bool:
+        """Whether files of the sources are known by their content."""
+        return bool(self.base and self.base.by_content) or any(c.identity == "content" for _, c in self.recent())
+
+    def schemas(self) -> set[str]:
+        """Of the rows that users' functions gave, where they count."""
+        found = {t.schema for _, commit in self.recent() for t in self.in_effect(commit)}
+        return (found | set(self.base.schemas if self.base else ())) - {""}
+
+    def frozen(self) -> str:
+        """The columns of the rows, as the first plan with any has frozen them; "" where none has."""
+        return (self.base.frozen if self.base else "") or next((commit.schema for _, commit in self.recent() if commit.schema), "")
+
+    def transforms(self) -> set[str]:
+        """Of all commits; "" of those that say nothing of what the destination holds."""
+        return {commit.words.transform for _, commit in self.recent()} | set(self.base.transforms if self.base else ())
+
+    def filling(self) -> tuple[int, Commit] | None:
+        """The first commit that has a data file, with its number."""
+        if self.base and self.base.filled:
+            return self.base.filled, self.commit(self.base.filled)
+        return next(((number, commit) for number, commit in self.recent() if any(task.files for task in commit.tasks)), None)
+
+    def commit(self, number: int) -> Commit:
+        """The commit with a number that stands in a row of the ledger, or in a checkpoint."""
+        entry = self._entry(number)
+        if not isinstance(entry, Commit):
+            raise FormatError(f"{self.store.url} has rows of commit {number}, which is no commit: somebody has forged them.")
+        return entry
+
+    def target(self) -> int:
+        """The target size of the last commit that had one; 0 where none had."""
+        found = [commit.target for _, commit in self.recent() if commit.target]
+        return found[-1] if found else self.base.target if self.base else 0
+
+    def on_append(self) -> str:
+        """What the last run did with files that grow."""
+        found = [commit.on_append for _, commit in self.recent() if commit.verb == "run"]
+        return found[-1] if found else self.base.on_append if self.base else ""
+
+    def committers(self) -> set[str]:
+        """Those whose output jobs that are over may have left; "": any."""
+        found = {entry.committer for number, entry in self._outcomes.values() if number > self.merged}
+        return found | set(self.base.committers if self.base else ())
+
+    def expired(self) -> int:
+        """The first version that can still be read."""
+        found = [e.below for e in self.since(self.merged) if isinstance(e, Expired)]
+        return max([*found, self.base.expired if self.base else 0])
+
+    def pins(self) -> dict[str, int]:
+        """The open pins: id → version."""
+        found = dict[str, int](self.base.pins if self.base else {})
+        for entry in self.since(self.merged):
+            if isinstance(entry, Pin):
+                found[entry.id] = entry.version
+            elif isinstance(entry, Unpin):
+                found.pop(entry.id, None)
+        return found
 
     def in_effect(self, commit: Commit, until: int | None = None, *, reader: bool = False) -> tuple[Task, ...]:
         """The tasks of a commit that count at a version: not the lost ones; none of a job that removes files and lost one.
 
         For a reader a commit counts from its `published` on.
         """
-        number, published = self._published.get(commit.job, (0, None))
+        number, published = self._publication(commit.job)
         if published is None or (until is not None and number > until):
             return () if reader else commit.tasks
         if not published.lost:
@@ -123,7 +370,7 @@ class Log:
 
     def unpublished(self) -> list[Commit]:
         """The commits that somebody still has to publish, oldest first."""
-        return [commit for _, commit in self.commits() if self.published(commit.job) is None]
+        return [commit for _, commit in self.recent() if self.published(commit.job) is None]
 
     def settled(self) -> bool:
         """Whether what is folded up to the tip can never change: every commit has its `published`."""
@@ -132,10 +379,12 @@ class Log:
     def settled_version(self, at_most: int | None = None) -> int:
         """The greatest settled version."""
         at_most = self.tip if at_most is None else min(at_most, self.tip)
+        if at_most < self.merged:
+            return self.at(at_most).settled_version()
         open_since = at_most + 1
-        for number, commit in self.commits(until=at_most):
-            there = self._published.get(commit.job)
-            if there is None or there[0] > at_most:
+        for number, commit in self.recent(at_most):
+            published_at, there = self._publication(commit.job)
+            if there is None or published_at > at_most:
                 open_since = min(open_since, number)
         version = open_since - 1
         return version if open_since == at_most + 1 else self.settled_version(version)

@@ -9,6 +9,8 @@ _quire/jobs/<job>/attempts/<task>-<attempt>/   output that nobody sees yet
 _quire/ledger/<job>-<task>-<attempt>.parquet   a ledger segment
 _quire/purges/<id>-begun.json, -ended.json     who deleted sources, for the history alone
 _quire/quarantine/<job>-<task>-<attempt>.parquet   records that a function has rejected
+_quire/checkpoints/<version, 20 digits>-<id>.json            the head of a checkpoint, put after all of its pieces
+_quire/checkpoints/<version, 20 digits>-<id>/<kind>-<n>.parquet   a piece of it
 [directory/]part-<job>-<task>-<attempt>-<i>.*  a data file
 """
 
@@ -27,12 +29,14 @@ JOBS = f"{STATE}/jobs"
 LEDGER = f"{STATE}/ledger"
 PURGES = f"{STATE}/purges"
 QUARANTINE = f"{STATE}/quarantine"
+CHECKPOINTS = f"{STATE}/checkpoints"
 
 _JOB = r"[0-9]{1,20}-[0-9a-f]{16}"
 _ATTEMPT = r"[0-9a-f]{12}"
 _SEGMENT = re.compile(rf"({_JOB})-([0-9]+)-({_ATTEMPT})\.parquet")
 _DATA = re.compile(rf"(?:.*/)?part-({_JOB})-([0-9]+)-({_ATTEMPT})-[0-9]+\.[a-z0-9.]+", re.DOTALL)
 _PART = re.compile(rf"({_JOB})-[0-9a-f]{{12}}\.parquet")
+_HEAD = re.compile(rf"{CHECKPOINTS}/([0-9]{{20}})-({_ATTEMPT})\.json")
 _IS_JOB = re.compile(_JOB)
 _IS_ATTEMPT = re.compile(_ATTEMPT)  # or the id of a plan
 
@@ -44,6 +48,11 @@ def new_id() -> str:
 
 def entry(number: int) -> str:
     return f"{LOG}/{number:020d}.json"
+
+
+def base_of(job: str) -> int | None:
+    """The version that a job was planned from, which its name begins with; None: that is no job's name."""
+    return int(job.partition("-")[0]) if _IS_JOB.fullmatch(job) else None
 
 
 def job_folder(job: str) -> str:
@@ -91,6 +100,33 @@ def quarantine(job: str, task: int, attempt: str) -> str:
 def quarantine_of(segment: str) -> str:
     """The quarantine file of the attempt that has written a segment."""
     return f"{QUARANTINE}/{segment.removeprefix(f'{LEDGER}/')}"
+
+
+def attempt_of_segment(segment: str) -> str:
+    return segment.removesuffix(".parquet").rpartition("-")[2]
+
+
+def checkpoint_head(version: int, checkpoint: str) -> str:
+    return f"{CHECKPOINTS}/{version:020d}-{checkpoint}.json"
+
+
+def checkpoint_of_head(name: str) -> tuple[int, str] | None:
+    match = _HEAD.fullmatch(name)
+    return (int(match[1]), match[2]) if match else None
+
+
+def checkpoint_folder(version: int, checkpoint: str) -> str:
+    return f"{CHECKPOINTS}/{version:020d}-{checkpoint}"
+
+
+def checkpoint_piece(version: int, checkpoint: str, kind: str, number: int) -> str:
+    return f"{checkpoint_folder(version, checkpoint)}/{kind}-{number:05d}.parquet"
+
+
+def head_of_piece(piece: str) -> str | None:
+    """The head of the checkpoint that a piece belongs to; None: it is no piece."""
+    head = f"{piece.rpartition('/')[0]}.json"
+    return head if checkpoint_of_head(head) else None
 
 
 def part(job: str) -> str:

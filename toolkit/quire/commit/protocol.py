@@ -12,7 +12,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from quire.commit import names
+from quire.commit.checkpoints import MERGED
 from quire.commit.committers import Committer, committer, serving
 from quire.commit.entries import Abort, Commit, Entry, Left, Manifest, PlanHead, Published, Task, check_head, check_task, decode, encode
 from quire.commit.log import Log
@@ -173,9 +177,9 @@ def abort(log: Log, job: str, why: str) -> None:
     clean(log, job)
 
 
-def _committers_of(outcome: Commit | Abort, store: Store) -> list[Committer]:
+def _committers_of(committer: str, store: Store) -> list[Committer]:
     """Who may have left output of a job. An abort may not know, since the plan came after its look: then all that work here."""
-    return [by for by in serving(store) if outcome.committer in ("", by.name)]
+    return [by for by in serving(store) if committer in ("", by.name)]
 
 
 def clean(log: Log, job: str) -> None:
@@ -191,7 +195,7 @@ def clean(log: Log, job: str) -> None:
         for task in log.in_effect(outcome):
             segments |= {task.segment or "", task.quarantine or ""}
             files.update(file.name for file in task.files)
-    for by in _committers_of(outcome, store):
+    for by in _committers_of(outcome.committer, store):
         by.clean(store, job, files)
     for e in [*store.walk(names.LEDGER), *store.walk(names.QUARANTINE)]:
         if names.job_of_segment(e.name) == job and e.name not in segments:
@@ -242,12 +246,16 @@ def _to_abort(wanted: str | None, listed: dict[str, set[str]], log: Log, store: 
 def _leftovers(store: Store, log: Log) -> set[str]:
     """The jobs with an outcome that have left anything which clean() would delete."""
     found = set(jobs(store))
-    named = {name for _, c in log.commits() for t in log.in_effect(c) for name in (t.segment, t.quarantine)}
-    parts = {c.parts for _, c in log.commits()}
-    walked = (e.name for folder in (names.LEDGER, names.QUARANTINE) for e in store.walk(folder))
-    found |= {names.job_of_segment(name) or "" for name in walked if name not in named}
-    found |= {names.job_of_part(e.name) or "" for e in store.walk(names.PARTS) if e.name not in parts}
-    files = {file.name for _, c in log.commits() for t in log.in_effect(c) for file in t.files}
-    for by in {by.name: by for e in log.outcomes() for by in _committers_of(e, store)}.values():
-        found |= by.leftovers(store, files)
+    named, parts = set[str](), set[str]()
+    for _, c in log.recent():
+        named |= {name or "" for t in log.in_effect(c) for name in (t.segment, t.quarantine)}
+        parts |= {c.parts or ""}
+    left = [e.name for folder in (names.LEDGER, names.QUARANTINE) for e in store.walk(folder) if e.name not in named]
+    left += [e.name for e in store.walk(names.PARTS) if e.name not in parts]
+    if left and log.base:  # what a checkpoint has merged is there until it is expired
+        for table in log.base.tables(store, "merged", MERGED, ["name"]):
+            left = pa.array(left, pa.string()).filter(pc.invert(pc.is_in(pa.array(left, pa.string()), table.column("name")))).to_pylist()
+    found |= {names.job_of_segment(name) or names.job_of_part(name) or "" for name in left}
+    for by in {by.name: by for c in log.committers() for by in _committers_of(c, store)}.values():
+        found |= by.leftovers(store, (file.name for _, c in log.commits() for t in log.in_effect(c) for file in t.files))
     return {job for job in found if job and log.outcome(job) is not None}

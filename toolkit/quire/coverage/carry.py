@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from quire.commit import names
 from quire.commit.entries import Uncover
 from quire.coverage.fold import Fold
 from quire.errors import FormatError, NotFoundError, StorageError
@@ -60,9 +59,8 @@ def carried(store: Store, fold: Fold, name: str, compression: str, without: Drop
 
     NotFoundError if the file is gone, FormatError if it does not hold what the ledger says.
     """
-    segment = names.segment_of(name)
-    source = next((s for s in fold.sources if s.segment == segment), None)
-    if source is None or name in fold.removed:
+    source = fold.source_of(store, name)
+    if source is None:
         raise NotFoundError(f"{store.url}/{name} is not a data file of the ledger")
     rows = fold.of(source).rows(store, _COLUMNS)
     rows = rows.filter(pc.equal(rows.column("data_file"), name)).sort_by([("offset", "ascending"), ("skip", "ascending")])

@@ -3,17 +3,22 @@ range leave, the segments' rows come.
 
 It is computed without an order of its own: a row counts unless a later commit removed its data file or uncovered its range. So a
 piece of the ledger (the paths from `first` to `last`) is folded from the few segments that may hold such paths.
+
+A checkpoint is the fold at a settled version: its pieces are sources as segments are, and later commits take rows of them away as they do
+others'.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.commit import names
+from quire.commit.checkpoints import FILES, Checkpoint
 from quire.commit.entries import Task, Uncover
 from quire.commit.log import Log
 from quire.coverage import segments
@@ -24,12 +29,16 @@ __all__ = ["Fold", "Source", "fold", "overlap", "touched"]
 
 @dataclass(frozen=True)
 class Source:
-    """A segment that counts, and the number of the commit that names it."""
+    """A segment that counts, and the number of the commit that names it; or a piece of a checkpoint, and the checkpoint's version."""
 
     number: int
     segment: str
     first: str
     last: str
+    bad: int = 0  # rows that it has in quarantine, or had
+    held: int = 0  # of last lines that were not taken
+    rows: int = 0  # all of them
+    piece: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,25 +49,69 @@ class Fold:
     sources: tuple[Source, ...]
     removed: dict[str, int]  # data file → number of the commit that removed it
     uncovered: dict[str, tuple[tuple[int, Uncover], ...]]  # path → what was uncovered of it, by which commit
+    base: Checkpoint | None = None
+    only: Source | None = None  # of the pieces, only the rows that came from this segment, which they have merged
 
     def rows(self, store: Store, columns: Sequence[str] = segments.SCHEMA.names, first: str = "", last: str = "") -> pa.Table:
-        """The ledger's rows for the paths in [first, last], with the column `commit` added."""
-        needed = list(dict.fromkeys([*columns, *self._also()]))
+        """The ledger's rows for the paths in [first, last], with the column `commit` added.
+
+        `attempt`, `folder` and `quarantine` may be asked for too.
+
+        `folder` is known of rows of a checkpoint alone, and only where they have no data file.
+        """
+        if self.only is not None:
+            first, last = max(first, self.only.first), min(last or self.only.last, self.only.last)
+        aside = ["state", "records"] if "quarantine" in columns else []
+        needed = list(dict.fromkeys([*columns, *aside, *self._also()]))
         tables = []
         for source in self.sources:
             if last and (source.first > last or source.last < first):
                 continue
-            table = segments.read(store, source.segment, needed, first, last)
-            table = table.append_column("commit", pa.array([source.number], pa.int64()).take(pa.array([0] * table.num_rows, pa.int64())))
-            tables.append(self._counting(table, source.number))
+            table = self._counting(self._read(store, source, needed, first, last), source.number)
+            tables.append(table.select([*columns, "commit"]))
         if not tables:
-            schema = pa.schema([segments.SCHEMA.field(c) for c in columns]).append(pa.field("commit", pa.int64()))
+            schema = pa.schema([segments.PIECE.field(c) for c in columns]).append(segments.PIECE.field("commit"))
             return schema.empty_table()
-        return pa.concat_tables(tables).select([*columns, "commit"])
+        return pa.concat_tables(tables)
+
+    def _read(self, store: Store, source: Source, needed: list[str], first: str, last: str) -> pa.Table:
+        if not source.piece:
+            of = f"commit {source.number}: {source.first[:100]} … {source.last[:100]}"
+            table = segments.read(store, source.segment, [c for c in needed if c in segments.SCHEMA.names], first, last, of)
+            table = _with(table, "commit", source.number)
+            for name, value in (("attempt", names.attempt_of_segment(source.segment)), ("folder", None)):
+                table = _with(table, name, value) if name in needed else table
+            if "quarantine" in needed:
+                aside = pc.if_else(segments.is_record(table), names.quarantine_of(source.segment), pa.scalar(None, pa.string()))
+                table = table.append_column(segments.PIECE.field("quarantine"), aside)
+            return table
+        one = ["attempt"] if self.only is not None else []
+        table = segments.read(store, source.segment, list(dict.fromkeys([*needed, "commit", *one])), first, last)
+        if self.only is not None:
+            attempt = names.attempt_of_segment(self.only.segment)
+            mine = pc.and_(pc.equal(table.column("commit"), self.only.number), pc.equal(table.column("attempt"), attempt))
+            table = table.filter(mine)
+        return table
 
     def of(self, source: Source) -> Fold:
-        """The same, of one segment alone."""
-        return Fold(self.version, (source,), self.removed, self.uncovered)
+        """The same, of one source alone; of a segment that a checkpoint has merged, those of its rows that have stayed."""
+        if source.piece or self.base is None or source.number > self.base.version:
+            return replace(self, sources=(source,))
+        return replace(self, sources=tuple(s for s in self.sources if s.piece), only=source)
+
+    def source_of(self, store: Store, data_file: str) -> Source | None:
+        """The source of the rows of a data file that counts; None: no such file does."""
+        segment = names.segment_of(data_file)
+        if data_file in self.removed:
+            return None
+        found = next((s for s in self.sources if s.segment == segment), None)
+        if found is not None or self.base is None:
+            return found
+        for table in self.base.tables(store, "files", FILES):
+            mine = table.filter(pc.equal(table.column("data_file"), data_file)).to_pylist()
+            if mine:
+                return Source(mine[0]["commit"], segment, mine[0]["first"], mine[0]["last"])
+        return None
 
     def _also(self) -> list[str]:
         """The columns that deciding needs."""
@@ -87,18 +140,27 @@ class Fold:
 def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
     """The ledger at a version: of all commits (for planning, at a settled version) or of the published ones (for readers)."""
     version = log.tip if version is None else version
+    log = log.at(version)
     sources, removed = list[Source](), dict[str, int]()
+    if log.base:
+        pieces = log.base.pieces("rows")
+        sources = [Source(log.base.version, name, p.first, p.last, p.bad, p.held, p.rows, piece=True) for name, p in pieces]
     uncovered = defaultdict[str, list[tuple[int, Uncover]]](list)
-    for number, commit in log.commits(until=version):
+    for number, commit in log.recent(version):
         for task in log.in_effect(commit, version, reader=reader):
             if task.segment:
-                sources.append(Source(number, task.segment, task.first, task.last))
+                sources.append(Source(number, task.segment, task.first, task.last, task.set_aside, task.held, task.rows))
             for file in task.removes:
                 removed.setdefault(file, number)
             # The rows that a task uncovers in files that it removes leave with these.
             for uncover in () if task.removes else task.uncovers:
                 uncovered[uncover.path].append((number, uncover))
-    return Fold(version, tuple(sources), removed, {path: tuple(found) for path, found in uncovered.items()})
+    return Fold(version, tuple(sources), removed, {path: tuple(found) for path, found in uncovered.items()}, log.base)
+
+
+def _with(table: pa.Table, name: str, value: object) -> pa.Table:
+    field = segments.PIECE.field(name)
+    return table.append_column(field, pa.repeat(pa.scalar(value, field.type), table.num_rows))
 
 
 def overlap(a: Iterable[tuple[int, int]], b: Iterable[tuple[int, int]]) -> bool:

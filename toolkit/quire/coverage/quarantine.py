@@ -6,7 +6,7 @@ bytes as far as they lie in the split; `length` is the record's own. Records of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.commit import names
-from quire.commit.entries import Commit, Task
+from quire.commit.entries import Commit
 from quire.commit.log import Log
-from quire.coverage.fold import Fold, fold
+from quire.coverage.fold import Fold, Source, fold
 from quire.errors import FormatError, NotFoundError
 from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.storage import Store
 
-__all__ = ["QuarantineWriter", "dead", "is_record", "one", "read", "rejected"]
+__all__ = ["QuarantineWriter", "dead", "one", "read", "rejected"]
 
 KEPT = 1 << 20  # bytes of a record that is kept whole
 GROUP = 4 << 20  # bytes of records in a row group
@@ -104,35 +104,45 @@ def one(store: Store, name: str, path: str, version: str, offset: int) -> dict[s
     return row
 
 
-def is_record(rows: pa.Table) -> pa.ChunkedArray:
-    """Which rows of a segment stand for one rejected record (columns state, records)."""
-    return pc.and_(pc.equal(rows.column("state"), "bad"), pc.equal(pc.fill_null(rows.column("records"), 0), 1))
-
-
-def rejected(store: Store, folded: Fold, tasks: Iterable[tuple[int, Commit, Task]]) -> pa.Table:
+def rejected(store: Store, folded: Fold) -> pa.Table:
     """The records that are in quarantine at a version, as their files tell of them, with `attempt` and `commit`."""
-    by_segment = {source.segment: source for source in folded.sources}
     tables = [SCHEMA.empty_table().append_column("attempt", pa.array([], pa.string())).append_column("commit", pa.array([], pa.int64()))]
-    for number, _, task in tasks:
-        if task.quarantine and task.segment in by_segment:
-            rows = folded.of(by_segment[task.segment]).rows(store, ["path", "version", "start", "state", "records"])
-            rows = rows.filter(is_record(rows)).select(["path", "version", "start"]).to_pylist()
-            live = {tuple(row.values()) for row in rows}
-            found = read(store, task.quarantine) if live else SCHEMA.empty_table()
+    for source in folded.sources:
+        rows = _records(store, folded, source, ["path", "version", "start", "attempt"])
+        for name in pc.unique(rows.column("quarantine")).to_pylist():
+            mine = rows.filter(pc.equal(rows.column("quarantine"), name))
+            there = {tuple(row.values()) for row in mine.select(["path", "version", "start"]).to_pylist()}
+            found = read(store, name)
             keys = zip(*(found.column(c).to_pylist() for c in ("path", "version", "offset")), strict=True)
-            found = found.take(pa.array([i for i, key in enumerate(keys) if key in live], pa.int64()))
-            found = found.append_column("attempt", pa.array([task.attempt] * found.num_rows, pa.string()))
-            tables.append(found.append_column("commit", pa.array([number] * found.num_rows, pa.int64())))
+            found = found.take(pa.array([i for i, key in enumerate(keys) if key in there], pa.int64()))
+            for column in ("attempt", "commit"):  # one attempt of one commit has written the file
+                found = found.append_column(column, pa.array([mine.column(column)[0].as_py()] * found.num_rows, mine.column(column).type))
+            tables.append(found)
     return pa.concat_tables(tables).sort_by([("path", "ascending"), ("offset", "ascending")])
 
 
 def dead(store: Store, log: Log, below: int) -> list[str]:
     """The quarantine files of which no record is in quarantine any more at a settled version: rows that left never come back."""
-    folded, found = fold(log, below), list[str]()
-    named = {names.quarantine_of(source.segment): source for source in folded.sources}
-    for name in [task.quarantine for _, commit in log.commits(until=below) for task in commit.tasks if task.quarantine]:
-        source = named.get(name)
-        rows = folded.of(source).rows(store, ["state", "records"]) if source is not None else None
-        if rows is None or not pc.any(is_record(rows)).as_py():
-            found.append(name)
-    return found
+    there = [e.name for e in store.walk(names.QUARANTINE)]
+    if not there:
+        return []
+    folded, live = fold(log, below), set[str]()
+    for source in folded.sources:
+        live.update(pc.unique(_records(store, folded, source, []).column("quarantine")).to_pylist())
+    return [name for name in there if name not in live and _named(log, below, name)]
+
+
+def _records(store: Store, folded: Fold, source: Source, columns: list[str]) -> pa.Table:
+    """The rows of a source that stand for rejected records, with `quarantine` and `commit`."""
+    one = folded.of(source) if source.bad else replace(folded, sources=())
+    rows = one.rows(store, [*columns, "quarantine"])
+    return rows.filter(pc.is_valid(rows.column("quarantine")))
+
+
+def _named(log: Log, below: int, name: str) -> bool:
+    """Whether a commit up to a version names a quarantine file: nothing else is deleted."""
+    job = names.job_of_segment(name)
+    found = log.decided(job) if job else None
+    if found is None or found[0] > below or not isinstance(found[1], Commit):
+        return False
+    return any(task.quarantine == name for task in found[1].tasks)

@@ -5,6 +5,10 @@ its record lies: data file, `offset` (of the frame; in Parquet the row's number)
 `written` bytes, `records` (lines or rows) and their xxh3-64. `carried`: it was taken over from a data file that this attempt's job
 removes. `tries`: how often a file that is set aside was read. `fingerprint`: of the source's bytes (see `tails`), where
 files may be appended to. A row in state `held` stands for a last line without newline that was not taken.
+
+A piece of a checkpoint (`PIECE`) holds the rows of many segments that have paths of a range, each with its commit and attempt; `folder`:
+the directory that its task was kept apart for, where no data file's name says it; `quarantine`: of a record that a function has
+rejected, the file of its attempt that holds it.
 """
 
 from __future__ import annotations
@@ -15,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from quire.commit import checkpoints, names
 from quire.errors import FormatError, NotFoundError
-from quire.formats.parquet import DAMAGED, OwnParquet
+from quire.formats.parquet import DAMAGED, OwnParquet, stored
 from quire.storage import Store
 
 SCHEMA = pa.schema(
@@ -38,6 +43,15 @@ SCHEMA = pa.schema(
         pa.field("fingerprint", pa.uint64()),
     ]
 )
+PIECE = pa.schema(
+    [
+        *SCHEMA,
+        pa.field("commit", pa.int64(), False),
+        pa.field("attempt", pa.string(), False),
+        pa.field("folder", pa.string()),
+        pa.field("quarantine", pa.string()),
+    ]
+)
 # Row groups are small enough to be skipped by their smallest and greatest path.
 ROW_GROUP = 20_000
 # Sorted paths share long beginnings, offsets and versions grow: deltas, not dictionaries.
@@ -46,13 +60,14 @@ _ENCODING = {
     "offset": "DELTA_BINARY_PACKED", "skip": "DELTA_BINARY_PACKED", "written": "DELTA_BINARY_PACKED",
     "records": "DELTA_BINARY_PACKED", "checksum": "PLAIN", "fingerprint": "PLAIN", "tries": "DELTA_BINARY_PACKED",
 }  # fmt: skip
-_DICTIONARY = ["state", "reason", "data_file"]
+_DICTIONARY = ["state", "reason", "data_file", "commit", "attempt", "folder", "quarantine"]
 
 
 class SegmentWriter:
     """Collects rows, and keeps them compressed: a task of millions of files needs little memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: pa.Schema = SCHEMA) -> None:
+        self.schema = schema
         self._out = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
         self.first = ""
@@ -60,13 +75,15 @@ class SegmentWriter:
         self.rows = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Append rows of `SCHEMA`."""
+        """Append rows of the schema."""
         if not rows.num_rows:
             return
         if self._writer is None:
+            encoding = {name: how for name, how in _ENCODING.items() if name in self.schema.names}
             self._writer = pq.ParquetWriter(
-                self._out, SCHEMA, compression="zstd", use_dictionary=_DICTIONARY, column_encoding=_ENCODING, write_statistics=["path"]
-            )
+                self._out, self.schema, compression="zstd", use_dictionary=[c for c in _DICTIONARY if c in self.schema.names],
+                column_encoding=encoding, write_statistics=["path"],
+            )  # fmt: skip
         self._writer.write_table(rows, row_group_size=ROW_GROUP)
         ends = pc.min_max(rows.column("path")).as_py()
         self.first = min(self.first or ends["min"], ends["min"])
@@ -82,22 +99,56 @@ class SegmentWriter:
         return data
 
 
-def read(store: Store, name: str, columns: Sequence[str], first: str = "", last: str = "") -> pa.Table:
-    """The rows of a segment with paths in [first, last] (all where not given). A segment that is missing is an error, never empty."""
+def read(store: Store, name: str, columns: Sequence[str], first: str = "", last: str = "", of: str = "") -> pa.Table:
+    """The rows of a segment, or of a checkpoint's piece, with paths in [first, last] (all where not given).
+
+    One that is missing is an error, never empty. `of`: how the log names it, for that error.
+    """
+    piece = names.head_of_piece(name) is not None
+    schema = PIECE if piece else SCHEMA
     try:
-        file = OwnParquet(store.get(name), SCHEMA)
+        # A piece is long: for a few paths, only the row groups that may hold them are read.
+        file = OwnParquet(stored(store, name) if piece and first and first == last else store.get(name), schema)
         table = file.read(columns, [i for i in range(len(file.groups)) if _may_hold(file, i, first, last)])
         _check_places(table)
-    except NotFoundError as e:
-        raise FormatError(
-            f"the ledger segment {store.url}/{name} is missing, and the log names it: put it back from a backup. Nothing was changed."
-        ) from e
-    except DAMAGED as e:
-        raise FormatError(f"the ledger segment {store.url}/{name} is damaged ({type(e).__name__}): put back a good copy.") from e
+    except (NotFoundError, *DAMAGED) as e:
+        if piece:
+            raise checkpoints.damaged(store, name, e) from e
+        raise lacking(store, name, of, e) from e
     if last and table.num_rows:
         path = table.column("path")
         table = table.filter(pc.and_(pc.greater_equal(path, first), pc.less_equal(path, last)))
     return table
+
+
+def steps(store: Store, name: str) -> list[tuple[str, int]]:
+    """The smallest path and the rows of each row group of a segment or a piece, as its end tells them."""
+    try:
+        file, found = OwnParquet(stored(store, name), SCHEMA), list[tuple[str, int]]()
+        for i, group in enumerate(file.groups):
+            statistics = group.column(file.file.schema_arrow.get_field_index("path")).statistics
+            known = statistics is not None and statistics.has_min_max
+            found.append((statistics.min if known else pc.min(file.read(["path"], [i]).column("path")).as_py(), group.num_rows))
+    except (NotFoundError, *DAMAGED) as e:
+        raise checkpoints.damaged(store, name, e) if names.head_of_piece(name) else lacking(store, name, "", e) from e
+    return found
+
+
+def is_record(rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows stand for one rejected record (columns state, records)."""
+    return pc.and_(pc.equal(rows.column("state"), "bad"), pc.equal(pc.fill_null(rows.column("records"), 0), 1))
+
+
+def lacking(store: Store, name: str, of: str, why: BaseException) -> FormatError:
+    """The error for a segment that does not hold what it should: how to go on, and whose it is (last, as a message is cut at its end)."""
+    here = f"the ledger segment {store.url}/{name}"
+    if isinstance(why, NotFoundError):
+        what = "is missing, and the log names it: put it back from a backup; of a version that has expired, look at a later one"
+    else:
+        what = f"is damaged ({type(why).__name__}): put back a good copy"
+    return FormatError(
+        f"{here} {what}. Nothing was changed, and quire.read needs it not. Nobody can tell what is done of {of or 'its files'}."
+    )
 
 
 def _check_places(table: pa.Table) -> None:

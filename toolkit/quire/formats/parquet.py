@@ -144,6 +144,11 @@ class _StoredFile(io.RawIOBase):
         return data
 
 
+def stored(store: Store, name: str) -> _StoredFile:
+    """An object of which only what is asked for is read; NotFoundError if there is none."""
+    return _StoredFile(store, name)
+
+
 class ParquetFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
     """A Parquet file that is read in the calling thread alone.
 
@@ -178,9 +183,10 @@ class OwnParquet:
     means a few gigabytes is noticed before these are there.
     """
 
-    def __init__(self, data: bytes, schema: pa.Schema) -> None:
-        self.schema, self._left = schema, _FREE + _GROWTH * len(data)
-        self.file = ParquetFile(pa.BufferReader(data))
+    def __init__(self, data: bytes | _StoredFile, schema: pa.Schema) -> None:
+        size = len(data) if isinstance(data, bytes) else data.size
+        self.schema, self._left = schema, _FREE + _GROWTH * size
+        self.file = ParquetFile(pa.BufferReader(data) if isinstance(data, bytes) else data)
         self.groups = [self.file.metadata.row_group(i) for i in range(self.file.num_row_groups)]
         found = self.file.schema_arrow
         for field in schema:

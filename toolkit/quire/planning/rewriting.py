@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from quire.commit.entries import Left
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
+from quire.coverage.live import live
 from quire.errors import FormatError
 from quire.planning.pack import HEADROOM, PlannedTask
 
@@ -28,20 +29,17 @@ class Live:
 def live_files(log: Log, version: int, folded: Fold | None = None) -> dict[str, Live]:
     """The data files that count at a settled version, in the log's order."""
     folded = folded or fold(log, version)
-    found = dict[str, Live]()
-    for number, commit in log.commits(until=version):
-        for task in log.in_effect(commit, version):
-            folder = task.folder if commit.words.layout == "directories" else ""
-            found |= {f.name: Live(f.name, f.size, folder, number) for f in task.files if f.name not in folded.removed}
-    return found
+    words = log.words()
+    apart = words is not None and words.layout == "directories"
+    return {f.name: Live(f.name, f.size, f.directory if apart else "", f.number) for f in live(log, folded)}
 
 
 def refuse_missing(log: Log, left: Iterable[Left]) -> None:
     """FormatError where a job was given up because a data file is gone that still counts: somebody deletes data files."""
     found = list(left)
-    live = live_files(log, log.settled_version()) if found else {}
+    there = live_files(log, log.settled_version()) if found else {}
     for item in found:
-        if item.path in live:
+        if item.path in there:
             raise FormatError(
                 f"{item.why}, and the ledger says that files are in it: nothing was changed. Put back a good copy, or give it up "
                 f"with ledger.forget(file={item.path!r}); the next run then reads its sources again."

@@ -50,7 +50,7 @@ def canonical(schema: Any) -> pa.Schema:
 
 def frozen(log: Log) -> pa.Schema | None:
     """The columns that the rows of a destination have, where a plan has frozen them."""
-    found = next((commit.schema for _, commit in log.commits() if commit.schema), "")
+    found = log.frozen()
     return parse(found) if found else None
 
 

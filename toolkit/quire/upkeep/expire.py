@@ -13,15 +13,16 @@ from dataclasses import dataclass
 
 from quire import display
 from quire.commit import names, protocol
-from quire.commit.entries import Entry, Expired, Pin, Unpin
+from quire.commit.entries import Commit, Entry, Expired, Pin, Unpin
 from quire.commit.log import Log
 from quire.coverage import quarantine
+from quire.coverage.checkpoint import GRACE, sweep
 from quire.errors import StorageError, UsageError
 from quire.planning.rewriting import live_files
 from quire.sizes import format_size
 from quire.storage import Store
 
-__all__ = ["Gone", "expire", "pin", "pins", "unpin"]
+__all__ = ["Gone", "expire", "pin", "unpin"]
 
 DELETING = 16  # requests at once
 
@@ -35,58 +36,54 @@ class Gone(display.Shown):
     data_files: int
     bytes: int
     pinned: tuple[int, ...] = ()
+    merged: int = 0  # segments and checkpoints that a newer checkpoint stands for
 
     def _facts(self) -> dict[str, object]:
         rows: dict[str, object] = {"readable from version": self.below, "deleted": f"{self.data_files:,} ({format_size(self.bytes)})"}
+        rows |= {"segments and checkpoints": f"{self.merged:,}"} if self.merged else {}
         return rows | ({"pinned versions": ", ".join(map(str, self.pinned))} if self.pinned else {})
 
 
-def expired(log: Log) -> int:
-    """The first version that can still be read."""
-    return max((e.below for e in log.entries if isinstance(e, Expired)), default=0)
+def expire(store: Store, below: int | None = None, grace: float = GRACE) -> Gone:
+    """Delete the data files that no version from `below` on (default: the last one) needs, as far as pins allow.
 
-
-def pins(log: Log) -> dict[str, int]:
-    """The open pins: id → version."""
-    found = dict[str, int]()
-    for entry in log.entries:
-        if isinstance(entry, Pin):
-            found[entry.id] = entry.version
-        elif isinstance(entry, Unpin):
-            found.pop(entry.id, None)
-    return found
-
-
-def expire(store: Store, below: int | None = None) -> Gone:
-    """Delete the data files that no version from `below` on (default: the last one) needs, as far as pins allow."""
+    And segments that a checkpoint stands for since `grace` seconds.
+    """
     try:
-        return _expire(store, below)
+        return _expire(store, below, grace)
     except StorageError as e:
         raise type(e)(f"{str(e).rstrip('.')}. Each call of expire deletes what it finds: call again to go on.") from e
 
 
-def _expire(store: Store, below: int | None) -> Gone:
+def _expire(store: Store, below: int | None, grace: float) -> Gone:
     log = protocol.recover(store)
     wanted = log.tip if below is None else below
     if wanted > log.tip:
         raise UsageError(f"version {wanted} of {store.url} is not there yet: the last one is {log.tip}.")
 
     def compute(log: Log) -> Entry | None:
-        reached = log.settled_version(min([wanted, *pins(log).values()]))
-        return None if expired(log) >= reached else Expired(below=reached, time=protocol.now())
+        reached = log.settled_version(min([wanted, *log.pins().values()]))
+        return None if log.expired() >= reached else Expired(below=reached, time=protocol.now())
 
     log.append(compute)
     # Clean every job before: nothing may be left from which a slow publisher could make a file again.
     log = protocol.recover(store)
-    below = expired(log)
+    below = log.expired()
     live = live_files(log, below)
-    named = {file.name for _, commit in log.commits(until=below) for task in commit.tasks for file in task.files}
-    dead = {e.name: e.size for e in store.walk() if e.name in named and e.name not in live} if named - live.keys() else {}
-    rejected = {e.name for e in store.walk(names.QUARANTINE)}
-    done_with = rejected.intersection(quarantine.dead(store, log, below)) if rejected else set()
+    dead = {e.name: e.size for e in store.walk() if e.name not in live and _named(log, below, e.name)}
+    done_with = quarantine.dead(store, log, below)
     with ThreadPoolExecutor(DELETING) as pool:
         list(pool.map(store.remove, [*dead, *done_with]))
-    return Gone(store.url, below, len(dead), sum(dead.values()), tuple(sorted(set(pins(log).values()))))
+    return Gone(store.url, below, len(dead), sum(dead.values()), tuple(sorted(set(log.pins().values()))), sweep(store, grace))
+
+
+def _named(log: Log, below: int, name: str) -> bool:
+    """Whether a commit up to a version names a data file: nothing else is deleted."""
+    job = names.job_of_data_file(name)
+    found = log.decided(job) if job and not name.startswith(f"{names.STATE}/") else None
+    if found is None or found[0] > below or not isinstance(found[1], Commit):
+        return False
+    return any(file.name == name for task in found[1].tasks for file in task.files)
 
 
 @contextmanager
@@ -97,9 +94,10 @@ def pin(store: Store, version: int) -> Iterator[int]:
     def begin(log: Log) -> Entry | None:
         if version > log.tip:
             raise UsageError(f"version {version} of {store.url} is not there yet: the last one is {log.tip}.")
-        if expired(log) > version:
+        if log.expired() > version:
             raise UsageError(f"version {version} of {store.url} has expired. Pin a later one; ledger.history() lists them.")
-        return None if any(isinstance(e, Pin) and e.id == ours for e in log.entries) else Pin(version=version, id=ours, time=protocol.now())
+        there = any(isinstance(e, Pin) and e.id == ours for e in log.since(log.merged))  # also if somebody has ended it already
+        return None if there else Pin(version=version, id=ours, time=protocol.now())
 
     Log(store).append(begin)
     try:
@@ -112,9 +110,11 @@ def unpin(store: Store, wanted: str) -> None:
     """End a pin, also one that a dead reader has left; UsageError if there is none."""
 
     def end(log: Log) -> Entry | None:
-        found = next((e for e in log.entries if isinstance(e, Pin) and e.id == wanted), None)
-        if found is None:
+        if wanted in log.pins():
+            return Unpin(version=log.pins()[wanted], id=wanted, time=protocol.now())
+        # The entries are looked through where there is none: was it ended already, or did nobody begin it?
+        if not any(isinstance(e, Pin) and e.id == wanted for e in log.entries):
             raise UsageError(f"there is no pin {wanted[:80]!r} in {store.url}. ledger.pins() lists them.")
-        return Unpin(version=found.version, id=wanted, time=protocol.now()) if wanted in pins(log) else None
+        return None
 
     Log(store).append(end)

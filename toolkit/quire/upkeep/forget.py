@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.errors import UsageError
@@ -63,7 +62,8 @@ def forget(dest: Dest, paths: Sequence[Sequence[str]], file: str | None, rows: R
 def _of_file(log: Log, folded: Fold, file: str, live: dict[str, Any]) -> pa.Table:
     if file not in live:
         raise UsageError(f"{file[:200]!r} is no data file that counts in {log.store.url}. ledger.files() lists them.")
-    source = next(s for s in folded.sources if s.segment == names.segment_of(file))
+    source = folded.source_of(log.store, file)
+    assert source is not None  # it is live
     rows = folded.of(source).rows(log.store, _COLUMNS)
     return rows.filter(pc.equal(rows.column("data_file"), file)).select(_COLUMNS)
 
@@ -83,14 +83,16 @@ def _of_path(log: Log, folded: Fold, keys: Sequence[str]) -> pa.Table:
 def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:
     """With a piece of a split that was cut around rejected records go all that stand for the same output."""
     files = [name for name in pc.unique(drops.column("data_file")).to_pylist() if name]
-    by_segment = {source.segment: source for source in folded.sources}
+    if not files:
+        return _distinct(_named(drops))
+    paths = pc.unique(drops.column("path"))  # a piece's path is that of its split
+    ends = pc.min_max(paths).as_py()
+    rows = folded.rows(store, [*_COLUMNS, "offset", "skip", "written", "records"], ends["min"], ends["max"])
+    rows = rows.filter(pc.is_in(rows.column("path"), paths))
+    rows = rows.filter(pc.is_in(rows.column("data_file"), pa.array(files, pa.string())))
+    rider = pc.and_(pc.equal(rows.column("written"), 0), pc.equal(rows.column("records"), 0))
     tables = [drops]
-    for segment in {names.segment_of(name) for name in files} & by_segment.keys():
-        rows = folded.of(by_segment[segment]).rows(store, [*_COLUMNS, "offset", "skip", "written", "records"])
-        rows = rows.filter(pc.is_in(rows.column("data_file"), pa.array(files, pa.string())))
-        rider = pc.and_(pc.equal(rows.column("written"), 0), pc.equal(rows.column("records"), 0))
-        if not pc.any(rider).as_py():
-            continue
+    if pc.any(rider).as_py():
         chosen = {tuple(row.values()) for row in drops.select(["data_file", "path", "start"]).to_pylist()}
         places = [tuple(row.values()) for row in rows.select(["data_file", "offset", "skip"]).to_pylist()]
         keys = [tuple(row.values()) for row in rows.select(["data_file", "path", "start"]).to_pylist()]

@@ -20,10 +20,11 @@ from quire.commit import names, protocol
 from quire.commit.committers import choice
 from quire.commit.entries import Commit, PlanHead, Words
 from quire.commit.log import Log
+from quire.coverage import checkpoint
 from quire.errors import QuireError, StorageError, UsageError, printable
 from quire.planning.pack import PlannedTask, write_head
 from quire.planning.plan import discard
-from quire.planning.rewriting import refuse_missing
+from quire.planning.rewriting import live_files, refuse_missing
 from quire.progress import Progress
 from quire.runner import Runner
 from quire.shuffle import Reduce
@@ -168,6 +169,7 @@ def _change(
         if isinstance(outcome, Commit) and log.in_effect(outcome):
             found = _counted(found, log, outcome)
             if ours and not (repeat and outcome.dropped):
+                checkpoint.keep_up(dest.runner, dest.url, dest.options, log, dest.bars.say)
                 return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
         elif outcome is not None:
             refuse_missing(log, outcome.left)
@@ -179,8 +181,7 @@ def _change(
 
 def words_of(log: Log, empty: Words | None = None) -> Words:
     """What the destination holds; where that is nothing, `empty`, or UsageError."""
-    found = [commit.words for _, commit in log.commits()]
-    if words := next((words for words in found if words.said), found[0] if found else empty):
+    if words := log.words() or next((commit.words for _, commit in log.commits()), empty):
         return words
     raise UsageError(f"there is nothing in {log.store.url} to change: no commit is in its log. Look for a typing mistake.")
 
@@ -215,7 +216,7 @@ def _convert(log: Log, words: Words, target: int, function: UserFunction | None,
     built_in = words.transform in transforms.NAMES and function is None
     kind = words.transform if built_in else "callable"
     # What is read now may be appended to later, as what the last run has read.
-    on_append = next((c.on_append for _, c in reversed(list(log.commits())) if c.verb == "run"), "")
+    on_append = log.on_append()
     marks, holds = on_append in ("tail", "reprocess"), on_append == "tail"
     process = None
     if words.split and function is not None:
@@ -231,8 +232,10 @@ def _told(found: Changed, planned: Planned, log: Log, began: float) -> Changed:
 
 def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
     tasks = log.in_effect(commit)
-    sizes = {file.name: file.size for _, c in log.commits() for t in log.in_effect(c) for file in t.files}
     removed = [name for task in tasks for name in task.removes]
+    # Just before the commit they counted.
+    number = log.decided(commit.job)
+    sizes = {name: f.size for name, f in live_files(log, number[0] - 1).items()} if removed and number else {}
     written = [file for task in tasks for file in task.files]
     left = [(item.path, item.why) for item in (*commit.left, *(item for task in tasks for item in task.left))]
     return replace(

@@ -81,8 +81,7 @@ def import_markers(dest: Dest, markers: Root, roots: tuple[Root, ...], also: tup
     said = {"verb": "mark", "markers": markers.url, "sources": [root.url for root in roots]}
 
     def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
-        words = next((c.words for _, c in log.commits() if c.words.said), UNSAID)
-        content = any(c.identity == "content" for _, c in log.commits())
+        words, content = log.words() or UNSAID, log.by_content()
         whole = words.said and (words.transform not in ("lines", "raw") or words.format == "parquet")
         job = Importing(markers, roots, also, dest.url, dest.options, fold(log, base), named, content, whole)
         if not markers.store().is_folder():

@@ -29,7 +29,7 @@ from quire.attempt import Convert
 from quire.commit import names, protocol
 from quire.commit.entries import FORMAT, Natural, Words, decode, encode
 from quire.commit.log import Log
-from quire.coverage.fold import Fold, Source, fold
+from quire.coverage.fold import Fold, Source
 from quire.errors import FormatError, QuireError, RefusedError, StorageError, printable, scrub
 from quire.formats import lines, parquet
 from quire.planning.listing import EXAMPLES
@@ -380,12 +380,17 @@ class _Task:
     # ------------------------------------------------------------------------------------------------------------------- delete
     def _still(self, items: Iterable[Item]) -> Iterator[Item]:
         """Those of which the log still says what was verified: a forget or a compaction may have come in between."""
-        now = fold(self.log.refresh(), reader=True)
-        before = self.job.fold
+        since, log = self.job.fold, self.log.refresh()
+        uncovered, removed = set[str](), set[str]()
+        # A checkpoint of since then stands for no entry here: it does not say any more what has left.
+        for _, commit in log.commits(since.base.version if since.base else 0):
+            if not log.in_effect(commit, since.version, reader=True):  # else it was known
+                for task in log.in_effect(commit):
+                    uncovered.update(u.path for u in task.uncovers)
+                    removed.update(task.removes)
         for rows, entry in items:
             path = rows[0]["path"]
-            touched = now.uncovered.get(path) != before.uncovered.get(path)
-            if touched or any(row["data_file"] in now.removed for row in rows):
+            if path in uncovered or any(row["data_file"] in removed for row in rows):
                 self.found.stay(path, MOVED)
             else:
                 yield rows, entry

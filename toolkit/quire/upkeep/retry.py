@@ -12,10 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
-from quire.coverage.quarantine import is_record
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Cut, Run
 from quire.planning.pack import pack
@@ -68,21 +66,20 @@ def retry(
 def bad_rows(log: Log, folded: Fold, version: int) -> pa.Table:
     """The rows in quarantine, with the directory of the source that their task was kept apart for, and a record's quarantine file."""
     tables = []
-    folders = {
-        t.segment: t.folder if c.words.layout == "directories" else ""
-        for _, c in log.commits(until=version) for t in log.in_effect(c, version) if t.set_aside and t.segment
-    }  # fmt: skip
+    log, words = log.at(version), log.words()
+    apart = words is not None and words.layout == "directories"
+    folders = {t.segment: t.folder for _, c in log.recent(version) for t in log.in_effect(c, version) if t.set_aside and t.segment}
     for source in folded.sources:
-        if source.segment in folders:
-            rows = folded.of(source).rows(log.store, _COLUMNS)
+        if source.bad:
+            rows = folded.of(source).rows(log.store, [*_COLUMNS, "folder", "quarantine"])
             rows = rows.filter(pc.equal(rows.column("state"), "bad"))
-            rows = rows.append_column("folder", pa.array([folders[source.segment]] * rows.num_rows, pa.string()))
-            aside = pa.array([names.quarantine_of(source.segment)] * rows.num_rows, pa.string())
-            tables.append(rows.append_column("quarantine", pc.if_else(is_record(rows), aside, None)))
+            # A checkpoint keeps the directory with the row.
+            folder = pc.fill_null(rows.column("folder"), folders.get(source.segment, ""))
+            folder = folder if apart else pa.array([""] * rows.num_rows, pa.string())
+            tables.append(rows.set_column(rows.schema.get_field_index("folder"), "folder", folder))
     if tables:
         return pa.concat_tables(tables)
-    empty = folded.rows(log.store, _COLUMNS, "\0", "\0").slice(0, 0)
-    return empty.append_column("folder", pa.array([], pa.string())).append_column("quarantine", pa.array([], pa.string()))
+    return folded.rows(log.store, [*_COLUMNS, "folder", "quarantine"], "\0", "\0").slice(0, 0)
 
 
 def _by_root(rows: pa.Table, options: Options) -> Iterator[tuple[Root, str, list[dict[str, Any]]]]:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire import display
 from quire.commit import names
 from quire.commit.log import Log
+from quire.coverage import checkpoint
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError, about, quoted
-from quire.options import whole
+from quire.options import seconds, whole
 from quire.planning.drops import DROPS, PIECE, put_drops
 from quire.progress import Progress, Step
 from quire.runner import InProcess, OnSpark, Runner, guarded
 from quire.shuffle import Reduce
-from quire.sizes import parse_size
+from quire.sizes import format_size, parse_size
 from quire.sources import files, transforms
 from quire.sources.transforms import UserFunction
 from quire.storage import Store, below, connect, normalise
@@ -28,7 +31,7 @@ from quire.upkeep import compact, expire, forget, markers, purge, retry
 from quire.upkeep.forget import Rows
 from quire.upkeep.job import Changed, Dest, words_of
 
-__all__ = ["Verbs", "runner_of"]
+__all__ = ["Checkpointed", "Verbs", "runner_of"]
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -42,6 +45,21 @@ def runner_of(spark: Any, url: str) -> Runner:
 
         spark = session()
     return OnSpark(spark, Landmarks([], url))
+
+
+@dataclass(frozen=True)
+class Checkpointed(display.Shown):
+    """A checkpoint: the version that it stands for, its ledger rows, in how many pieces, and its bytes."""
+
+    dest: str
+    version: int
+    ledger_rows: int
+    pieces: int
+    bytes: int
+
+    def _facts(self) -> dict[str, object]:
+        rows = f"{self.ledger_rows:,} in {self.pieces:,} pieces ({format_size(self.bytes)})"
+        return {"stands for version": self.version, "ledger rows": rows}
 
 
 class Verbs:
@@ -164,16 +182,32 @@ class Verbs:
         self.refresh()
         return done
 
-    def expire(self, below: int | None = None) -> expire.Gone:
+    def expire(self, below: int | None = None, *, grace: str | float = "1 day") -> expire.Gone:
         """Delete the data files that no version from `below` on (default: the last one) needs; versions before can no longer be read.
 
-        Open pins keep their versions. Readers without a pin, which opened an older version, fail with "has expired".
+        Open pins keep their versions. Readers without a pin, which opened an older version, fail with "has expired". What a checkpoint
+        has merged goes too, when that is older than `grace`: whoever has begun to read or to plan before may go on for so long.
         """
         if below is not None:
             whole(below, "below", 0)
-        done = expire.expire(self._store, below)
+        done = expire.expire(self._store, below, seconds(grace, "grace"))
         self.refresh()
         return done
+
+    def checkpoint(self, spark: Any = None) -> Checkpointed:
+        """Merge the ledger's segments into a checkpoint of the last settled version, on Spark.
+
+        Runs write one themselves when enough has gathered since the last one (a thousand commits, or a quarter of the rows). The answers
+        stay the same; opening, looking up and planning read less. `expire()` deletes what was merged.
+        """
+        runner = runner_of(spark, self._url)
+        self._dest(runner, False, "auto")
+        found = checkpoint.write(runner, self._url, self._options, self._store)
+        self.refresh()
+        if found is None:
+            raise UsageError(f"there is nothing in {self._url} to merge: no commit is published yet.")
+        size = sum(piece.size for kind in (found.rows, found.history, found.files, found.merged) for piece in kind)
+        return Checkpointed(self._url, found.version, found.totals.ledger_rows, len(found.rows), size)
 
     def pin(self, version: int | None = None) -> AbstractContextManager[int]:
         """Keep a version (default: the last one) readable while the block runs: `with ledger.pin() as version: …`."""
@@ -183,7 +217,7 @@ class Verbs:
 
     def pins(self) -> dict[str, int]:
         """The open pins: id → version."""
-        return expire.pins(Log(self._store).refresh())
+        return Log(self._store).refresh().pins()
 
     def unpin(self, pin: str) -> None:
         """End a pin that a dead reader has left."""
@@ -265,8 +299,7 @@ class Verbs:
 
     def _target(self) -> int:
         """The target size of the last commit that had one."""
-        found = [commit.target for _, commit in Log(self._store).refresh().commits() if commit.target]
-        return found[-1] if found else 256 << 20
+        return Log(self._store).refresh().target() or 256 << 20
 
     def _where(self, runner: Runner, where: str) -> Callable[[Fold], Any]:
         """What chooses rows by a condition in SQL, on Spark."""

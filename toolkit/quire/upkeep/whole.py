@@ -35,11 +35,13 @@ def leaving(log: Log, folded: Fold, drops: pa.Table, live: dict[str, Live], name
         rows = folded.of(source).rows(log.store, [*_KEY, "state"])
         rows = rows.filter(pc.is_in(rows.column("state"), pa.array(["done", "mark"])))
         out = pc.is_in(_keys(rows), keys.combine_chunks())
-        gone[source.number] += pc.sum(out).as_py() or 0
-        counts[source.number] += rows.num_rows
+        # A checkpoint's piece has rows of many commits.
+        counts.update(rows.column("commit").to_pylist())
+        gone.update(rows.filter(out).column("commit").to_pylist())
         rest = rows.filter(pc.invert(out))
-        if rest.num_rows:
-            staying.setdefault(source.number, rest.column("path")[0].as_py())
+        for number in pc.unique(rest.column("commit")).to_pylist():
+            first = rest.filter(pc.equal(rest.column("commit"), number)).column("path")[0].as_py()
+            staying.setdefault(number, first)
     touched = {number for number, count in gone.items() if count}
     for number in sorted(touched & staying.keys()):
         raise RefusedError(

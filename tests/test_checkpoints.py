@@ -1,0 +1,500 @@
+"""Checkpoints: with one, without one, beside runs and after a crash, the ledger says the same; and none is ever silently wrong."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from quire import InProcess, Ledger
+from quire.commit import checkpoints, names, protocol
+from quire.commit.entries import Abort, Commit, DataFile, Expired, Pin, Published, Task, Uncover, Unpin, Words
+from quire.commit.log import Log
+from quire.coverage import checkpoint, segments
+from quire.coverage.fold import fold
+from quire.coverage.live import live, totals
+from quire.errors import FormatError
+from quire.planning.rewriting import live_files
+from quire.storage import Store, connect, memory
+from sim import forget_all
+
+DEST = "memory://ledger"
+WORDS = Words(transform="lines", format="lines", compression="none", layout="flat")
+PATHS = [f"memory://s/{c}" for c in "abcdefgh"]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pieces of a few rows, so that a small ledger has many."""
+    for module, name, value in [
+        (checkpoint, "PIECE_ROWS", 4), (checkpoint, "TABLE_ROWS", 2), (checkpoint, "HISTORY_ROWS", 3), (checkpoints, "HISTORY_ROWS", 3),
+        (segments, "ROW_GROUP", 2),
+    ]:  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+    forget_all()
+    yield
+    forget_all()
+
+
+def store() -> Store:
+    return connect(DEST, None)
+
+
+def put(entry: Any) -> int:
+    there = store()
+    log = Log(there).refresh()
+    assert there.put_if_absent(names.entry(log.tip + 1), protocol.encode(entry))
+    return log.tip + 1
+
+
+def rows(paths: list[str], version: str = "1", state: str = "done", data_file: str | None = None, at: int = 0) -> list[dict[str, Any]]:
+    place = {"data_file": data_file, "offset": at, "skip": 0, "written": 1, "records": 1, "checksum": 7} if data_file else {}
+    reason = {"reason": "broken", "tries": 1} if state == "bad" else {}
+    return [
+        {"path": p, "version": version, "start": 0, "length": 9, "state": state, "carried": False, **place, **reason} for p in sorted(paths)
+    ]
+
+
+def task(job: str, number: int, found: list[dict[str, Any]], **fields: Any) -> Task:
+    """A task with a segment of these rows, and a data file where some name one ("own")."""
+    attempt = names.new_id()
+    name = names.data_file("", job, number, attempt, 0, "txt")
+    writer = segments.SegmentWriter()
+    writer.add(pa.Table.from_pylist([{**r, "data_file": r.get("data_file") and name} for r in found], segments.SCHEMA))
+    data, segment = writer.finish(), None
+    if data is not None:
+        segment = names.segment(job, number, attempt)
+        store().put(segment, data)
+    files = (DataFile(name, 9, len(found), "x"),) if any(r.get("data_file") for r in found) else ()
+    done, bad = (sum(r["state"] == state for r in found) for state in ("done", "bad"))
+    return Task(
+        task=number, attempt=attempt, files=files, segment=segment, first=writer.first, last=writer.last, assigned=len(found),
+        gathered=done, bad=bad, files_in=done, bytes_in=9 * done, **fields,
+    )  # fmt: skip
+
+
+_count = itertools.count()
+
+
+def job_name(base: int) -> str:
+    return f"{base}-{next(_count):016x}"
+
+
+def commit(
+    tasks: Callable[[str], list[Task]], base: int | None = None, lost: tuple[int, ...] | None = (), job: str = "", **how: Any
+) -> str:
+    """A commit, and its `published` unless `lost` is None."""
+    base = Log(store()).refresh().tip if base is None else base
+    job = job or job_name(base)
+    put(Commit(job=job, base=base, committer="rename", words=WORDS, time="2026", tasks=tuple(tasks(job)), **how))
+    if lost is not None:
+        put(Published(job=job, time="2026", lost=lost))
+    return job
+
+
+def plain() -> Log:
+    """The log as it is without any checkpoint."""
+    log = Log(store())
+    log._opened = True
+    log._read_listed()
+    return log.refresh()
+
+
+def content(log: Log, version: int, *, reader: bool = False) -> list[dict[str, Any]]:
+    found = fold(log, version, reader=reader).rows(store(), [*segments.SCHEMA.names, "attempt"])
+    return sorted(found.to_pylist(), key=lambda r: (r["path"], r["version"], r["start"], r["attempt"]))
+
+
+def same(since: int) -> None:
+    """With the checkpoint and without, the log and the ledger say the same of each version from `since` on."""
+    with_it, without = Log(store()).refresh(), plain()
+    assert with_it.merged, "there is no checkpoint to look at"
+    assert without.base is None
+    jobs = {e.job for e in without.entries if isinstance(e, Commit | Abort | Published)} | {"0-ffffffffffffffff"}
+    for job in jobs:
+        assert with_it.decided(job) == without.decided(job)
+        assert with_it.published(job) == without.published(job)
+    said = [
+        (log.tip, log.pins(), log.expired(), log.target(), log.on_append(), log.schemas(), log.committers()) for log in (with_it, without)
+    ]
+    assert said[0] == said[1]
+    assert [x.job for x in with_it.unpublished()] == [x.job for x in without.unpublished()]
+    there = {since, without.tip // 2, with_it.merged - 1, with_it.merged, without.tip - 1, without.tip}
+    for version in sorted(v for v in there if v >= since):
+        assert with_it.settled_version(version) == without.settled_version(version)
+        for reader in (False, True):
+            assert content(with_it, version, reader=reader) == content(without, version, reader=reader)
+            a, b = (fold(log, version, reader=reader) for log in (with_it, without))
+            assert list(live(with_it, a, reader=reader)) == list(live(without, b, reader=reader))
+        assert totals(with_it, a) == totals(without, b)
+        assert live_files(with_it, version) == live_files(without, version)
+        assert [n for n, _ in with_it.commits(until=version)] == [n for n, _ in without.commits(until=version)]
+    assert Log(store()).refresh().entries == without.entries
+    assert [e for _, e in Log(store()).refresh().commits(after=since)] == [e for _, e in without.commits(after=since)]
+
+
+# ------------------------------------------------------------------------------------------------------------- any history at all
+def _forget(log: Log, at: int, *, lost: bool) -> None:
+    """The data file at `at` is written again without its first row; or, where there is none, rows of the quarantine leave."""
+    base = log.settled_version()
+    folded = fold(log, base)
+    files = list(live(log, folded))
+    found = folded.rows(store(), segments.SCHEMA.names).to_pylist()
+    if files:
+        name = files[at % len(files)].name
+        mine = sorted((r for r in found if r["data_file"] == name), key=lambda r: (r["path"], r["version"]))
+        out, stay = mine[:1], [{**r, "carried": True} for r in mine[1:]]
+        uncovers = tuple(Uncover(r["path"], r["version"], ((r["start"], r["length"]),)) for r in out)
+        fields = {"removes": (name,), "uncovers": uncovers, "files_out": len(out), "bytes_out": 9 * len(out), "carried": len(stay)}
+        commit(
+            lambda job: [_counting_nothing(task(job, 0, [{k: v for k, v in r.items() if k != "commit"} for r in stay], **fields))],
+            base, (0,) if lost else (), verb="forget",
+        )  # fmt: skip
+    elif bad := [r for r in found if r["state"] == "bad"]:
+        r = bad[at % len(bad)]
+        commit(lambda job: [task(job, 0, [], uncovers=(Uncover(r["path"], r["version"], ((0, 9),)),), bad_out=1)], base, verb="forget")
+
+
+def _counting_nothing(task: Task) -> Task:
+    """Carried rows are counted by whoever gathered them."""
+    from msgspec.structs import replace
+
+    return replace(task, gathered=0, files_in=0, bytes_in=0, assigned=0)
+
+
+def _compact(log: Log, *, lost: bool) -> None:
+    base = log.settled_version()
+    folded = fold(log, base)
+    files = [f.name for f in live(log, folded)][:3]
+    found = [r for r in folded.rows(store(), segments.SCHEMA.names).to_pylist() if r["data_file"] in files]
+    stay = sorted(({k: v for k, v in r.items() if k != "commit"} | {"carried": True} for r in found), key=lambda r: r["path"])
+    if files:
+        fields: dict[str, Any] = {"removes": tuple(files), "carried": len(stay)}
+        commit(lambda job: [_counting_nothing(task(job, 0, stay, **fields))], base, (0,) if lost else (), verb="compact")
+
+
+def step(kind: str, a: int, b: int) -> None:
+    """One thing that happens to a destination."""
+    log = plain()
+    chosen = [p for i, p in enumerate(PATHS) if a >> i & 1] or PATHS[:1]
+    half = max(1, len(chosen) // 2)
+    name = "own" if b % 3 else None
+    if kind == "run":
+        lost = (1,) if b % 4 == 1 else None if b % 5 == 4 else ()
+        commit(
+            lambda job: [task(job, i, rows(p, str(b), data_file=name)) for i, p in enumerate((chosen[:half], chosen[half:])) if p],
+            lost=lost, target=b, on_append="tail" if b % 2 else "error",
+        )  # fmt: skip
+    elif kind == "bad":
+        commit(lambda job: [task(job, 0, rows(chosen, str(b), "bad"), folder="d")])
+    else:
+        _other(kind, a, b, log)
+
+
+def _other(kind: str, a: int, b: int, log: Log) -> None:
+    if kind in ("forget", "void"):
+        _forget(log, b, lost=kind == "void")
+    elif kind == "compact":
+        _compact(log, lost=b % 5 == 1)
+    elif kind == "abort":
+        put(Abort(job=job_name(log.tip), why="given up", time="2026"))
+    elif kind == "late":  # a zombie says once more what is decided, and something else
+        jobs = [e.job for e in log.entries if isinstance(e, Commit)]
+        for job in jobs[a % len(jobs) :][:1] if jobs else []:
+            put(Abort(job=job, why="late", time="2026") if b % 2 else Published(job=job, time="2026", lost=(0,)))
+    elif kind == "pin":
+        put(Pin(version=log.tip, id=f"p{b % 3}", time="2026"))
+    elif kind == "unpin":
+        put(Unpin(version=0, id=f"p{b % 3}", time="2026"))
+    elif kind == "expire":
+        put(Expired(below=log.settled_version(min([a, *log.pins().values()])), time="2026"))
+    elif kind == "publish":
+        for entry in log.unpublished():
+            put(Published(job=entry.job, time="2026"))
+    elif kind == "checkpoint":
+        write()
+
+
+def write() -> checkpoints.Checkpoint | None:
+    return checkpoint.write(InProcess(), DEST, None, store())
+
+
+KINDS = ["run", "run", "run", "bad", "forget", "void", "compact", "abort", "late", "pin", "unpin", "expire", "publish", "checkpoint"]
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 255), st.integers(0, 99)), min_size=2, max_size=14)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(STEPS, STEPS)
+def test_any_history_reads_the_same_with_checkpoints_and_without(before: list[Any], after: list[Any]) -> None:
+    forget_all()
+    commit(lambda job: [task(job, 0, rows(PATHS[:3], data_file="own"))])
+    for what in before:
+        step(*what)
+    step("publish", 0, 0)
+    made = write()
+    assert made is not None
+    assert made.version == plain().settled_version(made.version), "a checkpoint of a version that may change"
+    same(0)
+    for what in after:
+        step(*what)
+    same(0)
+    write()
+    same(0)
+
+
+# ------------------------------------------------------------------------------------------------------------------------ pitfalls
+def heads() -> list[str]:
+    return sorted(e.name for e in store().walk(names.CHECKPOINTS) if names.checkpoint_of_head(e.name))
+
+
+def pieces(kind: str) -> list[str]:
+    return sorted(e.name for e in store().walk(names.CHECKPOINTS) if f"/{kind}-" in e.name)
+
+
+def covered(version: int | None = None) -> list[str]:
+    log = Log(store()).refresh()
+    return sorted(r["path"] for r in content(log, log.tip if version is None else version))
+
+
+def test_a_commit_that_is_not_published_yet_is_in_no_checkpoint() -> None:
+    """Its output may turn out to be lost, and then it would be covered for ever."""
+    commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
+    commit(lambda job: [task(job, 0, rows(PATHS[2:4], data_file="own"))], lost=None)
+    commit(lambda job: [task(job, 0, rows(PATHS[4:6]))])
+    made = write()
+    assert made is not None
+    assert made.version == 2
+    (entry,) = Log(store()).refresh().unpublished()
+    put(Published(job=entry.job, time="2026", lost=(0,)))
+    assert covered() == [*PATHS[:2], *PATHS[4:6]]
+    same(0)
+
+
+def test_where_no_version_is_settled_there_is_no_checkpoint() -> None:
+    commit(lambda job: [task(job, 0, rows(PATHS[:1]))], lost=None)
+    assert write() is None
+    assert not heads()
+
+
+def test_a_checkpoint_is_of_the_version_that_was_folded_though_others_commit_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
+    real = checkpoint._merged
+
+    def merged(*given: Any) -> Any:
+        commit(lambda job: [task(job, 0, rows(PATHS[2:4]))])
+        return real(*given)
+
+    monkeypatch.setattr(checkpoint, "_merged", merged)
+    made = write()
+    assert made is not None
+    assert (made.version, Log(store()).refresh().tip) == (2, 4)
+    assert covered() == PATHS[:4]
+    same(0)
+
+
+def test_a_segment_that_no_commit_names_is_in_no_checkpoint() -> None:
+    commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
+    job = job_name(2)
+    task(job, 0, rows(PATHS[2:4]))
+    put(Abort(job=job, why="given up", time="2026"))
+    write()
+    assert covered() == PATHS[:2]
+
+
+def test_what_is_forgotten_after_a_checkpoint_leaves_it() -> None:
+    commit(lambda job: [task(job, 0, rows(PATHS[:4], data_file="own"))])
+    write()
+    _forget(Log(store()).refresh(), 0, lost=False)
+    assert covered() == PATHS[1:4]
+    same(0)
+
+
+def test_one_that_lacks_a_piece_is_passed_over_and_the_older_one_read() -> None:
+    """Its writer slept while its pieces were swept, and put its head at last."""
+    commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
+    write()
+    commit(lambda job: [task(job, 0, rows(PATHS[2:4]))])
+    write()
+    store().remove(pieces("rows")[-1])
+    assert Log(store()).refresh().merged == 2
+    assert covered() == PATHS[:4]
+    made = write()
+    assert made is not None
+    assert made.version == 4, "and it is written again"
+    same(0)
+
+
+@pytest.mark.parametrize("kind", ["rows", "history", "files", "merged"])
+def test_a_damaged_piece_is_an_error_that_says_how_to_go_on(kind: str) -> None:
+    commit(lambda job: [task(job, 0, rows(PATHS[:2], data_file="own"))])
+    write()
+    (head,) = heads()
+    piece = pieces(kind)[0]
+    data = store().get(piece)
+    store().remove(piece)
+    store().put(piece, b"x" * len(data))
+    log = Log(store()).refresh()
+    reads: dict[str, Callable[[], object]] = {
+        "rows": lambda: content(log, log.tip),
+        "history": lambda: log.outcome("0-ffffffffffffffff"),
+        "files": lambda: list(live(log, fold(log))),
+        "merged": lambda: checkpoint.sweep(store(), 0),
+    }
+    if kind == "merged":
+        put(Expired(below=2, time="2026"))
+    with pytest.raises(FormatError, match=f"{piece}.* is damaged .* delete {head}"):
+        reads[kind]()
+    store().remove(head)
+    assert covered() == PATHS[:2], "as the message says"
+
+
+def test_a_damaged_head_is_an_error_that_says_how_to_go_on() -> None:
+    commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
+    write()
+    (head,) = heads()
+    store().remove(head)
+    store().put(head, b'{"format": 1, "kind": "checkpoint"')
+    with pytest.raises(FormatError, match="delete it"):
+        Log(store()).refresh()
+    store().remove(head)
+    assert covered() == PATHS[:2]
+
+
+def test_a_head_of_a_newer_quire_is_refused() -> None:
+    commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
+    write()
+    (head,) = heads()
+    data = store().get(head)
+    store().remove(head)
+    store().put(head, data.replace(b'"format":1', b'"format":2').replace(b'"format": 1', b'"format": 2'))
+    with pytest.raises(FormatError, match="newer quire"):
+        Log(store()).refresh()
+
+
+# --------------------------------------------------------------------------------------------------------------------------- sweep
+def test_segments_stay_as_long_as_a_version_needs_them() -> None:
+    for at in (0, 2, 4):
+        commit(lambda job, at=at: [task(job, 0, rows(PATHS[at : at + 2]))])
+        write()
+    segments_of = lambda: {e.name for e in store().walk(names.LEDGER)}  # noqa: E731
+    assert checkpoint.sweep(store(), 0) == 0, "every version can be read"
+    put(Pin(version=4, id="reader", time="2026"))
+    put(Expired(below=4, time="2026"))
+    assert len(segments_of()) == 3
+    checkpoint.sweep(store(), 0)
+    assert len(segments_of()) == 1, "those of the commits up to version 4 are merged"
+    assert [names.checkpoint_of_head(h)[0] for h in heads()] == [4, 6]  # type: ignore[index]
+    assert covered(4) == PATHS[:4]
+    assert covered() == PATHS[:6]
+    with pytest.raises(FormatError, match="expired, look at a later one"):
+        covered(2)
+    put(Expired(below=6, time="2026"))
+    checkpoint.sweep(store(), 0)
+    assert not segments_of()
+    assert len(heads()) == 1
+    assert covered() == PATHS[:6]
+    commit(lambda job: [task(job, 0, rows(PATHS[6:7]))])
+    write()
+    assert covered() == PATHS[:7]
+
+
+def test_the_young_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has begun to read goes on for the grace; pieces without a head may be of a writer that is under way."""
+    commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
+    write()
+    put(Expired(below=2, time="2026"))
+    stray = names.checkpoint_piece(9, "0123456789ab", "rows", 0)
+    store().put(stray, b"x")
+    monkeypatch.setattr(checkpoint.time, "time", lambda: 1.0)  # a store in memory counts its own ticks
+    assert checkpoint.sweep(store(), 2.0) == 0
+    assert checkpoint.sweep(store(), 0.5) == 2
+    assert store().stat(stray) is None
+
+
+def test_a_writer_whose_segments_are_swept_meanwhile_leaves_it_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
+    real = checkpoint._merged
+
+    def merged(*given: Any) -> Any:
+        monkeypatch.setattr(checkpoint, "_merged", real)
+        write()
+        put(Expired(below=2, time="2026"))
+        checkpoint.sweep(store(), 0)
+        return real(*given)
+
+    monkeypatch.setattr(checkpoint, "_merged", merged)
+    made = write()
+    assert made is not None
+    assert len(heads()) == 1
+    assert covered() == PATHS[:2]
+
+
+def test_a_job_older_than_what_is_swept_is_planned_again() -> None:
+    """What its conflicts are can no longer be told: what may meet is taken to meet."""
+    from quire.commit.entries import PlanHead
+    from quire.coverage.conflicts import conflicts
+
+    old = job_name(0)
+    mine = task(old, 0, rows([PATHS[1]]))
+    far = task(old, 1, rows([PATHS[7]]))
+    commit(lambda job: [task(job, 0, rows([PATHS[0], PATHS[2]]))])
+    write()
+    put(Expired(below=2, time="2026"))
+    checkpoint.sweep(store(), 0)
+    head = PlanHead(job=old, base=0, plan="0123456789ab", tasks=2, committer="rename", words=WORDS, intent={})
+    assert conflicts(Log(store()).refresh(), head, [mine, far]) == {0}
+
+
+# ------------------------------------------------------------------------------------------------------------------------ when, what
+def test_a_run_writes_one_when_enough_has_gathered_and_reads_no_entry_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import quire
+
+    monkeypatch.setattr(checkpoint, "ENTRIES", 4)
+    source, dest = "memory://many", DEST
+    for i in range(6):
+        memory.MemoryStore(source).put(f"d{i % 2}/{i}.txt", b"line %d\n" % i)
+        quire.consolidate(source, dest, transform="lines", spark=InProcess(), progress=False)
+    assert [names.checkpoint_of_head(h)[0] for h in heads()] == [4, 8, 12]  # type: ignore[index]
+    ledger = Ledger(dest)
+    expected = (ledger.summary(), ledger.history(), ledger.files(), ledger.failed(), ledger.locate(f"{source}/d0/2.txt"))
+    for head in heads():
+        store().remove(head)
+    ledger.refresh()
+    found = (ledger.summary(), ledger.history(), ledger.files(), ledger.failed(), ledger.locate(f"{source}/d0/2.txt"))
+    assert found[0] == expected[0]
+    assert found[4] == expected[4]
+    for a, b in zip(found[1:4], expected[1:4], strict=True):
+        assert a.equals(b)  # type: ignore[attr-defined]
+    assert ledger.verify(InProcess()).ok
+
+
+def test_opening_asks_for_what_came_after_the_checkpoint_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(10):
+        commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
+    write()
+    commit(lambda job: [task(job, 0, rows(PATHS[2:4]))])
+    asked = list[str]()
+    real = memory.MemoryStore.get
+
+    def get(self: memory.MemoryStore, name: str) -> bytes:
+        asked.append(name)
+        return real(self, name)
+
+    monkeypatch.setattr(memory.MemoryStore, "get", get)
+    monkeypatch.setattr(memory.MemoryStore, "walk", lambda self, folder="": _not_the_log(self, folder))
+    ledger = Ledger(DEST)
+    assert (ledger.version, ledger.summary().commits, len(ledger.history())) == (22, 11, 22)
+    assert min(int(name[-25:-5]) for name in asked if name.startswith("_quire/log/") and not name.endswith(names.entry(1))) > 20
+
+
+_walk = memory.MemoryStore.walk
+
+
+def _not_the_log(store: memory.MemoryStore, folder: str) -> Any:
+    assert folder != names.LOG, "the log was listed"
+    return _walk(store, folder)

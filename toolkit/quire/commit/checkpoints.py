@@ -1,0 +1,219 @@
+"""Checkpoints, as the log reads them: what a settled version holds, so that a reader goes on from it and needs no entry before it.
+
+A checkpoint is a head and pieces, written by `coverage.checkpoint`: the ledger's rows by ranges of paths (`rows`), one row an entry
+of the log (`history`), the live data files (`files`), and what was merged (`merged`: segments, and parts of entries). It says nothing
+that the log does not: whoever finds none, reads the log from its beginning. It counts when its head is there and every piece that the
+head names; one that lacks a piece is passed over, since a writer may have slept while its pieces were swept. One that is there and
+damaged is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.commit import names
+from quire.commit.entries import FORMAT, Abort, Commit, Entry, Expired, Natural, Pin, Published, Unpin, decode
+from quire.errors import FormatError, NotFoundError
+from quire.formats.parquet import DAMAGED, OwnParquet
+from quire.storage import Entry as File
+from quire.storage import Store
+
+__all__ = [
+    "FILES",
+    "HISTORY",
+    "HISTORY_ROWS",
+    "MERGED",
+    "Checkpoint",
+    "Piece",
+    "Totals",
+    "complete",
+    "damaged",
+    "history_row",
+    "newest",
+    "seek",
+]
+
+HISTORY_ROWS = 50_000  # entries in a piece: piece i holds those from i * HISTORY_ROWS + 1 on
+HISTORY = pa.schema(
+    [
+        pa.field(name, pa.string() if name in ("kind", "verb", "job", "time", "note") else pa.int64(), False)
+        for name in ("version", "kind", "verb", "job", "time", "tasks", "files", "bytes", "data_files", "set_aside", "left_out", "note")
+    ]
+)
+FILES = pa.schema(
+    [
+        pa.field(name, pa.int64() if name in ("bytes", "records", "commit", "task") else pa.string(), False)
+        for name in ("data_file", "bytes", "records", "commit", "verb", "task", "directory", "first", "last")
+    ]
+)
+MERGED = pa.schema([pa.field("name", pa.string(), False), pa.field("commit", pa.int64(), False)])
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """An object of a checkpoint: its bytes and rows; of `rows` also the paths at its ends, and how many are in quarantine, or held back."""
+
+    size: Natural
+    rows: Natural
+    first: str = ""
+    last: str = ""
+    bad: Natural = 0
+    held: Natural = 0
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """What a version holds, in numbers."""
+
+    commits: Natural = 0
+    files: int = 0
+    bytes_read: int = 0
+    set_aside: int = 0
+    held_back: int = 0
+    data_files: int = 0
+    bytes_written: int = 0
+    ledger_rows: int = 0
+    last_commit: str = ""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="checkpoint"):
+    """The head: which pieces there are, and what of the log is asked for again and again."""
+
+    version: Natural
+    id: str
+    time: str
+    totals: Totals
+    first: Natural = 0  # the number of the first commit; 0: there is none
+    said: Natural = 0  # the number of the first one that says what the destination holds
+    filled: Natural = 0  # the number of the first one that has a data file
+    holds: bool = False  # whether anything of such a commit counts
+    by_content: bool = False  # whether a commit knows files of the sources by their content
+    target: Natural = 0  # of the last commit that had one
+    on_append: str = ""  # of the last run
+    schemas: tuple[str, ...] = ()
+    frozen: str = ""  # the columns that the first plan with any has frozen
+    transforms: tuple[str, ...] = ()  # of all commits; "": of one that says nothing of what the destination holds
+    committers: tuple[str, ...] = ()
+    expired: Natural = 0
+    pins: dict[str, Natural] = {}
+    rows: tuple[Piece, ...] = ()
+    history: tuple[Piece, ...] = ()
+    files: tuple[Piece, ...] = ()
+    merged: tuple[Piece, ...] = ()
+    format: int = FORMAT
+
+    @property
+    def head(self) -> str:
+        """Its name."""
+        return names.checkpoint_head(self.version, self.id)
+
+    def pieces(self, kind: str) -> list[tuple[str, Piece]]:
+        """The pieces of a kind, with their names; one without rows is no object."""
+        found: tuple[Piece, ...] = getattr(self, kind)
+        return [(names.checkpoint_piece(self.version, self.id, kind, i), piece) for i, piece in enumerate(found) if piece.rows]
+
+    def tables(self, store: Store, kind: str, schema: pa.Schema, columns: list[str] | None = None, skip: int = 0) -> Iterator[pa.Table]:
+        """The pieces of a kind as tables, one after the other, from the number `skip` on."""
+        for name, piece in self.pieces(kind)[skip:]:
+            try:
+                table = OwnParquet(store.get(name), schema).read(columns)
+            except (NotFoundError, *DAMAGED) as e:
+                raise damaged(store, name, e) from e
+            if table.num_rows != piece.rows:
+                raise damaged(store, name, ValueError("it has another number of rows than its head says"))
+            yield table
+
+    def table(self, store: Store, kind: str, schema: pa.Schema, columns: list[str] | None = None) -> pa.Table:
+        """All of them in one."""
+        empty = pa.schema([schema.field(c) for c in columns or schema.names]).empty_table()
+        return pa.concat_tables([empty, *self.tables(store, kind, schema, columns)])
+
+    def numbers(self, store: Store, job: str) -> tuple[int, int]:
+        """The numbers of the entry that decided a job, and of its first `published`; 0 where there is none."""
+        base = names.base_of(job)
+        outcome = 0
+        if base is None or base >= self.version:
+            return 0, 0  # an entry stands above the version that its job was planned from
+        for table in self.tables(store, "history", HISTORY, ["version", "kind", "job"], base // HISTORY_ROWS):
+            mine = table.filter(pc.equal(table.column("job"), job)).sort_by("version")
+            for row in mine.to_pylist():
+                if row["kind"] == "published" and outcome:
+                    return outcome, row["version"]
+                if row["kind"] in ("commit", "abort") and not outcome:
+                    outcome = row["version"]
+                    if row["kind"] == "abort":
+                        return outcome, 0
+        return outcome, 0
+
+
+def damaged(store: Store, piece: str, why: BaseException) -> FormatError:
+    """The error for a piece that does not hold what it should, or is gone since the head was read."""
+    what = "missing" if isinstance(why, NotFoundError) else f"damaged ({type(why).__name__})"
+    return FormatError(
+        f"{store.url}/{piece}, a piece of a checkpoint of the ledger, is {what}. Nothing was changed, and the log has all it needs to do "
+        f"without: delete {names.head_of_piece(piece) or piece}, then call again: the ledger is read from an older checkpoint, or from "
+        f"its segments"
+    )
+
+
+def history_row(number: int, entry: Entry) -> tuple[Any, ...]:
+    """An entry as a row of `HISTORY`."""
+    tasks = entry.tasks if isinstance(entry, Commit) else ()
+    note = entry.why if isinstance(entry, Abort | Commit) else ""
+    if isinstance(entry, Commit) and entry.words.reduce and entry.whole:
+        note = f"through {entry.words.reduce}" + (f": {note}" if note else "")
+    if isinstance(entry, Published) and entry.lost:
+        note = f"lost tasks: {', '.join(map(str, entry.lost))}"
+    if isinstance(entry, Expired):
+        note = f"versions before {entry.below} can no longer be read"
+    if isinstance(entry, Pin | Unpin):
+        note = f"version {entry.version}, pin {entry.id}"
+    return (
+        number, type(entry).__name__.lower(), getattr(entry, "verb", ""), getattr(entry, "job", ""), entry.time, len(tasks),
+        sum(t.files_in for t in tasks), sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks), sum(t.bad for t in tasks),
+        sum(len(t.left) for t in tasks) + len(getattr(entry, "left", ())), note,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------------ finding one
+def seek(store: Store) -> list[tuple[int, str]]:
+    """The versions and ids of all checkpoints that have a head, the newest first."""
+    found = [names.checkpoint_of_head(e.name) for e in store.scan(names.CHECKPOINTS) if isinstance(e, File)]
+    return sorted((x for x in found if x is not None), reverse=True)
+
+
+def newest(store: Store, at_most: int | None = None) -> Checkpoint | None:
+    """The newest checkpoint that counts, of a version not above `at_most`; None: the log is read from its beginning."""
+    for version, checkpoint in seek(store):
+        if at_most is None or version <= at_most:
+            found = _head(store, version, checkpoint)
+            if found is not None and complete(store, found):
+                return found
+    return None
+
+
+def _head(store: Store, version: int, checkpoint: str) -> Checkpoint | None:
+    name = names.checkpoint_head(version, checkpoint)
+    where = f"{store.url}/{name}"
+    try:
+        found: Checkpoint = decode(store.get(name), Checkpoint, where)
+    except NotFoundError:
+        return None  # a newer one has taken its place meanwhile
+    except FormatError as e:
+        raise FormatError(f"{str(e).rstrip('.')}. Or delete it, it is a checkpoint: the log has all it needs to do without.") from e
+    if (found.version, found.id) != (version, checkpoint):
+        raise FormatError(
+            f"{where} says that it is version {found.version} and another name's: it is damaged. Delete it, it is a checkpoint."
+        )
+    return found
+
+
+def complete(store: Store, checkpoint: Checkpoint) -> bool:
+    """Whether all pieces are there, at their length."""
+    folder = names.checkpoint_folder(checkpoint.version, checkpoint.id)
+    there = {e.name: e.size for e in store.walk(folder)}
+    named = [x for kind in ("rows", "history", "files", "merged") for x in checkpoint.pieces(kind)]
+    return all(there.get(name) == piece.size for name, piece in named)

@@ -1,0 +1,256 @@
+"""Writes checkpoints, and sweeps what they have merged.
+
+A checkpoint is the fold at a settled version: what of it was folded can never change. The rows of all segments, and of the checkpoint
+before, are merged by ranges of paths, a range a task of the runner, so the driver holds no row. Pieces come first, under names that
+this writer alone uses, the head last: a writer that dies has written nothing that counts. Anyone may write one at any time.
+
+Segments stay as long as a version may be read for which no checkpoint stands in, and for a time after that, for those who had begun to
+read before (`sweep`).
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from quire.commit import checkpoints, names, protocol
+from quire.commit.checkpoints import FILES, HISTORY, HISTORY_ROWS, MERGED, Checkpoint, Piece, history_row
+from quire.commit.entries import encode
+from quire.commit.log import Log
+from quire.coverage import segments
+from quire.coverage.fold import Fold, Source, fold
+from quire.coverage.live import live, totals
+from quire.errors import QuireError
+from quire.runner import Failure, Runner
+from quire.storage import Store, connect
+
+__all__ = ["GRACE", "due", "keep_up", "sweep", "write"]
+
+PIECE_ROWS = 500_000  # about that many in a piece: some 150 MB of a task's memory
+TABLE_ROWS = 100_000  # in a piece of the driver's tables
+GRACE = 24 * 3600.0  # seconds for which those who had begun to read may go on
+# When enough has gathered since the last one: so that opening reads few entries, and a row is written few times again.
+ENTRIES, SEGMENTS, ROWS, SHARE = 1_000, 1_000, 500_000, 4
+LONG = 20_000_000  # rows
+
+
+def due(log: Log) -> bool:
+    """Whether so much has gathered since the newest checkpoint that another one is worth its writing."""
+    rows = log.base.totals.ledger_rows if log.base else 0
+    recent = [t for _, commit in log.recent() for t in commit.tasks]
+    new = sum(t.rows for t in recent)
+    often = max(1, rows // LONG)  # a long ledger is written again less often
+    many = log.tip - log.merged >= ENTRIES * often or len(recent) >= SEGMENTS * often
+    return bool(recent) and (many or new >= max(ROWS, rows // SHARE))
+
+
+def keep_up(runner: Runner, url: str, options: Any, log: Log, say: Callable[[str], object]) -> None:
+    """Write a checkpoint where one is due. The call that asks for it has done its work: what goes wrong here is told, and tried again."""
+    if due(log):
+        try:
+            write(runner, url, options, log.store)
+        except QuireError as e:
+            say(f"the ledger's checkpoint was not written, the next call tries again: {e}")
+
+
+def write(runner: Runner, url: str, options: Any, store: Store) -> Checkpoint | None:
+    """Write a checkpoint of the newest settled version; the newest one that there is then. None: nothing was ever committed."""
+    log = Log(store).refresh()
+    version = log.settled_version()
+    if version <= log.merged or not any(True for _ in log.commits(until=version)):
+        return log.base
+    made = names.new_id()
+    try:
+        head = _pieces(runner, url, options, log.cut(version), made)
+    except QuireError:
+        found = checkpoints.newest(store)
+        if found is not None and found.version >= version:
+            return found  # others have written one, and what this one would have been made of is swept
+        raise
+    store.put_if_absent(head.head, encode(head))
+    return checkpoints.newest(store)
+
+
+def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Checkpoint:
+    folded = fold(log)
+    version, store, base = log.tip, log.store, log.base
+    rows = _merged(runner, url, options, folded, made, _folders(log))
+
+    def put(kind: str, tables: Iterable[pa.Table]) -> tuple[Piece, ...]:
+        return tuple(_put(store, names.checkpoint_piece(version, made, kind, i), table) for i, table in enumerate(tables))
+
+    full = log.merged // HISTORY_ROWS  # pieces that can never change
+    kept = base.history[:full] if base is not None else ()
+    for i in range(len(kept)):
+        assert base is not None
+        store.put(names.checkpoint_piece(version, made, "history", i), store.get(base.pieces("history")[i][0]))
+    history = (
+        _put(store, names.checkpoint_piece(version, made, "history", i), table)
+        for i, table in enumerate(_history(log, len(kept)), len(kept))
+    )
+    saying = log.saying()
+    decided = log.decided(saying.job) if saying else None
+    said, filling = decided[0] if decided else 0, log.filling()
+    return Checkpoint(
+        version=version, id=made, time=protocol.now(), totals=totals(log, folded), first=next((n for n, _ in log.commits()), 0),
+        said=said, filled=filling[0] if filling else 0, holds=log.holds(), by_content=log.by_content(), target=log.target(),
+        on_append=log.on_append(), schemas=tuple(sorted(log.schemas())), committers=tuple(sorted(log.committers())),
+        frozen=log.frozen(), transforms=tuple(sorted(log.transforms())),
+        expired=log.expired(), pins=log.pins(), rows=rows, history=(*kept, *history),
+        files=put("files", _tables(FILES, (tuple(getattr(f, c) for c in _LIVE) for f in live(log, folded)))),
+        merged=put("merged", _tables(MERGED, _named(log))),
+    )  # fmt: skip
+
+
+_LIVE = ("name", "size", "records", "number", "verb", "task", "directory", "first", "last")  # as `FILES` has them
+
+
+def _tables(schema: pa.Schema, rows: Iterator[tuple[Any, ...]]) -> Iterator[pa.Table]:
+    while some := list(islice(rows, TABLE_ROWS)):
+        yield pa.table([pa.array(column, field.type) for column, field in zip(zip(*some, strict=True), schema, strict=True)], schema=schema)
+
+
+def _history(log: Log, kept: int) -> Iterator[pa.Table]:
+    """The rows of the entries after the pieces that were kept."""
+    before = list(log.base.tables(log.store, "history", HISTORY, skip=kept)) if log.base else []
+    recent = (history_row(number, entry) for number, entry in enumerate(log.since(log.merged), log.merged + 1))
+    table = pa.concat_tables([HISTORY.empty_table(), *before, *_tables(HISTORY, recent)])
+    for at in range(0, table.num_rows, HISTORY_ROWS):
+        yield table.slice(at, HISTORY_ROWS)
+
+
+def _named(log: Log) -> Iterator[tuple[str, int]]:
+    """The segments, quarantine files and parts that the log names up to its tip and that are still there, with the naming commits."""
+    there = {e.name for folder in (names.LEDGER, names.QUARANTINE, names.PARTS) for e in log.store.walk(folder)}
+    if log.base:
+        for table in log.base.tables(log.store, "merged", MERGED):
+            for name, number in zip(table.column("name").to_pylist(), table.column("commit").to_pylist(), strict=True):
+                if name in there:
+                    yield name, number
+    for number, commit in log.recent():
+        if commit.parts:
+            yield commit.parts, number
+        for task in log.in_effect(commit):
+            for name in filter(None, (task.segment, task.quarantine)):
+                yield name, number
+
+
+def _folders(log: Log) -> dict[str, str]:
+    """The directories that the tasks of attempts were kept apart for."""
+    return {t.attempt: t.folder for _, commit in log.recent() for t in log.in_effect(commit) if t.folder and t.segment}
+
+
+def _put(store: Store, name: str, table: pa.Table) -> Piece:
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out, compression="zstd", row_group_size=segments.ROW_GROUP)
+    data = out.getvalue().to_pybytes()
+    store.put(name, data)
+    return Piece(len(data), table.num_rows)
+
+
+# ------------------------------------------------------------------------------------------------------------------------ rows
+def _merged(runner: Runner, url: str, options: Any, folded: Fold, made: str, folders: dict[str, str]) -> tuple[Piece, ...]:
+    """The rows of the ledger, sorted by path, in pieces of about `PIECE_ROWS`."""
+    ranges = _ranges(runner, url, options, folded)
+    work = functools.partial(_merge, url, options, folded, made, folders)
+    return tuple(Piece(**found) for found in _answers(runner.run(work, list(enumerate(ranges)))))
+
+
+def _answers(outcomes: Sequence[dict[str, Any] | Failure]) -> Iterator[dict[str, Any]]:
+    for outcome in outcomes:
+        if isinstance(outcome, Failure):
+            raise outcome.kind_of_error(f"cannot write a checkpoint of the ledger: {outcome}")
+        yield outcome
+
+
+def _ranges(runner: Runner, url: str, options: Any, folded: Fold) -> list[tuple[str, str]]:
+    """Ranges of paths [first, end) of about `PIECE_ROWS` rows; the last one has no end."""
+    found = [(s.first, s.rows) for s in folded.sources if not s.piece and s.rows <= segments.ROW_GROUP]
+    long = [s for s in folded.sources if s.piece or s.rows > segments.ROW_GROUP]
+    n = 4 * runner.parallelism
+    some = [long[i::n] for i in range(min(n, len(long)))]
+    for answer in _answers(runner.run(functools.partial(_steps, url, options), some)):
+        found += [(path, rows) for path, rows in answer["steps"]]
+    bounds, rows = [""], 0
+    for path, n in sorted(found):
+        if rows and rows + n > PIECE_ROWS and path > bounds[-1]:
+            bounds.append(path)
+            rows = 0
+        rows += n
+    return list(zip(bounds, [*bounds[1:], ""], strict=True))
+
+
+def _steps(url: str, options: Any, sources: list[Source]) -> dict[str, Any]:
+    """The first path and the rows of each row group of some sources."""
+    store, steps = connect(url, options), list[tuple[str, int]]()
+    for source in sources:
+        steps += segments.steps(store, source.segment)
+    return {"steps": steps}
+
+
+def _merge(
+    url: str, options: Any, folded: Fold, made: str, folders: dict[str, str], item: tuple[int, tuple[str, str]]
+) -> dict[str, Any]:  # fmt: skip
+    """Write the piece of a range of paths."""
+    number, (first, end) = item
+    store = connect(url, options)
+    last = end or max((s.last for s in folded.sources), default="")
+    columns = [c for c in segments.PIECE.names if c != "commit"]
+    rows = folded.rows(store, columns, first, last).select(segments.PIECE.names)
+    if end:
+        rows = rows.filter(pc.less(rows.column("path"), end))
+    rows = _with_folders(rows, folders).sort_by([("path", "ascending"), ("start", "ascending")])
+    writer = segments.SegmentWriter(segments.PIECE)
+    writer.add(rows)
+    data = writer.finish()
+    if data is None:
+        return {"size": 0, "rows": 0}
+    store.put(names.checkpoint_piece(folded.version, made, "rows", number), data)
+    bad, held = (pc.sum(pc.equal(rows.column("state"), state)).as_py() for state in ("bad", "held"))
+    return {"size": len(data), "rows": rows.num_rows, "first": writer.first, "last": writer.last, "bad": bad, "held": held}
+
+
+def _with_folders(rows: pa.Table, folders: dict[str, str]) -> pa.Table:
+    """Rows without a data file keep the directory of their task, which no name says."""
+    known = pa.array([folders.get(a) for a in rows.column("attempt").to_pylist()], pa.string()) if folders else None
+    folder = rows.column("folder") if known is None else pc.coalesce(rows.column("folder"), known)
+    folder = pc.if_else(pc.is_null(rows.column("data_file")), folder, pa.scalar(None, pa.string()))
+    return rows.set_column(rows.schema.get_field_index("folder"), segments.PIECE.field("folder"), folder)
+
+
+# ----------------------------------------------------------------------------------------------------------------------- sweep
+def sweep(store: Store, grace: float = GRACE) -> int:
+    """Delete older checkpoints, pieces that no head names, and merged segments, once no readable version needs them; how many.
+
+    The first version that can still be read must have a checkpoint below it or at it, which stands for the segments; and that must have
+    been there for `grace` seconds, since others may read what it merges.
+    """
+    log = Log(store).refresh()
+    young = (time.time() - grace) * 1e9
+    heads = {e.name: e.modified for e in store.walk(names.CHECKPOINTS)}
+    ages = {e: heads[e] for e in heads if names.checkpoint_of_head(e)}
+    keep = checkpoints.newest(store, log.expired())
+    gone = list[str]()
+    if keep is not None and ages.get(keep.head, young) <= young:
+        gone += [head for head in sorted(ages) if head < keep.head]
+        # Quarantine files stay as long as a record of theirs counts: they are no part of what is merged.
+        there = {e.name for e in store.walk(names.LEDGER)}
+        for table in keep.tables(store, "merged", MERGED, ["name"]):
+            gone += [name for name in table.column("name").to_pylist() if name in there and names.job_of_segment(name)]
+    with ThreadPoolExecutor(protocol.PARALLEL) as pool:
+        list(pool.map(store.remove, gone))
+    # Pieces go after their head: what has none is of a writer that died, or that is slower than the grace.
+    left = set(ages) - set(gone)
+    stray = [name for name, at in heads.items() if name not in ages and names.head_of_piece(name) not in left]
+    stray = [name for name in stray if heads[name] <= young]
+    with ThreadPoolExecutor(protocol.PARALLEL) as pool:
+        list(pool.map(store.remove, stray))
+    return len(gone) + len(stray)

@@ -1,0 +1,78 @@
+"""What counts at a version, from the log and its checkpoint: the live data files, and totals. No segment is read, and no old entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.commit.checkpoints import FILES, Totals
+from quire.commit.entries import Task
+from quire.commit.log import Log
+from quire.coverage.fold import Fold
+
+__all__ = ["LiveFile", "live", "totals"]
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """A data file that counts: the number of its commit, what that did, the task, and the directory of the source it was kept apart for.
+
+    `first` and `last`: the smallest and the greatest path of its task.
+    """
+
+    name: str
+    size: int
+    records: int
+    number: int
+    verb: str
+    task: int
+    directory: str
+    first: str
+    last: str
+
+
+def live(log: Log, folded: Fold, *, reader: bool = False) -> Iterator[LiveFile]:
+    """The data files that count at the fold's version, in the log's order."""
+    log = log.at(folded.version)
+    if log.base:
+        for table in log.base.tables(log.store, "files", FILES):
+            for row in zip(*(table.column(c).to_pylist() for c in FILES.names), strict=True):
+                if row[0] not in folded.removed:
+                    yield LiveFile(*row)
+    for number, commit in log.recent(folded.version):
+        for t in log.in_effect(commit, folded.version, reader=reader):
+            for f in t.files:
+                if f.name not in folded.removed:
+                    yield LiveFile(f.name, f.size, f.records, number, commit.verb, t.task, t.folder, t.first, t.last)
+
+
+def totals(log: Log, folded: Fold) -> Totals:
+    """What the published commits come to at the fold's version."""
+    log = log.at(folded.version)
+    before = log.base.totals if log.base else Totals()
+    count, size = before.data_files, before.bytes_written
+    if log.base and folded.removed:
+        # Of what the checkpoint counts, some has left since.
+        gone = pa.array(list(folded.removed), pa.string())
+        for table in log.base.tables(log.store, "files", FILES, ["data_file", "bytes"]):
+            sizes = table.filter(pc.is_in(table.column("data_file"), gone)).column("bytes")
+            count, size = count - len(sizes), size - (pc.sum(sizes).as_py() or 0)
+    commits, tasks, last = before.commits, list[Task](), before.last_commit
+    for _, commit in log.recent(folded.version):
+        there = log.in_effect(commit, folded.version, reader=True)
+        tasks += there
+        commits, last = commits + bool(there), commit.time if there else last
+    files = [f for t in tasks for f in t.files if f.name not in folded.removed]
+    uncovered = sum(len(u.ranges) for t in tasks for u in t.uncovers)
+    return Totals(
+        commits=commits, last_commit=last,
+        files=before.files + sum(t.files_in - t.files_out for t in tasks),
+        bytes_read=before.bytes_read + sum(t.bytes_in - t.bytes_out for t in tasks),
+        set_aside=before.set_aside + sum(t.set_aside - t.bad_out for t in tasks),
+        held_back=before.held_back + sum(t.held - t.held_out for t in tasks),
+        data_files=count + len(files), bytes_written=size + sum(f.size for f in files),
+        ledger_rows=before.ledger_rows + sum(t.rows - t.carried for t in tasks) - uncovered,
+    )  # fmt: skip
