@@ -93,9 +93,6 @@ def checkpoints(source: str, dest: str, committer: str) -> None:
     ledger = quire.Ledger(dest)
     ledger.checkpoint(HERE["spark"])
     consolidate(transform="lines", target_size=250)(source, dest, committer)
-    if "forget" not in _verbs(dest):
-        ledger.forget(f"{source}/d0/f03.txt", committer=committer, **HERE)
-        consolidate(transform="lines", target_size=250)(source, dest, committer)
     ledger.compact(1_000, committer=committer, **HERE)
     ledger.checkpoint(HERE["spark"])
     ledger.expire(grace="30000 days")  # the witness folds from the segments

@@ -63,6 +63,13 @@ def test_crash_of_a_function_s_job(case: Case) -> None:
         scenario()
 
 
+@pytest.mark.parametrize("case", cases(["checkpoint"], ["rename"], ["hdfs"]), ids=plain)
+def test_crash_while_a_checkpoint_is_written_or_read(case: Case) -> None:
+    """Dead at a change: the next one reads the same, with a checkpoint that counts, or with one that was cut off."""
+    for scenario in sample(ways.crashes(case.fill(), reads=False), 30, seed=7):
+        scenario()
+
+
 @pytest.mark.parametrize("case", SMALL, ids=plain)
 def test_crash_at_reads_too(case: Case) -> None:
     """Every operation of a run counts, reads and listings as well."""
