@@ -41,7 +41,8 @@ def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] =
     if not listing.num_rows or not fold.sources:
         return Remaining(listing)
     paths = listing.column("path")
-    rows = fold.rows(store, (*COLUMNS, *also), paths[0].as_py(), paths[-1].as_py())
+    among = paths.combine_chunks()
+    rows = fold.rows(store, (*COLUMNS, *also), paths[0].as_py(), paths[-1].as_py(), among)
     if not rows.num_rows:
         return Remaining(listing)
     # Nearly every path is either unknown or covered by one row: these two cases stay in Arrow.

@@ -52,10 +52,13 @@ class Fold:
     base: Checkpoint | None = None
     only: Source | None = None  # of the pieces, only the rows that came from this segment, which they have merged
 
-    def rows(self, store: Store, columns: Sequence[str] = segments.SCHEMA.names, first: str = "", last: str = "") -> pa.Table:
+    def rows(self, store: Store, columns: Sequence[str] = segments.SCHEMA.names, first: str = "", last: str = "",
+             among: pa.Array | None = None) -> pa.Table:  # fmt: skip
         """The ledger's rows for the paths in [first, last], with the column `commit` added.
 
         `attempt`, `folder` and `quarantine` may be asked for too.
+
+        `among`: of these paths alone. The rows of one source are held at a time, but for those that are wanted.
 
         `folder` is known of rows of a checkpoint alone, and only where they have no data file.
         """
@@ -67,17 +70,17 @@ class Fold:
         for source in self.sources:
             if last and (source.first > last or source.last < first):
                 continue
-            table = self._counting(self._read(store, source, needed, first, last), source.number)
+            table = self._counting(self._read(store, source, needed, first, last, among), source.number)
             tables.append(table.select([*columns, "commit"]))
         if not tables:
             schema = pa.schema([segments.PIECE.field(c) for c in columns]).append(segments.PIECE.field("commit"))
             return schema.empty_table()
         return pa.concat_tables(tables)
 
-    def _read(self, store: Store, source: Source, needed: list[str], first: str, last: str) -> pa.Table:
+    def _read(self, store: Store, source: Source, needed: list[str], first: str, last: str, among: pa.Array | None) -> pa.Table:
         if not source.piece:
             of = f"commit {source.number}: {source.first[:100]} … {source.last[:100]}"
-            table = segments.read(store, source.segment, [c for c in needed if c in segments.SCHEMA.names], first, last, of)
+            table = segments.read(store, source.segment, [c for c in needed if c in segments.SCHEMA.names], first, last, of, among)
             table = _with(table, "commit", source.number)
             for name, value in (("attempt", names.attempt_of_segment(source.segment)), ("folder", None)):
                 table = _with(table, name, value) if name in needed else table
@@ -86,7 +89,7 @@ class Fold:
                 table = table.append_column(segments.PIECE.field("quarantine"), aside)
             return table
         one = ["attempt"] if self.only is not None else []
-        table = segments.read(store, source.segment, list(dict.fromkeys([*needed, "commit", *one])), first, last)
+        table = segments.read(store, source.segment, list(dict.fromkeys([*needed, "commit", *one])), first, last, among=among)
         if self.only is not None:
             attempt = names.attempt_of_segment(self.only.segment)
             mine = pc.and_(pc.equal(table.column("commit"), self.only.number), pc.equal(table.column("attempt"), attempt))

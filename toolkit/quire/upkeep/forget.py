@@ -87,8 +87,7 @@ def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:
         return _distinct(_named(drops))
     paths = pc.unique(drops.column("path"))  # a piece's path is that of its split
     ends = pc.min_max(paths).as_py()
-    rows = folded.rows(store, [*_COLUMNS, "offset", "skip", "written", "records"], ends["min"], ends["max"])
-    rows = rows.filter(pc.is_in(rows.column("path"), paths))
+    rows = folded.rows(store, [*_COLUMNS, "offset", "skip", "written", "records"], ends["min"], ends["max"], paths)
     rows = rows.filter(pc.is_in(rows.column("data_file"), pa.array(files, pa.string())))
     rider = pc.and_(pc.equal(rows.column("written"), 0), pc.equal(rows.column("records"), 0))
     tables = [drops]
