@@ -84,7 +84,7 @@ format: $(STAMP)-dev ## put the code into its form
 
 .PHONY: bench
 bench: $(STAMP)-test ## measure against the peers, in the same run: about an hour and a half, 8 GB of disk (AT=directory)
-	@failed=; for one in populate gather first_task rerun memory objects objects_s3 reading_cpu endtoend publish; do \
+	@failed=; for one in populate gather first_task rerun ledger memory objects objects_s3 reading_cpu endtoend publish; do \
 	    echo; echo "== $$one"; $(BIN)/python tests/benchmarks/$$one.py $(if $(AT),--at $(AT)) || failed="$$failed $$one"; \
 	done; [ -z "$$failed" ] || { echo "not all promises hold:$$failed" >&2; exit 1; }
 
