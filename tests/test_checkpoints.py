@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import quire
+from gathering import gather
+from gathering import write as write_files
 from quire import InProcess, Ledger
 from quire.commit import checkpoints, names, protocol
 from quire.commit.entries import Abort, Commit, DataFile, Expired, Pin, Published, Task, Uncover, Unpin, Words
@@ -22,6 +26,9 @@ from quire.errors import FormatError
 from quire.planning.rewriting import live_files
 from quire.storage import Store, connect, memory
 from sim import forget_all
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DEST = "memory://ledger"
 WORDS = Words(transform="lines", format="lines", compression="none", layout="flat")
@@ -452,8 +459,6 @@ def test_a_job_older_than_what_is_swept_is_planned_again() -> None:
 
 # ------------------------------------------------------------------------------------------------------------------------ when, what
 def test_a_run_writes_one_when_enough_has_gathered_and_reads_no_entry_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import quire
-
     monkeypatch.setattr(checkpoint, "ENTRIES", 4)
     source, dest = "memory://many", DEST
     for i in range(6):
@@ -498,3 +503,29 @@ _walk = memory.MemoryStore.walk
 def _not_the_log(store: memory.MemoryStore, folder: str) -> Any:
     assert folder != names.LOG, "the log was listed"
     return _walk(store, folder)
+
+
+def test_spark_writes_one_and_reads_through_it_what_it_read_before(spark: SparkSession, tmp_path: Path) -> None:
+    """Also directories as columns, of empty files too, ranges of long files, and what is in quarantine."""
+    files = {f"dt={d}/{i}": b"" if i == 2 else b"x%d" % i * (40 if i == 3 else 2) for d in (1, 2) for i in range(5)}
+    files |= {"dt=3/empty": b"", "dt=1/long": b"y" * 900}
+    source, dest = write_files(tmp_path / "in", files), tmp_path / "out"
+    how: dict[str, Any] = {"transform": "raw", "compression": "gzip", "layout": "directories", "target_size": 300, "max_file_size": 800}
+    gather(source, dest, **how)
+    ledger = Ledger(dest)
+
+    def told() -> list[Any]:
+        ledger.refresh()
+        rows = sorted(map(tuple, ledger.splits(spark).collect()), key=str)
+        return [sorted(map(tuple, quire.read(spark, dest).collect()), key=str), rows, ledger.failed().to_dict(), ledger.summary()]
+
+    before = told()
+    made = ledger.checkpoint(spark)
+    assert (made.version, made.ledger_rows) == (2, len(before[1]))
+    assert told() == before
+    for segment in (dest / "_quire/ledger").iterdir():
+        segment.unlink()
+    assert told() == before, "no segment is read any more"
+    assert ledger.verify(InProcess()).ok
+    (dest / before[1][0][6] if before[1][0][6] else next(dest.rglob("part-*"))).write_bytes(b"?")
+    assert not ledger.verify(InProcess()).ok
