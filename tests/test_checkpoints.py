@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,9 +23,12 @@ from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
 from quire.coverage.live import live, totals
-from quire.errors import FormatError
+from quire.coverage.quarantine import QuarantineWriter, dead, rejected
+from quire.errors import FormatError, QuireError
 from quire.planning.rewriting import live_files
+from quire.reading import first_rows
 from quire.storage import Store, connect, memory
+from quire.upkeep.identifiers import identifier
 from sim import forget_all
 
 if TYPE_CHECKING:
@@ -77,11 +81,18 @@ def task(job: str, number: int, found: list[dict[str, Any]], **fields: Any) -> T
     if data is not None:
         segment = names.segment(job, number, attempt)
         store().put(segment, data)
+    rejected, aside = [r for r in found if r["state"] == "bad" and r.get("records")], None
+    if rejected:
+        kept = QuarantineWriter()
+        for r in rejected:
+            kept.add(r["path"], r["version"], r["start"], b"broken", r["length"], "broken", None, 1)
+        aside = names.quarantine(job, number, attempt)
+        store().put(aside, kept.finish() or b"")
     files = (DataFile(name, 9, len(found), "x"),) if any(r.get("data_file") for r in found) else ()
-    done, bad = (sum(r["state"] == state for r in found) for state in ("done", "bad"))
+    done, bad = (sum(r["state"] in states for r in found) for states in (("done", "mark"), ("bad",)))
     return Task(
         task=number, attempt=attempt, files=files, segment=segment, first=writer.first, last=writer.last, assigned=len(found),
-        gathered=done, bad=bad, files_in=done, bytes_in=9 * done, **fields,
+        gathered=done, bad=bad - len(rejected), rejected=len(rejected), quarantine=aside, files_in=done, bytes_in=9 * done, **fields,
     )  # fmt: skip
 
 
@@ -98,7 +109,7 @@ def commit(
     """A commit, and its `published` unless `lost` is None."""
     base = Log(store()).refresh().tip if base is None else base
     job = job or job_name(base)
-    put(Commit(job=job, base=base, committer="rename", words=WORDS, time="2026", tasks=tuple(tasks(job)), **how))
+    put(Commit(job=job, base=base, committer="rename", time="2026", tasks=tuple(tasks(job)), **{"words": WORDS, **how}))
     if lost is not None:
         put(Published(job=job, time="2026", lost=lost))
     return job
@@ -113,7 +124,7 @@ def plain() -> Log:
 
 
 def content(log: Log, version: int, *, reader: bool = False) -> list[dict[str, Any]]:
-    found = fold(log, version, reader=reader).rows(store(), [*segments.SCHEMA.names, "attempt"])
+    found = fold(log, version, reader=reader).rows(store(), [*segments.SCHEMA.names, "attempt", "quarantine"])
     return sorted(found.to_pylist(), key=lambda r: (r["path"], r["version"], r["start"], r["attempt"]))
 
 
@@ -127,8 +138,12 @@ def same(since: int) -> None:
         assert with_it.decided(job) == without.decided(job)
         assert with_it.published(job) == without.published(job)
     said = [
-        (log.tip, log.pins(), log.expired(), log.target(), log.on_append(), log.schemas(), log.committers()) for log in (with_it, without)
-    ]
+        (
+            log.tip, log.pins(), log.expired(), log.target(), log.on_append(), log.schemas(), log.committers(),
+            log.frozen(), log.transforms(), log.filling(), log.saying(),
+        )
+        for log in (with_it, without)
+    ]  # fmt: skip
     assert said[0] == said[1]
     assert [x.job for x in with_it.unpublished()] == [x.job for x in without.unpublished()]
     there = {since, without.tip // 2, with_it.merged - 1, with_it.merged, without.tip - 1, without.tip}
@@ -141,6 +156,9 @@ def same(since: int) -> None:
         assert totals(with_it, a) == totals(without, b)
         assert live_files(with_it, version) == live_files(without, version)
         assert [n for n, _ in with_it.commits(until=version)] == [n for n, _ in without.commits(until=version)]
+    assert rejected(store(), a).to_pylist() == rejected(store(), b).to_pylist()
+    settled = without.settled_version()
+    assert sorted(dead(store(), with_it, settled)) == sorted(dead(store(), without, settled))
     assert Log(store()).refresh().entries == without.entries
     assert [e for _, e in Log(store()).refresh().commits(after=since)] == [e for _, e in without.commits(after=since)]
 
@@ -164,7 +182,8 @@ def _forget(log: Log, at: int, *, lost: bool) -> None:
         )  # fmt: skip
     elif bad := [r for r in found if r["state"] == "bad"]:
         r = bad[at % len(bad)]
-        commit(lambda job: [task(job, 0, [], uncovers=(Uncover(r["path"], r["version"], ((0, 9),)),), bad_out=1)], base, verb="forget")
+        out = (Uncover(r["path"], r["version"], ((r["start"], 9),)),)
+        commit(lambda job: [task(job, 0, [], uncovers=out, bad_out=1)], base, verb="forget")
 
 
 def _counting_nothing(task: Task) -> Task:
@@ -199,6 +218,13 @@ def step(kind: str, a: int, b: int) -> None:
         )  # fmt: skip
     elif kind == "bad":
         commit(lambda job: [task(job, 0, rows(chosen, str(b), "bad"), folder="d")])
+    elif kind == "rejected":  # of some splits a record each
+        cut = [{**r, "start": 9, "records": 1} for r in rows(chosen[:half], str(b), "bad")]
+        both = sorted([*rows(chosen, str(b), data_file=name), *cut], key=lambda r: (r["path"], r["start"]))
+        commit(lambda job: [task(job, 0, both)], schema="id long")
+    elif kind == "mark":
+        unsaid = Words(transform="", format="lines", compression="none", layout="flat")
+        commit(lambda job: [task(job, 0, rows(chosen, str(b), "mark"))], verb="mark", words=unsaid)
     else:
         _other(kind, a, b, log)
 
@@ -231,7 +257,8 @@ def write() -> checkpoints.Checkpoint | None:
     return checkpoint.write(InProcess(), DEST, None, store())
 
 
-KINDS = ["run", "run", "run", "bad", "forget", "void", "compact", "abort", "late", "pin", "unpin", "expire", "publish", "checkpoint"]
+KINDS = ["run", "run", "run", "bad", "rejected", "rejected", "mark"]
+KINDS += ["forget", "void", "compact", "abort", "late", "pin", "unpin", "expire", "publish", "checkpoint"]
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 255), st.integers(0, 99)), min_size=2, max_size=14)
 
 
@@ -239,7 +266,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 255), st.integ
 @given(STEPS, STEPS)
 def test_any_history_reads_the_same_with_checkpoints_and_without(before: list[Any], after: list[Any]) -> None:
     forget_all()
-    commit(lambda job: [task(job, 0, rows(PATHS[:3], data_file="own"))])
+    step("mark", 7, 0)
     for what in before:
         step(*what)
     step("publish", 0, 0)
@@ -455,6 +482,165 @@ def test_a_job_older_than_what_is_swept_is_planned_again() -> None:
     checkpoint.sweep(store(), 0)
     head = PlanHead(job=old, base=0, plan="0123456789ab", tasks=2, committer="rename", words=WORDS, intent={})
     assert conflicts(Log(store()).refresh(), head, [mine, far]) == {0}
+
+
+# ----------------------------------------------------------------------------------------------- what a row's segment said of it
+HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+SOURCE = "memory://source"
+
+
+def careful(split: quire.Split, content: bytes) -> Iterator[dict[str, Any]]:
+    for line in content.splitlines():
+        try:
+            yield {"id": int(line)}
+        except ValueError as e:
+            split.reject(line, e)
+
+
+def repaired(split: quire.Split, content: bytes) -> Iterator[dict[str, Any]]:
+    yield from ({"id": int(line.strip(b"?"))} for line in content.splitlines())
+
+
+repaired.__qualname__ = "careful"
+
+
+def ids() -> list[int]:
+    return sorted(row["id"] for row in first_rows(store(), 1_000))
+
+
+def merge() -> None:
+    """Write a checkpoint, and delete all that it has merged."""
+    ledger = Ledger(DEST)
+    ledger.checkpoint(InProcess())
+    assert ledger.expire(grace=0).merged
+    assert not list(store().walk(names.LEDGER)), "segments"
+    protocol.recover(store())
+
+
+def aside() -> list[str]:
+    return [e.name for e in store().walk(names.QUARANTINE)]
+
+
+def test_rejected_records_are_retried_though_their_segments_are_merged_and_gone() -> None:
+    source = memory.MemoryStore(SOURCE)
+    for i in range(3):
+        source.put(f"{i}.txt", b"%d\n?%d?\n%d\n" % (10 * i, 10 * i + 1, 10 * i + 2))
+        quire.process(SOURCE, careful, DEST, split="lines", schema="id long", **HERE)
+    ledger = Ledger(DEST)
+    before = ledger.rejected(), ledger.failed(), ledger.summary()
+    merge()
+    ledger.refresh()
+    assert len(aside()) == 3, "quarantine files whose records still count"
+    assert ledger.rejected().equals(before[0])
+    assert ledger.rejected()["content"].tolist() == [b"?1?", b"?11?", b"?21?"]
+    assert ledger.failed().equals(before[1])
+    assert ledger.summary().set_aside == before[2].set_aside == 3
+    assert quire.process(SOURCE, careful, DEST, split="lines", **HERE).jobs == (), "the columns are those that were frozen"
+    assert ledger.retry(paths=f"{SOURCE}/1.txt", function=repaired, **HERE).gathered == 1
+    merge()
+    assert len(aside()) == 2
+    source.remove("0.txt")  # the record is in the quarantine all the same
+    assert ledger.retry(function=repaired, **HERE).gathered == 2
+    assert ids() == sorted(10 * i + j for i in range(3) for j in range(3))
+    ledger.expire()
+    assert not aside(), "no record of theirs is in quarantine any more"
+    assert ledger.verify(InProcess()).ok
+    merge()
+    assert ledger.refresh().verify(InProcess()).ok
+    # A split that was cut leaves, is merged and comes back whole, though its pieces are rows of their own.
+    ledger.compact(**HERE)
+    ledger.forget(f"{SOURCE}/2.txt", **HERE)
+    assert ids() == sorted(10 * i + j for i in range(2) for j in range(3))
+    merge()
+    quire.process(SOURCE, repaired, DEST, split="lines", **HERE)
+    assert ids() == sorted(10 * i + j for i in range(3) for j in range(3))
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "claim"])
+def test_a_commit_whose_splits_lie_together_leaves_whole_though_it_is_merged(kind: str) -> None:
+    source = memory.MemoryStore(SOURCE)
+
+    def gather() -> None:
+        if kind == "shuffle":
+            quire.process(SOURCE, careful, DEST, split="lines", reduce=sort, **HERE)
+            return
+        with Ledger(DEST, create=True).claim(InProcess(), SOURCE, progress=False) as c:
+            found = sorted(int(line) for path in c.splits.column("path").to_pylist() for line in contents(path).splitlines())
+            out = pa.BufferOutputStream()
+            pq.write_table(pa.table({"id": found}), out)
+            connect(c.path, None).put("part-0.parquet", out.getvalue().to_pybytes())
+
+    for i in range(2):
+        source.put(f"{i}/a.txt", b"%d\n" % (2 * i))
+        source.put(f"{i}/b.txt", b"%d\n" % (2 * i + 1))
+        gather()
+    ledger = Ledger(DEST)
+    before = ledger.locate(f"{SOURCE}/1/a.txt"), ledger.history(), ledger.files()
+    merge()
+    ledger.refresh()
+    found = ledger.locate(f"{SOURCE}/1/a.txt"), ledger.history()[:4], ledger.files()
+    assert found[0] == before[0]
+    assert found[0][0].commit == 3
+    assert "with 1 others in commit 3" in (found[0][0].reason or "")
+    assert found[1].equals(before[1])
+    assert found[2].equals(before[2])
+    with pytest.raises(QuireError, match=r"Read all of them with quire\.read"):
+        ledger.read(f"{SOURCE}/1/a.txt")
+    assert ledger.verify(InProcess()).data_files == 2
+    with pytest.raises(QuireError, match=r"commit 3 of .* holds 2 splits together, and 1 of them"):
+        ledger.forget(f"{SOURCE}/1/a.txt", **HERE)
+    with pytest.raises(QuireError, match="commit 3"):
+        ledger.forget(file=before[2]["data_file"][1], **HERE)
+    assert ledger.compact(**HERE).jobs == ()
+    assert ledger.forget(f"{SOURCE}/1", **HERE).files_out == 2
+    assert ids() == [0, 1]
+    merge()
+    assert ids() == [0, 1]
+    gather()
+    assert ids() == [0, 1, 2, 3]
+    assert Ledger(DEST).verify(InProcess()).ok
+    source.put("2/a.txt", b"4\n")
+    if kind == "claim":
+        with pytest.raises(QuireError, match="earlier claims"), ledger.claim(InProcess(), SOURCE, progress=False) as c:
+            connect(c.path, None).put("x.txt", b"1\n")
+    else:
+        with pytest.raises(QuireError, match="no shuffle"):
+            quire.process(SOURCE, careful, DEST, split="lines", **HERE)
+
+
+def sort(rows: pa.Table) -> pa.Table:
+    return rows.sort_by("id")
+
+
+def contents(path: str) -> bytes:
+    return memory.MemoryStore(SOURCE).get(path.removeprefix(f"{SOURCE}/"))
+
+
+def test_marks_stay_marks_and_say_nothing_of_what_the_destination_holds(tmp_path: Path) -> None:
+    source, dest = write_files(tmp_path / "in", {f"{i}": b"%d\n" % i for i in range(4)}), tmp_path / "out"
+    marks = write_files(tmp_path / "marks", {identifier(str(source / f"{i}"), 0, 2): b"" for i in range(2)})
+    ledger = Ledger(dest, create=True)
+    assert ledger.import_markers(marks, source, **HERE).gathered == 2
+    ledger.checkpoint(InProcess())
+    ledger.expire(grace=0)
+    assert (ledger.summary().transform, ledger.summary().ledger_rows) == ("", 2)
+    with pytest.raises(QuireError, match="Choose another destination"), ledger.claim(InProcess(), source, progress=False):
+        pass
+    assert gather(source, dest, transform="lines").files == 2, "it may hold anything yet"
+    ledger.checkpoint(InProcess())
+    ledger.expire(grace=0)
+    assert not list((dest / "_quire").glob("ledger/*"))
+    assert (ledger.summary().transform, ledger.summary().files) == ("lines", 2)
+    (found,) = ledger.locate(source / "0")
+    assert (found.state, found.data_file, found.commit) == ("mark", None, 1)
+    assert (found.written, found.records, found.checksum) == (None, None, None)
+    assert ledger.verify(InProcess()).ok
+    assert ledger.import_markers(marks, source, **HERE).known == 2
+    ledger.compact(**HERE)
+    ledger.forget(source / "1", **HERE)
+    assert gather(source, dest, transform="lines").files == 1, "what is no longer marked is read"
+    with pytest.raises(QuireError, match="holds transform 'lines'"):
+        gather(source, dest, transform="raw")
 
 
 # ------------------------------------------------------------------------------------------------------------------------ when, what

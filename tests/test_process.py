@@ -68,14 +68,14 @@ def ids(dest: Any) -> list[int]:
 def covered(dest: Any) -> None:
     """The ledger covers each file without gap and overlap, and what it says of the data files holds."""
     ledger = Ledger(dest)
-    for path, found in ledger._rows(["path", "version", "start", "length"]).to_pandas().groupby("path"):
+    for path, found in ledger._fold.rows(ledger._store, ["path", "version", "start", "length"]).to_pandas().groupby("path"):
         at = 0
         for row in found.sort_values("start").itertuples():
             assert row.start == at, f"{path}: {row.start} follows {at}"
             at += row.length
         assert at == int(row.version.rpartition("-")[2]), path
     assert ledger.verify(quire.InProcess()).ok
-    assert ledger.summary().ledger_rows == ledger._rows(["path"]).num_rows
+    assert ledger.summary().ledger_rows == ledger._fold.rows(ledger._store, ["path"]).num_rows
 
 
 # --------------------------------------------------------------------------------------------------------------- what it returns

@@ -170,9 +170,9 @@ class Claims:
             if not protocol.put_manifest(log.store, head.job, task):
                 committer(head.committer, log.store).abort_task(log.store, head.job, head.tasks, attempt, {})
             taken = _commit(log, head, marks, bars)
+            checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
             self.refresh()
         _check_ours(log, head, marks, attempt, taken)
-        checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
         found.version, found.data_files, found.written = log.tip, len(task.files), sum(file.size for file in task.files)
 
     def _made(
