@@ -235,8 +235,10 @@ def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
     removed = [name for task in tasks for name in task.removes]
     written = [file for task in tasks for file in task.files]
     left = [(item.path, item.why) for item in (*commit.left, *(item for task in tasks for item in task.left))]
+    # Of a retry the rows that leave the quarantine come back at once; who forgets them means files.
+    out = sum(t.files_out + (t.bad_out if commit.verb == "forget" else 0) for t in tasks)
     return replace(
-        found, jobs=(*found.jobs, commit.job), files_out=found.files_out + sum(t.files_out for t in tasks),
+        found, jobs=(*found.jobs, commit.job), files_out=found.files_out + out,
         gathered=found.gathered + sum(t.gathered for t in tasks), set_aside=found.set_aside + sum(t.bad for t in tasks),
         removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
         written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),
