@@ -413,9 +413,9 @@ def test_a_retry_that_another_has_begun_meanwhile_is_in_nobodys_way(tmp_path: Pa
     source, dest, ledger = xml(tmp_path)
     run, planted = quire.jobs.run, list[str]()
 
-    def thwarted(runner: Any, log: Any, work: Any, bars: Any, *more: Any) -> None:
+    def thwarted(runner: Any, log: Any, work: Any, bars: Any, *more: Any, **others: Any) -> None:
         if planted:
-            run(runner, log, work, bars, *more)
+            run(runner, log, work, bars, *more, **others)
             return
         planted.append(work.head.job)
         protocol.abort(log, work.head.job, "somebody gave it up")
