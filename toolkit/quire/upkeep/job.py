@@ -163,7 +163,7 @@ def _change(
             if head is None:
                 return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
         convert = _convert(log, head.words, target, function, max_file_size)
-        jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars, reduce=reduce)
+        jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars, None, reduce)
         outcome = log.refresh().outcome(head.job)
         if isinstance(outcome, Commit) and log.in_effect(outcome):
             found = _counted(found, log, outcome)
