@@ -86,7 +86,7 @@ COMMANDS = [
     "ledger locate", "ledger read", "ledger splits", "ledger verify", "ledger forget", "ledger retry", "ledger compact", "ledger expire",
     "ledger checkpoint", "ledger pins", "ledger unpin", "ledger files", "ledger coverage", "ledger tasks", "ledger sizes",
     "ledger deleted", "ledger purge-sources", "ledger import-markers", "ledger export-markers",
-    "ledger rows", "ledger reasons", "ledger commits", "ledger rejected",
+    "ledger rows", "ledger reasons", "ledger commits", "ledger rejected", "ledger unprocessed",
 ]  # fmt: skip
 
 

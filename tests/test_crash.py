@@ -100,7 +100,7 @@ def test_wrong_answers(case: Case) -> None:
         scenario()
 
 
-@pytest.mark.parametrize("case", UPLOADS, ids=plain)
+@pytest.mark.parametrize("case", [*UPLOADS, *cases(["shuffle"], ["upload"], ["s3"])], ids=plain)
 def test_expired_uploads(case: Case) -> None:
     """The process dies, and the store drops what it had uploaded before anybody goes on: what was committed is lost, and done again."""
     for scenario in ways.expiries(case.fill()):

@@ -79,7 +79,8 @@ class Driver:
         }  # fmt: skip
         with self.log.open("wb") as out:
             self.popen = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", program, json.dumps(said)], env=place.environment(), cwd=place.temp,
+                [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", program, json.dumps(said)],
+                env=place.environment(), cwd=place.temp,
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 

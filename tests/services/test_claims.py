@@ -13,6 +13,8 @@ import pytest
 
 import quire
 from gathering import documents, write
+from quire import options, rounds
+from quire.progress import Progress
 from quire.storage import connect
 from quire.storage import s3 as of_s3
 from services import s3
@@ -29,19 +31,19 @@ def place(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return f"s3://{s3.BUCKET}/{uuid.uuid4().hex}", s3.options(request.getfixturevalue("seaweedfs"))
 
 
-def test_a_claim_and_a_shuffle_are_published(place: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
-    url, options = place
+def test_what_a_claim_has_written_is_published(place: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
+    url, given = place
     source = write(tmp_path / "in", documents(5))
-    ledger = quire.Ledger(f"{url}/claimed", options, create=True)
+    ledger = quire.Ledger(f"{url}/claimed", given, create=True)
     with ledger.claim(quire.InProcess(), source, progress=False) as c:
         assert c.path.startswith("s3a://" if url.startswith("s3") else "abfs://")
         rows = pa.table({"path": c.splits.column("path")})
         out = pa.BufferOutputStream()
         pq.write_table(rows, out)
-        folder = connect(c.path.replace("s3a://", "s3://"), options)
+        folder = connect(c.path.replace("s3a://", "s3://"), given)
         folder.put("day=1/part-0.c000.snappy.parquet", out.getvalue().to_pybytes())
         folder.put("_SUCCESS", b"")
-    store = connect(f"{url}/claimed", options)
+    store = connect(f"{url}/claimed", given)
     (name,) = [e.name for e in store.walk() if not e.name.startswith("_quire/")]
     assert name == ledger.files()["data_file"][0]
     assert name.startswith("day=1/part-")
@@ -51,6 +53,25 @@ def test_a_claim_and_a_shuffle_are_published(place: tuple[str, dict[str, Any]], 
     assert ledger.verify(quire.InProcess()).ok
     assert ledger.forget(source, spark=quire.InProcess(), progress=False).files_out == 5
     assert ledger.expire().data_files == 1
+
+
+def test_a_shuffle_reads_what_its_tasks_have_left_in_the_store(place: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
+    """Its output waits as any output of quire's, as an upload; nothing of what its tasks have made stays."""
+    url, given = place
+    source = write(tmp_path / "in", documents(9))
+    plain = options.build(source, url, transform="raw", format="parquet", planner="directory", dest_options=given)
+
+    def in_order(rows: pa.Table) -> pa.Table:
+        return rows.sort_by("path")
+
+    report = rounds.gather(options.reducing(plain, in_order), quire.InProcess(), Progress(False))
+    store = connect(url, given)
+    (name,) = [e.name for e in store.walk() if not e.name.startswith("_quire/")]
+    found = pq.read_table(pa.BufferReader(store.get(name))).column("path").to_pylist()
+    assert found == sorted(found)
+    assert len(found) == report.files == 9
+    assert [e.name for e in store.walk("_quire/jobs")] == []
+    assert store.pieces_expire or list(store.pending()) == []
 
 
 def test_what_is_too_long_for_one_request_is_copied_in_parts(seaweedfs: str, monkeypatch: pytest.MonkeyPatch) -> None:

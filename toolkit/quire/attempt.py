@@ -189,6 +189,8 @@ class _Attempt(OfSplits):
             own = {**{c: table.column(c) for c in table.schema.names}, "state": pa.array(["mark"] * n), "carried": pa.array([False] * n)}
             self.segment.add(pa.table([own[f.name] if f.name in own else pa.nulls(n, f.type) for f in SCHEMA], schema=SCHEMA))
             self.gathered += n
+            self.files += pc.sum(pc.equal(table.column("start"), 0)).as_py() or 0
+            self.bytes_in += pc.sum(table.column("length")).as_py() or 0
 
     def _carry(self) -> None:
         """Write again what stays of the data files that go."""

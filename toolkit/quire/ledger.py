@@ -62,7 +62,7 @@ SPARK_SCHEMA = (
 
 @dataclass(frozen=True)
 class Summary(display.Shown):
-    """A destination in numbers. `files` are gathered ones, `set_aside` those in quarantine; `open_jobs` have no outcome yet."""
+    """A destination in numbers. `files` are done (marked ones elsewhere), `set_aside` in quarantine; `open_jobs` have no outcome yet."""
 
     dest: str
     version: int

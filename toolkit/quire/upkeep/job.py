@@ -164,7 +164,7 @@ def _change(
             if head is None:
                 return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
         convert = _convert(log, head.words, target, function, max_file_size)
-        jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars, reduce=reduce)
+        jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars, None, reduce)
         outcome = log.refresh().outcome(head.job)
         if isinstance(outcome, Commit) and log.in_effect(outcome):
             found = _counted(found, log, outcome)
@@ -238,8 +238,10 @@ def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
     sizes = {name: f.size for name, f in live_files(log, number[0] - 1).items()} if removed and number else {}
     written = [file for task in tasks for file in task.files]
     left = [(item.path, item.why) for item in (*commit.left, *(item for task in tasks for item in task.left))]
+    # Of a retry the rows that leave the quarantine come back at once; who forgets them means files.
+    out = sum(t.files_out + (t.bad_out if commit.verb == "forget" else 0) for t in tasks)
     return replace(
-        found, jobs=(*found.jobs, commit.job), files_out=found.files_out + sum(t.files_out for t in tasks),
+        found, jobs=(*found.jobs, commit.job), files_out=found.files_out + out,
         gathered=found.gathered + sum(t.gathered for t in tasks), set_aside=found.set_aside + sum(t.bad for t in tasks),
         removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
         written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),
