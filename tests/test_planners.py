@@ -77,7 +77,7 @@ def test_ranges_of_lines_never_split_a_line(tmp_path: Path, ends: bytes, compres
 
 @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b" ")), max_size=30), st.integers(1, 60), st.integers(1, 40))
 def test_the_ranges_of_any_text_put_together_are_the_text(lines: list[bytes], target: int, piece: int) -> None:
-    from quire.attempt import _lines_of
+    from quire.sources.ranges import lines_of
 
     content = b"\n".join(lines)
     size = len(content)
@@ -87,7 +87,7 @@ def test_the_ranges_of_any_text_put_together_are_the_text(lines: list[bytes], ta
         start, end = size * i // n, size * (i + 1) // n
         begin = max(start - 1, 0)
         pieces = (content[at : at + piece] for at in range(begin, size, piece))
-        found.append(b"".join(_lines_of(pieces, begin, start, end, size)))
+        found.append(b"".join(lines_of(pieces, begin, start, end, size)))
     assert b"".join(found) == with_newline(content)
     assert all(part.endswith(b"\n") for part in found if part)
 

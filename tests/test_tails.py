@@ -214,6 +214,7 @@ def test_a_long_file_that_grows_while_it_is_read_is_taken_all_the_same(
     source, dest = write(tmp_path / "in", {"a.log": content[:900]}), tmp_path / "out"
     how = {**TAIL, "target_size": 50, "planner": planner}
     monkeypatch.setattr("quire.attempt.APPENDED", 300)
+    monkeypatch.setattr("quire.splitting.APPENDED", 300)
     real, grown = LocalStore.read_many, [900]
 
     def growing(self: LocalStore, requests: Any) -> Any:

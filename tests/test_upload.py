@@ -251,7 +251,7 @@ def test_a_copy_of_a_finished_destination_works_elsewhere(world: sim.World, tree
 
 # ------------------------------------------------------------------------------------------------------------- which of them
 @pytest.mark.parametrize(
-    ("kind", "auto", "others"), [("hdfs", "rename", {"rename_v2"}), ("s3", "upload", set()), ("azure", "upload", set())]
+    ("kind", "auto", "others"), [("hdfs", "rename", {"rename_v2"}), ("s3", "upload", {"copy"}), ("azure", "upload", {"copy"})]
 )
 def test_which_committer(kind: str, auto: str, others: set[str]) -> None:
     """`auto` takes the one that fits; one that does not is refused in a line that names what does."""
