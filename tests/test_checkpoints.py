@@ -630,7 +630,7 @@ def test_marks_stay_marks_and_say_nothing_of_what_the_destination_holds(tmp_path
     ledger.checkpoint(InProcess())
     ledger.expire(grace=0)
     assert not list((dest / "_quire").glob("ledger/*"))
-    assert (ledger.summary().transform, ledger.summary().files) == ("lines", 2)
+    assert (ledger.summary().transform, ledger.summary().files) == ("lines", 4)
     (found,) = ledger.locate(source / "0")
     assert (found.state, found.data_file, found.commit) == ("mark", None, 1)
     assert (found.written, found.records, found.checksum) == (None, None, None)
@@ -641,6 +641,22 @@ def test_marks_stay_marks_and_say_nothing_of_what_the_destination_holds(tmp_path
     assert gather(source, dest, transform="lines").files == 1, "what is no longer marked is read"
     with pytest.raises(QuireError, match="holds transform 'lines'"):
         gather(source, dest, transform="raw")
+
+
+def test_a_damaged_data_file_that_was_given_up_and_merged_keeps_nobody_from_going_on(tmp_path: Path) -> None:
+    """A job that was to write it again was planned before, and finds in the checkpoint that it counts no more."""
+    source, dest = write_files(tmp_path / "in", {"a": b"1\n", "b": b"2\n"}), tmp_path / "out"
+    gather(source, dest, transform="lines")
+    ledger = Ledger(dest)
+    (damaged,) = ledger.files()["data_file"]
+    (dest / damaged).write_bytes(b"x\ny\n")
+    (source / "a").write_bytes(b"new one\n")
+    with pytest.raises(FormatError, match="is damaged"):
+        gather(source, dest, transform="lines", on_change="reprocess")
+    ledger.forget(file=damaged, **HERE)
+    ledger.checkpoint(InProcess())
+    assert gather(source, dest, transform="lines", on_change="reprocess").files == 2
+    assert sorted(first_rows(ledger._store, 9)) == [b"2", b"new one"]
 
 
 # ------------------------------------------------------------------------------------------------------------------------ when, what

@@ -120,9 +120,9 @@ def test_what_lies_below_a_directory_that_is_there_is_not_read_for_the_one_above
     shutil.rmtree(source / "a/y")
     read, real = list[str](), segments.read
 
-    def counted(store: Any, name: str, *more: Any) -> Any:
+    def counted(store: Any, name: str, *more: Any, **settings: Any) -> Any:
         read.append(name)
-        return real(store, name, *more)
+        return real(store, name, *more, **settings)
 
     monkeypatch.setattr(segments, "read", counted)
     assert gone(dest, source) == {"a/y/0", "a/y/1", "a/y/2"}

@@ -75,11 +75,12 @@ def measure(way: str, string: str, files: int, out: str) -> Result:
 
 def _there(dest: str, options: dict[str, Any]) -> tuple[list[Any], int]:
     """The tasks that a reader of the log finds, and the bytes of their files as the store tells them."""
-    from quire.reading import live
+    from quire.commit.log import Log
     from quire.storage import connect, normalise
 
     store = connect(normalise(dest), options if dest.startswith("abfs:") else None)
-    _, tasks, _ = live(store)
+    log = Log(store).refresh()
+    tasks = [task for _, commit in log.commits() for task in log.in_effect(commit, reader=True)]
     sizes = {entry.name: entry.size for entry in store.walk()}
     return tasks, sum(sizes[file.name] for task in tasks for file in task.files)
 

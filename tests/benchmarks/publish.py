@@ -139,8 +139,7 @@ def seen(url: str, options: dict[str, str], files: int) -> Result:
     readers, directory = [0], [0]
 
     def look(_: str) -> None:
-        tasks = live(other)[1]
-        readers.append(sum(len(task.files) for task in tasks))
+        readers.append(len(live(other)[1]))
         directory.append(sum(not e.name.startswith("_") for e in other.walk()))
 
     store = Watched(connect(url, options), look)

@@ -209,7 +209,7 @@ class _Attempt(OfSplits):
             except NotFoundError as e:
                 self.left.append(Left(name, str(e)))
             except FormatError as e:
-                if name not in fold(Log(self.store).refresh()).removed:
+                if fold(Log(self.store).refresh()).source_of(self.store, name) is not None:
                     raise
                 self.left.append(Left(name, str(e)))  # damaged, and given up by another job meanwhile: this one is planned again
             self._flush()

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.commit.entries import Task, Words
+from quire.commit.entries import Words
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, Source, fold
+from quire.coverage.live import LiveFile
 from quire.coverage.live import live as live_files
 from quire.errors import QuireError, StorageError, UsageError
 from quire.formats import lines, parquet
@@ -83,11 +84,11 @@ def _log(store: Store, version: int | None) -> tuple[Log, int]:
     return log.at(version), version
 
 
-def live(store: Store, version: int | None = None) -> tuple[Words | None, list[Task], Fold]:
-    """What a destination holds at a version: its words, the tasks of all published commits, and the fold."""
+def live(store: Store, version: int | None = None) -> tuple[Words | None, list[LiveFile], Fold]:
+    """What a destination holds at a version: its words, the data files that count, and the fold."""
     log, version = _log(store, version)
-    tasks = [t for _, c in log.commits(until=version) for t in log.in_effect(c, version, reader=True)]
-    return log.words(version, reader=True), tasks, fold(log, version, reader=True)
+    folded = fold(log, version, reader=True)
+    return log.words(version, reader=True), list(live_files(log, folded, reader=True)), folded
 
 
 def _holding(store: Store, version: int | None = None) -> tuple[Words | None, list[str], Fold, dict[str, str]]:
