@@ -444,7 +444,10 @@ class Ledger(Pages, Verbs, Claims):
             for _, commit, task in self._tasks() if not task.segment
             if (some := [f for f in task.files if f.name not in self._fold.removed])
         ]  # fmt: skip
-        return verify(runner_of(spark, self._url), self._url, self._options, self._fold, items)
+        found = verify(runner_of(spark, self._url), self._url, self._options, self._fold, items)
+        if not found.ok and expired(Log(self._store).refresh()) > self.version:
+            raise QuireError(f"version {self.version} of {self._url} has expired since it was opened. Verify again after ledger.refresh().")
+        return found
 
     def __repr__(self) -> str:
         return f"Ledger({self._url!r}, version={self.version})"

@@ -16,7 +16,7 @@ from quire.commit import names, protocol
 from quire.commit.entries import Entry, Expired, Pin, Unpin
 from quire.commit.log import Log
 from quire.coverage import quarantine
-from quire.errors import StorageError, UsageError
+from quire.errors import StorageError, UsageError, quoted
 from quire.planning.rewriting import live_files
 from quire.sizes import format_size
 from quire.storage import Store
@@ -114,7 +114,7 @@ def unpin(store: Store, wanted: str) -> None:
     def end(log: Log) -> Entry | None:
         found = next((e for e in log.entries if isinstance(e, Pin) and e.id == wanted), None)
         if found is None:
-            raise UsageError(f"there is no pin {wanted[:80]!r} in {store.url}. ledger.pins() lists them.")
+            raise UsageError(f"there is no pin {quoted(wanted, 80)} in {store.url}. ledger.pins() lists them.")
         return Unpin(version=found.version, id=wanted, time=protocol.now()) if wanted in pins(log) else None
 
     Log(store).append(end)
