@@ -85,6 +85,7 @@ COMMANDS = [
     "consolidate", "plan", "process", "recover", "skew", "populate", "read", "ledger", "ledger summary", "ledger failed", "ledger history",
     "ledger locate", "ledger read", "ledger splits", "ledger verify", "ledger forget", "ledger retry", "ledger compact", "ledger expire",
     "ledger pins", "ledger unpin", "ledger files", "ledger coverage", "ledger tasks", "ledger sizes", "ledger deleted",
+    "ledger unprocessed",
     "ledger purge-sources", "ledger import-markers", "ledger export-markers",
     "ledger rows", "ledger reasons", "ledger commits", "ledger rejected", "ledger unprocessed",
 ]  # fmt: skip
