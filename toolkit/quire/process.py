@@ -239,6 +239,8 @@ def _columns_of(store: Store, log: Log) -> pa.Schema | None:
         return frozen
     folded = fold(log)
     for _, commit in log.commits():
+        if not commit.words.traced:
+            continue  # its files do not hold what the function has given
         for file in (f for task in log.in_effect(commit) for f in task.files):
             if file.name.endswith(".parquet") and file.name not in folded.removed and store.stat(file.name) is not None:
                 return schemas.canonical(parquet.open_file(store, file.name).schema_arrow)
