@@ -394,3 +394,15 @@ def test_of_several_stores_only_one_is_marked_in_a_directory(tmp_path: Path) -> 
         ledger.export_markers(tmp_path / "m", spark=InProcess())
     assert ledger.export_markers(tmp_path / "m2", source="memory://two/in", spark=InProcess()).written == 1
     assert shown(tmp_path / "m2") == {("/in/a", 0, 5)}
+
+
+def test_a_part_of_a_file_may_be_marked_where_files_are_read_in_parts(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1\n" * 10}), tmp_path / "out"
+    settings: dict[str, Any] = {"split": "lines", "format": "lines", **HERE}
+    quire.process(source, lambda split, content: content, dest, **settings)
+    write(source, {"b": b"2\n3\n4\n"})
+    ledger = Ledger(dest)
+    done = ledger.import_markers(mark(tmp_path / "marks", (source / "b", 0, 3)), source, **HERE)
+    assert (done.gathered, done.left) == (1, ())
+    quire.process(source, lambda split, content: content, dest, **settings)
+    assert read(dest) == [b"1"] * 10 + [b"4"], "the line that begins in the marked bytes belongs to them"

@@ -31,7 +31,7 @@ from quire.attempt import Work
 from quire.commit import names, protocol
 from quire.commit.committers import committer
 from quire.commit.copy import copied
-from quire.commit.entries import CLAIM, Commit, DataFile, PlanHead, Task, Uncover, Words
+from quire.commit.entries import CLAIM, UNSAID, Commit, DataFile, PlanHead, Task, Uncover, Words
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts, examples
 from quire.coverage.fold import fold
@@ -300,7 +300,7 @@ def _replaced(path: str, text: str) -> list[Uncover]:
 
 def _check_kind(log: Log) -> None:
     for _, commit in log.commits():
-        if commit.words.transform != CLAIM:
+        if commit.words.said and commit.words.transform != CLAIM:
             raise RefusedError(
                 f"{log.store.url} holds what quire has made itself (transform {commit.words.transform!r}), and a claim's files may be "
                 f"anything: nobody could read both. Choose another destination for the claim."
@@ -462,7 +462,7 @@ def _commit(log: Log, head: PlanHead, marks: list[Task], bars: Progress) -> list
     """
     done, taken = protocol.get_manifest(log.store, head.job, head.tasks), list[tuple[str, int]]()
     if done is not None and log.refresh().outcome(head.job) is None:
-        words = _words([file.name for file in done.files]) if done.files else _words_there(log)
+        words = _words([file.name for file in done.files]) if done.files else UNSAID
         with suppress(FormatError):  # the job is over, and its segments are gone
             taken = examples(log, head, marks)
         protocol.commit(log, replace(head, words=words), [*marks, done], conflicts)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from quire import display
 from quire.commit import names
-from quire.commit.entries import Words
+from quire.commit.entries import CLAIM, UNSAID
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.errors import UsageError, printable, scrub
@@ -41,8 +41,6 @@ ROWS = 200_000  # in a task
 SLOP = 1.1  # of the block size: a file's last split may be so much longer, by Hadoop's rule
 _SELECTION = Selection()  # neither `_SUCCESS`, nor what lies in `_temporary`, nor checksum files
 _COLUMNS = ["path", "version", "start", "length", "state"]
-# A destination that holds nothing but marks says nothing of what it will hold.
-UNSAID = Words(transform="", format="lines", compression="none", layout="flat")
 
 Span = tuple[int, int]
 
@@ -85,6 +83,7 @@ def import_markers(dest: Dest, markers: Root, roots: tuple[Root, ...], also: tup
         words = next((c.words for _, c in log.commits() if c.words.said), UNSAID)
         content = any(c.identity == "content" for _, c in log.commits())
         whole = words.said and (words.transform not in ("lines", "raw") or words.format == "parquet")
+        whole = whole and words.split not in ("lines", "row_groups") and words.transform != CLAIM
         lines = by_lines(words)
         job = Importing(markers, roots, also, dest.url, dest.options, fold(log, base), named, content, whole, lines)
         if not markers.store().is_folder():

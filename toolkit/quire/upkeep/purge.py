@@ -143,6 +143,11 @@ def purge(
     derived: bool,
 ) -> Purged:
     """Verify, and unless it is `dry` delete, the sources (those that `roots` mean, or all) of what `folded` says is done."""
+    if not words.traced:
+        raise RefusedError(
+            f"{url} holds rows of all splits of a commit together, and nothing says whose they are: what was made of a source cannot be "
+            f"verified, and no source was deleted."
+        )
     if words.said and words.transform not in transforms.NAMES and not derived:
         raise RefusedError(
             f"{url} holds what {words.transform!r} has made of its files, and not their content: deleting the sources would lose it. If "

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit import names
+from quire.commit.entries import CLAIM
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError, about, quoted
@@ -119,6 +120,8 @@ class Verbs:
         """
         runner = runner_of(spark, self._url)
         words = words_of(Log(self._store).refresh())
+        if words.transform == CLAIM:
+            raise UsageError("this destination holds what claims have written, and a claim sets nothing aside: there is nothing to retry.")
         if function is None and words.transform not in transforms.NAMES:
             raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
         if (reduce is None) == bool(words.reduce):

@@ -40,7 +40,8 @@ def leaving(log: Log, folded: Fold, drops: pa.Table, live: dict[str, Live], name
         rest = rows.filter(pc.invert(out))
         if rest.num_rows:
             staying.setdefault(source.number, rest.column("path")[0].as_py())
-    touched = {number for number, count in gone.items() if count}
+    with_files = {file.number for file in live.values()}  # marks from elsewhere, for one, have none, and leave alone
+    touched = {number for number, count in gone.items() if count and number in with_files}
     for number in sorted(touched & staying.keys()):
         raise RefusedError(
             f"commit {number} of {log.store.url} holds {counts[number]:,} splits together, and {gone[number]:,} of them cannot leave alone "
