@@ -39,6 +39,7 @@ class Rejected(NamedTuple):
     length: int
     reason: str
     message: str | None
+    covers: int  # bytes that are as done as it is: with split="lines" the end of its line, too
 
 
 class Made(NamedTuple):
@@ -105,7 +106,7 @@ class Processing:
         split = Split(file.path, *span, file.version, file.size, file.modified, attempt, rejects.take)
         rows = self._guarded(lambda: self._rows(made(self.function(split, content))))
         found = tuple(sorted(rejects.found))
-        covered = sum(min(r.offset + r.length, rejects.end) - r.offset for r in found)
+        covered = sum(min(r.offset + r.covers, rejects.end) - r.offset for r in found)
         if found and covered >= rejects.end and (rows if isinstance(rows, bytes) else rows.num_rows):
             raise BadContent("RejectError: the function has rejected all of the split, and made rows of it")
         return Made(rows, found)
@@ -177,7 +178,8 @@ class _Rejects:
             keep = self.processing.keep_messages
             why, message = reason(self.processing.function, error, keep), scrub(str(error)) if keep else None
         why = BadContent(why).reason or "rejected"
-        self.found.append(Rejected(at, record, len(record), why, message))
+        covers = len(record) + (_line_end(content, end) if self.processing.split == "lines" else 0)
+        self.found.append(Rejected(at, record, len(record), why, message, covers))
         self.spans.insert(i, (at, end))
 
     def _place(self, content: bytes, record: bytes) -> int:
@@ -224,6 +226,13 @@ def _whole(offset: object) -> int:
 def _ends(content: bytes, record: bytes, end: int) -> bool:
     """Whether a line ends with a record that ends at `end`."""
     return record.endswith(b"\n") or end == len(content) or content[end : end + 1] == b"\n" or content[end : end + 2] == b"\r\n"
+
+
+def _line_end(content: bytes, end: int) -> int:
+    """How many bytes from `end` on, where a record ends, still belong to its line."""
+    if content[end - 1 : end] == b"\n":
+        return 0
+    return 1 if content[end : end + 1] == b"\n" else 2 if content[end : end + 2] == b"\r\n" else 0
 
 
 def _bare(line: bytes) -> bytes:
