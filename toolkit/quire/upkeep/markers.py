@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from quire import display
 from quire.commit import names
-from quire.commit.entries import CLAIM, UNSAID
+from quire.commit.entries import CLAIM, UNSAID, Words
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.errors import UsageError, printable, scrub

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit import names
-from quire.commit.entries import CLAIM
+from quire.commit.entries import CLAIM, UNSAID, Words
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError, about, quoted
@@ -120,15 +120,7 @@ class Verbs:
         """
         runner = runner_of(spark, self._url)
         words = words_of(Log(self._store).refresh())
-        if words.transform == CLAIM:
-            raise UsageError("this destination holds what claims have written, and a claim sets nothing aside: there is nothing to retry.")
-        if function is None and words.transform not in transforms.NAMES:
-            raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
-        if (reduce is None) == bool(words.reduce):
-            said_so = f"went through reduce={words.reduce!r}, and retry needs it" if words.reduce else "went through no shuffle"
-            raise UsageError(f"the rows of this destination {said_so}: reduce=.")
-        if function is not None and not callable(function):
-            raise UsageError(f"function={quoted(function)} is no function.")
+        _check_functions(words, function, reduce)
         if max_attempts is not None:
             whole(max_attempts, "max_attempts", 1)
         if where is not None and paths is not None:
@@ -265,7 +257,7 @@ class Verbs:
         block = parse_size(split_size, "split_size")
         to, runner = self._markers(directory, options, roots), runner_of(spark, self._url)
         log = Log(self._store).refresh()
-        folded, words = fold(log, reader=True), words_of(log, markers.UNSAID)
+        folded, words = fold(log, reader=True), words_of(log, UNSAID)
         if folded.rows(self._store, ["path"], f"{to.url}/", f"{to.url}/\U0010ffff").num_rows:
             raise RefusedError(
                 f"{to.url} holds files of the ledger: markers there would be read as input. Choose a directory for them alone."
@@ -327,6 +319,19 @@ def _each(paths: Paths) -> Sequence[str | os.PathLike[str]]:
     if isinstance(paths, bytes) or not isinstance(paths, Iterable):
         raise UsageError(f"paths={quoted(paths)} is neither a path nor a list of them.")
     return list(paths)
+
+
+def _check_functions(words: Words, function: UserFunction | None, reduce: Reduce | None) -> None:
+    """Refuse to retry without the functions that the destination was made with, or with what was not."""
+    if words.transform == CLAIM:
+        raise UsageError("this destination holds what claims have written, and a claim sets nothing aside: there is nothing to retry.")
+    if function is None and words.transform not in transforms.NAMES:
+        raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
+    if (reduce is None) == bool(words.reduce):
+        said_so = f"went through reduce={words.reduce!r}, and retry needs it" if words.reduce else "went through no shuffle"
+        raise UsageError(f"the rows of this destination {said_so}: reduce=.")
+    if function is not None and not callable(function):
+        raise UsageError(f"function={quoted(function)} is no function.")
 
 
 def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
