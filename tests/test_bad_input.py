@@ -307,7 +307,7 @@ def test_a_file_of_no_bytes_and_a_very_long_one(tmp_path: Path, transform: str, 
 
 def test_a_session_that_was_stopped(tmp_path: Path) -> None:
     class Stopped:
-        is_stopped, newSession = True, None  # noqa: N815
+        is_stopped, newSession, range = True, None, None  # noqa: N815
 
     source = write(tmp_path / "in", documents(3))
     for act in (quire.consolidate, quire.plan):

@@ -20,6 +20,7 @@ from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, UsageError
 from quire.reading import first_rows
 from quire.storage import connect, normalise
+from quire.upkeep.identifiers import identifier
 
 HERE = quire.InProcess()
 QUIET: dict[str, Any] = {"progress": False}
@@ -361,3 +362,53 @@ def test_a_store_in_memory_is_claimed_into_too(tmp_path: Path) -> None:
         copy_of(c)
     assert todo(dest, source) == []
     assert [e.name for e in connect(dest).walk() if not e.name.startswith("_quire/")] == list(quire.Ledger(dest).files()["data_file"])
+
+
+def marked(directory: Path, files: list[Path]) -> Path:
+    """A directory of markers, as a Hadoop job has left them."""
+    directory.mkdir(exist_ok=True)
+    for file in files:
+        (directory / identifier(str(file), 0, file.stat().st_size)).write_bytes(b"")
+    return directory
+
+
+def test_a_claim_that_wrote_nothing_says_nothing_of_what_later_ones_write(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1\n"}), tmp_path / "out"
+    ledger = ledger_of(dest)
+    with ledger.claim(HERE, source, **QUIET):
+        pass
+    for name in ("b", "c"):
+        write(source, {name: b"1\n"})
+        with ledger.claim(HERE, source, **QUIET) as c:
+            connect(c.path).put("day=1/x.csv", b"1,2\n")
+    assert (len(ledger.files()), ledger.summary().layout) == (2, "directories")
+    with refused(RefusedError, 2, "holds lines, in directories of earlier claims"), ledger.claim(
+        HERE, write(tmp_path / "in2", {"d": b"1"}), **QUIET
+    ) as c:  # fmt: skip
+        copy_of(c)
+
+
+def test_claims_and_markers_go_together(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1\n", "b": b"2\n"}), tmp_path / "out"
+    ledger = ledger_of(dest)
+    ledger.import_markers(marked(tmp_path / "m1", [source / "a"]), source, spark=HERE, **QUIET)
+    with ledger.claim(HERE, source, **QUIET) as c:
+        copy_of(c)
+    assert [name for name, _ in rows(dest)] == ["b"]
+    write(source, {"c": b"3\n", "d": b"4\n"})
+    assert ledger.import_markers(marked(tmp_path / "m2", [source / "c", source / "d"]), source, spark=HERE, **QUIET).gathered == 2
+    assert ledger.forget(source / "c", spark=HERE, **QUIET).files_out == 1, "no data file holds anything of it"
+    with ledger.claim(HERE, source, **QUIET) as c:
+        copy_of(c)
+    assert [name for name, _ in rows(dest)] == ["b", "c"]
+
+
+def test_what_is_claimed_is_neither_purged_nor_retried(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1\n"}), tmp_path / "out"
+    ledger = ledger_of(dest)
+    with ledger.claim(HERE, source, **QUIET) as c:
+        copy_of(c)
+    with refused(RefusedError, 2, "cannot be verified", "no source was deleted"):
+        ledger.purge_sources(HERE, derived=True)
+    with refused(UsageError, 2, "there is nothing to retry"):
+        ledger.retry(spark=HERE, **QUIET)

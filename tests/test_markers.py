@@ -131,17 +131,62 @@ def test_marks_may_come_after_runs_and_leave_what_is_there(tmp_path: Path) -> No
 
 
 def test_splits_of_another_size_are_put_together(tmp_path: Path) -> None:
-    """The article's rule skips a split only where a job cuts files alike; here bytes count."""
+    """The article's rule skips a split only where a job cuts files alike; here it counts where lines begin.
+
+    Hadoop reads a line that begins with a split together with the split before.
+    """
     lines = b"".join(b"line %02d\n" % i for i in range(20))
     source, dest = write(tmp_path / "in", {"a.log": lines, "b.log": lines}), tmp_path / "out"
     a, b = source / "a.log", source / "b.log"
     splits = [(a, 0, 64), (a, 64, 64), (a, 128, 32), (a, 0, 100), (b, 32, 32)]
     Ledger(dest, create=True).import_markers(mark(tmp_path / "m", *splits), source, **HERE)
     assert [tuple(row) for row in Ledger(dest).coverage(a)[["start", "length", "state"]].to_numpy()] == [
-        (0, 64, "mark"), (64, 36, "mark"), (100, 28, "mark"), (128, 32, "mark"),
+        (0, 65, "mark"), (65, 36, "mark"), (101, 28, "mark"), (129, 31, "mark"),
     ]  # fmt: skip
     gather(source, dest, target_size=50)
-    assert read(dest) == sorted(lines[:32].splitlines() + lines[64:].splitlines())
+    assert read(dest) == sorted(lines[:40].splitlines() + lines[72:].splitlines())
+
+
+def hadoop_reads(content: bytes, start: int, length: int) -> list[bytes]:
+    """The lines that Hadoop's LineRecordReader gives for a split: all but a first one, up to the one that begins at its end."""
+    at, found = 0, list[bytes]()
+    for line in content.splitlines(keepends=True):
+        if (start < at <= start + length) or start == at == 0:
+            found.append(line.rstrip())
+        at += len(line)
+    return found
+
+
+@pytest.mark.parametrize("block", [7, 8, 20, 21])
+def test_every_line_is_done_once_by_a_hadoop_job_or_here(tmp_path: Path, block: int) -> None:
+    """Wherever splits begin, also with a line: what the job of the markers has left is read here, and the other way round."""
+    content = b"".join(b"%d\n" % (10 ** (i % 7) + i) for i in range(40))
+    source, dest = write(tmp_path / "in", {"a.log": content}), tmp_path / "out"
+    splits = list(markers.hadoop_splits(len(content), block))
+    theirs = [split for i, split in enumerate(splits) if i % 3]
+    Ledger(dest, create=True).import_markers(mark(tmp_path / "m", *((source / "a.log", *split) for split in theirs)), source, **HERE)
+    gather(source, dest, target_size=50)
+    assert sorted([*read(dest), *(line for split in theirs for line in hadoop_reads(content, *split))]) == sorted(content.splitlines())
+    assert Ledger(dest).export_markers(tmp_path / "m2", split_size=block, spark=InProcess()).written == len(splits)
+
+
+def test_markers_are_not_written_among_the_files_that_they_are_of(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
+    gather(source, dest)
+    for place in (source, source / "d0"):
+        with refused(RefusedError, 2, "Choose a directory"):
+            Ledger(dest).export_markers(place, spark=InProcess())
+    assert sum(p.is_file() for p in source.rglob("*")) == 4
+    assert Ledger(dest).export_markers(tmp_path / "m", source=f"{source}/d0/*", spark=InProcess()).written == 2, (
+        "a glob means what matches it"
+    )
+
+
+def test_what_holds_bytes_as_they_are_takes_splits_as_bytes(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"a", "b": bytes(range(60))}), tmp_path / "out"
+    gather(source, dest, transform="raw", include="a")
+    Ledger(dest).import_markers(mark(tmp_path / "m", (source / "b", 20, 20)), source, **HERE)
+    assert [tuple(row) for row in Ledger(dest).coverage(source / "b")[["start", "length"]].to_numpy()] == [(0, 20), (20, 20)]
 
 
 def test_a_marked_part_of_a_document_is_not_left_out_of_it(tmp_path: Path) -> None:
@@ -221,8 +266,8 @@ def test_where_a_directory_is_cut_for_the_tasks_no_path_is(tmp_path: Path, monke
         for name in ("a", "a-1", "a.b", "b", "long" * 60):
             rows = ledger.coverage(f"{place}/in/{name}")
             assert list(rows["start"][1:]) == list((rows["start"] + rows["length"])[:-1]), "no byte twice, and no gap"
-            assert (rows["start"].min(), rows["length"].sum()) == (0, 198)
-        assert gather(f"{place}/in", f"{place}/out").bytes == 10
+            assert (rows["start"].min(), rows["length"].sum()) == (0, 199)
+        assert gather(f"{place}/in", f"{place}/out").bytes == 5
 
 
 def test_a_source_may_be_named_through_a_link(tmp_path: Path) -> None:
@@ -256,12 +301,12 @@ def test_two_at_once_and_a_run_beside_them_mark_or_read_each_byte_once(tmp_path:
     folder = mark(tmp_path / "m", *whole(*source.rglob("*.txt")))
     run, begun = quire.jobs.run, list[int]()
 
-    def beside(*args: Any) -> None:
+    def beside(*args: Any, **more: Any) -> None:
         if not begun:
             begun.append(1)
             assert gather(source, dest, include="d0/*", transform="raw").files == 2
             assert Ledger(dest).import_markers(mark(tmp_path / "m2", *whole(source / "d1/f0001.txt")), source, **HERE).gathered == 1
-        run(*args)
+        run(*args, **more)
 
     monkeypatch.setattr("quire.upkeep.job.jobs.run", beside)
     found = Ledger(dest, create=True).import_markers(folder, source, **HERE)
@@ -349,3 +394,15 @@ def test_of_several_stores_only_one_is_marked_in_a_directory(tmp_path: Path) -> 
         ledger.export_markers(tmp_path / "m", spark=InProcess())
     assert ledger.export_markers(tmp_path / "m2", source="memory://two/in", spark=InProcess()).written == 1
     assert shown(tmp_path / "m2") == {("/in/a", 0, 5)}
+
+
+def test_a_part_of_a_file_may_be_marked_where_files_are_read_in_parts(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1\n" * 10}), tmp_path / "out"
+    settings: dict[str, Any] = {"split": "lines", "format": "lines", **HERE}
+    quire.process(source, lambda split, content: content, dest, **settings)
+    write(source, {"b": b"2\n3\n4\n"})
+    ledger = Ledger(dest)
+    done = ledger.import_markers(mark(tmp_path / "marks", (source / "b", 0, 3)), source, **HERE)
+    assert (done.gathered, done.left) == (1, ())
+    quire.process(source, lambda split, content: content, dest, **settings)
+    assert read(dest) == [b"1"] * 10 + [b"4"], "the line that begins in the marked bytes belongs to them"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import quire
-from gathering import documents, gather, write
+from gathering import documents, gather, refused, write
 from quire import InProcess, Ledger, UsageError, paging
 from quire.coverage import segments
 
@@ -212,3 +212,17 @@ def test_a_page_shows_hostile_names_as_text(tmp_path: Path) -> None:
     for shown in (page._repr_html_(), repr(page)):
         assert "\u202e" not in shown
     assert "<script" not in page._repr_html_()
+
+
+def test_what_is_no_path_is_said_in_one_line_or_found_nowhere(made: tuple[Path, Ledger]) -> None:
+    source, ledger = made
+    assert ledger.rows("half a \udcff character").total == 0
+    wrong: list[Any] = [
+        lambda: ledger.rows(5), lambda: ledger.forget(5, **HERE), lambda: ledger.forget(b"/x", **HERE),
+        lambda: ledger.forget(file=5, **HERE), lambda: ledger.unpin(None),
+        lambda: ledger.retry(paths=source / "typo.xml", **HERE), lambda: ledger.retry(function="x", **HERE),
+    ]  # fmt: skip
+    for call in wrong:
+        with refused(UsageError, 2):
+            call()
+    assert ledger.retry(paths=source / "run1/d0/f0000.xml", **HERE).jobs == (), "it is done"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -155,6 +158,10 @@ def test_a_column_without_any_value_is_asked_for_before_anything_is_written(tmp_
     ("schema", "values", "said"),
     [
         ("x int", [1, 2**40], "int32"),
+        ("x float", [1.5, 1e300], "float"),
+        ("x array<float>", [[1.5], [1e300]], "float"),
+        ("x struct<k: float>", [{"k": 1e300}], "float"),
+        ("x map<string, float>", [[("k", 1e300)]], "float"),
         ("x decimal(4, 1)", ["1.25"], "decimal"),
         ("x date", ["no date"], "date32"),
         ("x long not null", [1, None], "not null"),
@@ -163,8 +170,10 @@ def test_a_column_without_any_value_is_asked_for_before_anything_is_written(tmp_
 )
 def test_rows_that_lose_something_set_their_split_aside(tmp_path: Path, schema: str, values: list[Any], said: str) -> None:
     source = write(tmp_path / "in", {"a": b"1"})
-    report = process(source, lambda split, content: pa.table({"x": values}), tmp_path / "out", schema=schema)
-    assert (report.files, report.set_aside_count) == (0, 1)
+    of_dicts = process(source, lambda split, content: [{"x": value} for value in values], tmp_path / "dicts", schema=schema)
+    kind = pa.map_(pa.string(), pa.float64()) if "map" in schema else None
+    report = process(source, lambda split, content: pa.table({"x": pa.array(values, kind)}), tmp_path / "out", schema=schema)
+    assert (report.files, report.set_aside_count) == (of_dicts.files, of_dicts.set_aside_count) == (0, 1)
     assert said in report.set_aside[0][1]
     assert "TypeError" in report.set_aside[0][1]
     assert "no date" not in report.set_aside[0][1], "a reason holds no data"
@@ -345,7 +354,7 @@ def test_one_bad_record_is_set_aside_and_the_rest_is_done(tmp_path: Path) -> Non
     assert found["tries"].tolist() == [1] * 4
     assert all(error.startswith("JSONDecodeError (test_process.py line") for error in found["error"])
     assert (
-        ledger.failed()[["path", "start", "length", "reason"]].to_numpy().tolist()
+        ledger.failed().assign(length=lambda rows: rows["length"] - 1)[["path", "start", "length", "reason"]].to_numpy().tolist()
         == found[["path", "offset", "length", "error"]].to_numpy().tolist()
     )
     assert process(source, careful, dest, split="lines", split_size=99).files == 0
@@ -451,6 +460,45 @@ def test_only_the_rejected_record_is_given_again_and_the_split_says_how_often(tm
     assert seen == [(b"one\nBROKEN\ntwo\n", 1), (b"BROKEN", 2)]
     assert rows(dest) == [b"one", b"two", b"BROKEN"]
     covered(dest)
+
+
+def test_what_is_infinite_stays_infinite(tmp_path: Path) -> None:
+    source, values = write(tmp_path / "in", {"a": b"1"}), [{"x": float("inf"), "y": [float("-inf"), None, 1.5], "z": None}]
+    process(source, lambda split, content: values, tmp_path / "out", schema="x float, y array<float>, z map<string, float>")
+    assert rows(tmp_path / "out") == values
+
+
+def test_a_short_record_is_not_taken_for_a_part_of_another_line(tmp_path: Path) -> None:
+    def function(split: Split, content: bytes) -> Iterator[dict[str, Any]]:
+        for at, line in zip((0, 3, 5), content.splitlines(), strict=True):
+            if line == b"x":
+                split.reject(line, "no")
+            elif line == b"y":
+                split.reject(line, "no", np.int64(at))
+            else:
+                yield {"n": 1}
+
+    source, dest = write(tmp_path / "in", {"a": b"yx\nx\ny"}), tmp_path / "out"
+    assert process(source, function, dest, split="lines").files == 1
+    assert Ledger(dest).rejected()["offset"].tolist() == [3, 5]
+
+
+def test_very_many_records_are_rejected_in_time(tmp_path: Path) -> None:
+    lines = [b"line %d\r" % i if i % 3 else b"line %d" % i for i in range(50_000)]
+
+    def function(split: Split, content: bytes) -> None:
+        for line in (found.rstrip(b"\r") for found in content.split(b"\n") if found):
+            split.reject(line, "no")
+
+    source, dest = write(tmp_path / "in", {"a": b"\n".join([*lines, b""]), "b": b"\n".join([*lines, lines[6]])}), tmp_path / "out"
+    began = time.monotonic()
+    report = process(source, function, dest, split="lines", schema="n int")
+    assert time.monotonic() - began < 60, "each one once took a search through all of the content"
+    assert report.set_aside_count == 50_001
+    failed = Ledger(dest).failed()
+    assert failed[failed["path"].str.endswith("/b")]["reason"].tolist() == [
+        "RejectError: the record that was rejected is in the content several times: say which by offset="
+    ]
 
 
 @pytest.mark.parametrize(
@@ -580,6 +628,27 @@ def test_a_file_that_grows_is_taken_from_where_it_was_and_rejects_do_not_hinder(
         f.write(records(5, 13))
     assert process(source, careful, dest, split="lines", on_append="tail").set_aside_count == 0
     assert ids(dest) == list(range(18))
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_what_was_given_up_is_read_again_also_where_a_rejected_record_comes_before_it(tmp_path: Path, end: bytes) -> None:
+    source, dest = write(tmp_path / "in", {"a": records(2).replace(b"\n", end)}), tmp_path / "out"
+    settings: dict[str, Any] = {"split": "lines", "on_append": "tail"}
+    process(source, careful, dest, **settings)
+    for at in (2, 5):
+        with (source / "a").open("ab") as f:
+            f.write(records(3, at, bad=(at,)).replace(b"\n", end))
+        process(source, careful, dest, **settings)
+    ledger = Ledger(dest)
+    assert ledger.retry(function=careful, **HERE).set_aside == 2
+    for file in ledger.refresh().files()["data_file"].tolist()[1:]:
+        ledger.forget(file=file, **HERE)
+    with (source / "a").open("ab") as f:
+        f.write(records(2, 8).replace(b"\n", end))
+    assert not [why for _, why in process(source, careful, dest, **settings).set_aside if "rewritten" in why]
+    ledger.retry(function=repaired, **HERE)
+    assert ids(dest) == list(range(10))
+    assert "gap" not in ledger.coverage(source / "a")["state"].tolist()
 
 
 # ------------------------------------------------------------------------------------------------------------------ use, going on
@@ -796,3 +865,51 @@ def test_a_shuffle_that_fails_leaves_the_tasks_done_and_nothing_visible(tmp_path
     assert (len(calls), Ledger(dest).summary().commits) == (2, 0)
     assert process(source, noted, dest, reduce=total, schema="id long", version="2").files == 2
     assert rows(dest) == [{"n": 10, "sum": 45}]
+
+
+def test_the_columns_of_a_shuffles_output_are_not_those_of_the_function(tmp_path: Path) -> None:
+    """Where the first files gave no row, nothing is frozen; what there is to look at then is what the shuffle gave."""
+    source, dest = write(tmp_path / "in", {f"{i}": b"%d\n" % i for i in range(10)}), tmp_path / "out"
+
+    def of_nine(split: Split, content: bytes) -> list[dict[str, Any]] | None:
+        return [{"v": int(content)}] if int(content) == 9 else None
+
+    def counted(rows: pa.Table) -> pa.Table:
+        return pa.table({"n": [rows.num_rows]})
+
+    for name in ("9", "91"):
+        write(source, {name: b"9\n"})
+        report = process(source, of_nine, dest, reduce=counted)
+        assert report.set_aside == ()
+    assert rows(dest) == [{"n": 1}, {"n": 1}]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_times_that_no_shuffle_holds_are_one_line(tmp_path: Path, late: bool) -> None:
+    exact = pa.table({"t": pa.array([123456789], pa.timestamp("ns"))})
+    source, given = write(tmp_path / "in", {"a": b"1"}), pa.table({"n": [1]}) if late else exact
+    with refused(QuireError, 3, "would lose data", "recover(dest, abort="):
+        process(source, lambda split, content: given, tmp_path / "out", reduce=lambda rows: exact)
+
+
+def test_a_function_that_ends_its_process_sets_its_split_aside(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1", "b": b"end"}), tmp_path / "out"
+    report = process(source, lambda split, content: [{"n": 1}] if content == b"1" else sys.exit("enough"), dest)
+    assert report.files == 1
+    assert "SystemExit" in report.set_aside[0][1]
+
+
+def test_columns_of_a_shuffle_without_a_type_are_refused_and_dictionaries_written_out(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1"}), tmp_path / "out"
+
+    def untyped(rows: pa.Table) -> pa.Table:
+        return rows.append_column("m", pa.nulls(rows.num_rows))
+
+    def encoded(rows: pa.Table) -> pa.Table:
+        return pa.table({"n": rows.column("n").dictionary_encode()})
+
+    with refused(QuireError, 3, "'m' without any value or type"):
+        process(source, lambda split, content: [{"n": "x"}], dest, reduce=untyped)
+    quire.recover(dest, abort="open")
+    process(source, lambda split, content: [{"n": "x"}], dest, reduce=encoded)
+    assert next(Ledger(dest)._log.commits())[1].tasks[-1].schema == "n: string"

@@ -12,6 +12,7 @@ import quire
 from checker import look, tree
 from gathering import documents, gather, refused, snapshot, write
 from quire import InProcess, Ledger
+from quire.commit import protocol
 from quire.errors import QuireError, RefusedError
 from quire.storage import Unreadable, connect
 from quire.storage.local import LocalStore
@@ -148,6 +149,38 @@ def test_only_below_the_source_that_is_named(tmp_path: Path) -> None:
     assert str(source / "d0") in ledger.history()["note"].iloc[-1]
 
 
+def test_a_glob_means_the_files_that_match_it(tmp_path: Path) -> None:
+    source, ledger = gathered(tmp_path, {"a.csv": b"a", "b.txt": b"b", "d/c.csv": b"c", "d1/e.csv": b"e"})
+    assert go(ledger, source=f"{source}/*.txs").files == 0, "a mistyped one means none"
+    assert go(ledger, source=[f"{source}/*.csv", f"{source}/d"]).files == 2
+    assert names(source) == {"b.txt", "d1/e.csv"}
+    assert "in/*.csv" in ledger.history()["note"].iloc[-1]
+
+
+@pytest.mark.parametrize("wrong", [{"dry_run": None}, {"dry_run": "no"}, {"derived": "no"}, {"spark": False}, {"source": []}], ids=str)
+def test_what_is_no_clear_word_deletes_nothing(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    source, ledger = gathered(tmp_path, documents(3))
+    with refused(quire.UsageError, 2, "source" if "source" in wrong else next(iter(wrong))):
+        ledger.purge_sources(**{"spark": InProcess(), "dry_run": False, **wrong})
+    assert len(names(source)) == 3
+
+
+def test_what_a_forget_takes_out_that_is_not_published_yet_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, ledger = gathered(tmp_path, documents(9), planner="directory", layout="directories")
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(protocol, "publish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.forget(source / "d0", spark=InProcess(), progress=False)
+    assert list(ledger.refresh().history()["kind"]) == ["commit", "published", "commit"]
+    assert (go(ledger).files, len(names(source))) == (6, 3)
+    quire.recover(tmp_path / "out")
+    assert gather(source, tmp_path / "out", planner="directory", layout="directories").files == 3
+
+
 def test_a_forget_that_comes_in_between_is_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, ledger = gathered(tmp_path, documents(9))
     real = purge._Task._verified
@@ -162,6 +195,28 @@ def test_a_forget_that_comes_in_between_is_no_loss(tmp_path: Path, monkeypatch: 
     found = go(ledger)
     assert (found.files, set(found.stays)) == (0, {purge.MOVED})
     assert len(names(source)) == 9
+
+
+def test_what_was_compacted_meanwhile_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, ledger = gathered(tmp_path, documents(3))
+    write(source, {"more": b"m"})
+    gather(source, tmp_path / "out")
+    real = purge._Task._verified
+
+    def meanwhile(self: Any, items: Any) -> Any:
+        monkeypatch.undo()
+        other = Ledger(tmp_path / "out")
+        other.compact(spark=InProcess(), progress=False)
+        other.expire()
+        return real(self, items)
+
+    monkeypatch.setattr(purge._Task, "_verified", meanwhile)
+    found = go(ledger)
+    assert (found.files, found.stays) == (0, {purge.MOVED: 4})
+    with refused(QuireError, 3, "has expired", "refresh"):
+        ledger.verify(InProcess())
+    assert ledger.refresh().verify(InProcess()).ok
+    assert go(ledger).files == 4
 
 
 def test_a_file_that_changes_after_it_was_verified_stays(monkeypatch: pytest.MonkeyPatch) -> None:

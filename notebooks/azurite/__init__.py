@@ -50,7 +50,9 @@ def installed() -> Path:
             shutil.copy(HERE / name, made)
         # Nothing that a package brings is run while it is installed, and nothing stays outside of this directory.
         command = [_NODE, _NPM, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--cache", made / "cache", "--loglevel", "error"]
-        environment = {**os.environ, "PATH": f"{_NODE.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+        environment = {
+            **os.environ, "PATH": f"{_NODE.parent}{os.pathsep}{os.environ.get('PATH', '')}", "NODE_DISABLE_COMPILE_CACHE": "1"
+        }  # fmt: skip
         done = subprocess.run(command, cwd=made, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"npm could not install Azurite ({done.returncode}): {done.stderr[-2000:]}")

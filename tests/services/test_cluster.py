@@ -205,13 +205,14 @@ def with_python(cluster: Cluster, python: Path, cell: str) -> None:
         driver(f"spark.sparkContext.pythonExec = {before!r}")
 
 
-def test_a_module_of_the_users_own_that_executors_lack_is_named_and_can_be_sent(driver: Driver, place: Path) -> None:
-    name = f"own{uuid.uuid4().hex}"
-    (place / f"{name}.py").write_text("def loud(content, file):\n    return content.upper()\n")
+def test_a_module_of_the_users_own_that_executors_lack_is_named_and_can_be_sent(driver: Driver, cluster: Cluster, place: Path) -> None:
+    name, own = f"own{uuid.uuid4().hex}", cluster.base / "own"  # as long as the session: executors that come later fetch it, too
+    own.mkdir(exist_ok=True)
+    (own / f"{name}.py").write_text("def loud(content, file):\n    return content.upper()\n")
     cell = call(place / "in", place / "out", f"transform={name}.loud")
-    with pytest.raises(Failed, match=rf"UsageError: .*no module '{name}'.* spark\.addArtifacts\('{place}/{name}.py', pyfile=True\)"):
-        driver(f"sys.path.insert(0, {str(place)!r})\nimport {name}\n{cell}")
-    driver(f"spark.addArtifacts({str(place / name)!r} + '.py', pyfile=True)\n{cell}")
+    with pytest.raises(Failed, match=rf"UsageError: .*no module '{name}'.* spark\.addArtifacts\('{own}/{name}.py', pyfile=True\)"):
+        driver(f"sys.path.insert(0, {str(own)!r})\nimport {name}\n{cell}")
+    driver(f"spark.addArtifacts({str(own / name)!r} + '.py', pyfile=True)\n{cell}")
     checker.check(place / "in", place / "out", lambda content: content.upper() + b"\n")
 
 

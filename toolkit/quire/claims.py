@@ -31,7 +31,7 @@ from quire.attempt import Work
 from quire.commit import names, protocol
 from quire.commit.committers import committer
 from quire.commit.copy import copied
-from quire.commit.entries import CLAIM, Commit, DataFile, PlanHead, Task, Uncover, Words
+from quire.commit.entries import CLAIM, UNSAID, Commit, DataFile, PlanHead, Task, Uncover, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.conflicts import conflicts, examples
@@ -301,7 +301,7 @@ def _replaced(path: str, text: str) -> list[Uncover]:
 
 
 def _check_kind(log: Log) -> None:
-    for transform in sorted(log.transforms() - {CLAIM}):
+    for transform in sorted(log.transforms() - {CLAIM, UNSAID.transform}):
         raise RefusedError(
             f"{log.store.url} holds what quire has made itself (transform {transform!r}), and a claim's files may be anything: nobody "
             f"could read both. Choose another destination for the claim."
@@ -464,7 +464,7 @@ def _commit(log: Log, head: PlanHead, marks: list[Task], bars: Progress) -> list
     """
     done, taken = protocol.get_manifest(log.store, head.job, head.tasks), list[tuple[str, int]]()
     if done is not None and log.refresh().outcome(head.job) is None:
-        words = _words([file.name for file in done.files]) if done.files else _words_there(log)
+        words = _words([file.name for file in done.files]) if done.files else UNSAID
         with suppress(FormatError):  # the job is over, and its segments are gone
             taken = examples(log, head, marks)
         protocol.commit(log, replace(head, words=words), [*marks, done], conflicts)

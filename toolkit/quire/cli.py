@@ -265,7 +265,7 @@ def populate(directory: str, as_json: bool, quiet: bool, **given: Any) -> None:
 
 @cli.command()
 @click.argument("dest")
-@click.option("--limit", default=20, show_default=True, help="Rows at most.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(0), help="Rows at most.")
 @AS_JSON
 def read(dest: str, limit: int, as_json: bool) -> None:
     """Print the first rows of what DEST holds: lines as they are, others as JSON."""
@@ -337,7 +337,7 @@ def read_one(dest: str, path: str) -> None:
 @ledger.command()
 @click.argument("dest")
 @click.option("--where", help="A condition in SQL: \"state = 'bad'\".")
-@click.option("--limit", default=20, show_default=True, help="Rows at most.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(0), help="Rows at most.")
 @MASTER
 @AS_JSON
 def splits(dest: str, where: str | None, limit: int, master: str | None, as_json: bool) -> None:

@@ -442,7 +442,10 @@ class Ledger(Pages, Verbs, Claims):
         items: list[Item] = [(source, by_segment.get(source.segment, {}), compression) for source in self._fold.sources]
         items = [item for item in items if item[1] or (item[0] is not None and item[0].piece)]
         items += [(None, some, compression) for some in alone]
-        return verify(runner_of(spark, self._url), self._url, self._options, self._fold, items, len(sizes))
+        found = verify(runner_of(spark, self._url), self._url, self._options, self._fold, items, len(sizes))
+        if not found.ok and Log(self._store).refresh().expired() > self.version:
+            raise QuireError(f"version {self.version} of {self._url} has expired since it was opened. Verify again after ledger.refresh().")
+        return found
 
     def _compression(self) -> str:
         words = self._log.words(self.version)

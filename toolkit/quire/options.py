@@ -71,6 +71,14 @@ def whole(value: Any, what: str, least: int, most: int = 1 << 62) -> int:
     return value
 
 
+def flag(value: Any, what: str) -> bool:
+    """True or False, or UsageError: what else counts as one of them is rather a mistake."""
+    if not isinstance(value, bool):
+        with about(what):
+            raise UsageError(f"{what}={quoted(value)} is neither True nor False.")
+    return value
+
+
 @dataclass(frozen=True)
 class Options:
     """A call, checked. `intent` is what makes two calls the same job; secrets are no part of it."""

@@ -118,7 +118,7 @@ class Pages:
 
         `progress` is told how many segments were read, and may raise to stop. UsageError for another state.
         """
-        text = os.fspath(path)
+        text = os.fspath(path) if isinstance(path, os.PathLike) else path
         if not isinstance(text, str):
             raise UsageError(f"path is {quoted(path)}: it is a text, the beginning of paths or a part of them.")
         if state is not None:
@@ -126,6 +126,8 @@ class Pages:
         begins = self._beginnings(text) if text.startswith("/") or "://" in text else ()
         sources = self._newest_first(state)
         known = None if text or state else self.summary().ledger_rows
+        if text != text.encode("utf-8", "ignore").decode() and not begins:
+            text = "\0"  # half a character, as Python shows names on disk, is in no path of the ledger; neither is this
         look = _Look(self._store, self._fold, sources, begins, "" if begins else text, state, known)
         return look.page(whole(offset, "offset", 0), whole(limit, "limit", 1), progress)
 

@@ -239,6 +239,7 @@ def _columns_of(store: Store, log: Log) -> pa.Schema | None:
     if (frozen := schemas.frozen(log)) is not None:
         return frozen
     for file in live(log, fold(log)):
-        if file.name.endswith(".parquet") and store.stat(file.name) is not None:
+        traced = log.commit(file.number).words.traced  # else its files do not hold what the function has given
+        if traced and file.name.endswith(".parquet") and store.stat(file.name) is not None:
             return schemas.canonical(parquet.open_file(store, file.name).schema_arrow)
     return None

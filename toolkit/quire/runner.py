@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from quire.errors import FormatError, QuireError, TransientError, UsageError, scrub
+from quire.errors import FormatError, QuireError, TransientError, UsageError, quoted, scrub
 from quire.session import alive
 from quire.shipping import Task, is_local, missing_module, portable
 
@@ -147,6 +147,8 @@ class OnSpark:
     shared = True
 
     def __init__(self, spark: SparkSession, landmarks: Landmarks | None = None) -> None:
+        if not hasattr(spark, "range"):
+            raise UsageError(f"spark={quoted(spark)} is no SparkSession. Give one, or leave spark= out.")
         if not alive(spark):
             raise UsageError("this Spark session was stopped. Start another with quire.session(), or leave spark= out.")
         self.spark = spark

@@ -141,10 +141,10 @@ def _batches(store: Store, part: _Part, compression: str) -> Iterator[pa.RecordB
 
 
 def _common(schema: pa.Schema) -> pa.Schema:
-    """The same columns with times as Spark has them, in microseconds; those that are a moment, in UTC."""
+    """The same columns with times as Spark has them, in microseconds; those that are a moment, in UTC. Dictionaries are written out."""
     fields = []
     for each in schema:
-        kind = each.type
+        kind = each.type.value_type if pa.types.is_dictionary(each.type) else each.type
         if pa.types.is_timestamp(kind):
             kind = pa.timestamp("us", "UTC" if kind.tz else None)
         fields.append(pa.field(each.name, kind, each.nullable))
@@ -199,6 +199,8 @@ class _Output:
     def add(self, batch: pa.RecordBatch) -> None:
         rows = pa.Table.from_batches([batch])
         rows = rows.cast(_common(rows.schema))
+        if unknown := [f.name for f in rows.schema if pa.types.is_null(f.type)]:
+            raise UsageError(f"reduce gave the column {unknown[0]!r} without any value or type: let it say the type")
         if rows.num_columns == 0 or len(set(rows.schema.names)) < rows.num_columns:
             raise UsageError(f"reduce gave the columns {rows.schema.names}: a data file needs some, each with a name of its own.")
         step = max(1, rows.num_rows * self.most // max(1, rows.nbytes))
@@ -250,13 +252,17 @@ def _written(closing: Closing, store: Store, part: int, batches: Iterator[pa.Rec
 def _here(closing: Closing, parts: list[_Part], reduce: Reduce) -> list[dict[str, Any]]:
     store = connect(closing.dest, closing.options)
     batches = (batch for part in parts for batch in _batches(store, part, closing.work.convert.compression))
-    found = _given(closing.work, reduce, pa.Table.from_batches(batches))
+    try:
+        rows = pa.Table.from_batches(batches)
+    except pa.ArrowException as e:
+        raise _failed(closing.work, f"the shuffle failed: {scrub(str(e).rstrip('.'), 200)}") from e
+    found = _given(closing.work, reduce, rows)
     if not isinstance(found, pa.Table):
         raise _failed(closing.work, f"without Spark reduce takes and gives a pyarrow.Table, and it gave {quoted(found)}")
     try:
         return _written(closing, store, 0, iter(found.to_batches(max_chunksize=ROWS)))
-    except UsageError as e:
-        raise _failed(closing.work, str(e).rstrip(".")) from e
+    except (UsageError, pa.ArrowException) as e:
+        raise _failed(closing.work, scrub(str(e).rstrip("."))) from e
 
 
 def _given(work: Work, reduce: Reduce, rows: Any) -> Any:

@@ -100,17 +100,22 @@ class OfSplits:
     def _retry(self, process: Processing, store: Store, request: Request, file: FileInfo, start: int, length: int, name: str) -> None:
         """Give a record that was rejected to the function again, alone: from its quarantine file, or if it is long from the source."""
         found = quarantine.one(self.store, name, file.path, file.version, start) or {"content": None, "length": length}
-        record = found["content"]
+        record, cut = found["content"], process.split == "lines"
         try:
             if record is None:
                 record = read(store, Request(request.name, file.version, file.size, start, found["length"]))
-            made = process.call(record, file, (start, length), self.tried.get((file.path, start), 0) + 1, length)
+            end = min(length, len(record))
+            made = process.call(record, file, (start, length), self.tried.get((file.path, start), 0) + 1, end)
+            # The end of its line, which the row covers and the record does not hold.
+            rejected = (r._replace(covers=length - r.offset) if r.offset + r.covers >= end else r for r in made.rejected)
+            made = Made(made.rows, tuple(rejected)) if cut else made
         except (BadContent, Unreadable, Gone) as e:
             reason = e.reason if isinstance(e, BadContent) else str(e)
             if isinstance(e, Gone):
                 reason = f"it is longer than what is kept in quarantine, and its source has changed or gone ({reason})"
-            made = Made(b"", (Rejected(0, record, found["length"], reason, None),))
-        if self._taken(made, store, request, file, start, length, start, record or b""):
+            made = Made(b"", (Rejected(0, record, found["length"], reason, None, length),))
+        given = (record or b"") + (b"", b"\n", b"\r\n")[min(max(0, length - len(record or b"")), 2) if cut and record else 0]
+        if self._taken(made, store, request, file, start, length, start, given):
             self.gathered += 1
         else:
             self.bad, self.rejected = self.bad + 1, self.rejected - 1
@@ -128,7 +133,7 @@ class OfSplits:
         done, aside = list[tuple[int, int]](), list[tuple[int, int]]()
         for rejected in made.rejected:
             first = begin + rejected.offset
-            aside.append((first, min(rejected.length, end - first)))
+            aside.append((first, min(rejected.covers, end - first)))
             done += [(at, first - at)] if first > at else []
             at = sum(aside[-1])
         done += [(at, end - at)] if at < end or not aside else []

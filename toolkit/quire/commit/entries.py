@@ -114,6 +114,10 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
         return not self.reduce and self.transform != CLAIM
 
 
+# A commit of nothing but marks says nothing of what a destination will hold.
+UNSAID = Words(transform="", format="lines", compression="none", layout="flat")
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="manifest"):
     """Put if absent by the attempt that wins its task."""
 

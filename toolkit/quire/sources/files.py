@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -187,6 +187,12 @@ def _root(item: object, options: Options) -> Root:
             return root  # an empty store and none are the same there
         raise UsageError(f"the source {root.url} does not exist. Look for a typing mistake, or create it.")
     return root
+
+
+def among(found: Iterable[Root]) -> Callable[[str], bool]:
+    """Whether a file, by its URL, is meant by one of these: it lies there, and matches the glob where one was given."""
+    choosers = [(root.url.rstrip("/") + "/", None if root.wanted == ("",) else Selection().chooser(root)) for root in found]
+    return lambda url: any(url.startswith(place) and (chooser is None or chooser.match(url, len(place))) for place, chooser in choosers)
 
 
 def apart(found: Iterable[Root], dest: str) -> None:

@@ -91,13 +91,13 @@ def type_name(value: object) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def reason(function: object, error: Exception, keep_messages: bool) -> str:
+def reason(function: object, error: BaseException, keep_messages: bool) -> str:
     kind = type(error).__qualname__
     message = f": {_message(error)}" if keep_messages else ""
     return f"{kind}{_place(function, error.__traceback__)}{message}"
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as wrong:

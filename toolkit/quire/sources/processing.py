@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import xxhash
 
 from quire.errors import scrub
 from quire.sources import ranges, rowgroups
@@ -35,6 +39,7 @@ class Rejected(NamedTuple):
     length: int
     reason: str
     message: str | None
+    covers: int  # bytes that are as done as it is: with split="lines" the end of its line, too
 
 
 class Made(NamedTuple):
@@ -101,7 +106,7 @@ class Processing:
         split = Split(file.path, *span, file.version, file.size, file.modified, attempt, rejects.take)
         rows = self._guarded(lambda: self._rows(made(self.function(split, content))))
         found = tuple(sorted(rejects.found))
-        covered = sum(min(r.offset + r.length, rejects.end) - r.offset for r in found)
+        covered = sum(min(r.offset + r.covers, rejects.end) - r.offset for r in found)
         if found and covered >= rejects.end and (rows if isinstance(rows, bytes) else rows.num_rows):
             raise BadContent("RejectError: the function has rejected all of the split, and made rows of it")
         return Made(rows, found)
@@ -125,7 +130,7 @@ class Processing:
             raise BadContent(f"TypeError: {e}") from None
         except RejectError as e:
             raise BadContent(f"RejectError: {e}") from None
-        except Exception as e:
+        except (Exception, SystemExit) as e:
             raise BadContent(reason(self.function, e, self.keep_messages)) from None
 
     def _rows(self, rows: Any) -> bytes | pa.RecordBatch:
@@ -146,6 +151,9 @@ class _Rejects:
     def __init__(self, processing: Processing, content: bytes | pa.Table, end: int) -> None:
         self.processing, self.content, self.end = processing, content, end
         self.found: list[Rejected] = []
+        self.spans: list[tuple[int, int]] = []  # of these, in their order
+        self.looks = 0
+        self.lines: dict[int, int] | None = None  # hash of a line → where it begins, or AGAIN
 
     def take(self, record: bytes, error: str | Exception, offset: int | None) -> None:
         content = self.content
@@ -154,31 +162,93 @@ class _Rejects:
         if not isinstance(record, bytes | bytearray | memoryview) or not len(record):
             raise RejectError(f"reject takes the bytes of a record, not {'none' if isinstance(record, bytes) else type_name(record)}")
         record = bytes(record)
-        at = self._place(content, record) if offset is None else offset
-        if isinstance(at, bool) or not isinstance(at, int) or at < 0 or content[at : at + len(record)] != record:
+        at = self._place(content, record) if offset is None else _whole(offset)
+        if at < 0 or content[at : at + len(record)] != record:
             raise RejectError("the record that was rejected is not at that offset of the content")
         end = at + len(record)
-        if self.processing.split == "lines" and not (
-            (at == 0 or content[at - 1 : at] == b"\n")
-            and (record.endswith(b"\n") or end == len(content) or content[end : end + 1] == b"\n" or content[end : end + 2] == b"\r\n")
-        ):
+        if self.processing.split == "lines" and not ((at == 0 or content[at - 1 : at] == b"\n") and _ends(content, record, end)):
             raise RejectError("with split='lines' a rejected record is one or more whole lines")
         if at >= self.end:
             raise RejectError("a rejected record begins behind the end of its split")
-        if any(at < r.offset + r.length and r.offset < end for r in self.found):
+        i = bisect_left(self.spans, (at, end))
+        if any(at < e and s < end for s, e in self.spans[max(0, i - 1) : i + 1]):
             raise RejectError("the function has rejected the same bytes twice")
         why, message = str(error), None
         if isinstance(error, Exception):
             keep = self.processing.keep_messages
             why, message = reason(self.processing.function, error, keep), scrub(str(error)) if keep else None
         why = BadContent(why).reason or "rejected"
-        self.found.append(Rejected(at, record, len(record), why, message))
+        covers = len(record) + (_line_end(content, end) if self.processing.split == "lines" else 0)
+        self.found.append(Rejected(at, record, len(record), why, message, covers))
+        self.spans.insert(i, (at, end))
 
-    @staticmethod
-    def _place(content: bytes, record: bytes) -> int:
-        at = content.find(record)
-        if at < 0:
+    def _place(self, content: bytes, record: bytes) -> int:
+        """Where a record is that is in the content once; with split="lines" what counts are whole lines."""
+        first, second = self._lines(content, record) if self.processing.split == "lines" else _twice(content, record)
+        if first < 0:
+            first = content.find(record)  # within a line
+        if first < 0:
             raise RejectError("the record that was rejected is not in the content: reject its bytes as they stand there")
-        if content.find(record, at + 1) >= 0:
+        if second >= 0:
             raise RejectError("the record that was rejected is in the content several times: say which by offset=")
-        return at
+        return first
+
+    def _lines(self, content: bytes, record: bytes) -> tuple[int, int]:
+        """Where the first two lines, or groups of lines, begin that are the record; -1 where there is none."""
+        self.looks += 1
+        body = _bare(record)
+        if self.looks > LOOKS and b"\n" not in body:
+            if self.lines is None:
+                self.lines = _by_hash(content)
+            at = self.lines.get(xxhash.xxh3_64_intdigest(body), -1)
+            if at != AGAIN:
+                return at, -1
+        found = [0] if content.startswith(record) and _ends(content, record, len(record)) else []
+        at = content.find(b"\n" + record)
+        while at >= 0 and len(found) < 2:
+            found += [at + 1] if _ends(content, record, at + 1 + len(record)) else []
+            at = content.find(b"\n" + record, at + 1)
+        first, second = (*found, -1, -1)[:2]
+        return first, second
+
+
+LOOKS = 100  # after so many records that were rejected it pays to know where each line is
+AGAIN = -2  # the line is there several times
+
+
+def _whole(offset: object) -> int:
+    try:
+        return -1 if isinstance(offset, bool) else operator.index(offset)  # type: ignore[arg-type]  # of numpy, too
+    except TypeError:
+        return -1
+
+
+def _ends(content: bytes, record: bytes, end: int) -> bool:
+    """Whether a line ends with a record that ends at `end`."""
+    return record.endswith(b"\n") or end == len(content) or content[end : end + 1] == b"\n" or content[end : end + 2] == b"\r\n"
+
+
+def _line_end(content: bytes, end: int) -> int:
+    """How many bytes from `end` on, where a record ends, still belong to its line."""
+    if content[end - 1 : end] == b"\n":
+        return 0
+    return 1 if content[end : end + 1] == b"\n" else 2 if content[end : end + 2] == b"\r\n" else 0
+
+
+def _bare(line: bytes) -> bytes:
+    return line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _by_hash(content: bytes) -> dict[int, int]:
+    found, at = dict[int, int](), 0
+    while at < len(content):
+        end = content.find(b"\n", at) + 1 or len(content)
+        key = xxhash.xxh3_64_intdigest(_bare(content[at:end]))
+        found[key] = AGAIN if key in found else at
+        at = end
+    return found
+
+
+def _twice(content: bytes, record: bytes) -> tuple[int, int]:
+    first = content.find(record)
+    return first, content.find(record, first + 1) if first >= 0 else -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -85,9 +85,13 @@ class _Dicts:
 def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     """Values as an array of a type. Left alone, Arrow cuts 3.5 to 3 and a time to its day where it is told the type."""
     if kind is None or not _cuts(kind):
-        if kind is not None and pa.types.is_nested(kind):
-            _check_cuts(values, kind)
-        return pa.array(values, kind)
+        if kind is None or not pa.types.is_nested(kind):
+            return pa.array(values, kind)
+        _check_cuts(values, kind, _cut_to_fit)
+        made = pa.array(values, kind)
+        if _infinite(made):
+            _check_cuts(values, kind, pa.types.is_floating)
+        return made
     try:
         found = pa.array(values)
     except (pa.ArrowInvalid, OverflowError):
@@ -102,30 +106,49 @@ def _cast(column: Any, kind: pa.DataType) -> Any:
     found = column.cast(kind)
     if pa.types.is_timestamp(column.type) and (pa.types.is_time(kind) or (pa.types.is_date(kind) and found.cast(column.type) != column)):
         raise pa.ArrowInvalid("a time of a day would be lost")
-    if pa.types.is_floating(kind) and pc.any(pc.and_(pc.is_inf(found), pc.is_finite(column.cast(pa.float64())))).as_py():
+    if _infinite(found) > _infinite(column):
         raise pa.ArrowInvalid("too large")
     return found
 
 
+def _infinite(column: Any) -> int:
+    """How many of the numbers in a column, also within lists, maps and structs, are infinite."""
+    kind = column.type
+    if isinstance(column, pa.ChunkedArray):
+        return sum(map(_infinite, column.chunks))
+    if pa.types.is_floating(kind):
+        wide = column.cast(pa.float32()) if pa.types.is_float16(kind) else column
+        return pc.sum(pc.is_inf(wide)).as_py() or 0
+    if pa.types.is_struct(kind):
+        return sum(map(_infinite, column.flatten()))
+    if pa.types.is_map(kind):
+        return _infinite(column.keys) + _infinite(column.items)
+    return _infinite(column.flatten()) if pa.types.is_list(kind) or pa.types.is_large_list(kind) else 0
+
+
 def _cuts(kind: pa.DataType) -> bool:
+    return _cut_to_fit(kind) or bool(pa.types.is_float32(kind) or pa.types.is_float16(kind))  # in which 1e300 is infinite
+
+
+def _cut_to_fit(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
 
 
-def _check_cuts(value: Any, kind: pa.DataType) -> None:
+def _check_cuts(value: Any, kind: pa.DataType, cuts: Callable[[pa.DataType], bool]) -> None:
     """ValueError for what would be cut within lists, maps and structs."""
     if value is None:
         return
     if isinstance(value, list):
         inner = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else kind
         for item in value:
-            _check_cuts(item, inner)
+            _check_cuts(item, inner, cuts)
     elif isinstance(value, tuple) and pa.types.is_map(kind):
         for item, of in zip(value, (kind.key_type, kind.item_type), strict=True):
-            _check_cuts(item, of)
+            _check_cuts(item, of, cuts)
     elif isinstance(value, Mapping) and pa.types.is_struct(kind):
         for field in kind:
-            _check_cuts(value.get(field.name), field.type)
-    elif not isinstance(value, Mapping) and _cuts(kind):
+            _check_cuts(value.get(field.name), field.type, cuts)
+    elif not isinstance(value, Mapping) and cuts(kind):
         _cast(pa.array([value]), kind)
 
 

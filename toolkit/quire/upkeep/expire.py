@@ -17,7 +17,7 @@ from quire.commit.entries import Commit, Entry, Expired, Pin, Unpin
 from quire.commit.log import Log
 from quire.coverage import quarantine
 from quire.coverage.checkpoint import GRACE, sweep
-from quire.errors import StorageError, UsageError
+from quire.errors import StorageError, UsageError, quoted
 from quire.planning.rewriting import live_files
 from quire.sizes import format_size
 from quire.storage import Store
@@ -114,7 +114,7 @@ def unpin(store: Store, wanted: str) -> None:
             return Unpin(version=log.pins()[wanted], id=wanted, time=protocol.now())
         # The entries are looked through where there is none: was it ended already, or did nobody begin it?
         if not any(isinstance(e, Pin) and e.id == wanted for e in log.entries):
-            raise UsageError(f"there is no pin {wanted[:80]!r} in {store.url}. ledger.pins() lists them.")
+            raise UsageError(f"there is no pin {quoted(wanted, 80)} in {store.url}. ledger.pins() lists them.")
         return None
 
     Log(store).append(end)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from quire import display
 from quire.commit import names
-from quire.commit.entries import Words
+from quire.commit.entries import CLAIM, UNSAID, Words
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.errors import UsageError, printable, scrub
@@ -28,7 +28,7 @@ from quire.planning.listing import CHUNK, EXAMPLES, PLAN, Run
 from quire.planning.pack import PlannedTask
 from quire.planning.pieces import Piece, pieces, ranges
 from quire.runner import Failure, Runner
-from quire.sources.files import Root, Selection
+from quire.sources.files import Root, Selection, among
 from quire.sources.identity import identified
 from quire.storage import Entry, Seeking, Store, Trouble, below, connect
 from quire.upkeep.identifiers import identifier, key_of, parsed, place_of, stem
@@ -41,8 +41,6 @@ ROWS = 200_000  # in a task
 SLOP = 1.1  # of the block size: a file's last split may be so much longer, by Hadoop's rule
 _SELECTION = Selection()  # neither `_SUCCESS`, nor what lies in `_temporary`, nor checksum files
 _COLUMNS = ["path", "version", "start", "length", "state"]
-# A destination that holds nothing but marks says nothing of what it will hold.
-UNSAID = Words(transform="", format="lines", compression="none", layout="flat")
 
 Span = tuple[int, int]
 
@@ -61,6 +59,7 @@ class Importing:
     named: Callable[[str], str]
     content: bool  # the ledger knows files by their content
     whole: bool  # files are parsed as a whole: a part of one cannot be left out
+    lines: bool  # a split means the lines that Hadoop reads for it
 
 
 @dataclass
@@ -83,7 +82,9 @@ def import_markers(dest: Dest, markers: Root, roots: tuple[Root, ...], also: tup
     def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
         words, content = log.words() or UNSAID, log.by_content()
         whole = words.said and (words.transform not in ("lines", "raw") or words.format == "parquet")
-        job = Importing(markers, roots, also, dest.url, dest.options, fold(log, base), named, content, whole)
+        whole = whole and words.split not in ("lines", "row_groups") and words.transform != CLAIM
+        lines = by_lines(words)
+        job = Importing(markers, roots, also, dest.url, dest.options, fold(log, base), named, content, whole, lines)
         if not markers.store().is_folder():
             raise UsageError(f"there is no directory of markers at {markers.url}. Look for a typing mistake.")
         places = list(pieces((markers,), _SELECTION, dest.runner.parallelism, dest.bars.again))
@@ -228,7 +229,8 @@ def _uncovered(
     """The rows of a file's markers, less what is covered."""
     rows, before = list[dict[str, Any]](), list(covered)
     for start, length, _ in taken:
-        new = _without((start, length), before)
+        span = read_for((start, length), file.size) if job.lines else (start, length)
+        new = _without(span, before) if span[1] or not length else []
         found.known += not new
         before += new
         rows += [
@@ -275,17 +277,20 @@ class _Exporting:
     dest_options: Any = field(repr=False)
     markers: Root
     fold: Fold
-    roots: tuple[str, ...]  # only what lies below one of these; none: all of it, in one store
+    roots: tuple[Root, ...]  # only what one of these means; none: all of it, in one store
     place: str
     block: int
+    lines: bool  # a split means the lines that Hadoop reads for it
 
 
-def export_markers(runner: Runner, url: str, options: Any, folded: Fold, markers: Root, roots: Sequence[str], block: int) -> Exported:
+def export_markers(
+    runner: Runner, url: str, options: Any, folded: Fold, markers: Root, roots: Sequence[Root], block: int, words: Words
+) -> Exported:  # fmt: skip
     """Put the marker of each split, as Hadoop makes them of blocks of `block` bytes, that is wholly done."""
     firsts = sorted({source.first for source in folded.sources})
     n = min(len(firsts), 4 * runner.parallelism)
     bounds = [*dict.fromkeys(firsts[len(firsts) * i // n] for i in range(n)), ""] if n else []
-    job = _Exporting(url, options, markers, folded, tuple(roots), place_of(firsts[0])[0] if firsts else "", block)
+    job = _Exporting(url, options, markers, folded, tuple(roots), place_of(firsts[0])[0] if firsts else "", block, by_lines(words))
     written = there = 0
     for outcome in runner.run(functools.partial(_export, job), list(pairwise(bounds))):
         if isinstance(outcome, Failure) and outcome.kind == UsageError.__name__:
@@ -325,27 +330,42 @@ def _batches(names: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _identifiers(job: _Exporting, rows: pa.Table) -> Iterator[str]:
-    path, covered, end = "", list[Span](), 0
+    path, covered, end, meant = "", list[Span](), 0, among(job.roots) if job.roots else None
     for batch in rows.to_batches(max_chunksize=20_000):
         for key, start, length, state in zip(*(batch.column(c).to_pylist() for c in ("path", "start", "length", "state")), strict=True):
             if key != path:
-                yield from _splits(job, path, covered, end)
+                if meant is None or meant(path):
+                    yield from _splits(job, path, covered, end)
                 path, covered, end = key, [], 0
             end = max(end, start + length)
             if state in ("done", "mark"):
                 covered.append((start, length))
-    yield from _splits(job, path, covered, end)
+    if meant is None or meant(path):
+        yield from _splits(job, path, covered, end)
 
 
 def _splits(job: _Exporting, key: str, covered: list[Span], size: int) -> Iterator[str]:
-    if not covered or (job.roots and not any(below(key, root) for root in job.roots)):
+    if not covered:
         return
     place, path = place_of(key)
     if not job.roots and place != job.place:
         raise UsageError(f"the ledger holds files of {job.place} and of {place}: markers name paths alone. Say which, with source=.")
     for start, length in hadoop_splits(size, job.block):
-        if not _without((start, length), covered):
+        lines = read_for((start, length), size) if job.lines else (start, length)
+        if not _without(lines if lines[1] else (start, length), covered):
             yield identifier(path, start, length)
+
+
+def by_lines(words: Words) -> bool:
+    """Whether a split means lines in such a destination: in every one but that of bytes as they are."""
+    return words.transform != "raw" and words.split != "row_groups"
+
+
+def read_for(split: Span, size: int) -> Span:
+    """Where the lines begin that Hadoop's LineRecordReader reads for a split: one that begins with a split is read with the one before."""
+    start, end = split[0], split[0] + split[1]
+    start = min(start + 1, size) if start else 0
+    return start, max(0, (min(end + 1, size) if end else 0) - start)
 
 
 def hadoop_splits(size: int, block: int) -> Iterator[Span]:

@@ -36,6 +36,7 @@ from quire.planning.listing import EXAMPLES
 from quire.runner import Failure, Runner
 from quire.sizes import format_size
 from quire.sources import transforms
+from quire.sources.files import Root, among
 from quire.sources.identity import by_content, identified
 from quire.sources.transforms import BadContent
 from quire.splits import FileInfo
@@ -90,7 +91,7 @@ class Purged(display.Shown):
 
     def _note(self) -> str:
         told = [printable(f"{path}: {why}") for path, why in self.examples[:5]]
-        return "\n".join([*told, *(["nothing was deleted: dry_run=False does it"] if self.dry_run else [])])
+        return "\n".join([*told, *(["nothing was deleted: dry_run=False (in a shell: --yes) does it"] if self.dry_run else [])])
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class _Purging:
     dest_options: Any = field(repr=False)
     options: Any = field(repr=False)  # of the sources
     fold: Fold
-    roots: tuple[str, ...]
+    roots: tuple[Root, ...]  # only what they mean; none: all of it
     words: Words
     dry: bool
 
@@ -136,12 +137,17 @@ def purge(
     source_options: Any,
     folded: Fold,
     words: Words,
-    roots: tuple[str, ...],
+    roots: tuple[Root, ...],
     *,
     dry: bool,
     derived: bool,
 ) -> Purged:
-    """Verify, and unless it is `dry` delete, the sources (below `roots`, or all) of what `folded` says is done."""
+    """Verify, and unless it is `dry` delete, the sources (those that `roots` mean, or all) of what `folded` says is done."""
+    if not words.traced:
+        raise RefusedError(
+            f"{url} holds rows of all splits of a commit together, and nothing says whose they are: what was made of a source cannot be "
+            f"verified, and no source was deleted."
+        )
     if words.said and words.transform not in transforms.NAMES and not derived:
         raise RefusedError(
             f"{url} holds what {words.transform!r} has made of its files, and not their content: deleting the sources would lose it. If "
@@ -149,7 +155,11 @@ def purge(
         )
     store, call = connect(url, options), names.new_id()
     job = _Purging(url, options, source_options, folded, roots, words, dry)
-    said = Purge(version=folded.version, time=protocol.now(), sources=roots)
+    said = Purge(
+        version=folded.version,
+        time=protocol.now(),
+        sources=tuple("/".join(filter(None, (root.url, wanted))) for root in roots for wanted in root.wanted),
+    )
     if not dry:
         store.put(f"{names.PURGES}/{call}-begun.json", encode(said))
     total, failed = _Found(), None
@@ -164,7 +174,7 @@ def purge(
         counts = {"files": total.files, "bytes": total.bytes, "stayed": sum(total.stays.values())}
         store.put(f"{names.PURGES}/{call}-ended.json", encode(msgspec.structs.replace(said, **counts, time=protocol.now())))
     if failed is not None:
-        done = f"{total.files:,} sources were verified{'' if dry else ' and deleted'}; the others stay"
+        done = f"{total.files:,} sources or more were verified{'' if dry else ' and deleted'}; whatever was not verified stays"
         raise failed.kind_of_error(f"cannot purge the sources of {url}: {str(failed).rstrip('.')}. {done}: call again to go on.")
     return Purged(url, dry, total.files, total.bytes, total.gone, total.stays, tuple(total.examples), folded.version)
 
@@ -191,6 +201,7 @@ class _Task:
         self.log = Log(self.store)
         self.convert = Convert(job.words.transform, job.words.format, job.words.compression, 1 << 62, 1 << 62)
         self.compares = job.words.transform in transforms.NAMES
+        self.among = among(job.roots)
         self.sources = dict[str, Store]()
         self.known = dict[str, str]()
         self.open = OrderedDict[str, Any]()
@@ -204,7 +215,7 @@ class _Task:
         return self.found
 
     def _meant(self, path: str) -> bool:
-        return not below(path, self.job.dest) and (not self.job.roots or any(below(path, root) for root in self.job.roots))
+        return not below(path, self.job.dest) and (not self.job.roots or self.among(path))
 
     def _at(self, path: str) -> tuple[Store, str]:
         """The store of a source file, and its name there. On disk below a directory of the first level: `/` is no place to work in."""
@@ -212,7 +223,8 @@ class _Task:
         first, _, below_it = rest[1:].partition("/") if place == "file://" else ("", "", rest[1:])
         root = f"{place}/{first}" if first else place
         if root not in self.sources:
-            self.sources[root] = connect(root, self.job.options)
+            options = next((mine.options for mine in self.job.roots if below(path, mine.url)), self.job.options)
+            self.sources[root] = connect(root, options)
         return self.sources[root], below_it
 
     def _some(self, rows: list[Row]) -> None:
@@ -346,7 +358,11 @@ class _Task:
                     raise ValueError("its checksum differs")
             return found if len(rows) == 1 else together.intdigest()
         except (QuireError, *lines.UNREADABLE) as e:
-            self.found.stay(rows[0]["path"], DAMAGED, f"{rows[0]['data_file'] or 'its row'}: {e or type(e).__name__}")
+            _, removed = self._since()  # what a compaction has removed meanwhile may be deleted already
+            if any(row["data_file"] in removed for row in rows):
+                self.found.stay(rows[0]["path"], MOVED)
+            else:
+                self.found.stay(rows[0]["path"], DAMAGED, f"{rows[0]['data_file'] or 'its row'}: {e or type(e).__name__}")
             return None
 
     def _record(self, row: Row, also: Callable[[bytes], object]) -> int:
@@ -377,9 +393,8 @@ class _Task:
                 self.open.popitem(last=False)
         return self.open[name]
 
-    # ------------------------------------------------------------------------------------------------------------------- delete
-    def _still(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Those of which the log still says what was verified: a forget or a compaction may have come in between."""
+    def _since(self) -> tuple[set[str], set[str]]:
+        """The paths that were uncovered and the data files that were removed after what is being verified, published or not."""
         since, log = self.job.fold, self.log.refresh()
         uncovered, removed = set[str](), set[str]()
         # A checkpoint of since then stands for no entry here: it does not say any more what has left.
@@ -388,6 +403,12 @@ class _Task:
                 for task in log.in_effect(commit):
                     uncovered.update(u.path for u in task.uncovers)
                     removed.update(task.removes)
+        return uncovered, removed
+
+    # ------------------------------------------------------------------------------------------------------------------- delete
+    def _still(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Those of which the log still says what was verified: a forget or a compaction may have come in between, published or not."""
+        uncovered, removed = self._since()
         for rows, entry in items:
             path = rows[0]["path"]
             if path in uncovered or any(row["data_file"] in removed for row in rows):

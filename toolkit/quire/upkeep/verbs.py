@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 
 from quire import display
 from quire.commit import names
+from quire.commit.entries import CLAIM, UNSAID, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError, about, quoted
-from quire.options import seconds, whole
+from quire.options import flag, seconds, whole
 from quire.planning.drops import DROPS, PIECE, put_drops
 from quire.progress import Progress, Step
 from quire.runner import InProcess, OnSpark, Runner, guarded
@@ -108,14 +109,16 @@ class Verbs:
         keys = list[list[str]]()
         rows: Rows | None = None
         if paths is not None:
-            keys = [self._keys(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+            keys = [self._keys(path) for path in _each(paths)]
             if not keys:
                 raise UsageError("forget was given an empty list of paths: there is nothing to forget.")
             said["paths"] = keys
         elif where is not None:
             rows, said["where"] = self._dropped(self._where(runner, where)), where
         else:
-            said["file"] = file = os.fspath(file) if file is not None else file
+            if not isinstance(file, str | os.PathLike):
+                raise UsageError(f"file={quoted(file)} is no data file's name. ledger.files() lists them.")
+            said["file"] = file = os.fspath(file)
         done = forget.forget(self._dest(runner, progress, committer), keys, said.get("file"), rows, said, self._target())
         self.refresh()
         return done
@@ -135,11 +138,7 @@ class Verbs:
         """
         runner = runner_of(spark, self._url)
         words = words_of(Log(self._store).refresh())
-        if function is None and words.transform not in transforms.NAMES:
-            raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
-        if (reduce is None) == bool(words.reduce):
-            said_so = f"went through reduce={words.reduce!r}, and retry needs it" if words.reduce else "went through no shuffle"
-            raise UsageError(f"the rows of this destination {said_so}: reduce=.")
+        _check_functions(words, function, reduce)
         if max_attempts is not None:
             whole(max_attempts, "max_attempts", 1)
         if where is not None and paths is not None:
@@ -147,8 +146,10 @@ class Verbs:
         largest = parse_size(max_file_size, "max_file_size")
         said: dict[str, Any] = {"where": where, "max_attempts": max_attempts, "max_file_size": largest}
         keys: set[str] | None = None
+        meant = list[list[str]]()
         if paths is not None:
-            keys = {key for path in ([paths] if isinstance(paths, str | os.PathLike) else paths) for key in self._keys(path)}
+            meant = [self._keys(path) for path in _each(paths)]
+            keys = {key for several in meant for key in several}
             said["paths"] = sorted(keys)
         by_where = self._where(runner, f"state = 'bad' and ({where})") if where is not None else None
 
@@ -159,7 +160,16 @@ class Verbs:
                 place = ["path", "version", "start"]
                 wanted = {tuple(row.values()) for row in by_where(folded).select(*place).toArrow().to_pylist()}
                 return rows.filter(pa.array([tuple(row.values()) in wanted for row in rows.select(place).to_pylist()], pa.bool_()))
-            return rows if keys is None else rows.filter(pc.is_in(rows.column("path"), pa.array(sorted(keys), pa.string())))
+            if keys is None:
+                return rows
+            rows = rows.filter(pc.is_in(rows.column("path"), pa.array(sorted(keys), pa.string())))
+            bad = set(rows.column("path").to_pylist())
+            for several in meant:
+                if bad.isdisjoint(several) and not any(folded.rows(self._store, ["path"], key, key).num_rows for key in several):
+                    raise UsageError(
+                        f"{several[-1]} is not in the ledger of {self._url}: there is nothing to retry. ledger.failed() lists it."
+                    )
+            return rows
 
         options = self._options if storage_options is None else storage_options
         done = retry.retry(
@@ -239,12 +249,13 @@ class Verbs:
         """
         options = self._options if storage_options is None else storage_options
         with about("source"):
-            roots = tuple(root.url for root in files.roots(source, options)) if source is not None else ()
+            roots = tuple(files.roots(source, options)) if source is not None else ()
+        dry, derived = flag(dry_run, "dry_run"), flag(derived, "derived")
         runner = runner_of(spark, self._url)
         self._dest(runner, False, "auto")  # refuses what its tasks would not see
         log = Log(self._store).refresh()
         folded, words = fold(log, reader=True), words_of(log)
-        return purge.purge(runner, self._url, self._options, options, folded, words, roots, dry=dry_run, derived=derived)
+        return purge.purge(runner, self._url, self._options, options, folded, words, roots, dry=dry, derived=derived)
 
     # -------------------------------------------------------------------------------------------------------------------- markers
     def import_markers(
@@ -279,8 +290,13 @@ class Verbs:
             roots = tuple(files.roots(source, options)) if source is not None else ()
         block = parse_size(split_size, "split_size")
         to, runner = self._markers(directory, options, roots), runner_of(spark, self._url)
-        folded = fold(Log(self._store).refresh(), reader=True)
-        return markers.export_markers(runner, self._url, self._options, folded, to, [root.url for root in roots], block)
+        log = Log(self._store).refresh()
+        folded, words = fold(log, reader=True), words_of(log, UNSAID)
+        if folded.rows(self._store, ["path"], f"{to.url}/", f"{to.url}/\U0010ffff").num_rows:
+            raise RefusedError(
+                f"{to.url} holds files of the ledger: markers there would be read as input. Choose a directory for them alone."
+            )
+        return markers.export_markers(runner, self._url, self._options, folded, to, roots, block, words)
 
     def _markers(self, directory: str | os.PathLike[str], options: Any, roots: Sequence[files.Root]) -> files.Root:
         """The directory of markers, which lies neither in the destination nor in a source, nor is a destination itself."""
@@ -327,6 +343,28 @@ class Verbs:
             return [pc.unique(found.column(name)).to_pylist() for name in ("object", "data_file")]  # type: ignore[return-value]
 
         return rows
+
+
+def _each(paths: Paths) -> Sequence[str | os.PathLike[str]]:
+    """The paths of a call, which may be one."""
+    if isinstance(paths, str | os.PathLike):
+        return [paths]
+    if isinstance(paths, bytes) or not isinstance(paths, Iterable):
+        raise UsageError(f"paths={quoted(paths)} is neither a path nor a list of them.")
+    return list(paths)
+
+
+def _check_functions(words: Words, function: UserFunction | None, reduce: Reduce | None) -> None:
+    """Refuse to retry without the functions that the destination was made with, or with what was not."""
+    if words.transform == CLAIM:
+        raise UsageError("this destination holds what claims have written, and a claim sets nothing aside: there is nothing to retry.")
+    if function is None and words.transform not in transforms.NAMES:
+        raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
+    if (reduce is None) == bool(words.reduce):
+        said_so = f"went through reduce={words.reduce!r}, and retry needs it" if words.reduce else "went through no shuffle"
+        raise UsageError(f"the rows of this destination {said_so}: reduce=.")
+    if function is not None and not callable(function):
+        raise UsageError(f"function={quoted(function)} is no function.")
 
 
 def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -42,7 +42,8 @@ def leaving(log: Log, folded: Fold, drops: pa.Table, live: dict[str, Live], name
         for number in pc.unique(rest.column("commit")).to_pylist():
             first = rest.filter(pc.equal(rest.column("commit"), number)).column("path")[0].as_py()
             staying.setdefault(number, first)
-    touched = {number for number, count in gone.items() if count}
+    with_files = {file.number for file in live.values()}  # marks from elsewhere, for one, have none, and leave alone
+    touched = {number for number, count in gone.items() if count and number in with_files}
     for number in sorted(touched & staying.keys()):
         raise RefusedError(
             f"commit {number} of {log.store.url} holds {counts[number]:,} splits together, and {gone[number]:,} of them cannot leave alone "
