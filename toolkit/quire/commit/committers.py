@@ -9,6 +9,8 @@ Other packages bring their own: an entry point of the group `quire.committers` n
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, runtime_checkable
@@ -83,7 +85,17 @@ def known() -> list[str]:
     return [*COMMITTERS, *sorted(_registered())]
 
 
-def _registered() -> dict[str, EntryPoint]:
+def _registered(name: str = "") -> dict[str, EntryPoint]:
+    """What other packages bring; looked up anew only for a `name` that was not there, since looking takes a while."""
+    found = _listed(tuple(sys.path))
+    if name and name not in found:
+        _listed.cache_clear()
+        found = _listed(tuple(sys.path))
+    return found
+
+
+@functools.lru_cache(maxsize=2)
+def _listed(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=_GROUP) if entry.name not in ("auto", *COMMITTERS)}
 
 
@@ -112,7 +124,7 @@ def _made(name: str) -> Committer | None:
     """The committer of that name, whoever brings it."""
     if name in COMMITTERS:
         return COMMITTERS[name]()
-    entry = _registered().get(name)
+    entry = _registered(name).get(name)
     return _load(entry) if entry else None
 
 
@@ -121,8 +133,8 @@ def committer(name: str, store: Store) -> Committer:
     found = _made(name)
     if found is None:
         raise FormatError(
-            f"{name[:80]!r} is not a committer that this quire knows ({', '.join(known())}). Update quire, install the package that brings "
-            f"it, or look who wrote it."
+            f"{name[:80]!r} is not a committer that this quire knows ({', '.join(known())}), and {store.url} holds work of it. Update quire, "
+            f"install the package that brings it, or look who wrote it."
         )
     if not found.serves(store):
         raise FormatError(
@@ -142,7 +154,7 @@ def serving(store: Store, name: str = "") -> list[Committer]:
 def choice(wanted: str, store: Store) -> str:
     """The committer that a call means: "auto" is quire's first that hides what is not committed; UsageError where it cannot work."""
     if wanted not in ("auto", *COMMITTERS):
-        choose(wanted, ("auto", *known()), "committer")
+        choose(wanted, ("auto", *COMMITTERS, *sorted(_registered(str(wanted)))), "committer")
     with about("committer"):
         found = serving(store, wanted)
         fits, hiding = [by.name for by in found], [by.name for by in found if not by.leaks]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -93,7 +94,7 @@ class OutputCommitter:
         with about("dest"):
             self.dest = normalise(dest)
         self.append, self._options = append, storage_options
-        self._opened: tuple[int, Log] | None = None
+        self._opened: tuple[int, Log, threading.Lock] | None = None
         self.committer = choice(committer, self._store)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -106,14 +107,16 @@ class OutputCommitter:
     def _store(self) -> Store:
         """Opened once in each process, also in forks."""
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = os.getpid(), Log(connect(self.dest, self._options))
+            self._opened = os.getpid(), Log(connect(self.dest, self._options)), threading.Lock()
         return self._opened[1].store
 
     def _read(self) -> Log:
-        """The log to its tip; what was read before never changes."""
+        """The log to its tip, for a look at single jobs; what was read before never changes. Several threads may ask."""
         assert self._store is not None
         assert self._opened is not None
-        return self._opened[1].refresh()
+        _, log, lock = self._opened
+        with lock:
+            return log.refresh()
 
     # ------------------------------------------------------------------------------------------------------------------- the job
     def setup_job(self, tasks: int, name: str | None = None) -> Job:
@@ -162,10 +165,10 @@ class OutputCommitter:
         """The job of this id, begun by whatever process; UsageError for one that nobody knows here."""
         store = self._store
         try:
-            head = protocol.plan_head(store, id)
+            head = _plan(store, id)
         except FormatError as e:
             raise UsageError(f"{e}.") from e
-        if head is not None and head.verb == WRITE:
+        if head is not None:
             return Job(self.dest, id, head.tasks, head.committer, str(head.intent.get("name")), restarted=True)
         outcome = self._read().outcome(id)
         if outcome is None or (isinstance(outcome, Commit) and outcome.verb != WRITE):
@@ -202,7 +205,7 @@ class OutputCommitter:
         Call it again after any failure, in any process. RefusedError while tasks are missing, or if what they have written does not go
         together (the job stays open); QuireError if the job was given up, or others have committed one of its name.
         """
-        log = self._read()
+        log = Log(self._store).refresh()
         if log.outcome(job.id) is None:
             with claims._told(f"Nothing of job {job.id} is visible, or all of it will be: call again."):
                 self._commit(log, job)
@@ -221,12 +224,12 @@ class OutputCommitter:
         return Committed(self.dest, job.id, len(files), sum(f.records for f in files), sum(f.size for f in files), log.tip)
 
     def _commit(self, log: Log, job: Job) -> None:
-        head = protocol.plan_head(log.store, job.id)
+        head = _plan(log.store, job.id)
         with ThreadPoolExecutor(protocol.PARALLEL) as pool:
             tasks = list(pool.map(lambda n: protocol.get_manifest(log.store, job.id, n), range(head.tasks if head else 0)))
         if log.refresh().outcome(job.id) is not None:
             return
-        if head is None or head.verb != WRITE:
+        if head is None:
             raise self._unknown(job.id)
         missing = [number for number, task in enumerate(tasks) if task is None]
         if missing:
@@ -244,7 +247,7 @@ class OutputCommitter:
         RefusedError if it is committed; UsageError for an id that nobody knows here.
         """
         name = job.id if isinstance(job, Job) else job
-        log = self._read()
+        log = Log(self._store).refresh()
         if log.outcome(name) is None and not self._begun(name) and log.refresh().outcome(name) is None:
             raise self._unknown(name)
         protocol.abort(log, name, str(why)[:200])
@@ -267,8 +270,8 @@ class OutputCommitter:
     def setup_task(self, job: Job, task: int) -> TaskAttempt:
         """Begin an attempt of a task, here: of several the first whose commit_task arrives counts. QuireError if the job is over."""
         store = self._store
-        head = protocol.plan_head(store, job.id)
-        if head is None or head.verb != WRITE:
+        head = _plan(store, job.id)
+        if head is None:
             raise self._over(job.id)
         return TaskAttempt(store, committer(head.committer, store), job.id, whole(task, "task", 0, head.tasks - 1))
 
@@ -301,15 +304,23 @@ class OutputCommitter:
             raise UsageError(f"attempt {attempt.id} of task {attempt.task} is aborted: it cannot be committed. Set up another attempt.")
         with claims._told("Call again: the attempt is not lost."):
             done = attempt.finish()
-            if attempt.state == "open" and protocol.plan_head(attempt.store, attempt.job) is None:
-                raise self._over(attempt.job)
-            attempt.state = "unknown"
-            attempt.by.commit_task(attempt.store, attempt.job, done)
-            won = protocol.put_manifest(attempt.store, attempt.job, done)
+            if protocol.plan_head(attempt.store, attempt.job) is None:
+                won = self._came_first(attempt)
+            else:
+                attempt.state = "unknown"
+                attempt.by.commit_task(attempt.store, attempt.job, done)
+                won = protocol.put_manifest(attempt.store, attempt.job, done)
             if not won:
                 attempt.discard()
             attempt.state = "committed" if won else "lost"
         return won
+
+    def _came_first(self, attempt: TaskAttempt) -> bool:
+        """Of an attempt without an answer, whose job is committed by now: whether it counts. QuireError if no attempt can any more."""
+        outcome = self._read().outcome(attempt.job)
+        if attempt.state != "unknown" or not isinstance(outcome, Commit):
+            raise self._over(attempt.job)
+        return any(task.attempt == attempt.id for task in outcome.tasks)
 
     def abort_task(self, attempt: TaskAttempt) -> None:
         """Remove what the attempt has written. Nothing happens if it was removed before.
@@ -335,6 +346,16 @@ class OutputCommitter:
         log = self._read()
         outcome = log.outcome(job.id)
         return isinstance(outcome, Commit) and any(done.task == task for done in log.in_effect(outcome))
+
+
+def _plan(store: Store, id: str) -> PlanHead | None:
+    """The plan of a job that setup_job has begun; None: there is none, or the job is over and cleaned."""
+    head = protocol.plan_head(store, id)
+    if head is None or head.verb != WRITE:
+        return None
+    if not 1 <= head.tasks <= MOST:
+        raise FormatError(f"the plan of job {id} in {store.url} names {head.tasks:,} tasks: it is damaged or forged. Look who wrote it.")
+    return head
 
 
 # ------------------------------------------------------------------------------------------------------- a name, once
