@@ -133,8 +133,8 @@ def committer(name: str, store: Store) -> Committer:
     found = _made(name)
     if found is None:
         raise FormatError(
-            f"{name[:80]!r} is not a committer that this quire knows ({', '.join(known())}), and {store.url} holds work of it. Update quire, "
-            f"install the package that brings it, or look who wrote it."
+            f"{name[:80]!r} is not a committer that this quire knows ({', '.join(known())}), and {store.url} holds work of it. Update "
+            f"quire, install the package that brings it, or look who wrote it."
         )
     if not found.serves(store):
         raise FormatError(

@@ -129,7 +129,9 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
             return compute(log)
         if isinstance(found, str):
             return Abort(job=head.job, why=found, time=now(), committer=head.committer, left=_left(tasks))
-        kept = [t for t in tasks if t.task not in found and (t.segment or t.removes or t.uncovers or head.verb == WRITE)]
+        kept = [t for t in tasks if t.task not in found and (t.segment or t.removes or t.uncovers)]
+        if head.verb == WRITE and not found:
+            kept = tasks  # they cover nothing, and count all the same
         if head.closing:
             # The last task's files hold the rows of all others: with one of these missing, they would hold what is done elsewhere.
             kept = [t for t in tasks if t in kept or t.task == head.tasks] if kept and not found else []
