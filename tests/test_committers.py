@@ -169,6 +169,13 @@ def test_all_of_the_article_s_calls_are_made_somewhere_and_documented() -> None:
     assert all(getattr(OutputCommitter, call).__doc__ for call in CALLS)
 
 
+def test_the_documented_calls_do_what_they_say(tmp_path: Path) -> None:
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL) if "OutputCommitter(" in block]
+    for _ in range(2):
+        exec(code.replace("/data/orders", str(tmp_path / "orders")), {"quire": quire})
+        assert quire.Ledger(tmp_path / "orders").files()["bytes"].tolist() == [4, 4]
+
+
 # ------------------------------------------------------------------------------------------------------ where things lie
 def test_the_article_s_four_directories() -> None:
     by = OutputCommitter("memory://out", "rename")
@@ -507,9 +514,18 @@ def test_what_quire_has_gathered_is_not_mixed_with_files_of_one_s_own(tmp_path: 
     gather(source, dest)
     with refused(RefusedError, 2, "holds what quire has made itself (transform 'lines')", "Choose another destination"):
         OutputCommitter(dest).setup_job(1)
-    committers.run(HERE, lines, tmp_path / "mine", 1)
+    by = OutputCommitter(tmp_path / "mine")
+    job = by.setup_job(1)
+    attempt = by.setup_task(job, 0)
+    lines(attempt)
+    by.commit_task(attempt)
+    gather(source, tmp_path / "mine")  # in between
+    with refused(RefusedError, 2, "holds what quire has made itself (transform 'lines')"):
+        by.commit_job(job)
+    by.abort_job(job)
+    committers.run(HERE, lines, tmp_path / "other", 1)
     with refused(RefusedError, 2, "holds transform 'claim'"):
-        gather(source, tmp_path / "mine")
+        gather(source, tmp_path / "other")
 
 
 def test_a_job_that_was_begun_otherwise_is_not_taken_for_this_one() -> None:

@@ -15,7 +15,7 @@ ATTEMPT, SPLITTING, JOBS, ROUNDS = "attempt.py", "splitting.py", "jobs.py", "rou
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
 ENTRIES, SHUFFLE, CLAIMS = "commit/entries.py", "shuffle.py", "claims.py"
-INTERFACE, ATTEMPTS, RUNNING = "committers/interface.py", "committers/attempts.py", "committers/running.py"
+INTERFACE, ATTEMPTS, RUNNING, RULES = "committers/interface.py", "committers/attempts.py", "committers/running.py", "committers/rules.py"
 WHOLE, COMPACT = "upkeep/whole.py", "upkeep/compact.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "upkeep/job.py", "upkeep/expire.py"
 
@@ -232,9 +232,9 @@ MUTANTS = (
     m("a copy of another version", MEMORY, "if value is None or (version and self._entry(old, value).version != version):", "if value is None:",
       first="tests/services/test_conformance.py"),
     # programs that call a committer themselves
-    m("two jobs of one name are both committed", INTERFACE, "    if twin is not None:\n", "    if False:\n", first="tests/test_committers.py"),
-    m("a name that is committed begins anew", INTERFACE, "_of_name(log, _hash(name))) is not None:", "_of_name(log, _hash(name))) is False:", first="tests/test_committers.py"),
-    m("a name of which another job was lost is taken", INTERFACE, "for commit in found if log.in_effect(commit)), None)", "for commit in found), None)", first="tests/test_committers.py"),
+    m("two jobs of one name are both committed", RULES, "    if twin is not None:\n", "    if False:\n", first="tests/test_committers.py"),
+    m("a name that is committed begins anew", INTERFACE, "of_name(log, ending_of(name))) is not None:", "of_name(log, ending_of(name))) is False:", first="tests/test_committers.py"),
+    m("a name of which another job was lost is taken", RULES, "for commit in found if log.in_effect(commit)), None)", "for commit in found), None)", first="tests/test_committers.py"),
     m("a job is committed without some of its tasks", INTERFACE, "        if missing:\n", "        if False:\n", first="tests/test_committers.py"),
     m("what may count is removed (abort_task)", INTERFACE, "            if won is None or won.attempt == attempt.id:\n", "            if False:\n", first="tests/test_committers.py"),
     m("a zombie's task is taken", INTERFACE, "            if protocol.plan_head(attempt.store, attempt.job) is None:\n", "            if False:\n", first="tests/test_committers.py"),

@@ -8,11 +8,9 @@ Each call may be made again, by anyone, in any process: it reads what the store 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,10 +20,10 @@ from msgspec.structs import replace
 from quire import claims, display, jobs, rounds
 from quire.commit import names, protocol
 from quire.commit.committers import choice, committer
-from quire.commit.entries import CLAIM, UNSAID, WRITE, Abort, Commit, PlanHead, Task, Words
+from quire.commit.entries import UNSAID, WRITE, Abort, Commit, PlanHead
 from quire.commit.log import Log
 from quire.committers.attempts import TaskAttempt
-from quire.coverage.conflicts import conflicts
+from quire.committers.rules import check_kind, ending_of, in_the_way, of_name, words_of
 from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, quoted
 from quire.options import whole
 from quire.progress import Progress
@@ -134,15 +132,15 @@ class OutputCommitter:
         rounds.check_destination(store, self.append)
         while True:
             log = protocol.recover(store)
-            _check_kind(log)
-            if (done := _of_name(log, _hash(name))) is not None:
+            check_kind(log)
+            if (done := of_name(log, ending_of(name))) is not None:
                 return Job(self.dest, done.job, len(done.tasks), done.committer, name, restarted=True)
             head = next((h for h in protocol.open_jobs(store, log) if h.verb == WRITE and h.intent.get("name") == name), None)
             found = head is not None
             if head is None:
                 if not log.settled():
                     continue
-                job = f"{log.tip}-{_hash(name)}"
+                job = f"{log.tip}-{ending_of(name)}"
                 protocol.freeze(
                     store,
                     PlanHead(
@@ -239,7 +237,7 @@ class OutputCommitter:
                 f"committed: nothing is visible. Run them and call commit_job again, or give the job up with abort_job."
             )
         done = [task for task in tasks if task is not None]
-        protocol.commit(log, replace(head, words=_words(log, done, job.id)), done, _conflicts)
+        protocol.commit(log, replace(head, words=words_of(log, done, job.id)), done, in_the_way)
 
     def abort_job(self, job: Job | str, why: str = "given up") -> None:
         """Give a job up, by its id: nothing of it will be visible, and what it has left is deleted. Nothing happens if it was before.
@@ -356,55 +354,3 @@ def _plan(store: Store, id: str) -> PlanHead | None:
     if not 1 <= head.tasks <= MOST:
         raise FormatError(f"the plan of job {id} in {store.url} names {head.tasks:,} tasks: it is damaged or forged. Look who wrote it.")
     return head
-
-
-# ------------------------------------------------------------------------------------------------------- a name, once
-def _hash(name: str) -> str:
-    """What the ids of all jobs of a name end with."""
-    return hashlib.sha256(json.dumps({"verb": WRITE, "name": name}, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _of_name(log: Log, wanted: str, but: str = "") -> Commit | None:
-    """The commit that counts of a job of this name."""
-    found = (c for _, c in log.commits() if c.verb == WRITE and c.job != but and c.job.partition("-")[2] == wanted)
-    return next((commit for commit in found if log.in_effect(commit)), None)
-
-
-def _conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
-    """Of two jobs of one name, begun at once, the second to commit is given up: decided where the entry gets its number."""
-    twin = _of_name(log, head.job.partition("-")[2], head.job)
-    if twin is not None:
-        return f"a job of the same name was committed first, {twin.job}"
-    return conflicts(log, head, tasks)
-
-
-# --------------------------------------------------------------------------------------------------- what goes together
-def _check_kind(log: Log) -> None:
-    for _, commit in log.commits():
-        if commit.words.said and commit.words.transform != CLAIM:
-            with about("dest"):
-                raise RefusedError(
-                    f"{log.store.url} holds what quire has made itself (transform {commit.words.transform!r}), and files of your own may "
-                    f"be anything: nobody could read both. Choose another destination."
-                )
-
-
-def _words(log: Log, tasks: Iterable[Task], job: str) -> Words:
-    """What the job's files are; RefusedError if they differ among themselves or from what is there: the job stays open."""
-    tasks = list(tasks)
-    files = [file.name for task in tasks for file in task.files]
-    words = claims._words(files, f"job {job}") if files else UNSAID
-    there = claims._words_there(log)
-    if files and there != words and any(task.files for _, commit in log.commits() for task in commit.tasks):
-        raise RefusedError(
-            f"{log.store.url} holds {claims._kind(there)}, and job {job} has written {claims._kind(words)}: nothing of it is visible. Give "
-            f"it up with abort_job, and write the same, or into another destination."
-        )
-    known = [task.schema for _, commit in log.commits() for task in log.in_effect(commit)]
-    schemas = list(dict.fromkeys(schema for schema in (*known, *(task.schema for task in tasks)) if schema))
-    if len(schemas) > 1:
-        raise RefusedError(
-            f"job {job} would leave rows of two schemas in {log.store.url}, ({schemas[0]}) and ({schemas[1]}): nothing of it is visible. "
-            f"Give it up with abort_job, and write the same columns, or into another destination."
-        )
-    return words
