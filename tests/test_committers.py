@@ -86,6 +86,8 @@ def test_the_calls_come_in_the_article_s_order() -> None:
     drive(again, HERE, lines, 2, "nightly")
     assert again.calls == ["setup_job", "is_commit_job_repeatable", "commit_job"], "committed already: no task runs"
     assert seen("memory://out") == [b"0\n", b"1\n"]
+    drive(by, HERE, lines, 1, "another")
+    assert (drive(again, HERE, lines, 2, "nightly").version, quire.Ledger("memory://out").version) == (2, 4)
 
 
 def test_a_task_that_fails_is_aborted_and_runs_again() -> None:
@@ -488,8 +490,8 @@ def test_wrong_words_are_one_line_before_anything_is_written(tmp_path: Path) -> 
     for tasks in (0, -1, 1.5, True, "2", 100_001):
         with refused(UsageError, 2, "tasks=", "is not a whole number from 1"):
             OutputCommitter(dest).setup_job(tasks)  # type: ignore[arg-type]
-    for name in ("", 7, "x" * 201):
-        with refused(UsageError, 2, "is no name of a job. Write for example"):
+    for name in ("", 7, "x" * 201, "two\nlines", "half \ud800"):
+        with refused(UsageError, 2, "is no name of a job, in one line. Write for example"):
             OutputCommitter(dest).setup_job(1, name)  # type: ignore[arg-type]
     with refused(UsageError, 2, "unknown committer 'renam'", "Did you mean 'rename'?"):
         OutputCommitter(dest, "renam")
@@ -589,7 +591,8 @@ def test_tasks_that_are_missing_are_named_and_the_job_stays_open() -> None:
     ("name", "said"),
     [
         ("/etc/x.txt", "no name of a data file"), ("../x.txt", "no name of a data file"), ("a//b.txt", "no name of a data file"),
-        ("", "no name of a data file"), (None, "no name of a data file"), ("_x.txt", "readers would pass over it"),
+        ("", "no name of a data file"), ("a\0b/x.txt", "no name of a data file"),
+        ("half \ud800/x.txt", "no name of a data file"), (None, "no name of a data file"), ("_x.txt", "readers would pass over it"),
         ("_quire/x.txt", "readers would pass over it"), ("d/.x.txt", "readers would pass over it"),
         ("x.orc", "neither Parquet nor text, CSV or JSON"), ("x", "neither Parquet nor text"),
     ],

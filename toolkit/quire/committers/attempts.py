@@ -91,7 +91,8 @@ class TaskAttempt:
         if self._folder:
             others, more = adopted(self.by, self.store, self.job, self.task, self.id, self.files)
             found, schemas = found + others, schemas | more
-        claims._words([file.name for file in found], "the task") if found else None
+        if found:
+            claims._words([file.name for file in found], "the task")  # of one kind
         if len(schemas := schemas - {""}) > 1:
             first, second, *_ = sorted(schemas)
             raise RefusedError(f"the task has written rows of two schemas, ({first}) and ({second}): nothing is visible.")

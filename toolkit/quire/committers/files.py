@@ -115,11 +115,20 @@ class _End:
 def inside(name: object) -> str:
     """A user's name of a data file, below the destination; UsageError for one that leads elsewhere or that no reader would see."""
     text = name if isinstance(name, str) else ""
-    if not text or posixpath.normpath(text) != text or text.startswith(("/", "..")):
+    if not text or posixpath.normpath(text) != text or text.startswith(("/", "..")) or not _sayable(text):
         raise UsageError(f"{quoted(name)} is no name of a data file below the destination. Write for example 'day=1/orders.parquet'.")
     if not claims._counts(f"/{text}", ""):
         raise UsageError(f"{quoted(name)} begins with '_' or '.', or a directory of it does: readers would pass over it. Choose another.")
     return safe(text)
+
+
+def _sayable(text: str) -> bool:
+    """Whether a store can have a name like this."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False  # half of a character
+    return "\0" not in text
 
 
 def ending(name: str) -> str:

@@ -20,11 +20,11 @@ from msgspec.structs import replace
 from quire import claims, display, jobs, rounds
 from quire.commit import names, protocol
 from quire.commit.committers import choice, committer
-from quire.commit.entries import UNSAID, WRITE, Abort, Commit, PlanHead
+from quire.commit.entries import UNSAID, WRITE, Abort, Commit, PlanHead, Published
 from quire.commit.log import Log
 from quire.committers.attempts import TaskAttempt
 from quire.committers.rules import check_kind, ending_of, in_the_way, of_name, words_of
-from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, quoted
+from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, quoted, scrub
 from quire.options import whole
 from quire.progress import Progress
 from quire.storage import Store, connect, normalise
@@ -58,7 +58,10 @@ class LostError(QuireError):
 
 @dataclass(frozen=True)
 class Committed(display.Shown):
-    """A job that is committed and published: its data files, rows (of Parquet; text is not counted) and bytes; the log's last number."""
+    """A job that is committed and published: its data files, rows (of Parquet; text is not counted) and bytes.
+
+    version   from which on `quire.read(spark, dest, version=…)` sees it
+    """
 
     dest: str
     job: str
@@ -124,9 +127,9 @@ class OutputCommitter:
         name: a new one. Raises UsageError and RefusedError for what does not go together, before anything is written.
         """
         whole(tasks, "tasks", 1, MOST)
-        if name is not None and (not isinstance(name, str) or not name or len(name) > 200):
+        if name is not None and not (isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()):
             with about("name"):
-                raise UsageError(f"name={quoted(name, 60)} is no name of a job. Write for example 'orders 2026-11-22'.")
+                raise UsageError(f"name={quoted(name, 60)} is no name of a job, in one line. Write for example 'orders 2026-11-22'.")
         intent = {"verb": WRITE, "name": name or names.new_id(), "committer": self.committer, "reason": name}
         name, store = str(intent["name"]), self._store
         rounds.check_destination(store, self.append)
@@ -136,18 +139,16 @@ class OutputCommitter:
             if (done := of_name(log, ending_of(name))) is not None:
                 return Job(self.dest, done.job, len(done.tasks), done.committer, name, restarted=True)
             head = next((h for h in protocol.open_jobs(store, log) if h.verb == WRITE and h.intent.get("name") == name), None)
-            found = head is not None
+            plan = names.new_id()
             if head is None:
                 if not log.settled():
                     continue
-                job = f"{log.tip}-{ending_of(name)}"
-                protocol.freeze(
-                    store,
-                    PlanHead(
-                        job=job, base=log.tip, plan=names.new_id(), tasks=tasks, committer=self.committer, words=UNSAID, intent=intent
-                    ),
-                )
-                head = protocol.plan_head(store, job)
+                ours = PlanHead(
+                    job=f"{log.tip}-{ending_of(name)}", base=log.tip, plan=plan, tasks=tasks, committer=self.committer, words=UNSAID,
+                    intent=intent,
+                )  # fmt: skip
+                protocol.freeze(store, ours)
+                head = protocol.plan_head(store, ours.job)
             if head is None or log.refresh().outcome(head.job) is not None:
                 protocol.clean(log.refresh(), head.job) if head else None
                 continue
@@ -157,7 +158,7 @@ class OutputCommitter:
                     f"{head.committer!r}, and this call says {tasks:,} and {self.committer!r}. Say the same, or give it up: "
                     f"quire.recover(dest, abort={head.job!r})."
                 )
-            return Job(self.dest, head.job, head.tasks, head.committer, name, restarted=found)
+            return Job(self.dest, head.job, head.tasks, head.committer, name, restarted=head.plan != plan)
 
     def job(self, id: str) -> Job:
         """The job of this id, begun by whatever process; UsageError for one that nobody knows here."""
@@ -181,8 +182,10 @@ class OutputCommitter:
     def _state(self, log: Log, job: Job) -> str:
         outcome = log.outcome(job.id)
         if outcome is None:
-            there = protocol.plan_head(log.store, job.id) is not None
-            return "open" if there else "unknown" if log.refresh().outcome(job.id) is None else self._state(log, job)
+            if protocol.plan_head(log.store, job.id) is not None:
+                return "open"
+            log = self._read()  # it may have ended in the meantime
+            return "unknown" if log.outcome(job.id) is None else self._state(log, job)
         if isinstance(outcome, Abort):
             return "aborted"
         if log.published(job.id) is None:
@@ -219,7 +222,8 @@ class OutputCommitter:
             )
         assert isinstance(outcome, Commit)
         files = [file for task in outcome.tasks for file in task.files]
-        return Committed(self.dest, job.id, len(files), sum(f.records for f in files), sum(f.size for f in files), log.tip)
+        version = next(number for number, e in enumerate(log.entries, 1) if isinstance(e, Published) and e.job == job.id)
+        return Committed(self.dest, job.id, len(files), sum(f.records for f in files), sum(f.size for f in files), version)
 
     def _commit(self, log: Log, job: Job) -> None:
         head = _plan(log.store, job.id)
@@ -248,7 +252,7 @@ class OutputCommitter:
         log = Log(self._store).refresh()
         if log.outcome(name) is None and not self._begun(name) and log.refresh().outcome(name) is None:
             raise self._unknown(name)
-        protocol.abort(log, name, str(why)[:200])
+        protocol.abort(log, name, scrub(str(why), 200))
         if isinstance(log.refresh().outcome(name), Commit):
             raise RefusedError(f"job {name} of {self.dest} is committed, and cannot be given up any more: its files stay.")
 
