@@ -71,7 +71,9 @@ def _draw(title: str, note: str, found: pd.DataFrame, rows: list[Any], columns: 
 
 
 def _field(page: Page, x: float, y: float, wide: float, one: Any) -> None:
-    holds = None if one["holds"] is None or one["holds"] != one["holds"] or str(one["holds"]) == "<NA>" else bool(one["holds"])
+    import pandas as pd
+
+    holds = None if pd.isna(one["holds"]) else bool(one["holds"])
     sign, colour = _SIGNS[holds]
     hatch = "////" if one["how"] == "read" else None
     page.figure.add_artist(
@@ -88,5 +90,5 @@ def _field(page: Page, x: float, y: float, wide: float, one: Any) -> None:
 
 def _fitted(text: str, room: float) -> str:
     """As much of a text as has room in small letters."""
-    first = text.partition("; ")[0] + (" …" if "; " in text else "")
+    first = text.partition("; ")[0].rpartition(": ")[2] + (" …" if "; " in text else "")
     return shorten(first, room * 8 / 6.5) if width(first) * 6.5 / 8 > room else first

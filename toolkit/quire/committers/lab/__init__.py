@@ -3,7 +3,8 @@
     matrix = lab.run(committers=["v1", "v2"], faults=["none", "task_fails"])
     matrix                  committer × guarantee, as a table in a notebook; .plot() as a picture, .plot("windows")
     matrix.table            a row for each committer and fault, with the counts
-    lab.Matrix.example()    what was measured when this quire was made
+    lab.costs(…)            requests, bytes copied and windows on a store; .plot()
+    lab.Matrix.example(), lab.Costs.example()    what was measured when this quire was made
 
 Each job is a real one, in a process of its own that the lab may kill. Everything is written below a new directory, or below an empty
 destination that the caller names. It takes Linux, Java and some 1.5 GB of memory; a committer takes about two minutes.
@@ -26,10 +27,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from quire.commit.committers import committer as quires
 from quire.committers.lab import faults as _faults
 from quire.committers.lab import tested as _tested
 from quire.committers.lab.bench import Bench, Setting
+from quire.committers.lab.cost import Cost, Costs, costs
 from quire.committers.lab.faults import FAULTS, Fault, Found, NotHit
 from quire.committers.lab.matrix import SCHEMA, Matrix, Row
 from quire.committers.lab.places import place_of
@@ -39,7 +40,7 @@ from quire.committers.lab.watch import Place
 from quire.errors import QuireError, UsageError, scrub
 from quire.progress import Progress, Step
 
-__all__ = ["COMMITTERS", "FAULTS", "SCHEMA", "Fault", "Found", "Matrix", "NotHit", "Row", "UnderTest", "run"]
+__all__ = ["COMMITTERS", "FAULTS", "SCHEMA", "Cost", "Costs", "Fault", "Found", "Matrix", "NotHit", "Row", "UnderTest", "costs", "run"]
 
 
 def run(
@@ -49,6 +50,7 @@ def run(
     *,
     storage_options: Mapping[str, Any] | None = None,
     jars: Any = None,
+    save: str | os.PathLike[str] | None = None,
     keep: bool = False,
     progress: bool | Callable[[Step], object] = True,
 ) -> Matrix:
@@ -61,6 +63,7 @@ def run(
     storage_options  of the store, with the names of s3fs and adlfs; no secret of them is in a command line, a log or a result
     jars             a directory of jars, or a list of them, that Spark's jobs need beside pip's pyspark: hadoop-aws, hadoop-azure,
                      spark-hadoop-cloud and what they need
+    save             a file for the results as JSON, written after each committer: what was found stays if the run is broken off
     keep             leave what was written, to look at it: `made["at"]` says where
 
     Raises UsageError for words that it does not know, RefusedError for a destination that holds anything.
@@ -70,7 +73,7 @@ def run(
     wanted, planted = _tested.chosen(committers), _faults.chosen(faults)
     given = _tested.jars_of(jars)
     scratch = Path(tempfile.mkdtemp(prefix="quire-lab-"))
-    began, rows = time.monotonic(), list[Row]()
+    began, matrix = time.monotonic(), Matrix([])
     with ExitStack() as stack:
         if not keep:
             stack.callback(shutil.rmtree, scratch, ignore_errors=True)
@@ -79,19 +82,18 @@ def run(
         stack.callback(setting.stop)
         with Progress(progress).phase("trying committers", total=len(wanted) * len(planted)) as bar:
             for one in wanted:
-                rows += _tried(setting, one, planted, place, given, lambda: bar.update(1))
-    made = {
-        "command": "quire " + shlex.join(map(str, sys.argv[1:])) if Path(sys.argv[0]).name == "quire" else "quire.committers.lab.run",
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"), "machine": machine(), "load": [round(x, 1) for x in os.getloadavg()],
-        "seconds": round(time.monotonic() - began), **({"at": str(scratch)} if keep else {}),
-    }  # fmt: skip
-    return Matrix(rows, made)
+                rows = _tried(setting, one, planted, place, given, lambda: bar.update(1))
+                made = {**made_of("run"), "seconds": round(time.monotonic() - began), **({"at": str(scratch)} if keep else {})}
+                matrix = Matrix([*matrix.rows, *rows], made)
+                if save is not None:
+                    matrix.save(save)
+    return matrix
 
 
 def _tried(setting: Setting, one: UnderTest, planted: list[Fault], place: Place, jars: list[Path], step: Callable[[], None]) -> list[Row]:
     """All faults on one committer."""
     try:
-        _check(one, place)
+        _tested.check(one, place)
         ready, said = _tested.with_jars(one, jars if place.kind != "file" or one.stand_in else [], setting.scratch)
     except UsageError as e:
         for _ in planted:
@@ -106,10 +108,10 @@ def _tried(setting: Setting, one: UnderTest, planted: list[Fault], place: Place,
                 found = asdict(fault.run(bench))
             except (QuireError, OSError) as e:
                 bench.stop()  # whatever state its drivers are in
-                row.how, row.note = "not run", scrub(str(e))
+                row.how, row.note = "not run", scrub(str(e).replace(str(setting.scratch), "…"))
             else:
                 for name, value in found.items():
-                    setattr(row, name, value)
+                    setattr(row, name, value.replace(str(setting.scratch), "…") if isinstance(value, str) else value)
             row.seconds = round(time.monotonic() - began, 1)
             rows.append(row)
             step()
@@ -118,19 +120,19 @@ def _tried(setting: Setting, one: UnderTest, planted: list[Fault], place: Place,
     return rows
 
 
-def _check(one: UnderTest, place: Place) -> None:
-    """UsageError where a committer has no business."""
-    if one.quire:
-        store = place.store()
-        from quire.commit.committers import COMMITTERS as OURS
+def made_of(verb: str) -> dict[str, Any]:
+    """What stands with results: the command, when it was, and on what; the load at its end."""
+    shell = Path(sys.argv[0]).name == "quire"
+    return {
+        "command": shlex.join(["quire", *map(_without_value, sys.argv[1:])]) if shell else f"quire.committers.lab.{verb}(…)",
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"), "machine": machine(), "load": [round(x, 1) for x in os.getloadavg()],
+    }  # fmt: skip
 
-        if one.quire not in OURS:
-            raise UsageError(f"quire knows no committer {one.quire!r}. Register it, or look for a typing mistake.")
-        if not OURS[one.quire]().serves(store):
-            raise UsageError(f"quire's {one.quire} does not work on this kind of store")
-        quires(one.quire, store)
-    elif place.kind not in one.schemes:
-        raise UsageError(f"{one.name} is for {', '.join(one.schemes)}, and this is {place.kind}")
+
+def _without_value(argument: str) -> str:
+    """Options of a store may be secrets."""
+    name, equals, _ = argument.partition("=")
+    return f"{name}=***" if equals else argument
 
 
 def machine() -> str:

@@ -84,6 +84,7 @@ class Run:
     def __init__(self, bench: Bench, name: str) -> None:
         self.bench = bench
         self.place = bench.place.at(f"{bench.committer.name}-{name}")
+        self.way = (bench.through or bench.place).at(f"{bench.committer.name}-{name}")  # by which its jobs reach it
         self.number = next(bench.setting.numbers)
         self.scratch = bench.setting.scratch / f"{self.number:03d}-{bench.committer.name}-{name}"
         self.scratch.mkdir()
@@ -107,14 +108,14 @@ class Run:
         if not one.quire:
             plan["disturb"] = {str(task): list(words) for task, words in job.disturb.items()}
             options = {key: str(int(time.time()) % 1_000_000 * 1000 + number % 1000) for key in one.per_job}
-            what = {"do": "write", "url": self.place.spark_url, "format": "json", "options": options}
+            what = {"do": "write", "url": self.way.spark_url, "format": "json", "options": options}
         else:
             files = {task: _quarter(task, job.files)[: 1 if job.alone else None] for task in job.disturb}
             plan["disturb"] = {str(file): list(job.disturb[task]) for task in files for file in files[task]}
             source, size = self._source(job)
             what = {
-                "do": "gather", "url": self.place.url, "source": str(source), "target": size, "committer": one.quire,
-                "options": dict(self.place.options),
+                "do": "gather", "url": self.way.url, "source": str(source), "target": size, "committer": one.quire,
+                "options": dict(self.way.options),
             }  # fmt: skip
         driver.tell({**what, "id": number, "plan": plan})
         return number
@@ -184,8 +185,9 @@ def _quarter(task: int, files: int) -> list[int]:
 class Bench:
     """One committer, its drivers kept from fault to fault as long as they live."""
 
-    def __init__(self, setting: Setting, committer: UnderTest, place: Place) -> None:
-        self.setting, self.committer, self.place = setting, committer, place
+    def __init__(self, setting: Setting, committer: UnderTest, place: Place, through: Place | None = None) -> None:
+        """`through`: the same place as the jobs are to reach it, where that is another way than the watcher's."""
+        self.setting, self.committer, self.place, self.through = setting, committer, place, through
         self._drivers: dict[str, Driver] = {}
 
     def driver(self, kind: str = "local") -> Driver:
@@ -210,7 +212,7 @@ class Bench:
             for key in ("spark.driver.extraClassPath", *(["spark.executor.extraClassPath"] if kind != "local" else [])):
                 conf[key] = ":".join(self.committer.jars)
         master = LOCAL if kind == "local" else self.setting.cluster().url
-        hadoop = {} if self.committer.quire else self.place.hadoop
+        hadoop = {} if self.committer.quire else (self.through or self.place).hadoop
         made = Driver(self.setting.scratch, f"driver-{next(self.setting.numbers):03d}", master, conf, hadoop)
         try:
             made.start()

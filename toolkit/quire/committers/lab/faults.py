@@ -289,9 +289,8 @@ class TwoJobs(Fault):
         one, two = Job(disturb={VICTIM: GATE}), Job(first=1_000_000)
         run.start(driver, one)
         run.wait_all_but_one(driver)
-        with bench.beside() as other:
-            run.start(other, two)
-            second = run.end(other)
+        run.start(driver, two)
+        second = run.end(driver)
         run.open(OPEN)
         first = run.end(driver)
         after = run.count(*(job for job, said in ((one, first), (two, second)) if said is None))

@@ -32,9 +32,9 @@ class Row:
 
     committer: str
     store: str  # "file", "s3a", "abfs": the kind of store, as Spark names it
-    fault: str  # "" for what was read
-    guarantee: str  # the one that the fault is about
-    how: str  # "measured" | "read" (not measured: `source` says where) | "not run" (`note` says why)
+    fault: str = ""  # none: of what was read
+    guarantee: str = ""  # the one that the fault is about
+    how: str = "measured"  # or "read" (not measured: `source` says where) | "not run" (`note` says why)
     files: int | None = None
     rows: int | None = None
     early: int | None = None
@@ -96,6 +96,22 @@ def guarantees(rows: Sequence[Row]) -> Guarantees:
     by["clean"] += [row.left == 0 for row in measured if row.fault == "driver_in_job" and row.left is not None]
     log = [row.partial_log == 0 for row in measured if row.partial_log is not None]
     return Guarantees(**{name: _all(found) for name, found in by.items()}, visible_in_log=_all(log))
+
+
+def _counted(row: Row, guarantee: str) -> list[tuple[float, str]]:
+    """What a row counted against a guarantee: how bad it is, and words."""
+    of = f" of {row.files:,}" if row.files and row.fault != "driver_in_commit" else ""
+    if guarantee == "hidden" and row.early:
+        return [(row.early, f"{row.fault}: {row.early:,}{of} files early")]
+    if guarantee == "visible" and row.fault == "driver_in_commit" and row.partial:
+        return [(0, f"{row.fault}: {row.partial:,} files at the first look")]
+    if guarantee == "visible" and row.guarantee == guarantee and row.window_ms is not None:
+        return [(row.files or 0, f"{row.fault}: {row.window_ms:,.0f} ms for {row.files:,} files")]
+    if guarantee == "clean" and row.left and row.fault in ("task_fails", "driver_in_job"):
+        return [(row.left, f"{row.fault}: {row.left:,} files stay")]
+    if row.guarantee == guarantee in ("one_copy", "restart", "concurrent"):
+        return [(n, f"{row.fault}: {n:,} rows {what}") for n, what in ((row.doubled, "doubled"), (row.lost, "lost")) if n]
+    return []
 
 
 class Matrix:
@@ -215,24 +231,9 @@ class Matrix:
         )
 
     def why(self, committer: str, guarantee: str) -> str:
-        """The counts behind a mark, in words."""
-        said = list[str]()
-        for row in self.of(committer):
-            if row.how != "measured":
-                continue
-            if guarantee == "hidden" and row.early:
-                said.append(
-                    f"{row.fault}: {row.early:,} of {row.files:,} files early" if row.files else f"{row.fault}: {row.early:,} files early"
-                )
-            elif guarantee == "visible" and row.partial and row.fault == "driver_in_commit":
-                said.append(f"{row.partial:,} of 800 files at the first look")
-            elif guarantee == "visible" and row.window_ms is not None:
-                said.append(f"{row.files:,} files: {row.window_ms:,.0f} ms")
-            elif guarantee == "clean" and row.left and row.fault in ("task_fails", "driver_in_job"):
-                said.append(f"{row.fault}: {row.left:,} files stay")
-            elif row.guarantee == guarantee in ("one_copy", "restart", "concurrent"):
-                said += [f"{row.fault}: {n:,} rows {what}" for n, what in ((row.doubled, "doubled"), (row.lost, "lost")) if n]
-        return "; ".join(said)
+        """The counts behind a mark, in words: the worst first."""
+        found = [pair for row in self.of(committer) if row.how == "measured" for pair in _counted(row, guarantee)]
+        return "; ".join(text for _, text in sorted(found, key=lambda pair: -pair[0]))
 
     def plot(self, what: str = "guarantees") -> Any:
         """Draw it (`quire.plots.Picture`): "guarantees", or "windows", how long readers saw a part of 10, 100, 1,000 files."""

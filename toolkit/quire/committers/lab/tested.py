@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from quire.commit.committers import COMMITTERS as OURS
+from quire.committers.lab.watch import Place
 from quire.errors import UsageError, about, choose, quoted, scrub
 from quire.java import find_java
 
@@ -119,7 +120,7 @@ def chosen(committers: Iterable[str | UnderTest] | str | UnderTest | None) -> li
     given = [committers] if isinstance(committers, str | UnderTest) else list(committers)
     names = [one.name if isinstance(one, UnderTest) else one for one in given]
     others = {f"quire_{name}": UnderTest(f"quire_{name}", quire=name, sign=_MANIFEST_OF_OURS) for name in OURS}
-    known = {**others, **COMMITTERS}
+    known = {**COMMITTERS, **{name: one for name, one in others.items() if name not in COMMITTERS}}
     with about("committers"):
         if not given:
             raise UsageError(f"the lab was given no committer. Name some of {', '.join(known)}.")
@@ -136,6 +137,18 @@ def chosen(committers: Iterable[str | UnderTest] | str | UnderTest | None) -> li
 
 
 # ---------------------------------------------------------------------------------------------------------------------- what is there
+def check(one: UnderTest, place: Place) -> None:
+    """UsageError where a committer has no business."""
+    if not one.quire:
+        if place.kind not in one.schemes:
+            raise UsageError(f"{one.name} is for {', '.join(one.schemes)}, and this is {place.kind}")
+        return
+    if one.quire not in OURS:
+        raise UsageError(f"quire knows no committer {one.quire!r}. Register it, or look for a typing mistake.")
+    if not OURS[one.quire]().serves(place.store()):
+        raise UsageError(f"quire's {one.quire} does not work on this kind of store")
+
+
 def with_jars(one: UnderTest, jars: Iterable[Path], scratch: Path) -> tuple[UnderTest, str]:
     """The committer with all that it needs of these jars, and what is said of how; UsageError for what is not there."""
     if one.quire:
