@@ -221,9 +221,10 @@ def test_a_jar_of_another_hadoop_is_named(tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match=r"hadoop-aws-3\.3\.4\.jar is of another Hadoop than this Spark's"):
         tested.jars_of(tmp_path)
-    (tmp_path / "hadoop-aws-3.3.4.jar").write_text("no zip")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "some.jar").write_text("no zip")
     with pytest.raises(UsageError, match="is no jar"):
-        tested.jars_of(tmp_path)
+        tested.jars_of(tmp_path / "other")
 
 
 def test_what_cannot_run_here_says_why_and_what_was_read(tmp_path: Path) -> None:

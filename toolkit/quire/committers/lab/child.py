@@ -9,8 +9,10 @@ What is planted stands in the job's `plan`: `scratch` (a directory of this machi
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -156,6 +158,7 @@ def main() -> None:
     """Until the input ends."""
     import quire
 
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with the lab, also while it is stopped; its JVM's group is an orphan's then
     told = json.loads(sys.stdin.readline())
     spark = quire.session(told["conf"], master=told["master"])
     for key, value in told["hadoop"].items():
