@@ -34,7 +34,7 @@ from quire.committers.lab.cost import Cost, Costs, costs
 from quire.committers.lab.faults import FAULTS, Fault, Found, NotHit
 from quire.committers.lab.matrix import SCHEMA, Matrix, Row
 from quire.committers.lab.places import place_of
-from quire.committers.lab.readings import readings
+from quire.committers.lab.readings import readings, untried
 from quire.committers.lab.tested import COMMITTERS, UnderTest
 from quire.committers.lab.watch import Place
 from quire.errors import QuireError, UsageError, scrub
@@ -85,6 +85,8 @@ def run(
                 rows = _tried(setting, one, planted, place, given, lambda: bar.update(1))
                 made = {**made_of("run"), "seconds": round(time.monotonic() - began), **({"at": str(scratch)} if keep else {})}
                 matrix = Matrix([*matrix.rows, *rows], made)
+                if one is wanted[-1] and committers is None:
+                    matrix.rows += untried(matrix.committers)
                 if save is not None:
                     matrix.save(save)
     return matrix

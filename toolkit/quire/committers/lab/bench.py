@@ -203,7 +203,9 @@ class Bench:
 
     def another(self, kind: str = "local") -> Driver:
         """Another one beside, which the caller kills."""
-        conf = {**_COMMON, **self.committer.conf}
+        scratch = self.setting.scratch
+        beside = {"hadoop.tmp.dir": scratch / "hadoop", "fs.s3a.committer.staging.tmp.path": f"file://{scratch}/staging"}
+        conf = {**_COMMON, **{f"spark.hadoop.{key}": str(value) for key, value in beside.items()}, **self.committer.conf}
         if kind != "local":
             conf |= self.setting.cluster().conf()
         if kind == "speculation":

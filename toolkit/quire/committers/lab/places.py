@@ -55,8 +55,9 @@ def _abfs(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any], di
     account = str(options.get("account_name") or parts.get("AccountName") or "")
     key = str(options.get("account_key") or parts.get("AccountKey") or "")
     container, _, path = url.removeprefix("abfs://").partition("/")
-    host = f"{account}.blob.core.windows.net"
-    hadoop = {"fs.azure.account.key." + host: key, "fs.azure.account.hns.enabled": "false", "fs.azure.fns.account.service.type": "BLOB"}
+    host = f"{account}.dfs.core.windows.net"
+    hadoop = {f"fs.azure.account.key.{account}.{kind}.core.windows.net": key for kind in ("dfs", "blob")}
+    hadoop |= {"fs.azure.account.hns.enabled": "false", "fs.azure.fns.account.service.type": "BLOB"}
     endpoint = parts.get("BlobEndpoint", "")
     if endpoint.startswith("http://"):
         hadoop |= {"fs.azure.abfs.endpoint": endpoint.removeprefix("http://").partition("/")[0], "fs.azure.always.use.https": "false"}
