@@ -22,6 +22,7 @@ from quire.committers.guarantees import BESIDE, FOUR, Guarantees
 from quire.committers.lab import tested, wire
 from quire.committers.lab.places import place_of
 from quire.committers.lab.processes import end_session, members
+from quire.committers.lab.readings import untried
 from quire.committers.lab.watch import Watcher, count, shown
 from quire.errors import FormatError, RefusedError, UsageError
 
@@ -228,11 +229,19 @@ def test_a_jar_of_another_hadoop_is_named(tmp_path: Path) -> None:
 
 
 def test_what_cannot_run_here_says_why_and_what_was_read(tmp_path: Path) -> None:
-    matrix = lab.run(["magic", "quire_upload"], "none", progress=False)
+    matrix = lab.run(["magic", "quire_upload"], "none", progress=False, save=tmp_path / "found.json")
+    assert lab.Matrix.load(tmp_path / "found.json").json == matrix.json
     assert [row.how for row in matrix.of("magic")] == ["not run", "read"]
     assert "is for s3a, and this is file" in matrix.of("magic")[0].note
     assert "S3A Committers" in matrix.of("magic")[1].source
     assert "does not work on this kind of store" in matrix.of("quire_upload")[0].note
+
+
+def test_services_that_no_lab_can_try_are_there_with_their_sources() -> None:
+    found = untried(["v1", "magic"])
+    assert {"emrfs", "gs_manifest", "abfs_manifest"} <= {row.committer for row in found}
+    assert "magic" not in {row.committer for row in found}
+    assert all(row.how == "read" and row.source for row in found)
 
 
 def test_secrets_reach_no_command_and_no_repr() -> None:

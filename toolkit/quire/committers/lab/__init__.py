@@ -96,7 +96,7 @@ def _tried(setting: Setting, one: UnderTest, planted: list[Fault], place: Place,
     """All faults on one committer."""
     try:
         _tested.check(one, place)
-        ready, said = _tested.with_jars(one, jars if place.kind != "file" or one.stand_in else [], setting.scratch)
+        ready, said = _tested.with_jars(one, jars, setting.scratch)
     except UsageError as e:
         for _ in planted:
             step()
