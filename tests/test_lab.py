@@ -112,6 +112,9 @@ def test_guarantees_are_what_the_counts_say_and_no_more() -> None:
     assert matrix.guarantees["a"] == Guarantees(hidden=True, visible=False, clean=True, one_copy=True, restart=False)
     # Not to have seen a part of ten files proves nothing; a fault that did not come about neither.
     assert matrix.guarantees["b"] == Guarantees(hidden=False, one_copy=False)
+    failed = lab.Matrix([measured("c", "task_raises", "one_copy", doubled=0, lost=0, said="the file is there already")])
+    assert failed.guarantees["c"].one_copy is False
+    assert failed.why("c", "one_copy") == "task_raises: the job fails"
     assert matrix.why("b", "hidden") == "none: 30 of 40 files early"
     assert matrix.why("b", "one_copy") == "executor_in_commit: 5 rows lost"
     assert "no second attempt" in str(matrix)

@@ -65,6 +65,9 @@ SCHEMA = pa.schema(
 )
 
 
+_LOUD = ("zombie_restart",)  # where one of two jobs may say that it has failed
+
+
 def holds(row: Row) -> bool | None:
     """What a row says of the guarantee that it is about; None: nothing."""
     if row.how != "measured":
@@ -75,6 +78,8 @@ def holds(row: Row) -> bool | None:
         return False if row.partial else None  # not to have seen a part proves nothing
     if row.guarantee == "clean":
         return None if row.left is None else row.left == 0
+    if row.said and row.guarantee in ("one_copy", "restart") and row.fault not in _LOUD:
+        return False  # one that cannot do it again leaves no copy
     return None if row.doubled is None or row.lost is None else row.doubled == 0 and row.lost == 0
 
 
@@ -110,7 +115,8 @@ def _counted(row: Row, guarantee: str) -> list[tuple[float, str]]:
     if guarantee == "clean" and row.left and row.fault in ("task_fails", "driver_in_job"):
         return [(row.left, f"{row.fault}: {row.left:,} files stay")]
     if row.guarantee == guarantee in ("one_copy", "restart", "concurrent"):
-        return [(n, f"{row.fault}: {n:,} rows {what}") for n, what in ((row.doubled, "doubled"), (row.lost, "lost")) if n]
+        failed = [(1.0, f"{row.fault}: the job fails")] if row.said and holds(row) is False and not row.doubled and not row.lost else []
+        return failed + [(n, f"{row.fault}: {n:,} rows {what}") for n, what in ((row.doubled, "doubled"), (row.lost, "lost")) if n]
     return []
 
 
