@@ -108,7 +108,7 @@ class Run:
         if not one.quire:
             plan["disturb"] = {str(task): list(words) for task, words in job.disturb.items()}
             options = {key: str(int(time.time()) % 1_000_000 * 1000 + number % 1000) for key in one.per_job}
-            what = {"do": "write", "url": self.way.spark_url, "format": "json", "options": options}
+            what: dict[str, Any] = {"do": "write", "url": self.way.spark_url, "format": "json", "options": options}
         else:
             files = {task: _quarter(task, job.files)[: 1 if job.alone else None] for task in job.disturb}
             plan["disturb"] = {str(file): list(job.disturb[task]) for task in files for file in files[task]}
