@@ -23,6 +23,7 @@ ROW = '{{"id": {:8d}, "task": {:4d}}}\n'
 _COMMON = {
     "spark.driver.memory": "1g", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.buffer.size": "64",  # what a task gives, its Python hands on at once
 }  # fmt: skip
 SPECULATION = {
     "spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.multiplier": "1.5",

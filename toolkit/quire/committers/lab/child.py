@@ -61,27 +61,36 @@ def disturb(plan: Mapping[str, Any], task: int, attempt: int) -> None:
                 time.sleep(BETWEEN)
 
 
+def batch_of(plan: Mapping[str, Any], task: int, attempt: int, ids: range) -> Any:
+    """The rows of a file."""
+    import pyarrow as pa
+
+    columns: dict[str, list[Any]] = {"id": list(ids), "task": [task] * len(ids)}
+    if plan["vary"]:
+        columns["by"] = [f"attempt{attempt}"] * len(ids)
+    return pa.RecordBatch.from_pydict(columns)
+
+
 def spark_rows(plan: Mapping[str, Any]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """A task of a Spark job: a batch of rows for each file that it is to write."""
 
     def work(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 attempt = begin(plan["scratch"], task)
                 pieces = range(task, plan["files"], plan["tasks"])
                 for place, piece in enumerate(pieces):
-                    # Who waits does so before its first row, who fails in the middle.
-                    if place == (0 if plan["waits"] else len(pieces) // 2):
-                        disturb(plan, task, attempt)
                     start = plan["first"] + piece * plan["rows"]
-                    columns = [list(range(start, start + plan["rows"])), [task] * plan["rows"]]
-                    names = ["id", "task"]
-                    if plan["vary"]:
-                        columns.append([f"attempt{attempt}"] * plan["rows"])
-                        names.append("by")
-                    yield pa.RecordBatch.from_arrays([pa.array(c) for c in columns], names)
+                    made = batch_of(plan, task, attempt, range(start, start + plan["rows"]))
+                    if plan["waits"] and place == 0:
+                        # Who waits has a file open by then: the first half has gone through when the second one is there.
+                        yield made.slice(0, plan["rows"] // 2)
+                        yield made.slice(plan["rows"] // 2)
+                        disturb(plan, task, attempt)
+                        continue
+                    if not plan["waits"] and place == len(pieces) // 2:
+                        disturb(plan, task, attempt)
+                    yield made
 
     return work
 
