@@ -102,7 +102,7 @@ def test_guarantees_are_what_the_counts_say_and_no_more() -> None:
         measured("a", "task_fails", "clean", files=40, early=0, left=0),
         measured("a", "task_raises", "one_copy", doubled=0, lost=0),
         measured("a", "driver_in_job", "restart", left=0, doubled=3000, lost=0),
-        measured("b", "none", "hidden", files=40, early=30),
+        measured("b", "none", "hidden", files=40, early=30, jobs=1),
         measured("b", "window_10", "visible", files=10, partial=0, window_ms=0.0),
         measured("b", "task_raises", "one_copy", doubled=0, lost=0),
         measured("b", "executor_in_commit", "one_copy", doubled=0, lost=5),
@@ -159,7 +159,7 @@ def test_the_measured_example_agrees_with_what_is_known() -> None:
     assert (found["v2"].hidden, found["v2"].clean, found["v2"].one_copy, found["v2"].restart) == (False, False, False, False)
     assert found["v1"].restart is False
     ours = found["quire_rename"]
-    assert (ours.hidden, ours.clean, ours.one_copy, ours.restart, ours.concurrent, ours.visible_in_log) == (True,) * 6
+    assert (ours.hidden, ours.clean, ours.one_copy, ours.restart, ours.visible_in_log) == (True,) * 5
     assert ours.visible is False
     assert [matrix.row("v1", "driver_in_job").left, matrix.row("v1", "driver_in_job").doubled] == [0, 3000]
     assert matrix.row("v1", "driver_in_commit").doubled == 40_000

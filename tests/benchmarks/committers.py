@@ -25,6 +25,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1]))
 
 from quire.committers import lab
+from quire.errors import UsageError
 from quire.storage import bare
 from services import s3
 from services.azurite import azurite, connection_string
@@ -65,7 +66,7 @@ def keep(found: lab.Matrix) -> None:
 def keep_costs(found: lab.Costs) -> None:
     try:
         there = lab.Costs.example().rows
-    except FileNotFoundError:
+    except UsageError:
         there = []
     mine = {(row.committer, row.store, row.files) for row in found.rows}
     lab.Costs([*(row for row in there if (row.committer, row.store, row.files) not in mine), *found.rows], found.made).save(

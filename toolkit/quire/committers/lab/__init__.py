@@ -4,7 +4,7 @@
     matrix                  committer × guarantee, as a table in a notebook; .plot() as a picture, .plot("windows")
     matrix.table            a row for each committer and fault, with the counts
     lab.costs(…)            requests, bytes copied and windows on a store; .plot()
-    lab.Matrix.example(), lab.Costs.example()    what was measured when this quire was made
+    lab.Matrix.example()    what was measured when this quire was made
 
 Each job is a real one, in a process of its own that the lab may kill. Everything is written below a new directory, or below an empty
 destination that the caller names. It takes Linux, Java and some 1.5 GB of memory; a committer takes about two minutes.

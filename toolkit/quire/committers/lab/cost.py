@@ -133,8 +133,11 @@ class Costs:
 
     @classmethod
     def example(cls) -> Costs:
-        """The costs that come with quire: measured by this lab, on the machine and at the date that `made` says."""
-        return cls.parse((resources.files("quire.committers.lab") / "costs.json").read_bytes(), "quire's own example")
+        """The costs that come with quire: measured by this lab, on the machine and at the date that `made` says; UsageError: none do."""
+        kept = resources.files("quire.committers.lab") / "costs.json"
+        if not kept.is_file():
+            raise UsageError("no costs come with this quire: none were measured for it. Measure them with quire.committers.lab.costs().")
+        return cls.parse(kept.read_bytes(), "quire's own example")
 
 
 def costs(

@@ -105,7 +105,7 @@ def guarantees(rows: Sequence[Row]) -> Guarantees:
 
 def _counted(row: Row, guarantee: str) -> list[tuple[float, str]]:
     """What a row counted against a guarantee: how bad it is, and words."""
-    of = f" of {row.files:,}" if row.files and row.fault != "driver_in_commit" else ""
+    of = f" of {row.files:,}" if row.files and row.jobs == 1 else ""
     if guarantee == "hidden" and row.early:
         return [(row.early, f"{row.fault}: {row.early:,}{of} files early")]
     if guarantee == "visible" and row.fault == "driver_in_commit" and row.partial:
