@@ -22,6 +22,7 @@ import click
 
 import quire
 from quire.cli_function import function_of
+from quire.cli_lab import LAB
 from quire.cli_pages import PAGES
 from quire.cli_show import AS_JSON, MASTER, QUIET, as_line, frame, show, spark_of
 from quire.cli_upkeep import UPKEEP
@@ -386,6 +387,15 @@ def verify(dest: str, master: str | None, as_json: bool) -> None:
 
 for command in (*UPKEEP, *PAGES):
     ledger.add_command(command)
+
+
+# --------------------------------------------------------------------------------------------------------------------- committer
+@cli.group()
+def committer() -> None:
+    """Which committer users' own Spark jobs should use, and what such jobs have left behind."""
+
+
+committer.add_command(LAB)
 
 
 def main(arguments: list[str] | None = None) -> None:
