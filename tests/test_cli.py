@@ -88,6 +88,7 @@ COMMANDS = [
     "ledger unprocessed",
     "ledger purge-sources", "ledger import-markers", "ledger export-markers",
     "ledger rows", "ledger reasons", "ledger commits", "ledger rejected", "ledger unprocessed",
+    "committer", "committer advise", "committer check", "committer inspect", "committer sweep",
 ]  # fmt: skip
 
 
