@@ -16,7 +16,7 @@ from quire.committers.knowledge import COMMITTERS
 from quire.committers.places import KINDS, Place, place
 from quire.committers.session import Session, version_of
 from quire.committers.versions import Versions, versions
-from quire.errors import choose, printable, scrub
+from quire.errors import UsageError, choose, printable, scrub
 
 __all__ = ["FORMATS", "Check", "Finding", "check"]
 
@@ -118,6 +118,8 @@ def check(
     what they cannot tell is "unseen". Raises UsageError for what is no session, an unknown format or an unknown scheme.
     """
     choose(format, FORMATS, "format")
+    if spark is None:
+        raise UsageError("check() looks into a session: pass quire.session() or your own SparkSession as spark=.")
     seen = versions(spark)
     session = Session(spark)
     url = url if url is not None else session.settings.spark("spark.sql.warehouse.dir") or "spark-warehouse"

@@ -1,0 +1,142 @@
+"""A first-time user's way: ask, paste the settings into a fresh Spark, write; on local disk, HDFS, SeaweedFS and Azurite.
+
+Jars: those that `make test-services` has got by Maven, in the newest versions that there are. Their spark-hadoop-cloud is older than
+Spark itself, which the live check says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire import committers
+from quire.storage import bare, normalise
+from services import s3
+from services.azurite import ACCOUNT, KEY, connection_string
+from services.hdfs import HOME, USER, Cluster, hdfs
+
+JARS = Path(os.environ.get("QUIRE_COMMITTER_JARS") or Path(sys.prefix) / "committers" / "jars")
+FRESH = Path(__file__).parent / "fresh.py"
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture(scope="module")
+def jars() -> str:
+    found = sorted(JARS.glob("*.jar"))
+    assert found, "the jars of the committers are not there: `make test-services` gets them with Maven"
+    return ",".join(map(str, found))
+
+
+def pasted(advice: committers.Advice, place: Path, jars: str = "", user: str = "", **more: Any) -> dict[str, Any]:
+    """What a fresh Spark does whose spark-defaults.conf is the advice's text; of its packages the jars are there already."""
+    conf, signs = place / "conf", place / "signs"
+    conf.mkdir(parents=True)
+    signs.mkdir()
+    text = [line for line in advice.defaults.splitlines() if not line.startswith("spark.jars.packages")]
+    (conf / "spark-defaults.conf").write_text("\n".join([*text, *([f"spark.jars  {jars}"] if jars else [])]) + "\n")
+    wanted = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    wanted |= {"spark.driver.memory": "1g", "spark.log.level": "ERROR", **more.pop("conf", {})}
+    wanted |= {key: value for key, value in advice.conf.items() if key.endswith("attempt.id")}  # the line that is a comment
+    told = {"url": advice.url, "format": "parquet", "folder": str(signs), "conf": wanted, **more}
+    environment = {**os.environ, "SPARK_CONF_DIR": str(conf), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    environment |= {"HADOOP_USER_NAME": user} if user else {}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(FRESH), json.dumps(told)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=place,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def safe(found: dict[str, Any], committer: str) -> None:
+    """Hidden until the commit, nothing left by a failed job, one copy of a task that was run twice."""
+    assert (found["ok"], found["wrong"], found["committer"]) == (True, [], committer)
+    assert found["during"] == 0, "nothing is visible while three of four tasks have committed"
+    assert found["after"] == 4
+    assert found["failed"]
+    assert found["after the failed one"] == 4
+    assert (found["rows"], found["distinct"]) == (2000, 1000), "two jobs, one of them with a task that was tried twice"
+
+
+def tidy(url: str, options: Any = None) -> committers.Inspection:
+    """Nothing is left behind."""
+    found = committers.inspect_success(url, storage_options=options)
+    assert found.state == "committed"
+    assert (found.folders, found.uploads, found.doubled) == ((), (), ()), str(found)
+    return found
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_settings_for_local_disk_are_safe_as_pasted(tmp_path: Path, format: str) -> None:
+    advice = committers.advise(str(tmp_path / "out"), {"append", "restartable"})
+    assert not advice.jars
+    safe(pasted(advice, tmp_path / "spark", format=format), "v1")
+    assert "FileOutputCommitter" in tidy(advice.url).committer
+
+
+def test_settings_for_jobs_at_once_on_local_disk_are_safe_as_pasted(tmp_path: Path, jars: str) -> None:
+    advice = committers.advise(str(tmp_path / "out"), {"append", "concurrent_jobs", "many_files"})
+    found = pasted(advice, tmp_path / "spark", jars, format="json", concurrent=True)
+    safe(found, "manifest")
+    assert found["rows of all"] == 4000
+    left = committers.inspect_success(advice.url)
+    assert left.committer.endswith("ManifestCommitter")
+    assert [item.kind for item in left.folders] == ["_temporary"], "as the advice says"
+    committers.sweep(advice.url, dry_run=False, min_age=0)
+    assert tidy(advice.url).files == 16
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with hdfs() as running:
+        yield running
+
+
+@pytest.mark.parametrize("needs", [{"append"}, {"append", "many_files"}], ids=["v1", "manifest"])
+def test_settings_for_hdfs_are_safe_as_pasted(cluster: Cluster, tmp_path: Path, jars: str, needs: set[str]) -> None:
+    name = "-".join(sorted(needs))
+    advice = committers.advise(f"hdfs://127.0.0.1:{cluster.rpc}{HOME}/{name}", needs)
+    assert advice.committer == ("manifest" if "many_files" in needs else "v1")
+    found = pasted(advice, tmp_path / "spark", jars if advice.jars else "", USER, conf={"spark.hadoop.dfs.replication": "1"})
+    safe(found, advice.committer)
+    tidy(f"{cluster.url}{HOME}/{name}", {"user": USER})
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv"])
+def test_settings_for_s3_are_safe_as_pasted(seaweedfs: str, tmp_path: Path, jars: str, format: str) -> None:
+    advice = committers.advise(f"s3://{s3.BUCKET}/{tmp_path.name}/out", {"append", "speculation"})
+    assert advice.committer == "magic"
+    reach = {
+        "endpoint": seaweedfs, "endpoint.region": "us-east-1", "path.style.access": "true", "access.key": s3.KEY, "secret.key": s3.SECRET,
+        "connection.ssl.enabled": "false", "buffer.dir": str(tmp_path / "buffer"),
+    }  # fmt: skip
+    found = pasted(advice, tmp_path / "spark", jars, format=format, conf={f"spark.hadoop.fs.s3a.{k}": v for k, v in reach.items()})
+    safe(found, "magic")
+    assert tidy(normalise(advice.url), s3.options(seaweedfs)).committer == "magic"
+
+
+def test_settings_for_a_flat_azure_account_are_safe_as_pasted(azurite_endpoint: str, tmp_path: Path, jars: str) -> None:
+    host = azurite_endpoint.split("/")[2]
+    advice = committers.advise(f"abfs://tests@{ACCOUNT}.dfs.core.windows.net/{tmp_path.name}/out", {"append"}, hierarchical=False)
+    assert advice.committer == "manifest"
+    reach = {
+        f"account.key.{ACCOUNT}.dfs.core.windows.net": KEY, f"account.key.{ACCOUNT}.blob.core.windows.net": KEY, "abfs.endpoint": host,
+        "account.hns.enabled": "false", "fns.account.service.type": "BLOB", "always.use.https": "false",
+    }  # fmt: skip
+    found = pasted(advice, tmp_path / "spark", jars, hierarchical=False, conf={f"spark.hadoop.fs.azure.{k}": v for k, v in reach.items()})
+    safe(found, "manifest")
+    options = {"connection_string": connection_string(azurite_endpoint)}
+    assert bare(f"abfs://tests/{tmp_path.name}/out", options).is_folder()
+    assert tidy(f"abfs://tests/{tmp_path.name}/out", options).committer.endswith("ManifestCommitter")
