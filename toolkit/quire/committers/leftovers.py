@@ -101,7 +101,8 @@ def _changed(store: Store, folder: str) -> int:
 
 
 def _age(newest: int) -> float:
-    return max(0.0, (time.time_ns() - newest) / 1e9) if newest else -1.0
+    # What a store says that knows no time, like memory, lies in the first years after 1970.
+    return max(0.0, (time.time_ns() - newest) / 1e9) if newest > 10**18 else -1.0
 
 
 def uploads(store: Store) -> Uploads:

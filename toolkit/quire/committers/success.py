@@ -114,7 +114,7 @@ def inspect_success(url: str, *, storage_options: Mapping[str, object] | None = 
     data = [entry for entry in store.walk() if not _hidden(entry.name)]
     left = tuple(leftovers.folders(store))
     waiting = leftovers.uploads(store)
-    doubled = tuple(_doubled(store, data))
+    doubled = tuple(sorted(_doubled(store, data)))
     sizes = {entry.name: entry.size for entry in data}
     warnings = [*said.warnings(data), *_of_leftovers(left, waiting)]
     if doubled:

@@ -73,7 +73,8 @@ def sweep(url: str, dry_run: bool = True, *, min_age: str | float = "1 h", stora
     removes nothing, where something has changed within `min_age` ("1 h", or seconds), since a job may be running, or where it is not known
     when; `min_age=0` says that no job runs. Raises StorageError, and removes nothing, where uploads may not be listed.
 
-    A job that begins while this deletes is not seen: start none at that time.
+    A job whose tasks have written nothing for longer than `min_age` looks like a dead one: let it be longer than your longest task. A job
+    that begins while this deletes is not seen: start none at that time.
     """
     quiet = seconds(min_age, "min_age")
     store = connect(normalise(url), storage_options)
