@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 import quire
 
 ROWS, TASKS = 1000, 4
+ACTS = ("gate", "fails", "retry", "beside0", "beside1")
 
 
 def work(folder: str, act: str) -> Any:
@@ -66,9 +67,10 @@ def main() -> None:
     checked = quire.committers.advise.check(spark, url, kind, hierarchical=told.get("hierarchical"))
     found |= {"ok": checked.ok, "committer": checked.committer, "wrong": [str(item) for item in checked.wrong]}
 
-    def write(act: str, mode: str = "append") -> None:
-        rows = spark.range(0, ROWS, 1, TASKS).mapInArrow(work(folder, act), "id long")
-        rows.write.mode(mode).format(kind).save(url)
+    def write(act: str) -> None:
+        first = ACTS.index(act) * ROWS
+        rows = spark.range(first, first + ROWS, 1, TASKS).mapInArrow(work(folder, act), "id long")
+        rows.write.mode("append").format(kind).save(url)
 
     job = threading.Thread(target=write, args=("gate",))
     job.start()

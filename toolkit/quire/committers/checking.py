@@ -271,7 +271,9 @@ def speculation(look: _Look) -> Finding | None:
         return Finding("speculation", "ok", "off.")
     known = COMMITTERS.get(look.binding.committer)
     if known is not None and (not known.one_copy or look.binding.committer == "naive"):
-        return Finding("speculation", "wrong", "on, and this committer may keep the rows of two attempts of a task.", "Turn it off.")
+        naive = look.binding.committer == "naive"
+        how = "two attempts of a task write one file of the destination" if naive else "this committer may keep two attempts of a task"
+        return Finding("speculation", "wrong", f"on, and {how}.", "Turn it off.")
     if look.versions.local:
         return Finding("speculation", "beware", "on, but a local master never starts a task twice.", "It needs two hosts or more.")
     if 0 < look.versions.cores < 2:

@@ -62,7 +62,9 @@ def folders(store: Store) -> Iterator[Left]:
         match = _FOLDER.fullmatch(last)
         if isinstance(item, Folder) and match:
             kind = "_temporary" if last == "_temporary" else "magic" if last.startswith("__magic") else "staging"
-            yield _folder(store, item.name, kind, match["spark"] or match["magic"] or "")
+            found = _folder(store, item.name, kind, match["spark"] or match["magic"] or "")
+            if found.files or store.can_rename:  # a service that speaks S3 may show a directory of which only the name is left
+                yield found
 
 
 def _folder(store: Store, name: str, kind: str, job: str) -> Left:
