@@ -21,6 +21,7 @@ from quire.storage import bare, normalise
 from services import s3
 from services.azurite import ACCOUNT, KEY, connection_string
 from services.hdfs import HOME, USER, Cluster, hdfs
+from services.spark import ConnectServer, Driver, environment, running
 
 JARS = Path(os.environ.get("QUIRE_COMMITTER_JARS") or Path(sys.prefix) / "committers" / "jars")
 FRESH = Path(__file__).parent / "fresh.py"
@@ -142,3 +143,19 @@ def test_settings_for_a_flat_azure_account_are_safe_as_pasted(azurite_endpoint: 
     options = {"connection_string": connection_string(azurite_endpoint)}
     assert bare(f"abfs://tests/{tmp_path.name}/out", options).is_folder()
     assert tidy(f"abfs://tests/{tmp_path.name}/out", options).committer.endswith("ManifestCommitter")
+
+
+def test_over_connect_the_settings_alone_are_checked_and_that_is_said(tmp_path: Path) -> None:
+    advice = committers.advise(str(tmp_path / "out"), {"append"})
+    own = environment(tmp_path / "tmp") | {"PYTHONPATH": str(Path(committers.__file__).parents[2])}
+    with (
+        running(ConnectServer(tmp_path, own, "local[2]", advice.conf)) as server,
+        running(Driver(tmp_path / "d", own, server.url, {})) as run,
+    ):
+        said = json.loads(run(f"print(json.dumps(quire.committers.advise.check(spark, {advice.url!r}, 'json').as_dict()))"))
+        assert (said["ok"], said["committer"]) == (True, "v1")
+        assert said["seen"].startswith("settings alone")
+        assert {found["what"] for found in said["findings"] if found["state"] == "unseen"} == {"file system", "protocol", "factory"}
+        run("spark.conf.set('mapreduce.fileoutputcommitter.algorithm.version', '2')")
+        assert "algorithm" in run(f"print(repr(quire.committers.advise.check(spark, {advice.url!r})))")
+        run(f"quire.committers.advise({advice.url!r}, spark=spark)")

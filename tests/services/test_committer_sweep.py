@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from quire.committers import inspect_success, sweep
+from quire.committers import advise, inspect_success, sweep
+from quire.committers.places import place as place_of
 from quire.errors import RefusedError, StorageError
 from quire.storage import bare
+from quire.storage.azure_rest import Answer, Rest
 from quire.storage.s3 import S3Store
 from services import s3
 from services.azurite import connection_string
@@ -91,10 +93,25 @@ def test_blocks_on_azure_go_by_themselves_and_are_left(azurite_endpoint: str) ->
     assert store.complete("part-00000-a.parquet", sink.handle), "it is still there"
 
 
-def test_the_account_is_asked_whether_it_has_directories(azurite_endpoint: str) -> None:
-    from quire.committers.places import place as asked
+@pytest.mark.parametrize(("header", "kind"), [("true", "abfs_hns"), ("false", "abfs_flat"), (None, "abfs")])
+def test_the_account_is_asked_whether_it_has_directories(
+    azurite_endpoint: str, monkeypatch: pytest.MonkeyPatch, header: str | None, kind: str
+) -> None:
+    """An emulator does not say; a service says it in a header, which is put in its place."""
+    options, url = {"connection_string": connection_string(azurite_endpoint)}, "abfs://tests/x"
+    assert place_of(url).kind == "abfs", "nobody can be asked without options"
+    real = Rest.send
 
-    options = {"connection_string": connection_string(azurite_endpoint)}
-    kinds = {None: asked("abfs://tests/x").kind, "asked": asked("abfs://tests/x", options=options).kind}
-    assert kinds[None] == "abfs"
-    assert kinds["asked"] in ("abfs", "abfs_flat"), "an emulator has none"
+    def sent(*args: Any, **kwargs: Any) -> Answer:
+        answer = real(*args, **kwargs)
+        return answer if header is None else answer._replace(headers={**answer.headers, "x-ms-is-hns-enabled": header})
+
+    monkeypatch.setattr(Rest, "send", sent)
+    assert place_of(url, options=options).kind == kind
+    assert place_of(url, hierarchical=True, options=options).kind == "abfs_hns", "who says it is not asked"
+
+
+def test_an_account_that_may_not_be_asked_gets_advice_for_both_kinds(azurite_endpoint: str) -> None:
+    wrong = {"connection_string": connection_string(azurite_endpoint).replace("AccountKey=", "AccountKey=AAAA")}
+    advice = advise("abfs://tests/x", storage_options=wrong)
+    assert any("not known" in text for text in advice.why)

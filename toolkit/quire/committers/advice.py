@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -129,7 +129,7 @@ class Advice:
 class _Advise:
     """What `quire.committers.advise` is: a function, with `check` beside it."""
 
-    check: Callable[..., Any] = staticmethod(check)
+    check = staticmethod(check)
 
     def __call__(
         self,

@@ -19,6 +19,7 @@ from typing import Any
 from quire.commit import names
 from quire.errors import StorageError, scrub
 from quire.storage import Folder, Store
+from quire.storage.retry import again
 
 __all__ = ["Left", "Uploads", "ago", "folders", "uploads"]
 
@@ -114,7 +115,8 @@ def uploads(store: Store) -> Uploads:
     details = getattr(getattr(store, "inner", store), "waiting", None)
     try:
         if details is not None:
-            found = tuple(Left(name, "upload", parts, size, _age(begun), "", handle) for name, handle, parts, size, begun in details(""))
+            listed = again(lambda: list(details("")))
+            found = tuple(Left(name, "upload", parts, size, _age(begun), "", handle) for name, handle, parts, size, begun in listed)
         else:
             found = tuple(Left(name, "upload", -1, -1, -1.0, "", handle) for name, handle in store.pending(""))
     except StorageError as e:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from quire.committers import classes as k
 from quire.committers.places import Place
@@ -13,7 +14,7 @@ __all__ = ["attempt_id", "jars", "settings", "usage"]
 
 _CLOUD = {k.PROTOCOL: k.CLOUD_PROTOCOL, k.PARQUET: k.CLOUD_PARQUET}
 _PLAIN = {k.PROTOCOL: k.SQL_PROTOCOL, k.PARQUET: k.PLAIN_PARQUET}
-GCS_CONNECTOR = "hadoop3-2.2.26"  # Google's own; it goes by no version of Hadoop's
+GCS_CONNECTOR = "hadoop3-2.2.26"  # Google's own, for Hadoop before 3.5, which brings one; it goes by no version of Hadoop's
 
 
 def attempt_id() -> int:
@@ -71,7 +72,7 @@ def _factories(place: Place, factory: str) -> dict[str, str]:
     return {f"{k.HADOOP}{k.FACTORY_OF}{scheme}": factory for scheme in schemes}
 
 
-_MADE = {
+_MADE: dict[str, Callable[[Place, Asked], dict[str, str]]] = {
     "v1": _v1,
     "manifest": _manifest,
     "magic": lambda place, asked: _s3a("magic", place, asked),
@@ -94,7 +95,8 @@ def jars(committer: str, place: Place, versions: Versions) -> tuple[str, ...]:
     elif place.kind.startswith("abfs"):
         found.append(f"org.apache.hadoop:hadoop-azure:{versions.hadoop}")
     elif place.kind == "gcs":
-        found.append(f"com.google.cloud.bigdataoss:gcs-connector:{GCS_CONNECTOR}")
+        own = f"org.apache.hadoop:hadoop-gcp:{versions.hadoop}"
+        found.append(own if versions.hadoop_is((3, 5)) else f"com.google.cloud.bigdataoss:gcs-connector:{GCS_CONNECTOR}")
     return tuple(found)
 
 
