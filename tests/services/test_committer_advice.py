@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 
 from quire import committers
+from quire.committers import classes as k
 from quire.storage import bare, normalise
 from services import s3
 from services.azurite import ACCOUNT, KEY, connection_string
 from services.hdfs import HOME, USER, Cluster, hdfs
 from services.spark import ConnectServer, Driver, environment, running
+from test_committer_check import CLOUD, PLANTED
 
 JARS = Path(os.environ.get("QUIRE_COMMITTER_JARS") or Path(sys.prefix) / "committers" / "jars")
 FRESH = Path(__file__).parent / "fresh.py"
@@ -124,7 +126,7 @@ def test_settings_for_s3_are_safe_as_pasted(seaweedfs: str, tmp_path: Path, jars
         "endpoint": seaweedfs, "endpoint.region": "us-east-1", "path.style.access": "true", "access.key": s3.KEY, "secret.key": s3.SECRET,
         "connection.ssl.enabled": "false", "buffer.dir": str(tmp_path / "buffer"),
     }  # fmt: skip
-    found = pasted(advice, tmp_path / "spark", jars, format=format, conf={f"spark.hadoop.fs.s3a.{k}": v for k, v in reach.items()})
+    found = pasted(advice, tmp_path / "spark", jars, format=format, conf={f"spark.hadoop.fs.s3a.{key}": v for key, v in reach.items()})
     safe(found, "magic")
     assert tidy(normalise(advice.url), s3.options(seaweedfs)).committer == "magic"
 
@@ -138,7 +140,9 @@ def test_settings_for_a_flat_azure_account_are_safe_as_pasted(azurite_endpoint: 
         "account.hns.enabled": "false", "fns.account.service.type": "BLOB", "always.use.https": "false",
         "networking.library": "JDK_HTTP_URL_CONNECTION",  # the other one cannot do without TLS
     }  # fmt: skip
-    found = pasted(advice, tmp_path / "spark", jars, hierarchical=False, conf={f"spark.hadoop.fs.azure.{k}": v for k, v in reach.items()})
+    found = pasted(
+        advice, tmp_path / "spark", jars, hierarchical=False, conf={f"spark.hadoop.fs.azure.{key}": v for key, v in reach.items()}
+    )
     safe(found, "manifest")
     options = {"connection_string": connection_string(azurite_endpoint)}
     assert bare(f"abfs://tests/{tmp_path.name}/out", options).is_folder()
@@ -159,3 +163,29 @@ def test_over_connect_the_settings_alone_are_checked_and_that_is_said(tmp_path: 
         run("spark.conf.set('mapreduce.fileoutputcommitter.algorithm.version', '2')")
         assert "algorithm" in run(f"print(repr(quire.committers.advise.check(spark, {advice.url!r})))")
         run(f"quire.committers.advise({advice.url!r}, spark=spark)")
+
+
+def test_each_misconfiguration_that_needs_the_jars_is_found_in_a_live_session(tmp_path: Path, jars: str) -> None:
+    planted = [one for one in PLANTED if CLOUD in one[0].values() and "cannot be" not in one[4]]
+    assert len(planted) >= 6
+    own = environment(tmp_path / "tmp") | {"PYTHONPATH": str(Path(committers.__file__).parents[2])}
+    with running(Driver(tmp_path / "driver", own, "local[2]", {"spark.jars": jars})) as run:
+        run("import json")
+        for conf, url, kind, what, words in planted:
+            run(f"own = spark.newSession(); [own.conf.set(*item) for item in {conf!r}.items()]")
+            said = json.loads(run(f"print(json.dumps(quire.committers.advise.check(own, {url!r}, {kind!r}).as_dict()))"))
+            (one,) = (found for found in said["findings"] if found["what"] == what)
+            assert one["state"] in ("wrong", "beware"), (conf, one)
+            assert words in one["said"], (conf, one)
+            assert {found["state"] for found in said["findings"] if found["what"] in ("protocol", "factory", "file system")} == {"ok"}
+        (older,) = (found for found in said["findings"] if found["what"] == "Spark's jar")
+        assert older["state"] == "beware", "the jar is older than this Spark, and that is said"
+
+
+def test_a_protocol_without_its_jar_ends_a_session_of_spark_before_it_writes(tmp_path: Path) -> None:
+    """So nothing is written by another committer in its place."""
+    started = f"S.builder.master('local[1]').config({k.PROTOCOL!r}, {CLOUD!r}).getOrCreate().range(1).count()"
+    command = [sys.executable, "-c", f"from pyspark.sql import SparkSession as S; {started}"]
+    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode
+    assert "PathOutputCommitProtocol" in done.stderr
