@@ -61,6 +61,15 @@ def test_sweeping_takes_uploads_of_the_destination_and_leaves_quires_own(place: 
     assert open_below(client, root) == [f"{root}/other/part-00000-b.parquet", f"{root}/out/{OURS}"]
 
 
+def test_the_marker_of_a_directory_that_hadoop_leaves_is_no_file(place: Any) -> None:
+    url, options, client, root = place
+    for name in ("", "p=1/", "__magic_job-x/"):
+        client.put_object(Bucket=s3.BUCKET, Key=f"{root}/out/{name}", Body=b"")
+    client.put_object(Bucket=s3.BUCKET, Key=f"{root}/out/part-00000-x.csv", Body=b"x")
+    told = inspect_success(url, storage_options=options)
+    assert (told.files, told.folders) == (1, ())
+
+
 def test_a_bucket_whose_uploads_may_not_be_listed(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     url, options, client, root = place
     client.put_object(Bucket=s3.BUCKET, Key=f"{root}/out/_temporary/0/x", Body=b"x")

@@ -170,7 +170,7 @@ class S3Store:
         for page in self._pages(folder):
             for found in page.get("Contents", ()):
                 entry = self._entry(found)
-                if not _cut_off(entry) and (entry.size or not entry.name.endswith("/")):
+                if not _cut_off(entry) and (entry.size or not found["Key"].endswith("/")):  # that of the root has no name here
                     yield entry
 
     def get(self, name: str) -> bytes:
