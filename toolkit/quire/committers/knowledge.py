@@ -86,7 +86,7 @@ COMMITTERS = {
             _WINDOW + " (2 of 800 in the measured moment)",
             "a driver killed in that window: files that are visible stay, and a job that appends the same again doubles them",
         ),
-        ("local", "abfs_flat"), f"{MEASURED}; {MANIFEST_DOC}",
+        ("local", "hdfs"), f"{MEASURED}; {MANIFEST_DOC}",
         "Output waits in _temporary/manifest_<job>; committing the job renames many files at a time.",
     ),
     "naive": Known(
