@@ -13,7 +13,7 @@ from quire.committers import settings as made
 from quire.committers.checking import check
 from quire.committers.knowledge import COMMITTERS, CONTRADICTIONS, NEEDS, ORDER
 from quire.committers.places import KINDS, Place, place
-from quire.committers.rules import TEMPTING, Asked, refusal
+from quire.committers.refusals import TEMPTING, Asked, refusal
 from quire.committers.versions import Versions, versions
 from quire.errors import RefusedError, UsageError, about, choose, printable, quoted
 

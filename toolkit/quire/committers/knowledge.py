@@ -166,7 +166,7 @@ COMMITTERS = {
     ),
 }  # fmt: skip
 
-# Who is asked first, for each kind of store; `rules` strikes out, the first that is left is advised, the others are alternatives.
+# Who is asked first, for each kind of store; `refusals` strike out, the first that is left is advised, the others are alternatives.
 ORDER = {
     "local": ("v1", "manifest", "quire"),
     "hdfs": ("v1", "manifest", "quire"),

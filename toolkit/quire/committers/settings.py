@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from quire.committers import classes as k
 from quire.committers.places import Place
-from quire.committers.rules import Asked
+from quire.committers.refusals import Asked
 from quire.committers.versions import Versions
 
 __all__ = ["attempt_id", "jars", "settings", "usage"]
