@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import click
 
 import quire
+from quire.cli_committer import COMMITTER
 from quire.cli_function import function_of
 from quire.cli_lab import LAB
 from quire.cli_pages import PAGES
@@ -395,7 +396,8 @@ def committer() -> None:
     """Which committer users' own Spark jobs should use, and what such jobs have left behind."""
 
 
-committer.add_command(LAB)
+for command in (*COMMITTER, LAB):
+    committer.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,0 +1,112 @@
+"""Which kind of store a URL means to Spark, and the URL that Spark must be given for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from quire.errors import StorageError, UsageError, about, choose, quoted, scrub
+from quire.storage import bare, normalise
+
+__all__ = ["KINDS", "SCHEMES", "Place", "place"]
+
+Options = Mapping[str, object] | None
+
+KINDS = {
+    "local": "local disk",
+    "hdfs": "HDFS",
+    "s3": "S3 through s3a",
+    "emr": "S3 on Amazon EMR",
+    "abfs": "Azure storage, namespace not known",
+    "abfs_hns": "Azure Data Lake storage (hierarchical namespace)",
+    "abfs_flat": "Azure Blob storage (flat namespace)",
+    "gcs": "Google Cloud Storage",
+    "oss": "Alibaba Cloud OSS",
+}
+SCHEMES = {
+    "file": "local",
+    "hdfs": "hdfs",
+    "webhdfs": "hdfs",
+    "s3": "s3",
+    "s3a": "s3",
+    "abfs": "abfs",
+    "abfss": "abfs",
+    "az": "abfs",
+    "wasb": "abfs",
+    "wasbs": "abfs",
+    "gs": "gcs",
+    "oss": "oss",
+}
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A destination as Spark sees it: `kind` is one of KINDS, `url` what Spark must be given, `note` why that is another URL."""
+
+    kind: str
+    url: str
+    scheme: str
+    bucket: str = ""
+    note: str = ""
+
+
+def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, options: Options = None) -> Place:
+    """The place that a URL means. Raises UsageError for a scheme that Spark's committers do not know, or a URL that names no place.
+
+    `hierarchical=None` asks the account of an Azure URL if `options` reach it; a refusal leaves the kind `abfs`. `emr`: s3:// is EMRFS.
+    """
+    with about("url"):
+        if not isinstance(url, str) or not url:
+            raise UsageError(f"expected a URL, not {quoted(url)}. Give for example 's3a://bucket/path' or '/data/out'.")
+        match = _SCHEME.match(url)
+        scheme = match[1].lower() if match else "file"
+        choose(scheme, SCHEMES, "kind of store")
+        if hierarchical is not None and SCHEMES[scheme] != "abfs":
+            raise UsageError(f"hierarchical= is about accounts of Azure storage, and {scrub(url, 100)} is none: leave it out.")
+        if scheme in ("gs", "oss"):
+            return _bucket(url, scheme)
+        whole = normalise(url)
+    if scheme in ("file", "hdfs", "webhdfs"):
+        return Place(SCHEMES[scheme], whole, scheme)
+    if scheme in ("s3", "s3a"):
+        bucket = whole.partition("://")[2].partition("/")[0]
+        if emr and scheme == "s3":
+            return Place("emr", whole, "s3", bucket)
+        note = "Spark outside of EMR knows no s3://: write s3a://." if scheme == "s3" else ""
+        return Place("emr" if emr else "s3", "s3a" + whole[whole.index("://") :], "s3a", bucket, note)
+    return _azure(whole, scheme, hierarchical, options)
+
+
+def _bucket(url: str, scheme: str) -> Place:
+    """Google's and Alibaba's, which quire itself does not open."""
+    said = urlsplit(url)
+    if not _BUCKET.fullmatch(said.netloc) or said.query or said.fragment:
+        raise UsageError(f"{scrub(url, 200)!r} names no bucket: write {scheme}://bucket/path.")
+    return Place(SCHEMES[scheme], f"{scheme}://{said.netloc}{said.path.rstrip('/')}", scheme, said.netloc)
+
+
+def _azure(whole: str, scheme: str, hierarchical: bool | None, options: Options) -> Place:
+    kept = scheme if scheme in ("abfs", "abfss") else "abfss"
+    note = f"Spark's Azure file system is abfs: write {kept}:// instead of {scheme}://." if kept != scheme else ""
+    if hierarchical is None and options:
+        hierarchical = _asked(whole, options)
+    kind = "abfs" if hierarchical is None else "abfs_hns" if hierarchical else "abfs_flat"
+    return Place(kind, kept + whole[whole.index("://") :], kept, note=note)
+
+
+def _asked(whole: str, options: Options) -> bool | None:
+    """Whether an account has directories of its own, as its service says; None where it does not say or may not be asked."""
+    from quire.storage.azure import AzureStore
+
+    try:
+        store = bare(whole, options)
+        assert isinstance(store, AzureStore)
+        what = f"cannot ask the account of {whole}"
+        said = store.rest.send("HEAD", what, query={"restype": "account", "comp": "properties"}).headers.get("x-ms-is-hns-enabled")
+    except StorageError:
+        return None
+    return None if said is None else said.lower() == "true"

@@ -1,0 +1,95 @@
+"""What a session is: the versions of Spark and Hadoop, whether its JVM can be asked, and whether its machines share a file system."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from quire.errors import UsageError, about, quoted
+
+__all__ = ["Versions", "hadoop_conf", "jvm_of", "versions"]
+
+# Which Hadoop pip's Spark carries, for where neither its jars nor its JVM can be looked at.
+_CARRIED = {(4, 0): "3.4.1", (4, 1): "3.4.2", (4, 2): "3.5.0", (4, 3): "3.5.0"}
+
+
+@dataclass(frozen=True)
+class Versions:
+    """`seen`: "session" (its JVM has said it), "server" (Spark Connect says Spark's version, Hadoop's is assumed) or "installed"."""
+
+    spark: str
+    hadoop: str
+    scala: str = "2.13"
+    seen: str = "installed"
+    emr: bool = False
+    shared: bool | None = None  # whether all machines share the default file system; None: not known
+    cores: int = 0  # 0: not known
+    local: bool | None = None
+
+    def hadoop_is(self, at_least: tuple[int, int]) -> bool:
+        """Whether Hadoop is of this version or a later one."""
+        return _pair(self.hadoop) >= at_least
+
+
+def versions(spark: Any = None) -> Versions:
+    """The versions of a session; without one those that are installed here. Raises UsageError for what is no session."""
+    if spark is None:
+        return _installed()
+    with about("spark"):
+        if not hasattr(spark, "version") or not hasattr(spark, "conf"):
+            raise UsageError(f"spark= takes a SparkSession, not {quoted(spark)}: pass quire.session() or your own.")
+    said = str(spark.version)
+    emr = "amzn" in said
+    jvm = jvm_of(spark)
+    plain = re.match(r"\d+\.\d+\.\d+(?:\.?[A-Za-z]+\d*)?", said)
+    number = plain[0] if plain else said
+    if jvm is None:
+        return Versions(number, _CARRIED.get(_pair(number), "3.5.0"), _scala(number), "server", emr)
+    hadoop = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion()).partition("-amzn")[0]
+    local = str(spark.conf.get("spark.master", "local")).startswith("local")
+    default = str(hadoop_conf(spark).get("fs.defaultFS", "file:///"))
+    shared = True if local else not default.startswith("file:")
+    cores = int(spark.sparkContext.defaultParallelism)
+    return Versions(number, hadoop, _scala(number), "session", emr, shared, cores, local)
+
+
+def jvm_of(spark: Any) -> Any:
+    """The session's JVM, or None over Spark Connect."""
+    # Connect's class raises for `_jvm`; asked by its name, so that a session without pyspark's Connect packages needs none of them.
+    return None if ".connect." in type(spark).__module__ else getattr(spark, "_jvm", None)
+
+
+def hadoop_conf(spark: Any) -> Any:
+    """Hadoop's settings as the next job of this session would have them."""
+    spark._jvm.org.apache.hadoop.mapreduce.util.ConfigUtil.loadResources()  # else mapred-default.xml is read by the first job only
+    return spark._jsparkSession.sessionState().newHadoopConf()
+
+
+@lru_cache(maxsize=1)
+def _installed() -> Versions:
+    try:
+        spark = version("pyspark")
+    except PackageNotFoundError:  # it came with a Spark of the machine's own
+        import pyspark
+
+        spark = str(pyspark.__version__)
+    import importlib.util
+
+    found = importlib.util.find_spec("pyspark")
+    places = found.submodule_search_locations if found else None
+    names = (jar.name for place in places or () for jar in (Path(place) / "jars").glob("hadoop-client-api-*.jar"))
+    hadoop = next((name.removeprefix("hadoop-client-api-").removesuffix(".jar") for name in names), _CARRIED.get(_pair(spark), "3.5.0"))
+    return Versions(spark, hadoop, _scala(spark))
+
+
+def _scala(spark: str) -> str:
+    return "2.12" if _pair(spark) < (4, 0) else "2.13"
+
+
+def _pair(number: str) -> tuple[int, int]:
+    match = re.match(r"(\d+)\.(\d+)", number)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
