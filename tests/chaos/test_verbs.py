@@ -212,9 +212,8 @@ class Kept(Story):
         """A driver for a verb, with what it needs."""
         if verb == "forget":
             return self.driver(verb, path=str(self.rng.choice(sorted(self.source.rglob("*.log")))))
-        if verb == "retry":
-            return self.driver(verb, **self.function)
-        return self.driver(verb, **({"target_size": 20_000} if verb == "compact" else {"loser": LOSER} if verb == "claim" else {}))
+        needed: dict[str, dict[str, Any]] = {"compact": {"target_size": 20_000}, "retry": self.function, "claim": {"loser": LOSER}}
+        return self.driver(verb, **needed.get(verb, {}))
 
     @property
     def function(self) -> dict[str, str]:

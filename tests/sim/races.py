@@ -123,10 +123,10 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     return Race(seed, transform, by, kind, tuple(drivers), edits, sticky, split, expires, on_append, on_change, begun)
 
 
-OF_STEPS = {
+OF_STEPS: dict[str, float] = {
     "run": 6, "plan": 2, "discard": 0.5, "abort": 1, "recover": 1, "checkpoint": 1, "forget": 1, "compact": 1, "retry": 1, "expire": 1,
 }  # fmt: skip
-OF_VERBS = {"run": 1, "forget": 2, "compact": 2, "retry": 1, "expire": 1}
+OF_VERBS: dict[str, float] = {"run": 1, "forget": 2, "compact": 2, "retry": 1, "expire": 1}
 
 
 def _step(rng: random.Random, odds: dict[str, float], transform: str, on_append: str) -> Step:
