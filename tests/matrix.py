@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 import quire
 import sim
-from quire import options, rounds, storage
+from quire import committers, options, rounds, storage
 from quire.errors import StorageError
 from quire.progress import Progress
 from services.kinds import SERVICES, running
@@ -210,6 +210,18 @@ def claims(source: Any, dest: str, committer: str) -> None:
             raise StorageError(f"{e}. Call again.") from e
 
 
+def writes(source: str, dest: str, committer: str) -> None:
+    """A program of the user's own that makes the article's calls: a task for each file of the source, whose content it writes."""
+    store = storage.connect(source)
+    found = sorted(e.name for e in store.walk())
+
+    def write(task: committers.TaskAttempt) -> None:
+        with task.create(found[task.task]) as file:
+            file.write(store.get(found[task.task]))
+
+    committers.run(quire.InProcess(), write, dest, tasks=len(found), name="nightly", committer=committer)
+
+
 def _four(tree: sim.Tree) -> None:
     for i, content in enumerate((b"one line\n", b"", b"another line\n", b"one line\n")):
         tree.put(f"d{i % 2}/f{i}", content)
@@ -238,6 +250,7 @@ PIPELINES = {
         Pipeline("process", "records", _records, processes),
         Pipeline("shuffle", "shuffle", _four, shuffles),
         Pipeline("claim", "claim", _four, claims, ("rename", "copy")),
+        Pipeline("write", "write", few, writes),
     )
 }
 COMMITTERS = {

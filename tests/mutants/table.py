@@ -15,6 +15,7 @@ ATTEMPT, SPLITTING, JOBS, ROUNDS = "attempt.py", "splitting.py", "jobs.py", "rou
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
 ENTRIES, SHUFFLE, CLAIMS = "commit/entries.py", "shuffle.py", "claims.py"
+INTERFACE, ATTEMPTS, RUNNING, RULES = "committers/interface.py", "committers/attempts.py", "committers/running.py", "committers/rules.py"
 WHOLE, COMPACT = "upkeep/whole.py", "upkeep/compact.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "upkeep/job.py", "upkeep/expire.py"
@@ -238,6 +239,20 @@ MUTANTS = (
     m("a claim that came second says nothing", CLAIMS, "        _check_ours(log, head, marks, attempt, taken)\n", "", first="tests/test_claim.py"),
     m("a copy of another version", MEMORY, "if value is None or (version and self._entry(old, value).version != version):", "if value is None:",
       first="tests/services/test_conformance.py"),
+    # programs that call a committer themselves
+    m("two jobs of one name are both committed", RULES, "    if twin is not None:\n", "    if False:\n", first="tests/test_committers.py"),
+    m("a name that is committed begins anew", INTERFACE, "of_name(log, ending_of(name))) is not None:", "of_name(log, ending_of(name))) is False:", first="tests/test_committers.py"),
+    m("a name of which another job was lost is taken", RULES, "for commit in found if log.in_effect(commit)), None)", "for commit in found), None)", first="tests/test_committers.py"),
+    m("a job is committed without some of its tasks", INTERFACE, "        if missing:\n", "        if False:\n", first="tests/test_committers.py"),
+    m("what may count is removed (abort_task)", INTERFACE, "            if won is None or won.attempt == attempt.id:\n", "            if False:\n", first="tests/test_committers.py"),
+    m("a zombie's task is taken", INTERFACE, "            if protocol.plan_head(attempt.store, attempt.job) is None:\n", "            if False:\n", first="tests/test_committers.py"),
+    m("an attempt that came second counts", INTERFACE, 'attempt.state = "committed" if won else "lost"', 'attempt.state, won = "committed", True', first="tests/test_committers.py"),
+    m("the output of an attempt that came second stays", INTERFACE, "                attempt.discard()\n            attempt.state =", "                pass\n            attempt.state =", first="tests/test_committers.py"),
+    m("half of a file is committed", ATTEMPTS, "            if file.failed:\n", "            if False:\n", first="tests/test_committers.py"),
+    m("two attempts share their names", ATTEMPTS, "names.new_id()", '"0" * 12', first="tests/test_committers.py"),
+    m("a job of one's own that was lost in part counts in part", ENTRIES, "return self.closing or self.verb == WRITE", "return self.closing", first="tests/services/test_committing.py"),
+    m("tasks that cover nothing are dropped", PROTOCOL, "        if head.verb == WRITE and not found:\n", "        if False:\n", first="tests/test_committers.py"),
+    m("an interrupted job is given up", RUNNING, "if name is None or isinstance(e, _Failed):", "if True:", first="tests/test_committers.py"),
     # errors that pass
     m("what is busy is not tried again", RETRY, "        except TransientError as e:\n", "        except TimeoutError as e:\n", first="tests/test_retry.py"),
     m("a second rename that finds nothing has failed", RETRY, "            if patience.tries and unsure is not None and ", "            if False and ", first="tests/test_retry.py"),

@@ -271,6 +271,11 @@ def check(
         unpublished = [job for job, e in log.outcome.items() if e["kind"] == "commit" and job not in log.published]
         assert not unpublished, f"committed and not published: {unpublished}"
     rows = fold(there, log)
+    if transform == "write":
+        found, wanted = sorted(there[name] for name in live), sorted(content for _, content in tree.now.values())
+        assert found == wanted or (not found and not all_taken), f"{found} in the files, {wanted} were to be written"
+        assert not rows, f"covered by what reads nothing: {sorted(rows)}"
+        return log
     # Before a retry what it will take is still set aside.
     if transform in TOGETHER:
         _together(tree, transform, there, live, rows)

@@ -7,6 +7,7 @@ df     = quire.read(spark, "/data/out")
 
 from __future__ import annotations
 
+from quire import committers
 from quire.consolidate import Plan, consolidate, plan
 from quire.errors import (
     FormatError,
@@ -36,7 +37,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FileInfo", "FormatError", "InProcess", "Ledger", "NotFoundError", "Plan", "QuireError", "RefusedError", "RejectError", "Report",
-    "Split", "Step", "StorageError", "TooManyFailures", "TransientError", "UsageError", "__version__", "consolidate", "plan", "populate",
-    "process", "read",
+    "Split", "Step", "StorageError", "TooManyFailures", "TransientError", "UsageError", "__version__", "committers", "consolidate",
+    "plan", "populate", "process", "read",
     "recover", "secret", "session", "ship", "skew",
 ]  # fmt: skip

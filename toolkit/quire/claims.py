@@ -29,8 +29,7 @@ from msgspec.structs import replace
 from quire import jobs, options, rounds
 from quire.attempt import Work
 from quire.commit import names, protocol
-from quire.commit.committers import committer
-from quire.commit.copy import copied
+from quire.commit.committers import Adopting, committer
 from quire.commit.entries import CLAIM, UNSAID, Commit, DataFile, PlanHead, Task, Uncover, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint
@@ -60,6 +59,7 @@ SPARK = "path string, start long, length long, size long, version string, modifi
 TOGETHER = 16 << 30  # bytes of splits that one task marks: it reads their names alone
 LOOKING = 16  # files whose ends are read at once
 _KINDS = re.compile(r"\.(?:[a-z0-9]+\.)?parquet$|\.(?:txt|csv|tsv|json|jsonl|ndjson)(?:\.gz|\.zst)?$")
+BLOCK = "the claim's block"
 _START = Words(transform=CLAIM, format="parquet", compression="none", layout="flat")  # until the files say more
 
 
@@ -392,7 +392,8 @@ def _counts(name: str, folder: str) -> bool:
 
 def _written(log: Log, head: PlanHead, attempt: str, started: float) -> Task:
     """What the block has written, as the last task of its job. Raises QuireError for what cannot be committed."""
-    store, number = log.store, head.tasks
+    store, number, by = log.store, head.tasks, committer(head.committer, log.store)
+    assert isinstance(by, Adopting)
     folder = names.attempt_folder(head.job, number, attempt)
     found = sorted(entry for entry in store.walk(folder) if _counts(entry.name, folder))
     shown_names = {entry.name: entry.name.removeprefix(f"{folder}/") for entry in found}
@@ -425,15 +426,14 @@ def _written(log: Log, head: PlanHead, attempt: str, started: float) -> Task:
         final = names.data_file(inside.rpartition("/")[0], head.job, number, attempt, i, match[0][1:])
         if isinstance(store, Syncing):
             store.sync(entry.name)  # whoever wrote it may not have waited for the disk
-        handle = entry.name if head.committer == "rename" else copied(entry.name, entry.version)
-        files.append(DataFile(final, entry.size, records, handle))
+        files.append(DataFile(final, entry.size, records, by.adopt(store, entry)))
     return Task(
         task=number, attempt=attempt, files=tuple(files), schema=next(iter(schemas), ""), started=round(started, 3),
         seconds=round(time.time() - started, 3),
     )  # fmt: skip
 
 
-def _look(store: Store, entry: Entry) -> tuple[int, str]:
+def _look(store: Store, entry: Entry, who: str = BLOCK) -> tuple[int, str]:
     """The rows of a file and their columns; of text nobody has counted them."""
     if not entry.name.endswith(".parquet"):
         return 0, ""
@@ -443,19 +443,17 @@ def _look(store: Store, entry: Entry) -> tuple[int, str]:
         raise
     except parquet.DAMAGED as e:
         name = entry.name.rpartition("/")[2]
-        raise QuireError(
-            f"the claim's block has written {name!r}, which is no Parquet file ({type(e).__name__}): nothing is visible."
-        ) from e
+        raise QuireError(f"{who} has written {name!r}, which is no Parquet file ({type(e).__name__}): nothing is visible.") from e
     return file.metadata.num_rows, ", ".join(f"{f.name}: {f.type}" for f in file.schema_arrow)
 
 
-def _words(files: list[str]) -> Words:
+def _words(files: list[str], who: str = BLOCK) -> Words:
     """What the names of files say of them; RefusedError for files of two kinds."""
     kinds = {_kind_of(name): name for name in reversed(files)}
     if len(kinds) > 1:
         first, second, *_ = sorted(kinds.values())
         raise RefusedError(
-            f"the claim's block has written files of two kinds, as {first!r} and {second!r}: nothing is visible. Write one kind, and let "
+            f"{who} has written files of two kinds, as {first!r} and {second!r}: nothing is visible. Write one kind, and let "
             f"names of what does not count begin with '_'."
         )
     form, compression = next(iter(kinds), ("parquet", "none"))

@@ -15,7 +15,7 @@ from quire.commit import names
 from quire.commit.entries import DataFile, Task
 from quire.commit.rename import place
 from quire.errors import FormatError, StorageError
-from quire.storage import Copying, Sink, Store
+from quire.storage import Copying, Entry, Sink, Store
 
 __all__ = ["Copies", "copied"]
 
@@ -34,6 +34,9 @@ class Copies:
 
     def handle(self, job: str, task: int, attempt: str, final: str, sink: Sink) -> str:
         return copied(place(job, task, attempt, final), "")
+
+    def adopt(self, store: Store, entry: Entry) -> str:
+        return copied(entry.name, entry.version)
 
     def commit_task(self, store: Store, job: str, task: Task) -> None:
         pass

@@ -17,6 +17,7 @@ from quire.storage.base import safe
 
 FORMAT = 1
 CLAIM = "claim"  # instead of a transform: a user's own job has read the splits and written the files
+WRITE = "write"  # the verb of a user's own job that calls the committer itself: its tasks cover no splits
 
 # What counts something, and what people look at: an entry that somebody forged must not cost hours or break a table.
 Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
@@ -143,6 +144,11 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
     def verb(self) -> str:
         """What the job does: it reads files ("run"), or changes what is there ("forget", "compact", …)."""
         return str(self.intent.get("verb", "run"))
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of its tasks count together, or none."""
+        return self.closing or self.verb == WRITE
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="commit"):

@@ -18,7 +18,21 @@ import pyarrow.compute as pc
 from quire.commit import names
 from quire.commit.checkpoints import MERGED
 from quire.commit.committers import Committer, committer, serving
-from quire.commit.entries import Abort, Commit, Entry, Left, Manifest, PlanHead, Published, Task, check_head, check_task, decode, encode
+from quire.commit.entries import (
+    WRITE,
+    Abort,
+    Commit,
+    Entry,
+    Left,
+    Manifest,
+    PlanHead,
+    Published,
+    Task,
+    check_head,
+    check_task,
+    decode,
+    encode,
+)
 from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError, UsageError
 from quire.storage import Folder, Store
@@ -120,6 +134,8 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
         if isinstance(found, str):
             return Abort(job=head.job, why=found, time=now(), committer=head.committer, left=_left(tasks))
         kept = [t for t in tasks if t.task not in found and (t.segment or t.removes or t.uncovers)]
+        if head.verb == WRITE and not found:
+            kept = tasks  # they cover nothing, and count all the same
         if head.closing:
             # The last task's files hold the rows of all others: with one of these missing, they would hold what is done elsewhere.
             kept = [t for t in tasks if t in kept or t.task == head.tasks] if kept and not found else []
@@ -138,7 +154,7 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
             target=int(head.intent.get("target", 0)), verb=head.verb, why=str(head.intent.get("reason") or ""),
             on_append=str(head.intent.get("on_append", "")), identity=str(head.intent.get("identity", "")),
             schema=str(head.intent.get("schema") or ""),
-            tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out), whole=head.closing,
+            tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out), whole=head.whole,
         )  # fmt: skip
 
     log.append(compute)
@@ -179,7 +195,7 @@ def abort(log: Log, job: str, why: str) -> None:
 
 def _committers_of(committer: str, store: Store) -> list[Committer]:
     """Who may have left output of a job. An abort may not know, since the plan came after its look: then all that work here."""
-    return [by for by in serving(store) if committer in ("", by.name)]
+    return [by for by in serving(store, committer) if committer in ("", by.name)]
 
 
 def clean(log: Log, job: str) -> None:

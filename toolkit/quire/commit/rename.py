@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from quire.commit import names
 from quire.commit.entries import DataFile, Task
 from quire.errors import FormatError, NotFoundError
-from quire.storage import Sink, Store
+from quire.storage import Entry, Sink, Store
 
 __all__ = ["Rename", "RenameV2", "place"]
 
@@ -26,6 +26,9 @@ class Rename:
 
     def handle(self, job: str, task: int, attempt: str, final: str, sink: Sink) -> str:
         return place(job, task, attempt, final)
+
+    def adopt(self, store: Store, entry: Entry) -> str:
+        return entry.name
 
     def commit_task(self, store: Store, job: str, task: Task) -> None:
         pass
@@ -64,7 +67,11 @@ class RenameV2(Rename):
 
     def commit_task(self, store: Store, job: str, task: Task) -> None:
         for file in task.files:
-            store.rename(file.handle, file.name)
+            try:
+                store.rename(file.handle, file.name)
+            except NotFoundError:
+                if store.stat(file.name) is None:  # else it was called before, and got no answer
+                    raise
 
     def publish(self, store: Store, job: str, task: Task, file: DataFile) -> bool:
         return store.stat(file.name) is not None

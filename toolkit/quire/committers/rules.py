@@ -1,0 +1,67 @@
+"""What goes together in a destination, and that a name is committed once: rules that look at the log."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+from quire import claims
+from quire.commit.entries import CLAIM, UNSAID, WRITE, Commit, PlanHead, Task, Words
+from quire.commit.log import Log
+from quire.coverage.conflicts import conflicts
+from quire.errors import RefusedError, about
+
+__all__ = ["check_kind", "ending_of", "in_the_way", "of_name", "words_of"]
+
+
+def ending_of(name: str) -> str:
+    """What the ids of all jobs of a name end with."""
+    return hashlib.sha256(json.dumps({"verb": WRITE, "name": name}, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def of_name(log: Log, wanted: str, but: str = "") -> Commit | None:
+    """The commit that counts of a job of this name."""
+    found = (c for _, c in log.commits() if c.verb == WRITE and c.job != but and c.job.partition("-")[2] == wanted)
+    return next((commit for commit in found if log.in_effect(commit)), None)
+
+
+def in_the_way(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
+    """Of two jobs of one name, begun at once, the second to commit is given up: decided where the entry gets its number."""
+    twin = of_name(log, head.job.partition("-")[2], head.job)
+    if twin is not None:
+        return f"a job of the same name was committed first, {twin.job}"
+    return conflicts(log, head, tasks)
+
+
+def check_kind(log: Log) -> None:
+    """RefusedError for a destination that quire has gathered into."""
+    for _, commit in log.commits():
+        if commit.words.said and commit.words.transform != CLAIM:
+            with about("dest"):
+                raise RefusedError(
+                    f"{log.store.url} holds what quire has made itself (transform {commit.words.transform!r}), and files of your own may "
+                    f"be anything: nobody could read both. Choose another destination."
+                )
+
+
+def words_of(log: Log, tasks: Iterable[Task], job: str) -> Words:
+    """What the job's files are; RefusedError if they differ among themselves or from what is there: the job stays open."""
+    check_kind(log)
+    tasks = list(tasks)
+    files = [file.name for task in tasks for file in task.files]
+    words = claims._words(files, f"job {job}") if files else UNSAID
+    there = claims._words_there(log)
+    if files and there != words and any(task.files for _, commit in log.commits() for task in commit.tasks):
+        raise RefusedError(
+            f"{log.store.url} holds {claims._kind(there)}, and job {job} has written {claims._kind(words)}: nothing of it is visible. Give "
+            f"it up with abort_job, and write the same, or into another destination."
+        )
+    known = [task.schema for _, commit in log.commits() for task in log.in_effect(commit)]
+    schemas = list(dict.fromkeys(schema for schema in (*known, *(task.schema for task in tasks)) if schema))
+    if len(schemas) > 1:
+        raise RefusedError(
+            f"job {job} would leave rows of two schemas in {log.store.url}, ({schemas[0]}) and ({schemas[1]}): nothing of it is visible. "
+            f"Give it up with abort_job, and write the same columns, or into another destination."
+        )
+    return words
