@@ -58,7 +58,7 @@ class Fold:
 
         `attempt`, `folder` and `quarantine` may be asked for too.
 
-        `among`: of these paths alone. The rows of one source are held at a time, but for those that are wanted.
+        `among`: of these paths alone, sorted. The rows of one source are held at a time, but for those that are wanted.
 
         `folder` is known of rows of a checkpoint alone, and only where they have no data file.
         """
