@@ -41,8 +41,7 @@ def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] =
     if not listing.num_rows or not fold.sources:
         return Remaining(listing)
     paths = listing.column("path")
-    among = _in_order(paths.combine_chunks())
-    rows = fold.rows(store, (*COLUMNS, *also), among[0].as_py(), among[-1].as_py(), among)
+    rows = fold.rows(store, (*COLUMNS, *also), among=paths.combine_chunks())
     if not rows.num_rows:
         return Remaining(listing)
     # Nearly every path is either unknown or covered by one row: these two cases stay in Arrow.
@@ -60,14 +59,9 @@ def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] =
         among = odd.column("path").combine_chunks()
         rows = rows.filter(pc.is_in(rows.column("path"), among))
         if "records" not in rows.schema.names and pc.any(pc.equal(rows.column("state"), "bad")).as_py():
-            rows = fold.rows(store, (*COLUMNS, *also, "records"), among[0].as_py(), among[-1].as_py(), among)
+            rows = fold.rows(store, (*COLUMNS, *also, "records"), among=among)
         _sort_out(odd, rows, found)
     return found
-
-
-def _in_order(paths: pa.Array) -> pa.Array:
-    """Sorted, whatever order a listing is in: as a rule it is, and looking costs a hundredth of sorting."""
-    return paths if pc.all(pc.less_equal(paths[:-1], paths[1:])).as_py() else paths.take(pc.sort_indices(paths))
 
 
 def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:
