@@ -113,6 +113,47 @@ def supersedes(source: str, dest: str, committer: str) -> None:
     quire.Ledger(dest).expire()
 
 
+# What files become, one content after the other: by a line, by a half, by nothing, from nothing; and once more, to a line without end.
+GROWTH: tuple[dict[str, bytes], ...] = (
+    {
+        "d0/a": b"one\n",
+        "d0/b": b"half of",
+        "d1/c": b"stays\n",
+        "d1/d": b"",
+        "d1/e": b"a line that is longer than the target\n" * 3,
+    },
+    {"d0/a": b"two\n", "d0/b": b" a line", "d1/c": b"", "d1/d": b"first", "d1/e": b"end\nhal"},
+    {"d0/a": b"three\nfo", "d0/b": b", and its end\n", "d1/d": b" line\nsecond\nno end", "d1/e": b"f"},
+)
+
+
+def _logs(tree: sim.Tree) -> None:
+    for name, content in GROWTH[0].items():
+        tree.put(name, content)
+
+
+def tails(source: str, dest: str, committer: str) -> None:
+    """Gather files that are written to: they grow, their new ends are gathered, they grow once more, and last lines are taken, too.
+
+    A script that is started again goes on with what the source has become by then.
+    """
+    tree, age = sim.Tree.of[source], 0
+    while True:
+        last = age == len(GROWTH) - 1
+        if last or len(tree.content("d0/a")) < len(_grown("d0/a", age + 1)):
+            consolidate(transform="lines", target_size=60, on_append="tail", flush=last)(source, dest, committer)
+        if last:
+            return
+        age += 1
+        if len(tree.content("d0/a")) < len(_grown("d0/a", age)):
+            for name in GROWTH[age]:
+                tree.put(name, _grown(name, age))
+
+
+def _grown(name: str, age: int) -> bytes:
+    return b"".join(of.get(name, b"") for of in GROWTH[: age + 1])
+
+
 def shouted(split: quire.Split, content: bytes) -> bytes:
     """Lines in capitals; one that begins with a minus is rejected."""
     kept, at = list[bytes](), 0
@@ -205,6 +246,7 @@ PIPELINES = {
         Pipeline("checkpoint", "lines", documents, checkpoints),
         Pipeline("retry", "xml", _small_xml, retries),
         Pipeline("supersede", "lines", documents, supersedes),
+        Pipeline("tails", "lines", _logs, tails, grows=True),
         Pipeline("process", "records", _records, processes),
         Pipeline("shuffle", "shuffle", _four, shuffles),
         Pipeline("claim", "claim", _four, claims, ("rename", "copy")),

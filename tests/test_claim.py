@@ -11,9 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
 import quire
 from gathering import documents, refused, write
+from quire import claims
 from quire.claims import Claim
 from quire.commit import protocol
 from quire.commit.log import Log
@@ -202,6 +204,42 @@ def test_of_two_claims_that_share_splits_one_wins_and_the_other_names_them(tmp_p
     assert len(rows(dest)) == 6
     assert kinds(dest) == ["Commit", "Published", "Abort"]
     assert not list((dest / "_quire" / "jobs").glob("*"))
+
+
+def test_a_claim_whose_splits_another_has_committed_before_it_could_read_them_claims_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
+    real = claims._marked
+
+    def marked(*args: Any) -> Any:
+        begun = real(*args)
+        monkeypatch.undo()
+        with ledger_of(dest).claim(HERE, source, **QUIET) as other:
+            copy_of(other)
+        write(source, {"new.txt": b"new"})
+        return begun
+
+    monkeypatch.setattr(claims, "_marked", marked)
+    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+        assert c.splits.column("path").to_pylist() == [f"{normalise(source)}/new.txt"]
+        copy_of(c)
+    assert len(rows(dest)) == 5
+    assert kinds(dest) == ["Commit", "Published"] * 2
+
+
+def test_a_job_that_reads_its_splits_when_another_claim_has_ended_is_told_so(tmp_path: Path, spark: Any) -> None:
+    source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
+
+    def late() -> None:
+        with ledger_of(dest).claim(spark, source, **QUIET) as c:
+            with ledger_of(dest).claim(HERE, source, **QUIET) as other:
+                copy_of(other)
+            c.splits.collect()
+
+    with pytest.raises(PySparkException, match=r"another claim has ended it meanwhile.*claim again"):
+        late()
+    assert kinds(dest) == ["Commit", "Published"]
 
 
 def test_a_claim_given_up_from_outside_says_so(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ MAIN = [
     *cases(["claim"], ["copy"], ["azure"]),
 ]
 PROCESS = [*cases(["process"], ["rename"], ["hdfs"]), *cases(["process"], ["upload"], ["s3"])]
+TAILS = [*cases(["tails"], ["rename"], ["hdfs"]), *cases(["tails"], ["upload"], ["s3"])]
 SMALL = [*cases(["few"], ["rename", "rename_v2"], ["hdfs"]), *cases(["few"], ["upload"], ["s3"])]
 UPLOADS = cases(["few"], ["upload"], ["s3", "azure"])
 DISK = cases(["few"], ["rename", "rename_v2"], ["disk"])
@@ -60,6 +61,13 @@ def test_crash_then_run(case: Case) -> None:
 def test_crash_of_a_function_s_job(case: Case) -> None:
     """Ranges of lines, rejected records, their retry, a merge and an expiry: a sample of all changes."""
     for scenario in [*sample(ways.crashes(case.fill(), reads=False), 25, seed=7), *sample(ways.answers(case), 15, seed=8)]:
+        scenario()
+
+
+@pytest.mark.parametrize("case", TAILS, ids=plain)
+def test_crash_while_files_grow(case: Case) -> None:
+    """Dead at a change, in whatever job; the next one finds files that have grown meanwhile: each line once, and none before its end."""
+    for scenario in [*sample(ways.crashes(case.fill(), reads=False), 10, seed=9), *sample(ways.answers(case), 6, seed=10)]:
         scenario()
 
 

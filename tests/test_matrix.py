@@ -242,7 +242,7 @@ def test_what_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
         Driver("B", (RUN, RUN), sleeps=7),
         Driver("C", (Step("discard"),), sleeps=3),
     )
-    race = Race(3, "lines", COMMITTERS["rename"], sim.KINDS["adls"], drivers, ((9, 1, False),), sticky=0.5, split_listings=True)
+    race = Race(3, "lines", COMMITTERS["rename"], sim.KINDS["adls"], drivers, ((9, 1, "remove"),), sticky=0.5, split_listings=True)
     with pytest.raises(Finding, match="To keep it") as caught:
         races.play(race)
     line = str(caught.value).splitlines()[-1].strip(" ,")

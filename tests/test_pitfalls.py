@@ -319,6 +319,15 @@ def test_empty_not_covered(store: sim.SimStore) -> None:
     assert (found.files.num_rows, found.done) == (0, 1)
 
 
+def test_the_order_of_a_listing_does_not_matter(store: sim.SimStore) -> None:
+    """Looking up goes by the order of paths, which is not the order of a tree: `a-b` comes before `a/b`."""
+    committed(store, 1, [("p/a/b", "v1", 0, 1), ("p/a-b", "v1", 0, 1), ("p/c", "v1", 0, 1)])
+    paths = ["p/c", "p/a/b", "p/new", "p/a-b"]
+    listing = pa.table({"path": paths, "size": pa.array([1] * 4, pa.int64()), "version": ["v1"] * 4, "modified": pa.array([0] * 4)})
+    found = remaining(listing, fold(Log(store).refresh()), store)
+    assert (found.files.column("path").to_pylist(), found.done) == (["p/new"], 3)
+
+
 def test_partial_drop(store: sim.SimStore) -> None:
     """A task that overlaps in one split is dropped with all of its splits, for its file holds the other bytes too."""
     a, b = frozen(store, 1), frozen(store, 2, tasks=2)

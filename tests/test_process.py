@@ -630,6 +630,36 @@ def test_a_file_that_grows_is_taken_from_where_it_was_and_rejects_do_not_hinder(
     assert ids(dest) == list(range(18))
 
 
+@pytest.mark.parametrize("on_append", ["tail", "reprocess"])
+@pytest.mark.parametrize("begins", [b"BROKEN 0\n", b'{"id": 0}\n'], ids=["rejected", "done"])
+def test_what_was_rejected_is_not_given_again_when_the_file_grows(tmp_path: Path, begins: bytes, on_append: str) -> None:
+    source, dest = write(tmp_path / "in", {"a": begins + b"BROKEN 1\n", "b": b"BROKEN 1\n"}), tmp_path / "out"
+    settings: dict[str, Any] = {"split": "lines", "on_append": "tail", "format": "parquet", "schema": "id long"}
+    given = list[bytes]()
+
+    def seen(split: Split, content: bytes) -> Iterator[dict[str, Any]]:
+        given.append(content)
+        yield from careful(split, content)
+
+    process(source, seen, dest, **settings)
+    for at in (2, 3, 4):
+        with (source / "a").open("ab") as f:
+            f.write(records(1, at, bad=(at % 2 * at,)))
+        given.clear()
+        process(source, seen, dest, **settings)
+        assert given == [records(1, at, bad=(at % 2 * at,))]
+        given.clear()
+        assert process(source, seen, dest, **settings).jobs == ()
+        assert not given
+    rejected = [line for line in (source / "a").read_bytes().splitlines() if line.startswith(b"BROKEN")]
+    assert Ledger(dest).rejected()["content"].tolist() == [*rejected, b"BROKEN 1"]
+    assert set(Ledger(dest).rejected()["tries"]) == {1}
+    (source / "b").write_bytes(b"BROKEN 7\nBROKEN 8\n")
+    process(source, seen, dest, **settings | {"on_append": on_append})
+    assert given == [b"BROKEN 7\nBROKEN 8\n"], "what was all rejected is read again when it is rewritten"
+    assert Ledger(dest).rejected()["content"].tolist() == [*rejected, b"BROKEN 7", b"BROKEN 8"]
+
+
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_what_was_given_up_is_read_again_also_where_a_rejected_record_comes_before_it(tmp_path: Path, end: bytes) -> None:
     source, dest = write(tmp_path / "in", {"a": records(2).replace(b"\n", end)}), tmp_path / "out"

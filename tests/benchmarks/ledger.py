@@ -181,12 +181,12 @@ def rows_of(i: int) -> tuple[str, str, int]:
     return tuple(column[i % EACH] for column in _rows[1])  # type: ignore[return-value]
 
 
-def _ours(dest: str, folded: Any, file: str) -> dict[str, Any]:
+def _ours(dest: str, folded: Any, files: list[str]) -> dict[str, Any]:
     from quire.coverage.antijoin import remaining
     from quire.storage import connect
 
-    left = remaining(pq.read_table(file, use_threads=False), folded, connect(dest))
-    return {"left": left.files.num_rows}
+    left = (remaining(pq.read_table(file, use_threads=False), folded, connect(dest)) for file in files)
+    return {"left": sum(found.files.num_rows for found in left)}
 
 
 def join(dest: str, folder: str, rounds: int) -> dict[str, Any]:
@@ -205,7 +205,8 @@ def join(dest: str, folder: str, rounds: int) -> dict[str, Any]:
 
     def ours() -> None:
         folded = fold(Log(connect(url)).refresh())
-        outcomes = runner.run(functools.partial(_ours, url, folded), files)
+        n = 2 * runner.parallelism  # a listing task has many chunks
+        outcomes = runner.run(functools.partial(_ours, url, folded), [files[i::n] for i in range(n)])
         found["left"].append(sum(o["left"] for o in outcomes))  # type: ignore[call-overload]
 
     def plain() -> None:
@@ -272,12 +273,12 @@ def main() -> int:
             seen = [fresh(__file__, "look", dest=dest, at=n // 3) for _ in range(args.rounds)]
             source = place / f"new-{n}"
             source.mkdir()
-            cost = fresh(__file__, "commits", dest=dest, source=str(source), rounds=5)
+            cost = fresh(__file__, "commits", dest=dest, source=str(source), rounds=40)
             runs[n] = {"merged": merged, "cost": median(cost["seconds"]), **{k: median([s[k] for s in seen]) for k in seen[0]}}
             found.append(
                 (f"{n:,}", f"{each:.1f}", f"{merged['bytes'] / n:.1f}", f"{merged['seconds']:.1f}", f"{merged['driver'] >> 20}",
                  f"{runs[n]['open']:.2f}", f"{runs[n]['summary']:.2f}", f"{runs[n]['history']:.2f}", f"{runs[n]['locate']:.2f}",
-                 f"{runs[n]['cost']:.2f}", f"{int(runs[n]['peak']) >> 20}")
+                 f"{runs[n]['cost']:.3f}", f"{int(runs[n]['peak']) >> 20}")
             )  # fmt: skip
             print(f"  {found[-1]}  load {load()}", flush=True)
         last = runs[args.entries]

@@ -1,4 +1,5 @@
-"""The verbs of a ledger, killed anywhere: tails of files that are written to meanwhile, rewritten files, forget, retry, compact, expire.
+"""The verbs of a ledger, killed anywhere: tails of files that are written to meanwhile, rewritten files, forget, retry, compact, expire,
+functions that reject records, checkpoints; and claims, by which a user's own job says what it has done.
 
 What is there is read by the log alone, without quire: data files that commits bring, less those that they remove. At every moment no line
 is there twice; when all has come to rest, the lines are those of the source.
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from moments import CLEAN_UP, IN_A_TASK, JOB_COMMIT, PUBLISHED, RENAMES, TASK_COMMIT
 from processes import Driver
 from story import Story, told
 from tale import Count, _lines
@@ -37,13 +39,28 @@ def parsed(content, file):
         raise ValueError("a line that it cannot read")
     return content
 
-if verb == "run":
-    given["transform"] = parsed if given["transform"] == "parsed" else given["transform"]
+def picked(split, content):
+    kept, at = [], 0
+    for line in content.splitlines(True):
+        if b"!" in line and verb != "retry":
+            split.reject(line, "a line that it cannot read", at)
+        else:
+            kept.append(line)
+        at += len(line)
+    return kept and b"".join(line.removesuffix(b"\\n") + b"\\n" for line in kept) or b""
+
+functions = {"parsed": parsed, "picked": picked}
+if verb == "run" and "split" in given:
+    quire.process(said["source"], picked, said["dest"], **how, **given)
+elif verb == "run":
+    given["transform"] = functions.get(given["transform"], given["transform"])
     quire.consolidate(said["source"], said["dest"], **how, **given)
 elif verb == "expire":
     quire.Ledger(said["dest"]).expire()
+elif verb == "checkpoint":
+    quire.Ledger(said["dest"]).checkpoint(how["spark"])
 elif verb == "retry":
-    quire.Ledger(said["dest"]).retry(function=parsed, **how)
+    quire.Ledger(said["dest"]).retry(function=functions[given["function"]], **how)
 elif verb == "forget":
     try:
         quire.Ledger(said["dest"]).forget(given["path"], **how)
@@ -55,14 +72,43 @@ print("done")
 """
 TAILS = {"transform": "lines", "on_append": "tail", "on_change": "reprocess", "target_size": 6_000}
 PARSED = {"transform": "parsed", "version": "1", "target_size": 6_000}
+PICKED = {"split": "lines", "split_size": 300, "format": "lines", "version": "1", "target_size": 6_000}
+FOLLOWED = {**PICKED, "on_append": "tail", "on_change": "reprocess"}
+CLAIM = """
+import json, os, re, sys, quire
+said = json.loads(sys.argv[1])
+here = lambda url: url.removeprefix("file://")
+try:
+    with quire.Ledger(said["dest"], create=True).claim(quire.InProcess(), said["source"], progress=False) as c:
+        paths = c.splits.column("path").to_pylist()
+        for i in range(0, len(paths), 5):
+            os.makedirs(here(c.path), exist_ok=True)
+            with open(f"{here(c.path)}/part-{i}.txt", "wb") as out:
+                for path in paths[i : i + 5]:
+                    with open(here(path), "rb") as file:
+                        content = file.read()
+                    out.write(content and content.removesuffix(b"\\n") + b"\\n")
+except quire.QuireError as e:  # two claims on the same splits: the first that ends has them
+    if not re.fullmatch(said["settings"]["given"]["loser"], str(e)):
+        raise
+print("done")
+"""
+LOSER = (
+    r"(another claim on the same \d+ splits from \S+ on has ended first|others have processed splits of this claim in the meantime: .*)\. "
+    r"Nothing that this block has written is visible; claim again for what is left\."
+)
+CARDS = [*IN_A_TASK, *TASK_COMMIT[2:], *JOB_COMMIT, *RENAMES, *PUBLISHED, *CLEAN_UP]  # in the block, in the commit, in publish
 KILLS = 10  # of a story
 
 
 class Writer:
-    """Appends to the files of a source, in pieces that end anywhere, makes new ones, and sometimes writes one anew. No line is twice."""
+    """Appends to the files of a source, in pieces that end anywhere, makes new ones, and sometimes writes one anew. No line is twice.
 
-    def __init__(self, source: Path, rng: random.Random) -> None:
-        self.source, self.rng, self.number = source, rng, 0
+    `odd`: how many of the lines no function can read before it is repaired.
+    """
+
+    def __init__(self, source: Path, rng: random.Random, odd: float) -> None:
+        self.source, self.rng, self.number, self.odd = source, rng, 0, odd
         self.stopped = threading.Event()
         self.waiting = dict[Path, bytes]()  # the ends of lines that are not written yet
 
@@ -70,7 +116,10 @@ class Writer:
         path = self.source / f"d{self.rng.randrange(3)}" / f"{self.rng.randrange(20)}.log"
         path.parent.mkdir(exist_ok=True)
         self.number += 1
-        lines = b"".join(b"line %d.%d %s\n" % (self.number, i, b"x" * self.rng.randrange(200)) for i in range(self.rng.randrange(1, 5)))
+        lines = b"".join(
+            b"line %d.%d%s %s\n" % (self.number, i, b"!" * (self.rng.random() < self.odd), b"x" * self.rng.randrange(200))
+            for i in range(self.rng.randrange(1, 5))
+        )
         if self.rng.random() < 0.03 and path.exists():
             new = self.source / ".new"
             new.write_bytes(lines)
@@ -115,7 +164,8 @@ class Kept(Story):
     def __init__(self, name: str, base: Path, tale: Tale, settings: dict[str, Any]) -> None:
         super().__init__(name, base, tale, settings)
         self.settings = settings
-        self.writer = Writer(self.source, self.rng)
+        self.grows = "on_append" in settings
+        self.writer = Writer(self.source, self.rng, 0.2 if settings is FOLLOWED else 0)
 
     def live(self) -> Counter[bytes]:
         """The lines that a reader of the log sees."""
@@ -132,7 +182,7 @@ class Kept(Story):
             if entry["kind"] != "commit" or outcome[entry["job"]] != number or entry["job"] not in published:
                 continue
             tasks, lost = checker._tasks(self.dest, entry), published[entry["job"]].get("lost", [])
-            if lost and any(task["removes"] for task in tasks):
+            if lost and (entry.get("whole") or any(task["removes"] for task in tasks)):
                 continue
             for task in tasks:
                 if task["task"] not in lost:
@@ -156,13 +206,26 @@ class Kept(Story):
     def driver(self, verb: str, **given: Any) -> Driver:
         """One who does one thing."""
         settings = {"verb": verb, "given": self.settings if verb == "run" else given}
-        return Driver(self.place, settings, program=PROGRAM)
+        return Driver(self.place, settings, program=CLAIM if verb == "claim" else PROGRAM)
 
     def once(self, verb: str) -> Driver:
         """A driver for a verb, with what it needs."""
         if verb == "forget":
             return self.driver(verb, path=str(self.rng.choice(sorted(self.source.rglob("*.log")))))
-        return self.driver(verb, **({"target_size": 20_000} if verb == "compact" else {}))
+        needed: dict[str, dict[str, Any]] = {"compact": {"target_size": 20_000}, "retry": self.function, "claim": {"loser": LOSER}}
+        return self.driver(verb, **needed.get(verb, {}))
+
+    @property
+    def function(self) -> dict[str, str]:
+        """The one whose repaired edition a retry is given."""
+        return {"function": "picked" if "split" in self.settings else "parsed"}
+
+    def ends(self) -> list[tuple[str, dict[str, Any]]]:
+        """What takes all that is there."""
+        run = self.settings | ({"flush": True} if self.grows else {})  # last lines, too
+        if not run:
+            return [("claim", {"loser": LOSER})]
+        return [("run", run), *([] if self.settings is TAILS else [("retry", self.function)]), ("run", run)]
 
     def nothing_twice(self) -> None:
         """Whatever is under way: a reader of the log sees no line twice."""
@@ -172,11 +235,8 @@ class Kept(Story):
     def recover(self, by: str = "run") -> Count:
         """Go on where the killed ones stopped, to the end."""
         self.writer.finish()
-        flushed = {**self.settings, "flush": True}  # takes last lines, too
-        for verb, given in (
-            (("run", flushed), ("run", flushed)) if self.settings is TAILS else (("run", PARSED), ("retry", {}), ("run", PARSED))
-        ):
-            last = Driver(self.place, {"verb": verb, "given": given}, program=PROGRAM)
+        for verb, given in self.ends():
+            last = Driver(self.place, {"verb": verb, "given": given}, program=CLAIM if verb == "claim" else PROGRAM)
             try:
                 last.end()
             finally:
@@ -207,7 +267,7 @@ def _story(s: Kept, verbs: list[str], kills: int, write: Any) -> int:
             if s.rng.random() < 0.4:
                 drivers.append(s.driver("run"))
                 all_ended.callback(drivers[1].kill)
-            if s.settings is TAILS:
+            if s.grows:
                 all_ended.enter_context(s.writer.at_work())
             killed = s.strike(drivers, "call")
             struck += killed is not None
@@ -256,4 +316,44 @@ def test_retries_that_are_killed(tmp_path: Path, tale: Tale) -> None:
     for number in range(3):
         with kept(f"repairs {number}", tmp_path, tale, PARSED) as s:
             struck += _story(s, ["run", "retry", "compact", "retry", "expire"], KILLS, _parsed_files(s))
+    assert struck >= 15
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+def test_functions_that_are_killed(tmp_path: Path, tale: Tale) -> None:
+    """What a function makes of lines is there once, what it rejects is there once when it is repaired, and a checkpoint changes nothing."""
+    struck, verbs = 0, ["run", "retry", "checkpoint", "run", "compact", "retry", "expire"]
+    for number in range(2):
+        with kept(f"functions {number}", tmp_path, tale, PICKED) as s:
+            struck += _story(s, verbs, KILLS, _parsed_files(s))
+        with kept(f"functions on tails {number}", tmp_path, tale, FOLLOWED) as s:
+            struck += _story(s, verbs, KILLS, lambda s=s: [s.writer.step() for _ in range(40)])
+    assert struck >= 20
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+def test_claims_that_are_killed(tmp_path: Path, tale: Tale) -> None:
+    """A user's own job dies in its block, in the commit or in publish, some beside another claim: its output is there once, whole."""
+    struck = 0
+    for number in range(2):
+        with kept(f"claims {number}", tmp_path, tale, {}) as s:
+            write = _parsed_files(s)
+            for card in s.rng.sample(CARDS, len(CARDS)):
+                write()
+                s.order(card)
+                with ExitStack() as all_ended:
+                    drivers = [s.once("claim") for _ in range(s.rng.choice((1, 1, 2)))]
+                    for one in drivers:
+                        all_ended.callback(one.kill)
+                    killed = s.strike(drivers, card)
+                    struck += killed is not None
+                    for other in drivers:
+                        if other is not killed:
+                            other.end()
+                s.nothing_twice()
+                if s.rng.random() < 0.4:
+                    s.recover("a claim to its end")
+            s.recover("a claim to its end")
     assert struck >= 15

@@ -1,5 +1,6 @@
 """Two or three drivers at once, in an order drawn from a seed that can be repeated: on one job, on overlapping ones, with sleepers
-that go on when all others have ended, with crashes, wrong answers, sources that change, plans carried out late, jobs given up.
+that go on when all others have ended, with crashes, wrong answers, sources that change and grow, plans carried out late, jobs given up,
+and with all that changes a ledger: forget, compact, retry, expire, checkpoints.
 
 A race is plain data: what fails is made smaller while it still fails, and printed in a form that can be kept.
 """
@@ -7,6 +8,7 @@ A race is plain data: what fails is made smaller while it still fails, and print
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +17,10 @@ from typing import Any
 import quire
 from quire.commit import protocol
 from quire.coverage import checkpoint
-from quire.errors import QuireError
+from quire.errors import QuireError, UsageError
 from sim.drivers import Scheduler
 from sim.kinds import Kind
-from sim.ways import By, Finding
+from sim.ways import By, Finding, same
 from sim.witness import Log, Observer, Tree, check, forget_all
 from sim.world import DEST, SOURCE, Actor, Crash, Endless, World
 
@@ -33,13 +35,30 @@ SHRINK = 60.0  # seconds of CPU
 TRIES = 25  # schedules in which a smaller race may fail
 
 
+FILES = 9  # of the source, at its beginning
+# What a verb says that finds nothing to do, and so ends without effect; nothing else is taken for an answer.
+_NO_LEDGER = r"\S+ holds no ledger: nothing was gathered there\. Look for a typing mistake, or run quire consolidate first\."
+_NO_COMMIT = r"there is nothing in \S+ to change: no commit is in its log\. Look for a typing mistake\."
+_NOT_THERE = r"\S+ is not in the ledger of \S+, so there is nothing to forget\. Look with \.splits\(spark\)\."
+SAID = {
+    "forget": f"{_NO_LEDGER}|{_NO_COMMIT}|{_NOT_THERE}",
+    "compact": f"{_NO_LEDGER}|{_NO_COMMIT}",
+    "retry": f"{_NO_LEDGER}|{_NO_COMMIT}",
+    "expire": _NO_LEDGER,
+}
+
+
 @dataclass(frozen=True)
 class Step:
-    """What a driver does: run, plan (and run it), discard (a plan), abort (all open jobs), recover."""
+    """What a driver does: run, plan (and run it), discard (a plan), abort (all open jobs), recover, or a verb of the ledger."""
 
     kind: str
     sources: tuple[str, ...] = ("",)
     target: int = 250
+    size: int = 40  # of the splits of a function
+    flush: bool = False  # takes last lines without their end
+    path: str = ""  # what is forgotten, below the source
+    repaired: bool = False  # the function of a retry takes what it has rejected before
 
 
 @dataclass(frozen=True)
@@ -54,24 +73,30 @@ class Driver:
 
 @dataclass(frozen=True)
 class Race:
-    """All that decides a run, but for random ids."""
+    """All that decides a run, but for random ids. `transform` "records" stands for a function that rejects some."""
 
     seed: int
     transform: str
     by: By
     kind: Kind
     drivers: tuple[Driver, ...]
-    edits: tuple[tuple[int, int, bool], ...] = ()  # of the source: operations to wait, file, whether it is removed
+    edits: tuple[tuple[int, int, str], ...] = ()  # of the source: operations to wait, file, and what becomes of it
     sticky: float = 0.0  # how probable it is that the same driver goes on
     split_listings: bool = False
     expires: int = 0  # after so many operations of its own clock the store drops all open uploads
+    on_append: str = "error"
+    on_change: str = "error"
+    begun: tuple[Step, ...] = ()  # what was done before
 
 
 def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     """A race of that seed."""
     rng = random.Random(seed)
     split = rng.random() < 0.3
-    transform = rng.choice(("lines", "lines", "xml", "raw"))
+    transform = rng.choice(("lines", "lines", "xml", "raw", "records"))
+    on_append = rng.choice(("error", "tail", "tail") if transform in ("lines", "records") else ("error", "error", "reprocess"))
+    on_change = rng.choice(("error", "reprocess"))
+    odds = OF_STEPS if rng.random() < 0.65 else OF_VERBS  # of what there is to change, or of what changes it
     by, kind = rng.choice([pair for pair in fitting if not pair[0].leaks] * 2 + [pair for pair in fitting if pair[0].leaks])
     length = 4 if kind.disk else 1  # system calls are shorter steps
     names = "ABC"[: rng.choice((2, 2, 3))]
@@ -79,46 +104,107 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     sticky = rng.choice((0.0, 0.5, 0.9, 0.97))
     drivers = []
     for name in names:
-        steps = tuple(_step(rng) for _ in range(rng.choice((1, 1, 2))))
+        steps = tuple(_step(rng, odds, transform, on_append) for _ in range(rng.choice((1, 1, 2))))
         sleeps = int(rng.triangular(1, 220, 60)) * length if rng.random() < 0.5 else 0
         faults: tuple[tuple[int, str], ...] = ()
         if faulty and rng.random() < 0.6:
             hows = ("after", "torn", "ambiguous", "transient", "refused", *(() if kind.disk else ("late",)))
             faults = tuple((rng.randint(1, 45 * length), rng.choice(hows)) for _ in range(rng.choice((1, 2))))
         drivers.append(Driver(name, steps, faults, sleeps))
-    edits: tuple[tuple[int, int, bool], ...] = ()
-    if rng.random() < 0.3:
-        edits = tuple((rng.randint(5, 60), rng.randrange(14), rng.random() < 0.2) for _ in range(rng.randint(1, 3)))
+    tail = on_append == "tail"
+    first = Step("run", ("",) if odds is OF_VERBS else rng.choice(SOURCES), rng.choice((100, 250)))
+    begun = (first,) if odds is OF_VERBS or rng.random() < (0.7 if tail else 0.2) else ()
+    changes = ("append", "append", "append", "half", "touch", "rewrite", "remove") if tail else ("rewrite", "rewrite", "touch", "remove")
+    edits: tuple[tuple[int, int, str], ...] = ()
+    if rng.random() < (0.9 if tail else 0.3):
+        number, files = (rng.randint(2, 6), FILES) if tail else (rng.randint(1, 3), 14)
+        edits = tuple((rng.randint(2, 50), rng.randrange(files), rng.choice(changes)) for _ in range(number))
     expires = rng.randint(20, 200) if kind.uploads and rng.random() < 0.2 else 0
-    return Race(seed, transform, by, kind, tuple(drivers), edits, sticky, split, expires)
+    return Race(seed, transform, by, kind, tuple(drivers), edits, sticky, split, expires, on_append, on_change, begun)
 
 
-def _step(rng: random.Random) -> Step:
-    kind = rng.choices(("run", "plan", "discard", "abort", "recover", "checkpoint"), (6, 2, 0.5, 1, 1, 1))[0]
-    return Step(kind, rng.choice(SOURCES), rng.choice((250, 250, 400)))
+OF_STEPS: dict[str, float] = {
+    "run": 6, "plan": 2, "discard": 0.5, "abort": 1, "recover": 1, "checkpoint": 1, "forget": 1, "compact": 1, "retry": 1, "expire": 1,
+}  # fmt: skip
+OF_VERBS: dict[str, float] = {"run": 1, "forget": 2, "compact": 2, "retry": 1, "expire": 1}
+
+
+def _step(rng: random.Random, odds: dict[str, float], transform: str, on_append: str) -> Step:
+    kinds = dict(odds)
+    if transform == "records":  # which have no plans, and something to retry
+        kinds = {kind: n * (3 if kind == "retry" else 1) for kind, n in odds.items() if kind not in ("plan", "discard")}
+    kind = rng.choices(list(kinds), list(kinds.values()))[0]
+    sources, target = rng.choice(SOURCES), rng.choice((250, 250, 400))
+    if kind == "forget":
+        return Step(kind, path=rng.choice(("", "/d0", "/d1", "/d1", *(f"/d{i % 3}/f{i:02}" for i in range(FILES)))))
+    if kind == "retry":
+        return Step(kind, repaired=rng.random() < 0.5)
+    if kind == "compact":
+        return Step(kind, target=1_000)
+    flush = on_append == "tail" and rng.random() < 0.2
+    return Step(kind, sources, target, rng.choice((23, 40, 100)) if transform == "records" else Step.size, flush)
 
 
 def content(i: int, transform: str, edition: int = 0) -> bytes:
     if transform == "xml":
         return f"<d n='{i}'><v>{edition}</v></d>".encode() if (i + edition) % 4 else b"<d n='%d'>BROKEN %d" % (i, edition)
+    if transform == "records":
+        lines = (f"file {i:02} edition {edition}\n", f"-rejected {i}\n" * (i % 3), "the last", "" if i % 2 else "\n")
+        return b"" if i == 4 else "".join(lines).encode()
     return b"" if i == 4 else f"file {i:02} edition {edition}\n".encode() * (14 if i == 7 else 2)
+
+
+def function(repaired: bool = False) -> Callable[[quire.Split, bytes], bytes]:
+    """Lines in capitals; one that begins with a minus is rejected, until it is repaired."""
+
+    def shouted(split: quire.Split, content: bytes) -> bytes:
+        kept, at = list[bytes](), 0
+        for line in content.splitlines(True):
+            if line.startswith(b"-") and not repaired:
+                split.reject(line.rstrip(b"\n"), "it begins with a minus", at)
+            else:
+                kept.append(line.rstrip(b"\n").upper() + b"\n")
+            at += len(line)
+        return b"".join(kept)
+
+    return shouted
 
 
 def _act(race: Race, world: World, step: Step) -> None:
     source: Any = [f"{SOURCE}{folder}" for folder in step.sources]
-    options: dict[str, Any] = {"transform": race.transform, "committer": race.by.name, "target_size": step.target}
-    if step.kind == "run":
-        quire.consolidate(source, world.dest, spark=quire.InProcess(), progress=False, **options)
+    here: dict[str, Any] = {"spark": quire.InProcess(), "progress": False, "committer": race.by.name}
+    options = here | {"target_size": step.target, "on_append": race.on_append, "on_change": race.on_change, "flush": step.flush}
+    if step.kind == "run" and race.transform == "records":
+        quire.process(source, function(), world.dest, split="lines", split_size=step.size, format="lines", version="1", **options)
+    elif step.kind == "run":
+        quire.consolidate(source, world.dest, transform=race.transform, **options)
     elif step.kind == "checkpoint":
         checkpoint.write(quire.InProcess(), world.dest, None, world.store(world.dest))
     elif step.kind in ("plan", "discard"):
-        plan = quire.plan(source, world.dest, spark=quire.InProcess(), progress=False, **options)
+        plan = quire.plan(source, world.dest, transform=race.transform, **options)
         if step.kind == "plan":
             plan.run(progress=False)
         else:
             plan.discard()
+    elif step.kind in SAID:
+        try:
+            _verb(race, quire.Ledger(world.dest), step, here)
+        except UsageError as e:
+            if not re.fullmatch(SAID[step.kind], str(e)):
+                raise
     else:
         protocol.recover(world.store(world.dest), "open" if step.kind == "abort" else None)
+
+
+def _verb(race: Race, ledger: quire.Ledger, step: Step, here: dict[str, Any]) -> None:
+    if step.kind == "forget":
+        ledger.forget(f"{SOURCE}{step.path}", **here)
+    elif step.kind == "compact":
+        ledger.compact(step.target, **here)
+    elif step.kind == "retry":
+        ledger.retry(function=function(step.repaired) if race.transform == "records" else None, **here)
+    else:
+        ledger.expire(grace="30000 days")  # the witness folds from the segments
 
 
 def _drive(race: Race, world: World, driver: Driver) -> Callable[[], None]:
@@ -134,14 +220,17 @@ def _edit(race: Race, world: World, tree: Tree) -> Callable[[], None]:
 
     def work() -> None:
         store = world.store(SOURCE)
-        for edition, (wait, i, gone) in enumerate(race.edits, 1):
+        for edition, (wait, i, change) in enumerate(race.edits, 1):
             for _ in range(wait):
                 store.stat("clock")  # time passes
             name = f"d{i % 3}/f{i:02}"
-            if gone and f"{SOURCE}/{name}" in tree.now:
+            there = f"{SOURCE}/{name}" in tree.now
+            if change in ("append", "half"):  # half a line, which the next one ends
+                tree.put(name, tree.content(name) + f"{'-' * (edition % 2)}more {edition}{chr(10) * (change == 'append')}".encode())
+            elif there and change == "remove":
                 tree.remove(name)
             else:
-                tree.put(name, content(i, race.transform, edition))
+                tree.put(name, tree.content(name) if there and change == "touch" else content(i, race.transform, edition))
 
     return work
 
@@ -163,7 +252,7 @@ def once(race: Race) -> World:
     forget_all()
     world, tree = World(race.seed, kind=race.kind), Tree()
     world.split_listings = race.split_listings
-    for i in range(9):
+    for i in range(FILES):
         tree.put(f"d{i % 3}/f{i:02}", content(i, race.transform))
     world.watched[DEST] = Observer(leaks=race.by.leaks)
     scheduler = Scheduler(world, race.sticky, {d.name: d.sleeps for d in race.drivers if d.sleeps})
@@ -177,10 +266,20 @@ def once(race: Race) -> World:
     def look(clean: bool) -> Log:
         folders = world.disk.folders("dest") if world.disk else ()
         leaks = not clean and race.by.leaks
-        return check(tree, race.transform, there=world.there(), folders=folders, uploads=world.waiting(), clean=clean, leaks=leaks)
+        there, grows, current = world.there(), race.on_append == "tail", race.on_change == "reprocess"
+        log = check(
+            tree, race.transform, there=there, folders=folders, uploads=world.waiting(), clean=clean, leaks=leaks, grows=grows,
+            current=current,
+        )  # fmt: skip
+        same(there, log, world.store(world.dest))
+        return log
 
     try:
         with world.installed():
+            with world.acting(Actor("before")):
+                for step in race.begun:
+                    _act(race, world, step)
+            world.settle()
             for name, ended in scheduler.run().items():
                 hit = scheduler.scripts[name][0].hit
                 fine = ended is None or ((hit or race.expires) and isinstance(ended, Crash | QuireError))
@@ -192,11 +291,13 @@ def once(race: Race) -> World:
                 _act(race, world, Step("run"))
                 look(clean=False)
                 _act(race, world, Step("abort"))
+                _act(race, world, Step("expire"))  # what one that died has left, and what a slow one has brought back
                 look(clean=True)
             if world.disk:
                 world.power_cut("lost")
                 with world.acting(Actor("after the power cut")):
                     _act(race, world, Step("abort"))  # a discarded plan may be back, and nobody knows whose it is
+                    _act(race, world, Step("expire"))  # a deleted file, too
                     look(clean=True)
     except (Exception, Crash, Endless) as e:
         raise Finding(f"{e}\n{world.told(1000)}") from e
@@ -262,6 +363,8 @@ def _less(race: Race) -> Iterator[Race]:
             yield replace(race, drivers=(*before, replace(driver, sleeps=0), *after))
     for i in range(len(race.edits)):
         yield replace(race, edits=race.edits[:i] + race.edits[i + 1 :])
+    if race.begun:
+        yield replace(race, begun=())
     if race.split_listings:
         yield replace(race, split_listings=False)
     if race.expires:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +34,15 @@ class Finding(AssertionError):
     """A promise that did not hold, and how that came about."""
 
 
+def same(there: Mapping[str, bytes], log: Log, store: Any) -> None:
+    """With a checkpoint the ledger says what the segments say."""
+    if any(name.startswith("_quire/checkpoints/") for name in there):
+        rows = ledger.fold(ledger.Log(store).refresh()).rows(store, ["path", "version", "start", "data_file"]).to_pylist()
+        told = sorted((r["path"], r["version"], r["start"], r["data_file"] or "") for r in rows)
+        seen = [(p, r["version"], r["start"], r["data_file"] or "") for p, found in witness_fold(there, log).items() for r in found]
+        assert told == sorted(seen), "with a checkpoint the ledger says another thing than the segments"
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """A job: what lies in the source, how it is gathered, and what must come of it."""
@@ -43,6 +52,7 @@ class Pipeline:
     fill: Callable[[Tree], None]
     work: Callable[[str, str, str], object]  # source, destination, committer → one whole call of a user
     committers: tuple[str, ...] = ()  # those that it works with; none named: all
+    grows: bool = False  # it appends to its source, which begins anew with each destination, and takes last lines at its end
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,6 +90,9 @@ class Case:
     def world(self, seed: int = 0) -> Iterator[World]:
         """An empty destination."""
         forget_all(DEST)
+        if self.pipeline.grows:
+            self.tree.clear()
+            self.pipeline.fill(self.tree)
         world = World(seed, kind=self.kind)
         world.watched[DEST] = observer = Observer(leaks=self.by.leaks)
         with world.installed():
@@ -101,14 +114,11 @@ class Case:
             folders=world.folders(),
             uploads=world.waiting(),
             leaks=self.by.leaks,
+            grows=self.pipeline.grows,
+            flushed=self.pipeline.grows and how.get("all_taken", True),
             **how,
         )
-        if any(name.startswith("_quire/checkpoints/") for name in there):
-            store = world.store(world.dest)
-            rows = ledger.fold(ledger.Log(store).refresh()).rows(store, ["path", "version", "start", "data_file"]).to_pylist()
-            told = sorted((r["path"], r["version"], r["start"], r["data_file"] or "") for r in rows)
-            seen = [(p, r["version"], r["start"], r["data_file"] or "") for p, found in witness_fold(there, log).items() for r in found]
-            assert told == sorted(seen), "with a checkpoint the ledger says another thing than the segments"
+        same(there, log, world.store(world.dest))
         return log
 
     def must(self, world: World, name: str, work: Callable[[], object]) -> None:

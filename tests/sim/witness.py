@@ -178,6 +178,20 @@ class Tree:
         memory.MemoryStore(self.url).remove(name)
         del self.now[f"{self.url}/{name}"]
 
+    def clear(self) -> None:
+        """As if nothing had ever been there."""
+        for path in list(self.now):
+            self.remove(path[len(self.url) + 1 :])
+        self.ever.clear()
+
+    def content(self, name: str) -> bytes:
+        """What a file holds now; of one that is not there, nothing."""
+        return self.now.get(f"{self.url}/{name}", ("", b""))[1]
+
+    def versions(self, path: str) -> list[str]:
+        """Those that a file ever had, in their order."""
+        return [version for one, version in self.ever if one == path]
+
 
 def expected(transform: str, content: bytes) -> bytes | None:
     """What must be written for a file; None: it must be set aside."""
@@ -235,8 +249,15 @@ def check(
     all_taken: bool = True,
     clean: bool = True,
     leaks: bool = False,
+    grows: bool = False,
+    flushed: bool = False,
+    current: bool = False,
 ) -> Log:
-    """Hold a destination against its source: each file exactly once or set aside, in one version, and nothing left over."""
+    """Hold a destination against its source: each file exactly once or set aside, in one version, and nothing left over.
+
+    `grows`: files are appended to, and only what is new of them is taken; `flushed`: at the end last lines without their end, too.
+    `current`: what was rewritten is taken again.
+    """
     there = objects(url) if there is None else there
     log = Log(there)
     tasks, removed = list(log.tasks()), log.removed()
@@ -262,7 +283,7 @@ def check(
         assert not (all_taken and missing), f"never taken: {missing}"
         return log
     waiting = set[str]() if all_taken else {path for path, found in rows.items() if {r["state"] for r in found} == {"bad"}}
-    written = sum(_path(tree, transform, there, path, found) for path, found in rows.items() if path not in waiting)
+    written = sum(_path(tree, transform, there, path, found, grows) for path, found in rows.items() if path not in waiting)
     sizes = {name: total(name, there[name]) for name in live}
     assert sum(sizes.values()) == written, f"{sum(sizes.values())} bytes in the data files, {written} in the ledger"
     # A piece of a split that a rejected record has cut names the place of the first piece, and that nothing more was written.
@@ -276,6 +297,8 @@ def check(
     if all_taken:
         missing = [path for path in tree.now if path not in rows]
         assert not missing, f"never taken: {missing}"
+        for path in tree.now:
+            _taken(tree, path, rows[path], grows, current, flushed)
     return log
 
 
@@ -346,34 +369,88 @@ def _quarantine(there: Mapping[str, bytes], tasks: list[dict[str, Any]], rows: d
                 assert len(record["content"]) == record["length"] >= row["length"] - len(b"\r\n"), "the row covers the line's end, too"
 
 
-def _path(tree: Tree, transform: str, there: Mapping[str, bytes], path: str, found: list[dict[str, Any]]) -> int:
+def _path(tree: Tree, transform: str, there: Mapping[str, bytes], path: str, found: list[dict[str, Any]], grows: bool) -> int:
     """What the ledger says of one path; how many bytes were written for it."""
     versions = {row["version"] for row in found}
-    assert len(versions) == 1, f"{path} is there in two versions"
-    (version,) = versions
+    assert len(versions) == 1 or grows, f"{path} is there in two versions"
+    version = next(v for v in reversed(tree.versions(path)) if v in versions)
     content = tree.ever[path, version]
-    found.sort(key=lambda row: row["start"])
+    found.sort(key=_end)
     at = 0
     for row in found:
         current = tree.now.get(path, ("", b""))[0] == version
         assert row["start"] == at or not current, f"{path}: {row['start']} follows {at}: double or missing"
         assert row["start"] >= at, f"{path}: {row['start']} follows {at}: double"
         at = row["start"] + row["length"]
-    assert len(found) == 1 or content, f"{path} is empty and there {len(found)} times"
+        of = tree.ever[path, row["version"]]
+        assert at <= len(of), f"{path}: {at} bytes of {len(of)}"
+        assert of[:at] == content[:at], f"{path} has rows of {row['version']}, with which {version} does not begin"
+    assert len(found) == 1 or all(row["length"] for row in found), f"{path} is empty and there {len(found)} times"
     wanted = expected(transform, content)
     if wanted is None:
         assert [row["state"] for row in found] == ["bad"], path
         assert found[0]["reason"], f"{path} is set aside without a reason"
         return 0
+    if held := [row for row in found if row["state"] == "held"]:
+        _held(tree, path, held, found, grows)
+        found = found[:-1]
     rejected = [row for row in found if row["state"] == "bad" and row["records"]]
     for row in rejected:
         assert content[row["start"] :].startswith(b"-"), f"{path}: {row['start']} is not to be rejected"
     assert not rejected or transform == "records", path
-    whole = at == len(content) and sum(row["length"] for row in found) == len(content)
+    at = _end(found[-1])[0] if found else 0
+    begins = sum(row["length"] for row in found) == at  # they are the file's beginning
+    whole = begins and at == len(content)
     found = [row for row in found if row not in rejected]
     assert {row["state"] for row in found} <= {"done"}, path
     out = b"".join(record(there, row) for row in found)
-    if whole:
-        assert transform != "records" or len(rejected) == sum(line.startswith(b"-") for line in content.splitlines()), path
-        assert out == wanted, f"{path}: {out!r} instead of {wanted!r}"
+    if transform == "records":
+        # What a retry has made of a record stands where the retry has written it.
+        again = [row for row in found if content[row["start"] :].startswith(b"-")]
+        made = b"".join(record(there, row) for row in again)
+        assert made == b"".join(line.upper() + b"\n" for row in again for line in _lines(content, row)), f"{path}: {made!r}"
+        out = b"".join(record(there, row) for row in found if row not in again)
+        minus = [line for line in content[:at].splitlines() if line.startswith(b"-")]
+        assert not begins or len(rejected) + len(again) == len(minus), path
+        assert not begins or out == expected(transform, content[:at]), f"{path}: {out!r}"
+        return len(out) + len(made)
+    if whole or (begins and grows):
+        assert out == expected(transform, content[:at]), f"{path}: {out!r} instead of {expected(transform, content[:at])!r}"
     return len(out)
+
+
+def _end(row: dict[str, Any]) -> tuple[int, int]:
+    return row["start"] + row["length"], row["start"]
+
+
+def _lines(content: bytes, row: dict[str, Any]) -> list[bytes]:
+    """The lines that begin where a row is."""
+    begin = row["start"] and content.find(b"\n", row["start"] - 1) + 1
+    ends = content.find(b"\n", _end(row)[0] - 1)
+    return content[begin : len(content) if ends < 0 else ends].splitlines()
+
+
+def _held(tree: Tree, path: str, held: list[dict[str, Any]], found: list[dict[str, Any]], grows: bool) -> None:
+    """A last line that waits for its end is the last of the rows, and is of a version that ends with it."""
+    (row,) = held
+    of = tree.ever[path, row["version"]]
+    assert grows, f"{path} holds a line back, and nobody has asked for that"
+    assert row is found[-1], f"{path}: {row['start']} is held back, and more of it is taken"
+    assert _end(row)[0] == len(of), f"{path}: what is held back ends at {_end(row)[0]} of {len(of)}"
+    assert row["length"], f"{path}: nothing is held back"
+    assert b"\n" not in of[row["start"] :], f"{path}: {of[row['start'] :]!r} is held back, and is more than a line's beginning"
+    assert row["start"] == 0 or of[row["start"] - 1 : row["start"]] == b"\n", f"{path}: what is held back begins within a line"
+    assert row["data_file"] is None, path
+
+
+def _taken(tree: Tree, path: str, found: list[dict[str, Any]], grows: bool, current: bool, flushed: bool) -> None:
+    """A call that nothing has befallen took what is new of a file that has grown, or that was rewritten and is to be taken again."""
+    version, content = tree.now[path]
+    last = max(found, key=_end)
+    done = max((_end(row)[0] for row in found if row["state"] != "held"), default=0)
+    assert not current or last["version"] == version, f"{path} is taken in {last['version']}, and it is {version} by now"
+    of = tree.ever[path, last["version"]]
+    grown = grows and content[:done] == of[:done] and (not done or content[done - 1 : done] == b"\n")
+    whole = current or grown or flushed  # else it was rewritten, or a last line that was taken has got another end
+    assert _end(last)[0] == len(content) or not whole, f"{path}: {_end(last)[0]} of {len(content)} bytes are taken"
+    assert not flushed or last["state"] != "held", f"{path} still holds a line back"

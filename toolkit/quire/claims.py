@@ -146,16 +146,22 @@ class Claims:
         """
         made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=append)
         runner, bars = _runner(spark, made), Progress(progress)
-        with _told("Nothing of this claim is visible: call again."):
-            begun = _begin(made, runner, bars)
-        if begun is None:
-            yield from _nothing(made, runner)
-            self.refresh()
-            return
-        log, head, planned, marks = begun
-        attempt, started = names.new_id(), time.time()
-        runs = [run for task in planned for run in task.runs]
-        splits = _table(runner, made, len(runs), functools.partial(_rows, made.dest, made.dest_options, runs))
+        while True:
+            with _told("Nothing of this claim is visible: call again."):
+                begun = _begin(made, runner, bars)
+            if begun is None:
+                yield from _nothing(made, runner)
+                self.refresh()
+                return
+            log, head, planned, marks = begun
+            attempt, started = names.new_id(), time.time()
+            runs = [run for task in planned for run in task.runs]
+            try:
+                splits = _table(runner, made, len(runs), functools.partial(_rows, made.dest, made.dest_options, runs))
+                break
+            except _Over:
+                if log.refresh().outcome(head.job) is None:
+                    raise  # nobody has ended it: somebody has deleted below _quire/
         folder = names.attempt_folder(head.job, head.tasks, attempt)
         found = Claim(splits, _for_spark(f"{made.dest}/{folder}"), sum(t.files_in for t in marks), sum(t.bytes_in for t in marks), head.job)
         try:
@@ -314,10 +320,20 @@ def _words_there(log: Log) -> Words:
 
 
 # ------------------------------------------------------------------------------------------------------------------------ the block
+class _Over(QuireError):
+    """The plan that holds the splits of a claim is gone."""
+
+
 def _rows(dest: str, dest_options: Any, runs: list[Run], i: int) -> Iterator[pa.Table]:
     """The splits of a run of the plan."""
-    for rows in read_rows(connect(dest, dest_options), [runs[i]], COLUMNS):
-        yield shown(rows)
+    try:
+        for rows in read_rows(connect(dest, dest_options), [runs[i]], COLUMNS):
+            yield shown(rows)
+    except NotFoundError as e:
+        raise _Over(
+            f"the list of this claim's splits in {dest} is gone: another claim has ended it meanwhile, or it was given up. Nothing that "
+            f"this block has written is visible; claim again for what is left."
+        ) from e
 
 
 def _table(runner: Runner, made: Options, n: int, rows: Callable[[int], Iterator[pa.Table]]) -> Any:

@@ -30,19 +30,18 @@ class Remaining:
 
 
 def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] = ()) -> Remaining:
-    """Anti-join a listing (sorted by path, columns path, size, version, …) with the ledger.
+    """Anti-join a listing (columns path, size, version, …) with the ledger.
 
     Ranges that no row covers are left, of paths without a row under another version. A path that is only in quarantine, under
     another version, is taken again as a whole, and its old rows leave the ledger. The rest is `known`, each with its rows (`also`: with
-    these columns too).
+    these columns too). A single record that was rejected is as done as what lies around it.
     """
     start = pa.array([0] * listing.num_rows, pa.int64())
     listing = listing.append_column("start", start).append_column("length", listing.column("size"))
     if not listing.num_rows or not fold.sources:
         return Remaining(listing)
     paths = listing.column("path")
-    among = paths.combine_chunks()
-    rows = fold.rows(store, (*COLUMNS, *also), paths[0].as_py(), paths[-1].as_py(), among)
+    rows = fold.rows(store, (*COLUMNS, *also), among=paths.combine_chunks())
     if not rows.num_rows:
         return Remaining(listing)
     # Nearly every path is either unknown or covered by one row: these two cases stay in Arrow.
@@ -57,13 +56,16 @@ def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] =
     found = Remaining(listing.filter(pc.invert(known)), done=pc.sum(covered).as_py() or 0)
     odd = listing.filter(pc.and_(known, pc.invert(covered)))
     if odd.num_rows:
+        among = odd.column("path").combine_chunks()
+        rows = rows.filter(pc.is_in(rows.column("path"), among))
+        if "records" not in rows.schema.names and pc.any(pc.equal(rows.column("state"), "bad")).as_py():
+            rows = fold.rows(store, (*COLUMNS, *also, "records"), among=among)
         _sort_out(odd, rows, found)
     return found
 
 
 def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:
     """The files that are covered in part, or under another version."""
-    rows = rows.filter(pc.is_in(rows.column("path"), odd.column("path").combine_chunks()))
     by_path = dict[str, list[dict[str, Any]]]()
     for row in rows.to_pylist():
         by_path.setdefault(row["path"], []).append(row)
@@ -71,15 +73,18 @@ def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:
     for file in odd.to_pylist():
         path, version, size = file["path"], file["version"], file["size"]
         there = by_path[path]
-        # Of rows that follow one another in several versions (a file that was appended to), the last one tells what is done.
-        others = [r for r in there if r["version"] != version and r["state"] != "bad"]
+        # Of rows that follow one another in several versions (a file that was appended to), the last one tells what is done. Where
+        # nothing but rejected records is there, only their fingerprints tell whether it goes on from them.
+        some = any(r["version"] != version and r["state"] != "bad" for r in there)
+        aside = [r["state"] == "bad" and not (r["records"] == 1 and (some or r.get("fingerprint") is not None)) for r in there]
+        others = any(r["version"] != version and not bad for r, bad in zip(there, aside, strict=True))
         held = [r for r in there if r["state"] == "held"]
-        following = [r for r in there if r["version"] == version or r["state"] != "bad"]
+        following = [r for r, bad in zip(there, aside, strict=True) if r["version"] == version or not bad]
         left = gaps([(r["start"], r["length"]) for r in following], size)
         if (others and max(there, key=_place)["version"] != version) or (held and not left):
             found.known.append((file, there))
             continue
-        old = [r for r in there if r["version"] != version and r["state"] == "bad"]
+        old = [r for r, bad in zip(there, aside, strict=True) if r["version"] != version and bad]
         for of in sorted({r["version"] for r in old}):
             found.uncovers.append(Uncover(path, of, tuple((r["start"], r["length"]) for r in old if r["version"] == of)))
         again += [{**file, "start": s, "length": n} for s, n in left]

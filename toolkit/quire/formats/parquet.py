@@ -21,6 +21,7 @@ _LOSSLESS = {"none": "NONE", "gzip": "GZIP", "zstd": "ZSTD"}
 
 # What decoding quire's own Parquet may make of it; a segment of ours means some 30 times its bytes.
 _FREE, _GROWTH = 64 << 20, 1_000
+_ONE_BY_ONE = {"PLAIN", "RLE", "BIT_PACKED"}
 _ANY_SIGN = ("modified",)  # a time may lie before 1970; all other whole numbers count something
 DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
 
@@ -198,32 +199,41 @@ class OwnParquet:
     def read(self, columns: Sequence[str] | None = None, groups: Iterable[int] | None = None) -> pa.Table:
         """Rows of some columns and row groups; ValueError for what no writer of ours has written."""
         columns = self.schema.names if columns is None else columns
-        wanted = pa.schema([self.schema.field(name).remove_metadata() for name in columns])
-        tables = [self._group(i, wanted) for i in (range(len(self.groups)) if groups is None else groups)]
-        return pa.concat_tables(tables) if tables else wanted.empty_table()
+        batches = list(self.batches(columns, range(len(self.groups)) if groups is None else groups))
+        return pa.Table.from_batches(batches, self._of(columns)).combine_chunks()
 
-    def _group(self, number: int, wanted: pa.Schema) -> pa.Table:
-        group = self.groups[number]
-        chunks = [group.column(i) for i in range(group.num_columns)]
-        widest = max((c.total_uncompressed_size for c in chunks if c.path_in_schema in wanted.names), default=0)
-        if widest > self._left:
+    def batches(self, columns: Sequence[str], groups: Iterable[int]) -> Iterator[pa.RecordBatch]:
+        """The same, up to 20,000 rows at a time."""
+        wanted, groups = self._of(columns), list(groups)
+        chunks = [c for i in groups for c in _chunks(self.groups[i]) if c.path_in_schema in wanted.names]
+        if max((c.total_uncompressed_size for c in chunks), default=0) > self._left:
             raise ValueError("it means many times the bytes that it has")
-        batches = []
-        # One value may be as long as its column, and stand in every row.
-        for batch in self.file.iter_batches(max(1, min(20_000, _FREE // max(1, widest))), [number], wanted.names):
+        # One value may be as long as its column, and stand in every row, unless the bytes of the rows follow one another.
+        repeating = [c for c in chunks if c.physical_type == "BYTE_ARRAY" and not set(c.encodings) <= _ONE_BY_ONE]
+        widest = max((c.total_uncompressed_size for c in repeating), default=0)
+        for batch in self.file.iter_batches(max(1, min(20_000, _FREE // max(1, widest))), groups, wanted.names):
             self._left -= batch.nbytes
             if self._left < 0:
                 raise ValueError("it means many times the bytes that it has")
-            batches.append(batch)
-        table = pa.Table.from_batches(batches).select(wanted.names) if batches else wanted.empty_table()
-        for field, column in zip(wanted, table.columns, strict=True):
-            if pa.types.is_int64(field.type) and field.name not in _ANY_SIGN:
-                least, most = (pc.min_max(column)[end].as_py() or 0 for end in ("min", "max"))
-                if least < 0 or most > 1 << 62:
-                    raise ValueError(f"the column {field.name!r} holds {least if least < 0 else most:,}")
-        table = table.combine_chunks().cast(wanted)  # which fails where a value is missing that has to be there
-        table.validate(full=True)  # text that is no UTF-8, say
-        return table
+            yield _checked(batch.select(wanted.names), wanted)
+
+    def _of(self, columns: Sequence[str]) -> pa.Schema:
+        return pa.schema([self.schema.field(name).remove_metadata() for name in columns])
+
+
+def _checked(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    for field, column in zip(wanted, batch.columns, strict=True):
+        if pa.types.is_int64(field.type) and field.name not in _ANY_SIGN:
+            least, most = (end or 0 for end in pc.min_max(column).as_py().values())
+            if least < 0 or most > 1 << 62:
+                raise ValueError(f"the column {field.name!r} holds {least if least < 0 else most:,}")
+    batch = batch.cast(wanted)  # which fails where a value is missing that has to be there
+    batch.validate(full=True)  # text that is no UTF-8, say
+    return batch
+
+
+def _chunks(group: Any) -> list[Any]:
+    return [group.column(i) for i in range(group.num_columns)]
 
 
 def open_file(store: Store, name: str) -> ParquetFile:
