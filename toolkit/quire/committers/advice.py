@@ -17,7 +17,7 @@ from quire.committers.refusals import TEMPTING, Asked, refusal
 from quire.committers.versions import Versions, versions
 from quire.errors import RefusedError, UsageError, about, choose, printable, quoted
 
-__all__ = ["Advice", "Alternative", "Refusal", "advise"]
+__all__ = ["Advice", "Alternative", "Refusal", "advise", "known_needs"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Advice:
     @property
     def defaults(self) -> str:
         """The settings as lines of spark-defaults.conf. The id of an application is a comment there, since a file is for all of them."""
-        lines = [f"# {self.title} for {self.url}"]
+        lines = [f"# {self.title} for {printable(self.url)}"]  # a line break in it would begin a setting
         if self.jars:
             lines.append(f"spark.jars.packages  {','.join(self.jars)}")
         for key, value in self.conf.items():
@@ -173,13 +173,19 @@ class _Advise:
 advise = _Advise()
 
 
-def _needs(needs: object) -> frozenset[str]:
+def known_needs(needs: object) -> frozenset[str]:
+    """Needs as a set of words that are known, whether or not a job can have all of them."""
     with about("needs"):
         if isinstance(needs, str) or not isinstance(needs, Iterable):
             raise UsageError(
                 f"needs= takes a set of words, as {{'append', 'speculation'}}, not {quoted(needs)}. Words: {', '.join(NEEDS)}."
             )
-        found = frozenset(choose(need, NEEDS, "need") for need in needs)
+        return frozenset(choose(need, NEEDS, "need") for need in needs)
+
+
+def _needs(needs: object) -> frozenset[str]:
+    found = known_needs(needs)
+    with about("needs"):
         for one, other, why in CONTRADICTIONS:
             if one in found and other in found:
                 raise UsageError(f"the needs {one} and {other} contradict each other: {why}. Leave out one of the two.")
