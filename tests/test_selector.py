@@ -348,13 +348,14 @@ def test_a_matrix_of_ones_own_is_shown_instead_and_names_in_it_are_text() -> Non
         (f"abfss://{AZURE}", (), False, ("abfs_manifest",), None, "not in this matrix"),
         (BUCKET, ("visible_together",), None, ("quire_rename", "quire_upload"), "quire_upload", ""),
         (BUCKET, ("visible_together",), None, ("quire_rename",), "quire_rename", "there quire uploads"),
+        ("/data/out", ("visible_together",), None, ("quire_rename",), "quire_rename", "saw all of a job or nothing"),
         (BUCKET, (), None, ("v1", "v2"), None, "magic is not in this matrix"),
     ],
 )
 def test_the_nearest_row_is_marked_and_what_it_is_not_is_said(
     url: str, needs: tuple[str, ...], hierarchical: bool | None, names: tuple[str, ...], expected: str | None, words: str
 ) -> None:
-    rows = [Row(name, "file", "none", "hidden", early=0) for name in names]
+    rows = [Row(name, "file", "none", "hidden", early=0, partial_log=0 if name.startswith("quire") else None) for name in names]
     found = advised(Matrix(rows), quire.committers.advise(url, needs, hierarchical=hierarchical))
     assert found.committer == expected
     assert words in found.note

@@ -44,6 +44,8 @@ def advised(matrix: Matrix, advice: Advice) -> Marked:
         said.append("Tried without an attempt id, which these settings have: what it says of restart is without one.")
     if advice.committer == "quire" and name == "quire_rename" and scheme not in ("file", "hdfs"):
         said.append("Tried with renames; there quire uploads.")
+    if advice.committer == "quire" and matrix.guarantees[name].visible_in_log:
+        said.append("Readers of quire's log (quire.read) saw all of a job or nothing; visible is about readers of the directory.")
     tried = list(dict.fromkeys(_STORES.get(row.store, row.store) for row in rows if row.how == "measured"))
     if tried and _STORES.get(scheme, scheme) not in tried:
         said.append(f"Measured on {' and '.join(tried)}, not on {advice.kind}.")
