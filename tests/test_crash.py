@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,18 +17,26 @@ from matrix import COMMITTERS, KINDS, PIPELINES, cases
 from sim import ways
 from sim.ways import Case, Scenario
 
+
+def slow(*found: Case) -> list[Any]:
+    """For the lane of what takes long."""
+    return [pytest.param(case, marks=pytest.mark.services) for case in found]
+
+
 MAIN = [
-    *cases(["lines", "raw+gzip", "parquet", "xml", "directories"], ["rename"], ["hdfs"]),
-    *cases(["lines", "xml"], ["rename_v2"], ["objects"]),
-    *cases(["lines", "parquet"], ["upload"], ["s3"]),
-    *cases(["raw+gzip"], ["upload"], ["azure"]),
+    *cases(["lines"], ["rename"], ["hdfs"]),
+    *cases(["xml"], ["rename_v2"], ["objects"]),
+    *cases(["lines"], ["upload"], ["s3"]),
     *cases(["few"], ["copy"], ["s3"]),
     *cases(["shuffle", "claim"], ["rename"], ["hdfs"]),
-    *cases(["shuffle"], ["upload"], ["s3"]),
-    *cases(["claim"], ["copy"], ["azure"]),
+    *slow(*cases(["raw+gzip", "parquet", "xml", "directories"], ["rename"], ["hdfs"])),
+    *slow(*cases(["lines"], ["rename_v2"], ["objects"])),
+    *slow(*cases(["parquet", "shuffle"], ["upload"], ["s3"])),
+    *slow(*cases(["raw+gzip"], ["upload"], ["azure"])),
+    *slow(*cases(["claim"], ["copy"], ["azure"])),
 ]
-PROCESS = [*cases(["process"], ["rename"], ["hdfs"]), *cases(["process"], ["upload"], ["s3"])]
-TAILS = [*cases(["tails"], ["rename"], ["hdfs"]), *cases(["tails"], ["upload"], ["s3"])]
+PROCESS = [*cases(["process"], ["rename"], ["hdfs"]), *slow(*cases(["process"], ["upload"], ["s3"]))]
+TAILS = [*cases(["tails"], ["rename"], ["hdfs"]), *slow(*cases(["tails"], ["upload"], ["s3"]))]
 SMALL = [*cases(["few"], ["rename", "rename_v2"], ["hdfs"]), *cases(["few"], ["upload"], ["s3"])]
 UPLOADS = cases(["few"], ["upload"], ["s3", "azure"])
 DISK = cases(["few"], ["rename", "rename_v2"], ["disk"])

@@ -257,7 +257,7 @@ def test_which_committer(kind: str, auto: str, others: set[str]) -> None:
     """`auto` takes the one that fits; one that does not is refused in a line that names what does."""
     store = sim.World(kind=sim.KINDS[kind]).store(sim.DEST)
     assert choice("auto", store) == auto
-    assert {by.name for by in serving(store)} == {auto} | others
+    assert {by.name for by in serving(store, "auto")} == {auto} | others
     for name in {"rename", "rename_v2", "upload"} - {auto} - others:
         with pytest.raises(UsageError, match=f"committer='{name}' cannot work in memory://dest. Use '{auto}'") as caught:
             choice(name, store)
