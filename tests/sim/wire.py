@@ -108,7 +108,12 @@ class Wire:
                 connection.close()
 
             answer = wire._do(method, url, body, effect, close)
-            connection.getresponse = lambda: answer
+
+            def once() -> Any:
+                del connection.getresponse  # a kept connection outlives this wire
+                return answer
+
+            connection.getresponse = once
             return None
 
         urllib3.HTTPConnectionPool.urlopen = asked  # type: ignore[method-assign, assignment]

@@ -12,7 +12,6 @@ from quire.storage.http import for_now, unanswered
 
 __all__ = ["NO_NAMENODE", "Said", "busy", "everywhere", "explained", "said", "unreachable"]
 
-_NOTHING = "nothing"
 _LOOK = f"Look at host and port: the port is that of the namenode's web page, {PORT} unless it is set otherwise"
 NO_NAMENODE = "NotANamenode"  # our name for what does not speak WebHDFS
 # Java's names of what passes by itself → what it means.
@@ -86,8 +85,6 @@ def said(status: int, body: bytes) -> Said:
             return Said(status, "InvalidPathException", "")
         if status >= 500 or status in (408, 429):
             return Said(status, "", "")
-        if status == 404 and not body:  # seen of a namenode that was under load: it names an exception as a rule
-            return Said(status, _NOTHING, "")
         return Said(status, "AuthenticationException" if status == 401 else NO_NAMENODE, "")
     # An exception within another one: its name stands before its words.
     for inner in ("InvalidToken", "SafeModeException", "StandbyException"):
@@ -124,8 +121,6 @@ def explained(what: str, told: Said, access: Access, where: str) -> StorageError
         return TransientError(f"{what}: {where} did not manage it ({told.status}{f' {told.name}' if told.name else ''})")
     if told.name == "FileNotFoundException":
         return NotFoundError(f"{what}: it is not there")
-    if told.name == _NOTHING:
-        return TransientError(f"{what}: {where} answered 404 and nothing else. {_LOOK}.")
     if told.name == NO_NAMENODE:
         return StorageError(f"{what}: {where} does not answer as a namenode does ({told.status}). {_LOOK}.")
     if told.name in _ADVICE:
