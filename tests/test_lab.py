@@ -226,6 +226,15 @@ def test_a_jar_of_another_hadoop_is_named(tmp_path: Path) -> None:
         tested.jars_of(tmp_path / "other")
 
 
+def test_jars_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "mine.jar", "w"):
+        pass
+    monkeypatch.chdir(tmp_path)
+    assert tested.jars_of(".") == tested.jars_of("mine.jar") == tested.jars_of(["mine.jar"]) == [tmp_path / "mine.jar"]
+    ready, _ = tested.with_jars(lab.UnderTest("mine", jars=("mine.jar",)), [], tmp_path)
+    assert ready.jars == (str(tmp_path / "mine.jar"),)
+
+
 def test_what_cannot_run_here_says_why_and_what_was_read(tmp_path: Path) -> None:
     matrix = lab.run(["magic", "quire_upload"], "none", progress=False, save=tmp_path / "found.json")
     assert lab.Matrix.load(tmp_path / "found.json").json == matrix.json

@@ -153,7 +153,7 @@ def with_jars(one: UnderTest, jars: Iterable[Path], scratch: Path) -> tuple[Unde
     """The committer with all that it needs of these jars, and what is said of how; UsageError for what is not there."""
     if one.quire:
         return one, ""
-    jars = [*_not_of_spark(jars), *map(Path, one.jars)]
+    jars = [*_not_of_spark(jars), *(Path(jar).absolute() for jar in one.jars)]
     for name in one.classes:
         if not any(_holds(jar, name) for jar in jars):
             raise UsageError(f"no jar that was given holds {name}: pass jars= with hadoop-aws or hadoop-azure of this Hadoop's version")
@@ -180,7 +180,8 @@ def jars_of(given: Any) -> list[Path]:
     """The jar files of a directory, or a list of jar files."""
     if given is None:
         return []
-    places = [Path(given)] if isinstance(given, str | os.PathLike) else [Path(one) for one in given]
+    named = [given] if isinstance(given, str | os.PathLike) else list(given)
+    places = [Path(one).absolute() for one in named]  # the jobs run in a directory of their own
     found = [jar for place in places for jar in (sorted(place.glob("*.jar")) if place.is_dir() else [place])]
     with about("jars"):
         for jar in found:
