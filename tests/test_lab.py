@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from quire.committers import lab
 from quire.committers.guarantees import BESIDE, FOUR, Guarantees
 from quire.committers.lab import tested, wire
 from quire.committers.lab.places import place_of
-from quire.committers.lab.processes import end_session, members
+from quire.committers.lab.processes import Asleep, end_session, members
 from quire.committers.lab.readings import untried
 from quire.committers.lab.watch import Watcher, count, shown
 from quire.errors import FormatError, RefusedError, UsageError
@@ -344,6 +345,35 @@ def test_a_session_of_the_labs_is_ended_whole_and_nobody_elses() -> None:
         assert not members(mine.pid)
         assert len(members(other.pid)) == 2
         end_session(other)
+
+
+def test_who_is_asleep_ends_with_the_lab_and_wakes_otherwise() -> None:
+    """A stopped process sees no pipe's end: somebody kills it when the process that has stopped it is killed."""
+    nap = [sys.executable, "-c", "import time; time.sleep(60)"]
+    program = "import sys, time; from quire.committers.lab import processes; processes.Asleep(int(sys.argv[1])); print(); time.sleep(60)"
+    with subprocess.Popen(nap, start_new_session=True) as sleeper:
+        with subprocess.Popen([sys.executable, "-uc", program, str(sleeper.pid)], stdout=subprocess.PIPE) as stops:
+            assert stops.stdout is not None
+            stops.stdout.readline()
+            assert _state(sleeper.pid) == "T"
+            stops.kill()
+        assert sleeper.wait(10) == -signal.SIGKILL
+    with subprocess.Popen(nap, start_new_session=True) as sleeper:
+        asleep = Asleep(sleeper.pid)
+        assert _state(sleeper.pid) == "T"
+        asleep.over(signal.SIGCONT)
+        assert asleep.guard.returncode == 0
+        assert _state(sleeper.pid) != "T"
+        assert sleeper.poll() is None
+        sleeper.kill()
+
+
+def _state(pid: int) -> str:
+    for _ in range(100):  # a signal takes its time
+        if (found := Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]) == "T":
+            return found
+        time.sleep(0.005)
+    return found
 
 
 # ---------------------------------------------------------------------------------------------------------------------- pictures

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
 from quire.committers.lab.bench import Bench, Job, Run
-from quire.committers.lab.processes import PATIENCE, Ended, ancestor, send, wait_for
+from quire.committers.lab.processes import PATIENCE, Asleep, Ended, ancestor, send, wait_for
 from quire.committers.lab.tested import VISIBLE
 from quire.committers.lab.watch import Watcher
 from quire.errors import QuireError, UsageError, about, choose
@@ -175,10 +176,10 @@ class ExecutorInCommit(Fault):
         executor = _executor(run.wait_waiting())
 
         def stop() -> int:
-            send(executor, signal.SIGSTOP)
+            over.callback(Asleep(executor).forget)
             return len(run.place.visible())
 
-        with Watcher(run.place, sign=sign, then=stop) as seen:
+        with ExitStack() as over, Watcher(run.place, sign=sign, then=stop) as seen:
             run.open("hold")
             try:
                 wait_for(seen.met.is_set, PATIENCE, "a sign that the task is being committed")

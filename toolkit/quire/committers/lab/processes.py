@@ -1,6 +1,7 @@
 """The processes of the lab: drivers and a small cluster, each in a session of its own, stopped and killed by their ids alone.
 
-All of them end with this process, however it ends: Python's children read a pipe of ours, JVMs ask the kernel for it.
+All of them end with this process, however it ends: Python's children read a pipe of ours, JVMs ask the kernel for it, and who is
+stopped has a guard.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from quire.errors import QuireError, UsageError, scrub
 from quire.java import find_java
 
-__all__ = ["Cluster", "Driver", "Ended", "ancestor", "end_session", "members", "send", "wait_for"]
+__all__ = ["Asleep", "Cluster", "Driver", "Ended", "ancestor", "end_session", "members", "send", "wait_for"]
 
 HOSTS = ("127.0.0.2", "127.0.0.3")  # two hosts to Spark: it runs a speculative copy on another host only
 PATIENCE = 180.0  # seconds until something has started
@@ -82,6 +83,31 @@ def send(pid: int, what: signal.Signals) -> None:
         os.kill(pid, what)
 
 
+class Asleep:
+    """Processes that are stopped where they are.
+
+    Whoever is stopped reads the end of no pipe, so another process waits beside them, and kills them if this one ends meanwhile.
+    """
+
+    def __init__(self, *pids: int) -> None:
+        self.pids = pids
+        command = ["sh", "-c", 'read -r _ || kill -KILL "$@" 2> /dev/null', "lab", *map(str, pids)]
+        self.guard = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+        for pid in pids:
+            send(pid, signal.SIGSTOP)
+
+    def over(self, what: signal.Signals) -> None:
+        """Let them go on (SIGCONT), or kill them."""
+        for pid in self.pids:
+            send(pid, what)
+        self.forget()
+
+    def forget(self) -> None:
+        """Somebody else has dealt with them."""
+        with suppress(BrokenPipeError):
+            self.guard.communicate(b"\n")
+
+
 def end_session(leader: subprocess.Popen[bytes]) -> None:
     """Kill all of a session of ours, and reap its leader."""
     if leader.returncode is not None and not members(leader.pid):
@@ -132,6 +158,8 @@ class Driver:
             )  # fmt: skip
         self.said = queue.Queue[dict[str, Any] | None]()
         self.tasks = 0  # of the job under way, that are done
+        self.jvm = 0
+        self.asleep: Asleep | None = None
         self.reader = threading.Thread(target=self._read, name="lab-driver", daemon=True)
         self.reader.start()
         self.tell({"master": master, "conf": dict(conf), "hadoop": dict(hadoop)})  # by the pipe: secrets stand in no list of processes
@@ -182,19 +210,20 @@ class Driver:
 
     def freeze(self) -> None:
         """Stop its JVM and its Python where they are."""
-        for pid in (self.jvm, self.pid):
-            if pid:
-                send(pid, signal.SIGSTOP)
+        self.asleep = Asleep(*filter(None, (self.jvm, self.pid)))
 
     def wake(self) -> None:
         """Let it go on."""
-        for pid in (self.pid, self.jvm):
-            if pid:
-                send(pid, signal.SIGCONT)
+        if self.asleep is not None:
+            self.asleep.over(signal.SIGCONT)
+            self.asleep = None
 
     def kill(self) -> None:
         """End it and all that it has started, at one moment."""
         end_session(self.popen)
+        if self.asleep is not None:
+            self.asleep.forget()
+            self.asleep = None
         self.reader.join(10)
         for pipe in (self.popen.stdin, self.popen.stdout):
             if pipe is not None:
