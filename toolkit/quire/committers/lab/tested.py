@@ -82,7 +82,7 @@ def _s3a(name: str) -> dict[str, str]:
 _RENAMES, _S3 = ("file", "hdfs", "abfs", "abfss", "s3a"), ("s3a",)
 _S3AFS = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 _MANIFEST_OF_OURS = r"_quire/jobs/[^/]+/tasks/"
-_MANIFESTS = r"_temporary/manifest_[^/]+/[0-9]+/manifests/"
+_MANIFESTS = r"_temporary/[^/]+/[0-9]+/manifests/"  # below the id of the job, or Spark's of the write
 _ALL = (
     UnderTest("v1", "FileOutputCommitter, algorithm 1: Spark's default", _v(1), schemes=_RENAMES, sign=r"_temporary/[^/]+/task_"),
     UnderTest("v2", "FileOutputCommitter, algorithm 2: files are renamed at task commit", _v(2), schemes=_RENAMES, sign=VISIBLE),
