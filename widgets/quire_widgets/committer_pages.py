@@ -30,6 +30,7 @@ def advice(found: Advice, *, live: bool = True) -> str:
     never = html.details(f"Refused here: {_several(len(refused))}", html.table("", ("committer", "why not", "source"), refused))
     return html.block(
         head,
+        "How to write:",
         html.copyable(found.usage, "how to write") if live else html.code(found.usage),
         _listed("Why", found.why),
         _listed("Not guaranteed", found.not_guaranteed),

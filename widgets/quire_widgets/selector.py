@@ -26,6 +26,7 @@ from quire_widgets.fields import Boxes, Field, button, place, shown
 __all__ = ["CommitterSelector"]
 
 NAMESPACES: dict[bool | None, str] = {None: "not known", True: "hierarchical", False: "flat"}
+SETTINGS = "Settings to copy, for spark-defaults.conf, before a session starts:"
 STALE = "The URL has changed since this advice. Enter or Advise takes it."
 NO_SESSION = "There is no session to look into: give the selector one, spark=."
 
@@ -223,6 +224,8 @@ class CommitterSelector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is pu
         shown(self._bar, "")
         try:
             if error is not None:
+                self.checked = None  # what was found before is not what this check was to tell
+                self._show(self.advice)
                 self._fail(error)
             elif asked == (self.url, self.format, self._namespace_that_counts()):
                 self.checked = answer
@@ -256,7 +259,7 @@ class CommitterSelector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is pu
     def _show(self, found: Advice | None) -> None:
         self.marked = advised(self._matrix, found) if found is not None else None
         shown(self._advised, committer_pages.advice(found) if found is not None else "")
-        shown(self._settings, html.block("Settings to copy:", html.copyable(found.defaults.rstrip(), "settings")) if found else "")
+        shown(self._settings, html.block(SETTINGS, html.copyable(found.defaults.rstrip(), "settings")) if found is not None else "")
         shown(self._found, committer_pages.check(found, self.checked) if self.checked is not None else "")
         shown(self._measured, committer_pages.matrix(self._matrix, self.marked))
         self.code = self._written()
@@ -283,7 +286,7 @@ class CommitterSelector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is pu
         page = html.block(
             f'<p style="white-space:pre-wrap">{html.lines(self._message)}</p>' if self._message else "",
             committer_pages.advice(found, live=False) if found is not None else "",
-            html.block("Settings to copy:", html.code(found.defaults.rstrip())) if found is not None else "",
+            html.block(SETTINGS, html.code(found.defaults.rstrip())) if found is not None else "",
             self._found.value,
             self._measured.value,
             html.code(self.code) if self.code else "",
