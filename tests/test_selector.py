@@ -222,6 +222,13 @@ def test_a_session_that_has_the_advice_is_told_so() -> None:
     assert "no setting decides" in text_of(one(widget, "quire-check").value), "the check stays, and is held against the new advice"
 
 
+def test_the_right_committer_with_a_wrong_setting_is_no_agreement() -> None:
+    widget = CommitterSelector("/data/out", {"append"}, Server("4.0.1"))
+    widget.check()
+    assert done(widget).checked.committer == widget.advice.committer == "v1"
+    assert "✘ This session would write with v1, as advised, but not all of it is right." in text_of(one(widget, "quire-check").value)
+
+
 def test_a_check_is_of_its_url_and_format_and_goes_with_them() -> None:
     widget = CommitterSelector(BUCKET, spark=Server("4.0.1"))
     for change in ({"url": "/data/out"}, {"format": "json"}):
