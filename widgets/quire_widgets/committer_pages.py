@@ -17,6 +17,7 @@ __all__ = ["advice", "check", "check_text", "matrix", "matrix_text"]
 
 _STATES = {"ok": "✔ right", "wrong": "✘ wrong", "beware": "! beware", "unseen": "? not seen"}
 _NAMES = (*FOUR, *BESIDE)
+SHORT = ("committer", "evidence", "state", "what")  # columns of words that would break letter by letter beside long sentences
 CHOSEN = "▶ "  # before the name of the marked row: nothing is told by colour alone
 
 
@@ -26,8 +27,14 @@ def advice(found: Advice, *, live: bool = True) -> str:
     head = f'<p style="margin:8px 0 4px"><strong>{html.text(found.committer)}</strong>: {about}</p>'
     others = [(one.committer, one.price, one.evidence) for one in found.alternatives]
     refused = [(one.committer, one.reason, one.source) for one in found.refused]
-    more = html.details(f"Safe too: {_several(len(others))}", html.table("", ("committer", "its price", ""), others)) if others else ""
-    never = html.details(f"Refused here: {_several(len(refused))}", html.table("", ("committer", "why not", "source"), refused))
+    more = (
+        html.details(f"Safe too: {_several(len(others))}", html.table("", ("committer", "its price", "evidence"), others, short=SHORT))
+        if others
+        else ""
+    )
+    never = html.details(
+        f"Refused here: {_several(len(refused))}", html.table("", ("committer", "why not", "source"), refused, short=SHORT)
+    )
     return html.block(
         head,
         "How to write:",
@@ -60,7 +67,7 @@ def check(advised: Advice | None, found: Check) -> str:
     return html.block(
         f'<p style="margin:8px 0 0"><strong>{MARKS[agrees]} {html.text(said)}</strong></p>',
         f'<p style="margin:4px 0">{html.text(found.title)}. {html.text(found.will)}</p>',
-        html.table(f"Looked at for {found.format}: {found.seen}", ("", "what", "found", "what to do"), rows),
+        html.table(f"Looked at for {found.format}: {found.seen}", ("state", "what", "found", "what to do"), rows, short=SHORT),
     )
 
 
@@ -77,7 +84,7 @@ def matrix(found: Matrix, marked: Marked | None) -> str:
     reasons = [(name, key, why) for name in found.committers for key in _NAMES if (why := found.why(name, key))]
     means = html.table("", ("guarantee", "means"), [(name, WORDS[name]) for name in _NAMES])
     return html.block(
-        html.table(_caption(found), ("committer", *_NAMES, "how", "tried on"), _rows(found, at), (), at),
+        html.table(_caption(found), ("committer", *_NAMES, "how", "tried on"), _rows(found, at), marked=at),
         notes,
         html.details("What the guarantees mean", means),
         html.details("What was counted", html.table("", ("committer", "guarantee", "counted"), reasons)) if reasons else "",

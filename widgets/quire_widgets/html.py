@@ -59,13 +59,18 @@ def _said(role: str, colour: str, words: str, then: str) -> str:
 
 
 def table(
-    caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = (), marked: int | None = None
-) -> str:
-    """A table with a caption; the columns named in `numbers` are aligned on the right. One row can be marked, for screen readers, too."""
+    caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = (), *,
+    marked: int | None = None, short: Collection[str] = (),
+) -> str:  # fmt: skip
+    """A table with a caption; the columns named in `numbers` are aligned on the right, those in `short` are words that do not break.
+
+    One row can be marked, for screen readers, too.
+    """
     sides = ["right" if name in numbers else "left" for name in header]
     # Names break wherever the line ends; a number or a heading never does, or a narrow table would stand each letter on its own.
     cell, whole = "padding:2px 12px 2px 0", "white-space:nowrap;overflow-wrap:normal"
-    breaks = [whole if side == "right" else "white-space:normal;overflow-wrap:anywhere" for side in sides]
+    unbroken = [name in numbers or name in short for name in header]
+    breaks = [whole if one else "white-space:normal;overflow-wrap:anywhere" for one in unbroken]
     head = "".join(
         f'<th scope="col" style="text-align:{side};{cell};{whole};{_LINE}">{text(name)}</th>'
         for name, side in zip(header, sides, strict=True)

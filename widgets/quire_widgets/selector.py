@@ -240,7 +240,8 @@ class CommitterSelector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is pu
         """One line, beside the field that it is about or below the buttons; never a traceback."""
         self.error = error
         line = str(error) if isinstance(error, QuireError) else scrub(f"{type(error).__name__}: {error}".removesuffix(": "), 600)
-        beside = {"url": self._url, "needs": self._needs}.get(getattr(error, "argument", None) or "")
+        fields: dict[str, Field | Boxes] = {"url": self._url, "needs": self._needs}
+        beside = fields.get(getattr(error, "argument", None) or "")
         if beside is None:
             self._say(line, wrong=True)
         else:
