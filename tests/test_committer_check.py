@@ -21,12 +21,13 @@ PROTOCOL, BINDING = "spark.sql.sources.commitProtocolClass", "spark.sql.parquet.
 ALGORITHM, ATTEMPT = "mapreduce.fileoutputcommitter.algorithm.version", "mapreduce.job.application.attempt.id"
 MODE, NAME, MAGIC = "spark.sql.sources.partitionOverwriteMode", "fs.s3a.committer.name", "fs.s3a.committer.magic.enabled"
 BUCKET = "s3a://bucket/out"
+PLAIN = "org.apache.parquet.hadoop.ParquetOutputCommitter"  # said, since Spark binds its own where it finds spark-hadoop-cloud
 
 # (what is set after the start, where, format, the finding, words of it)
 PLANTED: list[tuple[dict[str, str], str, str, str, str]] = [
     ({PROTOCOL: CLOUD, BINDING: PARQUET}, "/data", "json", "protocol", "cannot be loaded"),
     ({BINDING: PARQUET}, "/data", "parquet", "parquet", "cannot be loaded"),
-    ({PROTOCOL: CLOUD}, "/data", "parquet", "parquet", "not bound to"),
+    ({PROTOCOL: CLOUD, BINDING: PLAIN}, "/data", "parquet", "parquet", "not bound to"),
     ({FACTORY + "file": BOUND["abfs"]}, "/data", "json", "factory", "cannot be had"),
     ({FACTORY + "file": BOUND["gs"]}, "/data", "json", "binding", "straight into the destination"),
     ({FACTORY + "file": BOUND["gs"]}, "/data", "parquet", "binding", "parquet silently takes v1"),

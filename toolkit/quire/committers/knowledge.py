@@ -86,8 +86,8 @@ COMMITTERS = {
             _WINDOW + " (2 of 800 in the measured moment)",
             "a driver killed in that window: files that are visible stay, and a job that appends the same again doubles them",
         ),
-        ("local", "hdfs"), f"{MEASURED}; {MANIFEST_DOC}",
-        "Output waits in _temporary/manifest_<job>; committing the job renames many files at a time.",
+        ("local", "hdfs", "abfs_flat"), f"{MEASURED}; {MANIFEST_DOC}",
+        "Output waits in _temporary/<job>; committing the job renames many files at a time.",
     ),
     "naive": Known(
         "a committer's factory without PathOutputCommitProtocol", (), False, False, False, False, True,
