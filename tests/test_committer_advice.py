@@ -254,6 +254,16 @@ def test_every_advice_says_why_at_what_price_and_what_it_does_not_guarantee(all_
         assert advice.committer in advice._repr_html_()
 
 
+def test_what_people_reach_for_is_refused_with_a_reason(all_advice: Any) -> None:
+    """Algorithm 2 and a factory alone everywhere; v1 as it comes where a dead job's files would be taken up with an append."""
+    for name, _, needs, advice in all_advice:
+        if isinstance(advice, Advice) and STORES[name].session is not EMR and not name.startswith("oss"):
+            refused = {item.committer for item in advice.refused}
+            assert {"v2", "naive"} <= refused, name
+            if name in ("local", "hdfs") and not needs & {"overwrite", "dynamic_overwrite"}:
+                assert "v1 without attempt id" in refused, (name, sorted(needs))
+
+
 GOOD = {
     "spark.sql.sources.commitProtocolClass": CLOUD, "spark.sql.parquet.output.committer.class": PARQUET,
     "spark.sql.sources.partitionOverwriteMode": "static",

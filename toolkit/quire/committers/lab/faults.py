@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from quire.committers.lab.bench import Bench, Job, Run
-from quire.committers.lab.processes import PATIENCE, Asleep, Ended, ancestor, send, wait_for
+from quire.committers.lab.processes import PATIENCE, Asleep, Ended, ancestor, members, process, send, wait_for
 from quire.committers.lab.tested import VISIBLE
 from quire.committers.lab.watch import Watcher
 from quire.errors import QuireError, UsageError, about, choose
@@ -326,8 +326,12 @@ def _executor(worker: int) -> int:
     return found
 
 
-def _kill(pid: int) -> None:
-    send(pid, signal.SIGKILL)
+def _kill(executor: int) -> None:
+    """With the Python below it: a worker that outlives its executor may end its task, if quire does the work."""
+    found = process(executor)
+    below = [p.pid for p in members(found.session) if ancestor(p.parent, "executor") == executor] if found else []
+    for pid in (executor, *below):
+        send(pid, signal.SIGKILL)
 
 
 SIZES = (10, 100, 1000)
