@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -349,23 +351,30 @@ def test_a_session_of_the_labs_is_ended_whole_and_nobody_elses() -> None:
 
 def test_who_is_asleep_ends_with_the_lab_and_wakes_otherwise() -> None:
     """A stopped process sees no pipe's end: somebody kills it when the process that has stopped it is killed."""
-    nap = [sys.executable, "-c", "import time; time.sleep(60)"]
     program = "import sys, time; from quire.committers.lab import processes; processes.Asleep(int(sys.argv[1])); print(); time.sleep(60)"
-    with subprocess.Popen(nap, start_new_session=True) as sleeper:
+    with _napping() as sleeper:
         with subprocess.Popen([sys.executable, "-uc", program, str(sleeper.pid)], stdout=subprocess.PIPE) as stops:
             assert stops.stdout is not None
             stops.stdout.readline()
             assert _state(sleeper.pid) == "T"
             stops.kill()
         assert sleeper.wait(10) == -signal.SIGKILL
-    with subprocess.Popen(nap, start_new_session=True) as sleeper:
+    with _napping() as sleeper:
         asleep = Asleep(sleeper.pid)
         assert _state(sleeper.pid) == "T"
         asleep.over(signal.SIGCONT)
         assert asleep.guard.returncode == 0
         assert _state(sleeper.pid) != "T"
         assert sleeper.poll() is None
-        sleeper.kill()
+
+
+@contextmanager
+def _napping() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True) as sleeper:
+        try:
+            yield sleeper
+        finally:
+            sleeper.kill()
 
 
 def _state(pid: int) -> str:
