@@ -12,6 +12,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -398,6 +399,20 @@ def test_pictures_say_in_words_what_they_show() -> None:
     assert "1 committer" in windows.title
     with pytest.raises(UsageError, match="unknown picture"):
         matrix.plot("costs")
+
+
+def test_a_picture_is_of_one_kind_of_store() -> None:
+    """Windows of a disk and of a service in one line would be a zigzag."""
+    rows = [measured(name, f"window_{n}", "visible", files=n, partial=2, window_ms=float(n)) for name in ("v1", "v2") for n in (10, 100)]
+    there = [replace(row, store="s3a", window_ms=5000.0) for row in rows[:2]]
+    matrix = lab.Matrix([*rows, *there])
+    assert matrix.plot("windows").table["committer"].tolist() == ["v1", "v1", "v2", "v2"]
+    assert matrix.plot("windows", store="s3a").table["seconds"].tolist() == [5.0, 5.0]
+    assert "1 committer" in matrix.plot(store="s3a").title
+    assert matrix.row("v1", "window_10", "s3a").window_ms == 5000.0
+    assert "5.0 s, 100 files" in matrix.why("v1", "visible")
+    with pytest.raises(UsageError, match="unknown store"):
+        matrix.plot(store="s3")
 
 
 def test_pictures_take_nothing_and_refuse_nonsense() -> None:

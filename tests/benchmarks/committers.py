@@ -59,7 +59,9 @@ def keep(found: lab.Matrix) -> None:
     tried = {(row.committer, row.store) for row in found.rows if row.how == "measured"}
     # Why it could not be tried before is no news any more.
     there.rows = [row for row in there.rows if (row.committer, row.store) not in tried or row.how == "measured"]
-    there.merged(found).save(HERE / "measured.json")
+    both, order = there.merged(found), list(lab.COMMITTERS)
+    both.rows.sort(key=lambda row: order.index(row.committer) if row.committer in order else len(order))
+    both.save(HERE / "measured.json")
     print(found, flush=True)
 
 

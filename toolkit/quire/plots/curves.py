@@ -81,7 +81,9 @@ def _picture(title: str, note: str, found: pd.DataFrame, panels: list[tuple[str,
 
 def _look(i: int) -> dict[str, Any]:
     """Of the line of a committer: none is told by its colour alone."""
-    return {"color": _COLOURS[i % 8], "marker": _MARKS[i % 8], "linestyle": _LINES[i % 4], "markersize": 4.5, "linewidth": 1.2}
+    again = i // 8
+    found = {"color": _COLOURS[i % 8], "marker": _MARKS[i % 8], "linestyle": _LINES[(i + again) % 4], "markersize": 4.5, "linewidth": 1.2}
+    return {**found, "markerfacecolor": "white"} if again % 2 else found
 
 
 def _draw(title: str, note: str, found: pd.DataFrame, names: list[Any], panels: list[tuple[str, str, float]]) -> Page:

@@ -111,7 +111,8 @@ def _counted(row: Row, guarantee: str) -> list[tuple[float, str]]:
     if guarantee == "visible" and row.fault == "driver_in_commit" and row.partial:
         return [(0, f"{row.fault}: {row.partial:,} files at the first look")]
     if guarantee == "visible" and row.guarantee == guarantee and row.window_ms is not None:
-        return [(row.files or 0, f"{row.fault}: {row.window_ms:,.0f} ms for {row.files:,} files")]
+        took = f"{row.window_ms:,.0f} ms" if row.window_ms < 1000 else f"{row.window_ms / 1000:,.1f} s"
+        return [(row.files or 0, f"{row.fault}: {took}, {row.files:,} files")]
     if guarantee == "clean" and row.left and row.fault in ("task_fails", "driver_in_job"):
         return [(row.left, f"{row.fault}: {row.left:,} files stay")]
     if row.guarantee == guarantee in ("one_copy", "restart", "concurrent"):
@@ -160,15 +161,15 @@ class Matrix:
 
     @property
     def windows(self) -> pd.DataFrame:
-        """How long readers saw a part: committer, files, seconds; those of readers of the log have `(log)` behind the committer's name."""
+        """How long readers saw a part: committer, store, files, seconds; those of readers of the log have `(log)` behind the name."""
         import pandas as pd
 
-        rows = list[tuple[str, int, float]]()
+        rows = list[tuple[str, str, int, float]]()
         for row in self.rows:
             if row.fault.startswith("window_") and row.files and row.how == "measured":
                 for name, took in ((row.committer, row.window_ms), (f"{row.committer} (log)", row.window_log_ms)):
-                    rows += [] if took is None else [(name, row.files, took / 1000)]
-        return pd.DataFrame(rows, columns=["committer", "files", "seconds"])
+                    rows += [] if took is None else [(name, row.store, row.files, took / 1000)]
+        return pd.DataFrame(rows, columns=["committer", "store", "files", "seconds"])
 
     @property
     def committers(self) -> list[str]:
@@ -187,9 +188,9 @@ class Matrix:
             raise UsageError(f"the matrix has no committer {scrub(committer)!r}: it has {', '.join(self.committers)}.")
         return found
 
-    def row(self, committer: str, fault: str) -> Row:
-        """One of them."""
-        found = [row for row in self.of(committer) if row.fault == fault]
+    def row(self, committer: str, fault: str, store: str | None = None) -> Row:
+        """One of them: where it was tried on several stores, the first."""
+        found = [row for row in self.of(committer) if row.fault == fault and store in (None, row.store)]
         if not found:
             raise UsageError(
                 f"the matrix has no fault {scrub(fault)!r} of {committer}: it has {', '.join(r.fault for r in self.of(committer))}."
@@ -241,13 +242,20 @@ class Matrix:
         found = [pair for row in self.of(committer) if row.how == "measured" for pair in _counted(row, guarantee)]
         return "; ".join(text for _, text in sorted(found, key=lambda pair: -pair[0]))
 
-    def plot(self, what: str = "guarantees") -> Any:
-        """Draw it (`quire.plots.Picture`): "guarantees", or "windows", how long readers saw a part of 10, 100, 1,000 files."""
+    def plot(self, what: str = "guarantees", store: str | None = None) -> Any:
+        """Draw it (`quire.plots.Picture`): "guarantees", or "windows", how long readers saw a part of 10, 100, 1,000 files.
+
+        `store`: of what was tried on one kind of store alone, such as "s3a"; left out: all, and of windows the first kind's.
+        """
         from quire import plots
         from quire.errors import choose
 
         drawn = choose(what, ("guarantees", "windows"), "picture")
-        return plots.guarantees(self.marks) if drawn == "guarantees" else plots.windows(self.windows)
+        stores = list(dict.fromkeys(row.store for row in self.rows if row.how == "measured"))
+        if drawn == "windows" and store is None:
+            store = next(iter(stores), None)
+        of = self if store is None else Matrix([row for row in self.rows if row.store == choose(store, stores, "store")], self.made)
+        return plots.guarantees(of.marks) if drawn == "guarantees" else plots.windows(of.windows)
 
     # ------------------------------------------------------------------------------------------------------------------ as JSON
     @property
