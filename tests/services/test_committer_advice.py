@@ -29,6 +29,7 @@ JARS = Path(os.environ.get("QUIRE_COMMITTER_JARS") or Path(sys.prefix) / "commit
 FRESH = Path(__file__).parent / "fresh.py"
 
 pytestmark = pytest.mark.services
+seldom = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ def tidy(url: str, options: Any = None) -> committers.Inspection:
     return found
 
 
-@pytest.mark.parametrize("format", ["parquet", "json"])
+@pytest.mark.parametrize("format", ["parquet", pytest.param("json", marks=seldom)])
 def test_settings_for_local_disk_are_safe_as_pasted(tmp_path: Path, format: str) -> None:
     advice = committers.advise(str(tmp_path / "out"), {"append", "restartable"})
     assert not advice.jars
@@ -108,7 +109,7 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-@pytest.mark.parametrize("needs", [{"append"}, {"append", "many_files"}], ids=["v1", "manifest"])
+@pytest.mark.parametrize("needs", [pytest.param({"append"}, marks=seldom, id="v1"), pytest.param({"append", "many_files"}, id="manifest")])
 def test_settings_for_hdfs_are_safe_as_pasted(cluster: Cluster, tmp_path: Path, jars: str, needs: set[str]) -> None:
     name = "-".join(sorted(needs))
     advice = committers.advise(f"hdfs://127.0.0.1:{cluster.rpc}{HOME}/{name}", needs)
@@ -118,7 +119,7 @@ def test_settings_for_hdfs_are_safe_as_pasted(cluster: Cluster, tmp_path: Path, 
     tidy(f"{cluster.url}{HOME}/{name}", {"user": USER})
 
 
-@pytest.mark.parametrize("format", ["parquet", "csv"])
+@pytest.mark.parametrize("format", ["parquet", pytest.param("csv", marks=seldom)])
 def test_settings_for_s3_are_safe_as_pasted(seaweedfs: str, tmp_path: Path, jars: str, format: str) -> None:
     advice = committers.advise(f"s3://{s3.BUCKET}/{tmp_path.name}/out", {"append", "speculation"})
     assert advice.committer == "magic"

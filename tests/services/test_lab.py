@@ -30,6 +30,7 @@ def test_v1_hides_and_doubles_v2_leaks_and_quire_does_neither() -> None:
     assert [matrix.row(name, "task_fails").left for name in ("v1", "v2", "quire_rename")] == [0, 30, 0]
 
 
+@pytest.mark.nightly
 def test_an_executor_that_dies_in_commit_task_doubles_rows_with_v2() -> None:
     """On a cluster; the second attempt writes other names, as of a partition that depends on it."""
     matrix = lab.run(["v2"], ["executor_in_commit", "speculation"], progress=False)
@@ -52,6 +53,7 @@ def test_uploads_are_hidden_and_their_window_is_none_to_readers_of_the_log(seawe
     assert s3.SECRET not in matrix.json
 
 
+@pytest.mark.nightly
 def test_costs_are_counted_on_the_wire(seaweedfs: str) -> None:
     """An upload copies nothing, whatever the number of files; its requests grow with them."""
     url = f"s3://{s3.BUCKET}/costs-{time.time_ns()}"
