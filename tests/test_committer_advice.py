@@ -367,6 +367,7 @@ def test_an_account_that_is_not_known_gets_what_is_safe_for_both_kinds() -> None
     [
         ("s3://bucket/x", "s3a://bucket/x"), (f"az://{AZURE}", f"abfss://{AZURE}"), (f"wasbs://{AZURE}", f"abfss://{AZURE}"),
         (f"abfs://{AZURE}", f"abfs://{AZURE}"), ("/data/out/", "file:///data/out"), ("gs://bucket/x/", "gs://bucket/x"),
+        ("GS://bucket", "gs://bucket"), ("S3A://bucket/x/", "s3a://bucket/x"), ("/data/s3a:x", "file:///data/s3a:x"),
     ],
 )  # fmt: skip
 def test_a_url_becomes_the_one_that_spark_must_be_given(url: str, gives: str) -> None:
@@ -381,6 +382,18 @@ def test_a_url_becomes_the_one_that_spark_must_be_given(url: str, gives: str) ->
         ("memory://x", (), {}, ["kind of store", "memory"]),
         ("gs://x?token=hunter2", (), {}, ["names no bucket"]),
         ("oss:///x", (), {}, ["names no bucket", "oss://bucket/path"]),
+        ("gs://bucket/x\ny", (), {}, ["no path", "gs://bucket/path"]),
+        ("gs:/bucket/x", (), {}, ["names no bucket"]),
+        ("s3a:bucket/x", (), {}, ["no URL", "write s3a://bucket/x", "./"]),
+        ("S3A:bucket/x", (), {}, ["write S3A://bucket/x"]),
+        ("s3a//bucket/x", (), {}, ["no URL", "write s3a://bucket/x"]),
+        ("gs;//bucket/x", (), {}, ["write gs://bucket/x"]),
+        ("hdfs:", (), {}, ["no URL"]),
+        ("s3a:key:hunter2@bucket/x", (), {}, ["write s3a://***@bucket/x"]),
+        ("s3a://key:hunter2@bucket/x", (), {}, ["carries credentials, and a URL is written"]),
+        (" s3a://bucket/x", (), {}, ["blank"]),
+        ("s3a://bucket/x\n", (), {}, ["blank"]),
+        ("   ", (), {}, ["blank"]),
         ("abfss://container@a.dfs.core.windows.net/x?sig=hunter2&se=1", (), {}, ["signature"]),
         ("s3://", (), {}, ["bucket"]),
         ("", (), {}, ["expected a URL"]),
@@ -393,6 +406,8 @@ def test_a_url_becomes_the_one_that_spark_must_be_given(url: str, gives: str) ->
         ("/x", ["dynamic_overwrite", "visible_together"], {}, ["dynamic_overwrite", "visible_together", "contradict"]),
         ("/x", (), {"spark": "local[2]"}, ["SparkSession"]),
         ("s3a://bucket/x", (), {"hierarchical": True}, ["hierarchical=", "Azure"]),
+        (f"abfss://{AZURE}", ["dynamic_overwrite"], {"hierarchical": "no"}, ["True, False or None"]),
+        (f"abfss://{AZURE}", (), {"storage_options": "hunter2"}, ["storage_options=", "dictionary"]),
         ("gs://bucket/x", ["visible_together"], {}, ["no committer is safe", "one by one"]),
     ],
 )  # fmt: skip

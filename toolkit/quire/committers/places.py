@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from quire.errors import StorageError, UsageError, about, choose, quoted, scrub
 from quire.storage import bare, normalise
@@ -40,6 +39,7 @@ SCHEMES = {
     "oss": "oss",
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
+_ALMOST = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?::(?!/)|;/|//)")  # s3a:bucket, s3a;//bucket, s3a//bucket
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
 
@@ -62,6 +62,9 @@ def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, o
     with about("url"):
         if not isinstance(url, str) or not url:
             raise UsageError(f"expected a URL, not {quoted(url)}. Give for example 's3a://bucket/path' or '/data/out'.")
+        if hierarchical is not None and not isinstance(hierarchical, bool):
+            raise UsageError(f"hierarchical= takes True, False or None, not {quoted(hierarchical)}: None is where it is not known.")
+        _typed(url)
         match = _SCHEME.match(url)
         scheme = match[1].lower() if match else "file"
         choose(scheme, SCHEMES, "kind of store")
@@ -81,12 +84,22 @@ def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, o
     return _azure(whole, scheme, hierarchical, options)
 
 
+def _typed(url: str) -> None:
+    """A cloud's URL with a slip would be the name of a directory here, and its advice that of local disk."""
+    if url != url.strip():
+        raise UsageError(f"{scrub(url, 200)!r} begins or ends with a blank: take it away.")
+    almost = _ALMOST.match(url)
+    if almost and almost[1].lower() in SCHEMES:
+        meant = scrub(f"{almost[1]}://{url[almost.end() :].lstrip('/') or '…'}", 200)
+        raise UsageError(f"what begins with {almost[0]!r} is no URL: write {meant}. Or begin with ./, for a path on local disk.")
+
+
 def _bucket(url: str, scheme: str) -> Place:
     """Google's and Alibaba's, which quire itself does not open."""
-    said = urlsplit(url)
-    if not _BUCKET.fullmatch(said.netloc) or said.query or said.fragment:
-        raise UsageError(f"{scrub(url, 200)!r} names no bucket: write {scheme}://bucket/path.")
-    return Place(SCHEMES[scheme], f"{scheme}://{said.netloc}{said.path.rstrip('/')}", scheme, said.netloc)
+    bucket, slash, path = url.partition("://")[2].partition("/")
+    if not _BUCKET.fullmatch(bucket) or not url.isprintable() or set("?#") & set(path):
+        raise UsageError(f"{scrub(url, 200)!r} names no bucket, or no path in it: write {scheme}://bucket/path.")
+    return Place(SCHEMES[scheme], f"{scheme}://{bucket}{slash}{path}".rstrip("/"), scheme, bucket)
 
 
 def _azure(whole: str, scheme: str, hierarchical: bool | None, options: Options) -> Place:
