@@ -105,10 +105,16 @@ def _bucket(url: str, scheme: str) -> Place:
 def _azure(whole: str, scheme: str, hierarchical: bool | None, options: Options) -> Place:
     kept = scheme if scheme in ("abfs", "abfss") else "abfss"
     note = f"Spark's Azure file system is abfs: write {kept}:// instead of {scheme}://." if kept != scheme else ""
+    container, slash, path = whole.partition("://")[2].partition("/")
+    name, _, host = container.partition("@")
+    if "." not in host:
+        account = host or str((options or {}).get("account_name") or "ACCOUNT")
+        where = scrub(f"{kept}://{name}@{account}.dfs.core.windows.net{slash}{path}", 200)
+        raise UsageError(f"Spark finds an account of Azure storage by the URL alone: write {where}, with the account's whole name.")
     if hierarchical is None and options:
         hierarchical = _asked(whole, options)
     kind = "abfs" if hierarchical is None else "abfs_hns" if hierarchical else "abfs_flat"
-    return Place(kind, kept + whole[whole.index("://") :], kept, note=note)
+    return Place(kind, f"{kept}://{container}{slash}{path}", kept, note=note)
 
 
 def _asked(whole: str, options: Options) -> bool | None:
