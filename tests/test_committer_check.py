@@ -36,6 +36,9 @@ PLANTED: list[tuple[dict[str, str], str, str, str, str]] = [
     ({}, BUCKET, "parquet", "file system", "cannot be opened"),
     ({}, f"abfss://{AZURE}", "parquet", "abfs and abfss", "a URL's s decides"),
     ({ALGORITHM: "2"}, "/data", "parquet", "algorithm", "when it ends"),
+    ({ALGORITHM: "10"}, "/data", "json", "committer", "no algorithm 10"),
+    ({PROTOCOL: CLOUD, NAME: "magick"}, BUCKET, "json", "committer", "no committer 'magick'"),
+    ({"spark.sql.sources.outputCommitterClass": "com.example.Mine"}, "/data", "json", "committer", "not known here"),
     ({}, "/data", "parquet", "restart", "no attempt id"),
     ({}, BUCKET, "parquet", "rename", "a copy and a delete"),
     ({FACTORY + "abfss": "", FACTORY + "abfs": ""}, f"abfss://{AZURE}", "parquet", "rename", "hierarchical"),
@@ -106,6 +109,10 @@ def test_the_check_says_what_will_happen(session: SparkSession) -> None:
     assert check.committer == "naive"
     assert "straight into the destination" in check.will
     assert advise.check(session, BUCKET).will.startswith("The job will fail before it writes anything")
+    session.conf.set(ALGORITHM, "10")
+    assert advise.check(session, "/data").will == (
+        "The job will fail before it writes anything: FileOutputCommitter would write, and it has no algorithm 10."
+    )
 
 
 def test_what_is_checked_by_default_is_the_warehouse(session: SparkSession) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from quire import display
 from quire.committers import classes as k
-from quire.committers.binding import Binding, bound
+from quire.committers.binding import S3A_NAMES, Binding, bound
 from quire.committers.knowledge import COMMITTERS
 from quire.committers.places import KINDS, Place, place
 from quire.committers.session import Session, version_of
@@ -21,6 +21,7 @@ from quire.errors import UsageError, choose, printable, scrub
 __all__ = ["FORMATS", "Check", "Finding", "check"]
 
 FORMATS = ("parquet", "orc", "json", "csv", "text", "avro")
+_FAILS = ("file system", "protocol", "factory", "committer")  # where one of these is wrong, a job fails before it writes anything
 _SIGNS = {"ok": "✔", "wrong": "✘", "beware": "!", "unseen": "?"}
 
 
@@ -128,7 +129,7 @@ def check(
     look = _Look(session, where, format, seen, binding)
     findings = tuple(found for look_at in _LOOKS if (found := look_at(look)) is not None)
     known = COMMITTERS.get(binding.committer)
-    missing = next((f for f in findings if f.what in ("file system", "protocol", "factory") and f.state == "wrong"), None)
+    missing = next((f for f in findings if f.what in _FAILS and f.state == "wrong"), None)
     will = known.will if known else f"Not known: {binding.protocol} and {binding.factory} are classes that this check has no facts about."
     if missing is not None:
         will = f"The job will fail before it writes anything: {missing.said}"
@@ -246,8 +247,27 @@ def algorithm(look: _Look) -> Finding | None:
     if look.binding.committer not in ("v1", "v2", "emrfs"):
         return None
     if look.binding.committer == "v1":
-        return Finding("algorithm", "ok", "algorithm 1.")
+        return Finding("algorithm", "ok", "algorithm 1.") if look.value(k.ALGORITHM) == "1" else None  # `known` says what it is else
     return Finding("algorithm", "wrong", COMMITTERS[look.binding.committer].will, f"Set {k.HADOOP}{k.ALGORITHM}=1.")
+
+
+@_look
+def known(look: _Look) -> Finding | None:
+    """A committer that Hadoop has not, or that nobody here knows."""
+    name, version = look.value(k.S3A_NAME), look.value(k.ALGORITHM)
+    if look.binding.committer in ("v1", "v2") and version not in ("1", "2"):
+        return Finding(
+            "committer", "wrong", f"FileOutputCommitter would write, and it has no algorithm {scrub(version, 100)}.",
+            f"Set {k.HADOOP}{k.ALGORITHM}=1, or bind the committer that was meant.",
+        )  # fmt: skip
+    if look.binding.committer != "unknown":
+        return None
+    if look.binding.factory == k.S3A_FACTORY and name not in S3A_NAMES:
+        return Finding(
+            "committer", "wrong", f"S3A has no committer {scrub(name, 100)!r}.",
+            f"Set {k.HADOOP}{k.S3A_NAME} to magic, directory or partitioned.",
+        )  # fmt: skip
+    return Finding("committer", "beware", "what it guarantees is not known here.", "Try it with quire.committers.lab.")
 
 
 @_look
