@@ -12,7 +12,7 @@ from quire.committers import classes as k
 from quire.committers import settings as made
 from quire.committers.checking import check
 from quire.committers.knowledge import COMMITTERS, CONTRADICTIONS, NEEDS, ORDER
-from quire.committers.places import KINDS, Place, place
+from quire.committers.places import EACH_ITS_OWN, KINDS, Place, place
 from quire.committers.refusals import TEMPTING, Asked, refusal
 from quire.committers.versions import Versions, versions
 from quire.errors import RefusedError, UsageError, about, choose, printable, quoted
@@ -151,7 +151,7 @@ class _Advise:
         """
         wanted = _needs(needs)
         seen = versions(spark)
-        where = place(url, hierarchical=hierarchical, emr=seen.emr, options=storage_options)
+        where = place(url, hierarchical=hierarchical, emr=seen.emr, default=seen.default, options=storage_options)
         asked = Asked(where.kind, wanted, seen)
         refused = {name: said for name in dict.fromkeys((*ORDER[where.kind], *TEMPTING[where.kind])) if (said := refusal(name, asked))}
         safe = [name for name in _order(asked) if name not in refused]
@@ -258,6 +258,8 @@ def _why(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
 
 
 def _limits(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
+    if where.kind == "local" and asked.versions.local is False:
+        yield f"anything, unless all machines of the cluster share this directory: {EACH_ITS_OWN}"
     yield from COMMITTERS[chosen].lacks
     if "overwrite" in asked.needs:
         yield "overwrite deletes the old rows before the job begins: if it fails or is killed, the destination stays empty"
@@ -273,5 +275,7 @@ def _limits(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
         yield "uploads of killed jobs are not aborted by the next one: give the bucket a life-cycle rule, or sweep() when no job runs"
     if "speculation" in asked.needs and asked.versions.local:
         yield "speculation itself: a local master never starts a task twice"
+    if "speculation" in asked.needs and asked.versions.too_few_hosts:
+        yield f"speculation itself: {asked.versions.too_few_hosts}"
     if chosen != "quire":
         yield "anything for the RDD API with a path without a scheme: it takes another committer, so write the URL in full"

@@ -13,7 +13,7 @@ from quire import display
 from quire.committers import classes as k
 from quire.committers.binding import S3A_NAMES, Binding, bound
 from quire.committers.knowledge import COMMITTERS
-from quire.committers.places import KINDS, Place, place
+from quire.committers.places import EACH_ITS_OWN, KINDS, Place, place
 from quire.committers.session import Session, version_of
 from quire.committers.versions import Versions, versions
 from quire.errors import UsageError, choose, printable, scrub
@@ -124,7 +124,7 @@ def check(
     seen = versions(spark)
     session = Session(spark)
     url = url if url is not None else session.settings.spark("spark.sql.warehouse.dir") or "spark-warehouse"
-    where = place(url, hierarchical=hierarchical, emr=seen.emr, options=storage_options)
+    where = place(url, hierarchical=hierarchical, emr=seen.emr, default=seen.default, options=storage_options)
     binding = bound(session.settings, where.scheme, where.bucket, format)
     look = _Look(session, where, format, seen, binding)
     findings = tuple(found for look_at in _LOOKS if (found := look_at(look)) is not None)
@@ -166,6 +166,13 @@ def file_system(look: _Look) -> Finding:
     if found is True:
         return Finding("file system", "ok", f"{look.place.scheme}:// can be opened.")
     return Finding("file system", "wrong", f"{look.place.scheme}:// cannot be opened: {found}.", _jars(look))
+
+
+@_look
+def disk(look: _Look) -> Finding | None:
+    if look.place.kind != "local" or look.versions.local is not False:
+        return None
+    return Finding("disk", "beware", f"right only where all machines share it: else {EACH_ITS_OWN}.", "Write to a store that all reach.")
 
 
 def _class(look: _Look, what: str, name: str, whose: str) -> Finding:
@@ -296,8 +303,8 @@ def speculation(look: _Look) -> Finding | None:
         return Finding("speculation", "wrong", f"on, and {how}.", "Turn it off.")
     if look.versions.local:
         return Finding("speculation", "beware", "on, but a local master never starts a task twice.", "It needs two hosts or more.")
-    if 0 < look.versions.cores < 2:
-        return Finding("speculation", "beware", "on, but with one core there is none for a second attempt.", "Add executors.")
+    if look.versions.too_few_hosts:
+        return Finding("speculation", "beware", f"on, but {look.versions.too_few_hosts}.", "Add executors on another host.")
     return Finding("speculation", "ok", "on, and this committer keeps one attempt.")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from quire.errors import StorageError, UsageError, about, choose, quoted, scrub
 from quire.storage import bare, normalise
 
-__all__ = ["KINDS", "SCHEMES", "Place", "place"]
+__all__ = ["EACH_ITS_OWN", "KINDS", "SCHEMES", "Place", "place"]
 
 Options = Mapping[str, object] | None
 
@@ -24,6 +24,7 @@ KINDS = {
     "gcs": "Google Cloud Storage",
     "oss": "Alibaba Cloud OSS",
 }
+EACH_ITS_OWN = "each task leaves its files on the disk of its own machine, and the driver commits those of its own"
 SCHEMES = {
     "file": "local",
     "hdfs": "hdfs",
@@ -54,10 +55,11 @@ class Place:
     note: str = ""
 
 
-def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, options: Options = None) -> Place:
+def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, default: str = "", options: Options = None) -> Place:
     """The place that a URL means. Raises UsageError for a scheme that Spark's committers do not know, or a URL that names no place.
 
     `hierarchical=None` asks the account of an Azure URL if `options` reach it; a refusal leaves the kind `abfs`. `emr`: s3:// is EMRFS.
+    `default`: the file system in which Spark looks for a path without a scheme; here it would mean local disk.
     """
     with about("url"):
         if not isinstance(url, str) or not url:
@@ -67,6 +69,9 @@ def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, o
         _typed(url)
         match = _SCHEME.match(url)
         scheme = match[1].lower() if match else "file"
+        if match is None and default and not default.startswith("file:"):
+            theirs = scrub(default.rstrip("/") + (url if url.startswith("/") else f"/…/{url}"), 200)
+            raise UsageError(f"to this session {scrub(url, 200)!r} is {theirs}: write that URL, or file:///… for local disk.")
         choose(scheme, SCHEMES, "kind of store")
         if hierarchical is not None and SCHEMES[scheme] != "abfs":
             raise UsageError(f"hierarchical= is about accounts of Azure storage, and {scrub(url, 100)} is none: leave it out.")

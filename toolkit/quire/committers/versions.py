@@ -27,12 +27,22 @@ class Versions:
     seen: str = "installed"
     emr: bool = False
     shared: bool | None = None  # whether all machines share the default file system; None: not known
-    cores: int = 0  # 0: not known
+    default: str = ""  # the file system of paths without a scheme; empty: not known
+    hosts: int | None = None  # on which executors run now; None: not known, or the master is local
     local: bool | None = None
 
     def hadoop_is(self, at_least: tuple[int, int]) -> bool:
         """Whether Hadoop is of this version or a later one."""
         return _pair(self.hadoop) >= at_least
+
+    @property
+    def too_few_hosts(self) -> str:
+        """Why speculation would do nothing, where that is so."""
+        if self.hosts is None or self.hosts > 1:
+            return ""
+        return (
+            f"executors run on {self.hosts or 'no'} host{'' if self.hosts else 's'} now, and Spark tries a task again on another one only"
+        )
 
 
 def versions(spark: Any = None) -> Versions:
@@ -53,8 +63,16 @@ def versions(spark: Any = None) -> Versions:
     local = str(spark.conf.get("spark.master", "local")).startswith("local")
     default = str(hadoop_conf(spark).get("fs.defaultFS", "file:///"))
     shared = True if local else not default.startswith("file:")
-    cores = int(spark.sparkContext.defaultParallelism)
-    return Versions(number, hadoop, _scala(number), "session", emr, shared, cores, local)
+    return Versions(number, hadoop, _scala(number), "session", emr, shared, default, None if local else _hosts(spark), local)
+
+
+def _hosts(spark: Any) -> int:
+    """On how many hosts executors run now. The parallelism that Spark says tells nothing: on a cluster it is never below 2."""
+    found = [str(info.host()) for info in spark._jsparkSession.sparkContext().statusTracker().getExecutorInfos()]
+    driver = str(spark.conf.get("spark.driver.host", ""))
+    if driver in found:
+        found.remove(driver)  # it is listed as one of them
+    return len(set(found))
 
 
 def jvm_of(spark: Any) -> Any:
