@@ -254,6 +254,15 @@ def test_every_advice_says_why_at_what_price_and_what_it_does_not_guarantee(all_
         assert advice.committer in advice._repr_html_()
 
 
+def test_who_restarts_jobs_that_append_is_told_what_a_kill_during_the_commit_leaves(all_advice: Any) -> None:
+    for name, _, needs, advice in all_advice:
+        if isinstance(advice, Advice):
+            told = [line for line in advice.not_guaranteed if line.startswith("one copy after a driver that was killed")]
+            replaces = needs & {"overwrite", "dynamic_overwrite"}
+            assert bool(told) == ("restartable" in needs and not replaces and advice.committer != "quire"), (name, sorted(needs))
+            assert all(("quire's own" in line) == (name not in ("gcs", "oss")) for line in told), name
+
+
 GOOD = {
     "spark.sql.sources.commitProtocolClass": CLOUD, "spark.sql.parquet.output.committer.class": PARQUET,
     "spark.sql.sources.partitionOverwriteMode": "static",

@@ -260,6 +260,12 @@ def _why(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
 def _limits(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
     if where.kind == "local" and asked.versions.local is False:
         yield f"anything, unless all machines of the cluster share this directory: {EACH_ITS_OWN}"
+    if "restartable" in asked.needs and asked.appends and not COMMITTERS[chosen].survives:
+        other = ", or write with quire's own, which finishes or takes back what a killed job began" * ("quire" in ORDER[where.kind])
+        yield (
+            "one copy after a driver that was killed while it committed: before the job is run again, look with inspect_success(url) "
+            f"and remove what that run has made visible{other}"
+        )
     yield from COMMITTERS[chosen].lacks
     if "overwrite" in asked.needs:
         yield "overwrite deletes the old rows before the job begins: if it fails or is killed, the destination stays empty"

@@ -19,7 +19,7 @@ NEEDS = {
     "concurrent_jobs": "several jobs write below the destination at once",
     "hidden_until_commit": "readers see nothing of a job that has not committed",
     "visible_together": "readers see all of a job's files at one moment",
-    "restartable": "a job whose driver was killed is run again, and leaves one copy",
+    "restartable": "a job whose driver was killed is run again",
     "many_files": "a job writes thousands of files",
 }
 
