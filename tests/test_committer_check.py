@@ -88,6 +88,7 @@ def test_each_planted_misconfiguration_is_found(
     assert one.state in ("wrong", "beware")
     assert words in one.said
     assert one.do, "and what to do"
+    assert ("start Python" in one.do) == ("spark.jars.packages" in one.do), "a session of a Python that runs fetches no jars"
     assert check.ok == (not check.wrong)
     assert check.seen == "the JVM and its settings"
     json.dumps(check.as_dict())

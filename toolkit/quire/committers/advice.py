@@ -91,6 +91,7 @@ class Advice:
         """Set everything on a SparkSession.Builder and return it; the id of an application is drawn anew.
 
         `packages=False` leaves out `spark.jars.packages`, where the jars are there by other means; packages that the builder has stay.
+        It is for the first session of a Python: one that runs would be given back as it is, and jars are fetched only as its JVM starts.
         """
         for key, value in self.conf.items():
             builder = builder.config(key, str(made.attempt_id()) if key == k.HADOOP + k.ATTEMPT else value)

@@ -155,7 +155,10 @@ def _look(function: Callable[[_Look], Finding | None]) -> Callable[[_Look], Find
 def _jars(look: _Look) -> str:
     from quire.committers.settings import jars
 
-    return f"Add {', '.join(jars('manifest', look.place, look.versions))} to spark.jars.packages before the session starts."
+    wanted = ", ".join(jars("manifest", look.place, look.versions))
+    return (
+        f"Add {wanted} to spark.jars.packages, and start Python (a notebook's kernel) anew: jars are fetched when its first session starts."
+    )
 
 
 @_look
