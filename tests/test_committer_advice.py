@@ -216,6 +216,9 @@ def test_quires_own_needs_no_settings_and_is_read_by_its_log(all_advice: Any) ->
             assert "visible_together" in needs, name
             assert not advice.conf
             assert "quire.read(" in advice.usage
+            needed = {"s3a": ["hadoop-aws"], "abfs": ["hadoop-azure"], "abfss": ["hadoop-azure"]}.get(advice.url.partition(":")[0], [])
+            own = [] if name.startswith("emr") else needed
+            assert [jar.split(":")[1] for jar in advice.jars] == own, "df.write in the claim needs the file system"
 
 
 def test_there_is_an_answer_wherever_there_is_a_safe_one_and_a_refusal_where_not(all_advice: Any) -> None:
