@@ -207,7 +207,7 @@ def test_no_advice_for_any_store_and_needs_is_known_as_broken(all_advice: Any) -
         if isinstance(advice, Advice) and advice.committer != "quire":
             assert faults(of(advice, store)) == [], (name, sorted(needs), advice.conf)
         seen.add(getattr(advice, "committer", type(advice).__name__))
-    assert seen == {"v1", "manifest", "magic", "partitioned", "emr_protocol", "jindo", "quire", "UsageError", "RefusedError"}
+    assert seen == {"v1", "manifest", "magic", "directory", "partitioned", "emr_protocol", "jindo", "quire", "UsageError", "RefusedError"}
 
 
 def test_quires_own_needs_no_settings_and_is_read_by_its_log(all_advice: Any) -> None:
@@ -264,6 +264,15 @@ def test_who_restarts_jobs_that_append_is_told_what_a_kill_during_the_commit_lea
             replaces = needs & {"overwrite", "dynamic_overwrite"}
             assert bool(told) == ("restartable" in needs and not replaces and advice.committer != "quire"), (name, sorted(needs))
             assert all(("quire's own" in line) == (name not in ("gcs", "oss")) for line in told), name
+
+
+def test_magic_is_not_for_jobs_at_once_on_a_spark_whose_hadoop_is_too_old() -> None:
+    needs, url = {"concurrent_jobs"}, "s3a://bucket/x"
+    assert advise(url, needs, Server("4.0.1")).committer == "magic"
+    old = advise(url, needs, Server("3.5.3"))
+    assert old.committer == "directory"
+    assert any(item.committer == "magic" and "Hadoop 3.3.4" in item.reason for item in old.refused)
+    assert any("share the default file system" in line for line in old.not_guaranteed), "over Connect nobody tells"
 
 
 GOOD = {
@@ -346,7 +355,16 @@ def test_settings_and_packages_are_put_beside_those_that_are_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "scala", "hadoop"), [("4.3.0", "2.13", "3.5.0"), ("4.0.1", "2.13", "3.4.1"), ("4.1.0-SNAPSHOT", "2.13", "3.4.2")]
+    ("version", "scala", "hadoop"),
+    [
+        ("4.3.0", "2.13", "3.5.0"),
+        ("4.9.0", "2.13", "3.5.0"),
+        ("3.5.3", "2.12", "3.3.4"),
+        ("3.4.1", "2.12", "3.3.4"),
+        ("3.0.2", "2.12", "3.3.1"),
+        ("4.0.1", "2.13", "3.4.1"),
+        ("4.1.0-SNAPSHOT", "2.13", "3.4.2"),
+    ],
 )
 def test_jars_are_of_the_versions_of_the_session(version: str, scala: str, hadoop: str) -> None:
     advice = advise(f"abfss://{AZURE}", spark=Server(version))

@@ -259,8 +259,7 @@ def _why(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
 
 
 def _limits(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
-    if where.kind == "local" and asked.versions.local is False:
-        yield f"anything, unless all machines of the cluster share this directory: {EACH_ITS_OWN}"
+    yield from _of_machines(chosen, where, asked)
     if "restartable" in asked.needs and asked.appends and not COMMITTERS[chosen].survives:
         other = ", or write with quire's own, which finishes or takes back what a killed job began" * ("quire" in ORDER[where.kind])
         yield (
@@ -280,9 +279,18 @@ def _limits(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
         yield "_temporary is left behind, since it is everybody's: sweep() it when no job runs. Hadoop's documentation calls this untested"
     if "concurrent_jobs" in asked.needs and chosen in ("magic", "directory"):
         yield "uploads of killed jobs are not aborted by the next one: give the bucket a life-cycle rule, or sweep() when no job runs"
-    if "speculation" in asked.needs and asked.versions.local:
-        yield "speculation itself: a local master never starts a task twice"
-    if "speculation" in asked.needs and asked.versions.too_few_hosts:
-        yield f"speculation itself: {asked.versions.too_few_hosts}"
     if chosen != "quire":
         yield "anything for the RDD API with a path without a scheme: it takes another committer, so write the URL in full"
+
+
+def _of_machines(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
+    """What hangs on the machines that a session has."""
+    seen = asked.versions
+    if where.kind == "local" and seen.local is False:
+        yield f"anything, unless all machines of the cluster share this directory: {EACH_ITS_OWN}"
+    if chosen in ("directory", "partitioned") and seen.shared is None:
+        yield "anything, unless all machines share the default file system (fs.defaultFS), where the lists of uploads lie"
+    if "speculation" in asked.needs and seen.local:
+        yield "speculation itself: a local master never starts a task twice"
+    if "speculation" in asked.needs and seen.too_few_hosts:
+        yield f"speculation itself: {seen.too_few_hosts}"
