@@ -207,7 +207,7 @@ def test_no_advice_for_any_store_and_needs_is_known_as_broken(all_advice: Any) -
         if isinstance(advice, Advice) and advice.committer != "quire":
             assert faults(of(advice, store)) == [], (name, sorted(needs), advice.conf)
         seen.add(getattr(advice, "committer", type(advice).__name__))
-    assert seen == {"v1", "manifest", "magic", "partitioned", "emr_protocol", "jindo", "quire", "UsageError", "RefusedError"}
+    assert seen == {"v1", "manifest", "magic", "directory", "partitioned", "emr_protocol", "jindo", "quire", "UsageError", "RefusedError"}
 
 
 def test_quires_own_needs_no_settings_and_is_read_by_its_log(all_advice: Any) -> None:
@@ -216,6 +216,9 @@ def test_quires_own_needs_no_settings_and_is_read_by_its_log(all_advice: Any) ->
             assert "visible_together" in needs, name
             assert not advice.conf
             assert "quire.read(" in advice.usage
+            needed = {"s3a": ["hadoop-aws"], "abfs": ["hadoop-azure"], "abfss": ["hadoop-azure"]}.get(advice.url.partition(":")[0], [])
+            own = [] if name.startswith("emr") else needed
+            assert [jar.split(":")[1] for jar in advice.jars] == own, "df.write in the claim needs the file system"
 
 
 def test_there_is_an_answer_wherever_there_is_a_safe_one_and_a_refusal_where_not(all_advice: Any) -> None:
@@ -262,6 +265,24 @@ def test_what_people_reach_for_is_refused_with_a_reason(all_advice: Any) -> None
             assert {"v2", "naive"} <= refused, name
             if name in ("local", "hdfs") and not needs & {"overwrite", "dynamic_overwrite"}:
                 assert "v1 without attempt id" in refused, (name, sorted(needs))
+
+
+def test_who_restarts_jobs_that_append_is_told_what_a_kill_during_the_commit_leaves(all_advice: Any) -> None:
+    for name, _, needs, advice in all_advice:
+        if isinstance(advice, Advice):
+            told = [line for line in advice.not_guaranteed if line.startswith("one copy after a driver that was killed")]
+            replaces = needs & {"overwrite", "dynamic_overwrite"}
+            assert bool(told) == ("restartable" in needs and not replaces and advice.committer != "quire"), (name, sorted(needs))
+            assert all(("quire's own" in line) == (name not in ("gcs", "oss")) for line in told), name
+
+
+def test_magic_is_not_for_jobs_at_once_on_a_spark_whose_hadoop_is_too_old() -> None:
+    needs, url = {"concurrent_jobs"}, "s3a://bucket/x"
+    assert advise(url, needs, Server("4.0.1")).committer == "magic"
+    old = advise(url, needs, Server("3.5.3"))
+    assert old.committer == "directory"
+    assert any(item.committer == "magic" and "Hadoop 3.3.4" in item.reason for item in old.refused)
+    assert any("share the default file system" in line for line in old.not_guaranteed), "over Connect nobody tells"
 
 
 GOOD = {
@@ -344,7 +365,16 @@ def test_settings_and_packages_are_put_beside_those_that_are_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "scala", "hadoop"), [("4.3.0", "2.13", "3.5.0"), ("4.0.1", "2.13", "3.4.1"), ("4.1.0-SNAPSHOT", "2.13", "3.4.2")]
+    ("version", "scala", "hadoop"),
+    [
+        ("4.3.0", "2.13", "3.5.0"),
+        ("4.9.0", "2.13", "3.5.0"),
+        ("3.5.3", "2.12", "3.3.4"),
+        ("3.4.1", "2.12", "3.3.4"),
+        ("3.0.2", "2.12", "3.3.1"),
+        ("4.0.1", "2.13", "3.4.1"),
+        ("4.1.0-SNAPSHOT", "2.13", "3.4.2"),
+    ],
 )
 def test_jars_are_of_the_versions_of_the_session(version: str, scala: str, hadoop: str) -> None:
     advice = advise(f"abfss://{AZURE}", spark=Server(version))
@@ -377,6 +407,7 @@ def test_an_account_that_is_not_known_gets_what_is_safe_for_both_kinds() -> None
     [
         ("s3://bucket/x", "s3a://bucket/x"), (f"az://{AZURE}", f"abfss://{AZURE}"), (f"wasbs://{AZURE}", f"abfss://{AZURE}"),
         (f"abfs://{AZURE}", f"abfs://{AZURE}"), ("/data/out/", "file:///data/out"), ("gs://bucket/x/", "gs://bucket/x"),
+        ("GS://bucket", "gs://bucket"), ("S3A://bucket/x/", "s3a://bucket/x"), ("/data/s3a:x", "file:///data/s3a:x"),
     ],
 )  # fmt: skip
 def test_a_url_becomes_the_one_that_spark_must_be_given(url: str, gives: str) -> None:
@@ -391,6 +422,18 @@ def test_a_url_becomes_the_one_that_spark_must_be_given(url: str, gives: str) ->
         ("memory://x", (), {}, ["kind of store", "memory"]),
         ("gs://x?token=hunter2", (), {}, ["names no bucket"]),
         ("oss:///x", (), {}, ["names no bucket", "oss://bucket/path"]),
+        ("gs://bucket/x\ny", (), {}, ["no path", "gs://bucket/path"]),
+        ("gs:/bucket/x", (), {}, ["names no bucket"]),
+        ("s3a:bucket/x", (), {}, ["no URL", "write s3a://bucket/x", "./"]),
+        ("S3A:bucket/x", (), {}, ["write S3A://bucket/x"]),
+        ("s3a//bucket/x", (), {}, ["no URL", "write s3a://bucket/x"]),
+        ("gs;//bucket/x", (), {}, ["write gs://bucket/x"]),
+        ("hdfs:", (), {}, ["no URL"]),
+        ("s3a:key:hunter2@bucket/x", (), {}, ["write s3a://***@bucket/x"]),
+        ("s3a://key:hunter2@bucket/x", (), {}, ["carries credentials, and a URL is written"]),
+        (" s3a://bucket/x", (), {}, ["blank"]),
+        ("s3a://bucket/x\n", (), {}, ["blank"]),
+        ("   ", (), {}, ["blank"]),
         ("abfss://container@a.dfs.core.windows.net/x?sig=hunter2&se=1", (), {}, ["signature"]),
         ("s3://", (), {}, ["bucket"]),
         ("", (), {}, ["expected a URL"]),
@@ -403,6 +446,11 @@ def test_a_url_becomes_the_one_that_spark_must_be_given(url: str, gives: str) ->
         ("/x", ["dynamic_overwrite", "visible_together"], {}, ["dynamic_overwrite", "visible_together", "contradict"]),
         ("/x", (), {"spark": "local[2]"}, ["SparkSession"]),
         ("s3a://bucket/x", (), {"hierarchical": True}, ["hierarchical=", "Azure"]),
+        ("az://container/x", (), {}, ["write abfss://container@ACCOUNT.dfs.core.windows.net/x"]),
+        ("abfs://container@mine/x", (), {}, ["write abfs://container@mine.dfs.core.windows.net/x"]),
+        ("abfss://container", (), {"storage_options": {"account_name": "mine"}}, ["write abfss://container@mine.dfs.core.windows.net,"]),
+        (f"abfss://{AZURE}", ["dynamic_overwrite"], {"hierarchical": "no"}, ["True, False or None"]),
+        (f"abfss://{AZURE}", (), {"storage_options": "hunter2"}, ["storage_options=", "dictionary"]),
         ("gs://bucket/x", ["visible_together"], {}, ["no committer is safe", "one by one"]),
     ],
 )  # fmt: skip

@@ -10,6 +10,7 @@ from pyspark.errors import IllegalArgumentException
 
 from quire.committers import Check, advise
 from quire.committers.session import Session
+from quire.committers.versions import Versions
 from quire.errors import UsageError
 from test_committer_advice import AZURE, BOUND, CLOUD, PARQUET, Server
 
@@ -37,6 +38,9 @@ PLANTED: list[tuple[dict[str, str], str, str, str, str]] = [
     ({}, BUCKET, "parquet", "file system", "cannot be opened"),
     ({}, f"abfss://{AZURE}", "parquet", "abfs and abfss", "a URL's s decides"),
     ({ALGORITHM: "2"}, "/data", "parquet", "algorithm", "when it ends"),
+    ({ALGORITHM: "10"}, "/data", "json", "committer", "no algorithm 10"),
+    ({PROTOCOL: CLOUD, NAME: "magick"}, BUCKET, "json", "committer", "no committer 'magick'"),
+    ({"spark.sql.sources.outputCommitterClass": "com.example.Mine"}, "/data", "json", "committer", "not known here"),
     ({}, "/data", "parquet", "restart", "no attempt id"),
     ({}, BUCKET, "parquet", "rename", "a copy and a delete"),
     ({FACTORY + "abfss": "", FACTORY + "abfs": ""}, f"abfss://{AZURE}", "parquet", "rename", "hierarchical"),
@@ -85,6 +89,7 @@ def test_each_planted_misconfiguration_is_found(
     assert one.state in ("wrong", "beware")
     assert words in one.said
     assert one.do, "and what to do"
+    assert ("start Python" in one.do) == ("spark.jars.packages" in one.do), "a session of a Python that runs fetches no jars"
     assert check.ok == (not check.wrong)
     assert check.seen == "the JVM and its settings"
     json.dumps(check.as_dict())
@@ -107,6 +112,21 @@ def test_the_check_says_what_will_happen(session: SparkSession) -> None:
     assert check.committer == "naive"
     assert "straight into the destination" in check.will
     assert advise.check(session, BUCKET).will.startswith("The job will fail before it writes anything")
+    session.conf.set(ALGORITHM, "10")
+    assert advise.check(session, "/data").will == (
+        "The job will fail before it writes anything: FileOutputCommitter would write, and it has no algorithm 10."
+    )
+
+
+def test_a_path_means_what_it_means_to_spark(session: SparkSession) -> None:
+    session.conf.set("fs.defaultFS", "hdfs://namenode:8020/")
+    for ask in (lambda url: advise.check(session, url), lambda url: advise(url, (), session)):
+        with pytest.raises(UsageError, match="hdfs://namenode:8020/data/out: write that URL"):
+            ask("/data/out")
+        with pytest.raises(UsageError, match="hdfs://namenode:8020/…/out"):
+            ask("out")
+    assert advise("file:///data/out", (), session).kind == "local disk"
+    assert advise("hdfs://namenode:8020/data/out", (), session).kind == "HDFS"
 
 
 def test_what_is_checked_by_default_is_the_warehouse(session: SparkSession) -> None:
@@ -176,6 +196,30 @@ def test_speculation_is_wrong_only_with_a_committer_that_doubles(conf: dict[str,
     one = found(advise.check(server, "/data", "json"), "speculation")
     assert one.state == state
     assert words in one.said
+
+
+@pytest.mark.parametrize(("hosts", "words"), [(0, "no hosts"), (1, "1 host"), (2, "")])
+def test_a_cluster_that_cannot_speculate_is_told(monkeypatch: pytest.MonkeyPatch, hosts: int, words: str) -> None:
+    seen = Versions("4.3.0", "3.5.0", seen="session", hosts=hosts, local=False)
+    for module in ("checking", "advice"):
+        monkeypatch.setattr(f"quire.committers.{module}.versions", lambda _: seen)
+    server = Server("4.3.0")
+    server.conf["spark.speculation"] = "true"
+    one = found(advise.check(server, "/data", "json"), "speculation")
+    told = [line for line in advise("/data", {"speculation"}, server).not_guaranteed if line.startswith("speculation itself")]
+    assert one.state == ("beware" if words else "ok")
+    assert words in one.said
+    assert [words in line for line in told] == [True] * bool(words)
+
+
+def test_local_disk_on_a_cluster_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for local in (False, True):
+        seen = Versions("4.3.0", "3.5.0", seen="session", hosts=2, local=local)
+        for module in ("checking", "advice"):
+            monkeypatch.setattr(f"quire.committers.{module}.versions", lambda _, seen=seen: seen)
+        told = [item.said for item in advise.check(Server("4.3.0"), "/data").findings if item.what == "disk"]
+        told += [line for line in advise("/data", (), Server("4.3.0")).not_guaranteed if "share" in line]
+        assert ["on the disk of its own machine" in text for text in told] == [True, True] * (not local)
 
 
 def test_settings_given_at_the_start_count_over_connect() -> None:

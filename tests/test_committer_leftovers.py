@@ -155,12 +155,38 @@ def test_no_marker_is_said(tmp_path: Path) -> None:
     assert "no job has ended well" in told.warnings[0]
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b"7", b'{"filenames": 7}', b"\xff\xfe", b'{"filenames": [], "diagnostics": 3}'])
-def test_a_damaged_marker_is_said_and_ends_nothing(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{", "no JSON"), (b"\xff\xfe", "no JSON"), (b" \n", "no JSON"), (b"[" * 100_000, "no JSON"),
+        (b"[]", "names no committer"), (b"7", "names no committer"), (b"{}", "names no committer"),
+        (b'{"committer": null, "filenames": []}', "names no committer"), (b'{"committer": NaN}', "names no committer"),
+        (b'{"committer": "magic", "filenames": 7}', "no list of names"),
+        (b'{"committer": "magic", "filenames": "abc"}', "no list of names"),
+        (b'{"committer": "magic", "filenames": [null]}', "no list of names"),
+    ],
+)  # fmt: skip
+def test_a_damaged_marker_is_said_and_ends_nothing(tmp_path: Path, content: bytes, words: str) -> None:
     write(tmp_path, {"_SUCCESS": content})
     told = inspect_success(str(tmp_path))
     assert told.state == "damaged"
-    assert "neither empty nor JSON" in told.warnings[0]
+    assert told.warnings[0].startswith("_SUCCESS is neither empty nor a committer's")
+    assert words in told.warnings[0]
+
+
+@pytest.mark.parametrize("odd", [{"jobId": None}, {"diagnostics": None}, {"diagnostics": 3}, {"jobId": 7}])
+def test_what_a_marker_says_beside_committer_and_files_decides_nothing(tmp_path: Path, odd: dict[str, Any]) -> None:
+    name = f"part-00000-{ONE}-c000.json"
+    write(tmp_path, {name: b"x", "_SUCCESS": json.dumps({**MARKER, "filenames": [name], **odd}).encode()})
+    told = inspect_success(str(tmp_path))
+    assert (told.state, told.committer, told.ok) == ("committed", "magic", True)
+    assert told.job == ("" if "jobId" in odd else ONE)
+
+
+def test_a_destination_that_holds_nothing_is_told_from_one_without_a_marker(tmp_path: Path) -> None:
+    assert "the URL that was written to" in inspect_success(str(tmp_path / "typo")).warnings[1]
+    write(tmp_path, {"x.json": b"1"})
+    assert len(inspect_success(str(tmp_path)).warnings) == 1
 
 
 def test_a_marker_that_names_its_files_is_believed(tmp_path: Path) -> None:

@@ -144,7 +144,11 @@ def test_a_matrix_goes_through_json_and_has_fixed_columns(tmp_path: Path) -> Non
     assert "<b>" not in again._repr_html_()
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b'{"kind": "quire lab 1", "made": {}, "rows": [{"x": 1}]}', b"\xff", b"[" * 100_000])
+HEAD = b'{"kind": "quire lab 1", "made": {}, "rows": '
+GUESSED = HEAD + b'[{"committer": "x", "store": "file", "how": "guessed"}]}'
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", HEAD + b'[{"x": 1}]}', GUESSED, b"\xff", b"[" * 100_000])
 def test_other_files_are_no_results(text: bytes) -> None:
     with pytest.raises(FormatError, match=r"holds no (results|costs) of the lab"):
         lab.Matrix.parse(text)
@@ -204,6 +208,11 @@ def test_nobody_has_typed_the_example() -> None:
         ({"store": "gopher://x"}, "unknown kind of store"),
         ({"storage_options": 3}, "storage_options is a dictionary"),
         ({"jars": "/nowhere"}, "is not there"),
+        ({"jars": 7}, "jars= takes one of them or a list, not 7"),
+        ({"committers": 7}, "committers= takes"),
+        ({"faults": 7.5}, "faults= takes"),
+        ({"save": "/nowhere/mine.json", "store": "gopher://x"}, "/nowhere/mine.json cannot be written, and nothing was begun"),
+        ({"save": "/", "store": "gopher://x"}, "cannot be written"),
     ],
 )
 def test_wrong_words_are_said_before_anything_is_started(arguments: dict[str, Any], said: str, tmp_path: Path) -> None:

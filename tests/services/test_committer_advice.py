@@ -22,7 +22,7 @@ from quire.storage import bare, normalise
 from services import s3
 from services.azurite import ACCOUNT, KEY, connection_string
 from services.hdfs import HOME, USER, Cluster, hdfs
-from services.spark import ConnectServer, Driver, environment, running
+from services.spark import HOSTS, ConnectServer, Driver, Standalone, environment, running
 from test_committer_check import CLOUD, PLANTED
 
 JARS = Path(os.environ.get("QUIRE_COMMITTER_JARS") or Path(sys.prefix) / "committers" / "jars")
@@ -164,6 +164,21 @@ def test_over_connect_the_settings_alone_are_checked_and_that_is_said(tmp_path: 
         run("spark.conf.set('mapreduce.fileoutputcommitter.algorithm.version', '2')")
         assert "algorithm" in run(f"print(repr(quire.committers.advise.check(spark, {advice.url!r})))")
         run(f"quire.committers.advise({advice.url!r}, spark=spark)")
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_speculation_needs_a_cluster_of_two_hosts_and_one_is_told(tmp_path: Path, hosts: int) -> None:
+    own = environment(tmp_path / "tmp") | {"PYTHONPATH": str(Path(committers.__file__).parents[2])}
+    conf = {"spark.speculation": "true", "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
+    with (
+        running(Standalone(tmp_path / "cluster", own, HOSTS[:hosts])) as cluster,
+        running(Driver(tmp_path / "driver", own, cluster.url, conf)) as run,
+    ):
+        seen = "quire.committers.versions.versions(spark)"
+        run(f"import time, quire.committers.versions; [time.sleep(0.2) for _ in range(300) if {seen}.hosts < {hosts}]")
+        said = run("print(*quire.committers.advise.check(spark, '/data').findings, sep='\\n')")
+        assert ("executors run on 1 host now" in said) == (hosts == 1), said
+        assert ("✔ speculation" in said) == (hosts == 2), said
 
 
 def test_each_misconfiguration_that_needs_the_jars_is_found_in_a_live_session(tmp_path: Path, jars: str) -> None:

@@ -1,7 +1,7 @@
 """Committers for users' own jobs: which one for this store, whether the session has it, what it guarantees; and Hadoop's interface.
 
-    advice = quire.committers.advise("s3a://lake/events", needs={"append", "speculation"}, spark=spark)
-    advice.apply(SparkSession.builder); print(advice.defaults)
+    advice = quire.committers.advise("s3a://lake/events", needs={"append", "speculation"})
+    print(advice.defaults); spark = advice.apply(SparkSession.builder).getOrCreate()      before any other session starts
     quire.committers.advise.check(spark, url="s3a://lake/events", format="parquet")
     quire.committers.inspect_success("s3a://lake/events"); quire.committers.sweep("s3a://lake/events")
     quire.committers.lab.run(…)                                           committer × fault → the guarantees, measured on this machine

@@ -12,7 +12,7 @@ from quire.committers import classes as k
 from quire.committers import settings as made
 from quire.committers.checking import check
 from quire.committers.knowledge import COMMITTERS, CONTRADICTIONS, NEEDS, ORDER
-from quire.committers.places import KINDS, Place, place
+from quire.committers.places import EACH_ITS_OWN, KINDS, Place, place
 from quire.committers.refusals import TEMPTING, Asked, refusal
 from quire.committers.versions import Versions, versions
 from quire.errors import RefusedError, UsageError, about, choose, printable, quoted
@@ -91,6 +91,7 @@ class Advice:
         """Set everything on a SparkSession.Builder and return it; the id of an application is drawn anew.
 
         `packages=False` leaves out `spark.jars.packages`, where the jars are there by other means; packages that the builder has stay.
+        It is for the first session of a Python: one that runs would be given back as it is, and jars are fetched only as its JVM starts.
         """
         for key, value in self.conf.items():
             builder = builder.config(key, str(made.attempt_id()) if key == k.HADOOP + k.ATTEMPT else value)
@@ -151,7 +152,7 @@ class _Advise:
         """
         wanted = _needs(needs)
         seen = versions(spark)
-        where = place(url, hierarchical=hierarchical, emr=seen.emr, options=storage_options)
+        where = place(url, hierarchical=hierarchical, emr=seen.emr, default=seen.default, options=storage_options)
         asked = Asked(where.kind, wanted, seen)
         refused = {name: said for name in dict.fromkeys((*ORDER[where.kind], *TEMPTING[where.kind])) if (said := refusal(name, asked))}
         safe = [name for name in _order(asked) if name not in refused]
@@ -258,6 +259,13 @@ def _why(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
 
 
 def _limits(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
+    yield from _of_machines(chosen, where, asked)
+    if "restartable" in asked.needs and asked.appends and not COMMITTERS[chosen].survives:
+        other = ", or write with quire's own, which finishes or takes back what a killed job began" * ("quire" in ORDER[where.kind])
+        yield (
+            "one copy after a driver that was killed while it committed: before the job is run again, look with inspect_success(url) "
+            f"and remove what that run has made visible{other}"
+        )
     yield from COMMITTERS[chosen].lacks
     if "overwrite" in asked.needs:
         yield "overwrite deletes the old rows before the job begins: if it fails or is killed, the destination stays empty"
@@ -271,7 +279,18 @@ def _limits(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
         yield "_temporary is left behind, since it is everybody's: sweep() it when no job runs. Hadoop's documentation calls this untested"
     if "concurrent_jobs" in asked.needs and chosen in ("magic", "directory"):
         yield "uploads of killed jobs are not aborted by the next one: give the bucket a life-cycle rule, or sweep() when no job runs"
-    if "speculation" in asked.needs and asked.versions.local:
-        yield "speculation itself: a local master never starts a task twice"
     if chosen != "quire":
         yield "anything for the RDD API with a path without a scheme: it takes another committer, so write the URL in full"
+
+
+def _of_machines(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
+    """What hangs on the machines that a session has."""
+    seen = asked.versions
+    if where.kind == "local" and seen.local is False:
+        yield f"anything, unless all machines of the cluster share this directory: {EACH_ITS_OWN}"
+    if chosen in ("directory", "partitioned") and seen.shared is None:
+        yield "anything, unless all machines share the default file system (fs.defaultFS), where the lists of uploads lie"
+    if "speculation" in asked.needs and seen.local:
+        yield "speculation itself: a local master never starts a task twice"
+    if "speculation" in asked.needs and seen.too_few_hosts:
+        yield f"speculation itself: {seen.too_few_hosts}"

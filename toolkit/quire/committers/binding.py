@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from quire.committers import classes as k
 
-__all__ = ["Binding", "Settings", "bound", "from_mapping"]
+__all__ = ["S3A_NAMES", "Binding", "Settings", "bound", "from_mapping"]
 
 Get = Callable[[str], "str | None"]
 
@@ -78,6 +78,7 @@ def _of_factory(settings: Settings, factory: str, bucket: str, algorithm: str) -
 
 
 _S3A = ("magic", "directory", "partitioned")
+S3A_NAMES = (*_S3A, "file", "magicv2", "")  # all that its factory takes; magicv2 is EMR's
 _OWN = {k.MAGIC_FACTORY: "magic", k.DIRECTORY_FACTORY: "directory", k.PARTITIONED_FACTORY: "partitioned"}
 
 

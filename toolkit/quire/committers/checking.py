@@ -11,9 +11,9 @@ from typing import Any
 
 from quire import display
 from quire.committers import classes as k
-from quire.committers.binding import Binding, bound
+from quire.committers.binding import S3A_NAMES, Binding, bound
 from quire.committers.knowledge import COMMITTERS
-from quire.committers.places import KINDS, Place, place
+from quire.committers.places import EACH_ITS_OWN, KINDS, Place, place
 from quire.committers.session import Session, version_of
 from quire.committers.versions import Versions, versions
 from quire.errors import UsageError, choose, printable, scrub
@@ -21,6 +21,7 @@ from quire.errors import UsageError, choose, printable, scrub
 __all__ = ["FORMATS", "Check", "Finding", "check"]
 
 FORMATS = ("parquet", "orc", "json", "csv", "text", "avro")
+_FAILS = ("file system", "protocol", "factory", "committer")  # where one of these is wrong, a job fails before it writes anything
 _SIGNS = {"ok": "✔", "wrong": "✘", "beware": "!", "unseen": "?"}
 
 
@@ -123,12 +124,12 @@ def check(
     seen = versions(spark)
     session = Session(spark)
     url = url if url is not None else session.settings.spark("spark.sql.warehouse.dir") or "spark-warehouse"
-    where = place(url, hierarchical=hierarchical, emr=seen.emr, options=storage_options)
+    where = place(url, hierarchical=hierarchical, emr=seen.emr, default=seen.default, options=storage_options)
     binding = bound(session.settings, where.scheme, where.bucket, format)
     look = _Look(session, where, format, seen, binding)
     findings = tuple(found for look_at in _LOOKS if (found := look_at(look)) is not None)
     known = COMMITTERS.get(binding.committer)
-    missing = next((f for f in findings if f.what in ("file system", "protocol", "factory") and f.state == "wrong"), None)
+    missing = next((f for f in findings if f.what in _FAILS and f.state == "wrong"), None)
     will = known.will if known else f"Not known: {binding.protocol} and {binding.factory} are classes that this check has no facts about."
     if missing is not None:
         will = f"The job will fail before it writes anything: {missing.said}"
@@ -154,7 +155,10 @@ def _look(function: Callable[[_Look], Finding | None]) -> Callable[[_Look], Find
 def _jars(look: _Look) -> str:
     from quire.committers.settings import jars
 
-    return f"Add {', '.join(jars('manifest', look.place, look.versions))} to spark.jars.packages before the session starts."
+    wanted = ", ".join(jars("manifest", look.place, look.versions))
+    return (
+        f"Add {wanted} to spark.jars.packages, and start Python (a notebook's kernel) anew: jars are fetched when its first session starts."
+    )
 
 
 @_look
@@ -165,6 +169,13 @@ def file_system(look: _Look) -> Finding:
     if found is True:
         return Finding("file system", "ok", f"{look.place.scheme}:// can be opened.")
     return Finding("file system", "wrong", f"{look.place.scheme}:// cannot be opened: {found}.", _jars(look))
+
+
+@_look
+def disk(look: _Look) -> Finding | None:
+    if look.place.kind != "local" or look.versions.local is not False:
+        return None
+    return Finding("disk", "beware", f"right only where all machines share it: else {EACH_ITS_OWN}.", "Write to a store that all reach.")
 
 
 def _class(look: _Look, what: str, name: str, whose: str) -> Finding:
@@ -246,8 +257,27 @@ def algorithm(look: _Look) -> Finding | None:
     if look.binding.committer not in ("v1", "v2", "emrfs"):
         return None
     if look.binding.committer == "v1":
-        return Finding("algorithm", "ok", "algorithm 1.")
+        return Finding("algorithm", "ok", "algorithm 1.") if look.value(k.ALGORITHM) == "1" else None  # `known` says what it is else
     return Finding("algorithm", "wrong", COMMITTERS[look.binding.committer].will, f"Set {k.HADOOP}{k.ALGORITHM}=1.")
+
+
+@_look
+def known(look: _Look) -> Finding | None:
+    """A committer that Hadoop has not, or that nobody here knows."""
+    name, version = look.value(k.S3A_NAME), look.value(k.ALGORITHM)
+    if look.binding.committer in ("v1", "v2") and version not in ("1", "2"):
+        return Finding(
+            "committer", "wrong", f"FileOutputCommitter would write, and it has no algorithm {scrub(version, 100)}.",
+            f"Set {k.HADOOP}{k.ALGORITHM}=1, or bind the committer that was meant.",
+        )  # fmt: skip
+    if look.binding.committer != "unknown":
+        return None
+    if look.binding.factory == k.S3A_FACTORY and name not in S3A_NAMES:
+        return Finding(
+            "committer", "wrong", f"S3A has no committer {scrub(name, 100)!r}.",
+            f"Set {k.HADOOP}{k.S3A_NAME} to magic, directory or partitioned.",
+        )  # fmt: skip
+    return Finding("committer", "beware", "what it guarantees is not known here.", "Try it with quire.committers.lab.")
 
 
 @_look
@@ -276,8 +306,8 @@ def speculation(look: _Look) -> Finding | None:
         return Finding("speculation", "wrong", f"on, and {how}.", "Turn it off.")
     if look.versions.local:
         return Finding("speculation", "beware", "on, but a local master never starts a task twice.", "It needs two hosts or more.")
-    if 0 < look.versions.cores < 2:
-        return Finding("speculation", "beware", "on, but with one core there is none for a second attempt.", "Add executors.")
+    if look.versions.too_few_hosts:
+        return Finding("speculation", "beware", f"on, but {look.versions.too_few_hosts}.", "Add executors on another host.")
     return Finding("speculation", "ok", "on, and this committer keeps one attempt.")
 
 

@@ -19,7 +19,7 @@ NEEDS = {
     "concurrent_jobs": "several jobs write below the destination at once",
     "hidden_until_commit": "readers see nothing of a job that has not committed",
     "visible_together": "readers see all of a job's files at one moment",
-    "restartable": "a job whose driver was killed is run again, and leaves one copy",
+    "restartable": "a job whose driver was killed is run again",
     "many_files": "a job writes thousands of files",
 }
 
@@ -159,8 +159,9 @@ COMMITTERS = {
     "quire": Known(
         "quire's own: output waits unseen, the commit log decides", ("local", "hdfs", "s3", "emr", "abfs", "abfs_hns", "abfs_flat"),
         True, True, True, True, True,
-        "rows go through quire (claim, process, consolidate) instead of df.write; S3, Azure: one request a file; disks: one rename a file",
-        ("readers of the plain directory see a commit's files appear one by one: all at one moment is for quire.read(spark, url)",),
+        "rows go through claim, process or consolidate; S3, Azure: one request a file (of a claim, a copy); disks: a rename",
+        ("readers of the plain directory see a commit's files appear one by one: all at one moment is for quire.read(spark, url)",
+         "one copy of what df.write puts into the claim's path, if the session has algorithm 2 or a factory that Spark does not ask"),
         ("local", "hdfs", "s3", "abfs_flat"), "docs: README, docs/ledger.md",
         "quire publishes what its log has committed.",
     ),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from quire.errors import StorageError, UsageError, about, choose, quoted, scrub
 from quire.storage import bare, normalise
 
-__all__ = ["KINDS", "SCHEMES", "Place", "place"]
+__all__ = ["EACH_ITS_OWN", "KINDS", "SCHEMES", "Place", "place"]
 
 Options = Mapping[str, object] | None
 
@@ -25,6 +24,7 @@ KINDS = {
     "gcs": "Google Cloud Storage",
     "oss": "Alibaba Cloud OSS",
 }
+EACH_ITS_OWN = "each task leaves its files on the disk of its own machine, and the driver commits those of its own"
 SCHEMES = {
     "file": "local",
     "hdfs": "hdfs",
@@ -40,6 +40,7 @@ SCHEMES = {
     "oss": "oss",
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
+_ALMOST = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?::(?!/)|;/|//)")  # s3a:bucket, s3a;//bucket, s3a//bucket
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 
 
@@ -54,16 +55,23 @@ class Place:
     note: str = ""
 
 
-def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, options: Options = None) -> Place:
+def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, default: str = "", options: Options = None) -> Place:
     """The place that a URL means. Raises UsageError for a scheme that Spark's committers do not know, or a URL that names no place.
 
     `hierarchical=None` asks the account of an Azure URL if `options` reach it; a refusal leaves the kind `abfs`. `emr`: s3:// is EMRFS.
+    `default`: the file system in which Spark looks for a path without a scheme; here it would mean local disk.
     """
     with about("url"):
         if not isinstance(url, str) or not url:
             raise UsageError(f"expected a URL, not {quoted(url)}. Give for example 's3a://bucket/path' or '/data/out'.")
+        if hierarchical is not None and not isinstance(hierarchical, bool):
+            raise UsageError(f"hierarchical= takes True, False or None, not {quoted(hierarchical)}: None is where it is not known.")
+        _typed(url)
         match = _SCHEME.match(url)
         scheme = match[1].lower() if match else "file"
+        if match is None and default and not default.startswith("file:"):
+            theirs = scrub(default.rstrip("/") + (url if url.startswith("/") else f"/…/{url}"), 200)
+            raise UsageError(f"to this session {scrub(url, 200)!r} is {theirs}: write that URL, or file:///… for local disk.")
         choose(scheme, SCHEMES, "kind of store")
         if hierarchical is not None and SCHEMES[scheme] != "abfs":
             raise UsageError(f"hierarchical= is about accounts of Azure storage, and {scrub(url, 100)} is none: leave it out.")
@@ -81,21 +89,37 @@ def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, o
     return _azure(whole, scheme, hierarchical, options)
 
 
+def _typed(url: str) -> None:
+    """A cloud's URL with a slip would be the name of a directory here, and its advice that of local disk."""
+    if url != url.strip():
+        raise UsageError(f"{scrub(url, 200)!r} begins or ends with a blank: take it away.")
+    almost = _ALMOST.match(url)
+    if almost and almost[1].lower() in SCHEMES:
+        meant = scrub(f"{almost[1]}://{url[almost.end() :].lstrip('/') or '…'}", 200)
+        raise UsageError(f"what begins with {almost[0]!r} is no URL: write {meant}. Or begin with ./, for a path on local disk.")
+
+
 def _bucket(url: str, scheme: str) -> Place:
     """Google's and Alibaba's, which quire itself does not open."""
-    said = urlsplit(url)
-    if not _BUCKET.fullmatch(said.netloc) or said.query or said.fragment:
-        raise UsageError(f"{scrub(url, 200)!r} names no bucket: write {scheme}://bucket/path.")
-    return Place(SCHEMES[scheme], f"{scheme}://{said.netloc}{said.path.rstrip('/')}", scheme, said.netloc)
+    bucket, slash, path = url.partition("://")[2].partition("/")
+    if not _BUCKET.fullmatch(bucket) or not url.isprintable() or set("?#") & set(path):
+        raise UsageError(f"{scrub(url, 200)!r} names no bucket, or no path in it: write {scheme}://bucket/path.")
+    return Place(SCHEMES[scheme], f"{scheme}://{bucket}{slash}{path}".rstrip("/"), scheme, bucket)
 
 
 def _azure(whole: str, scheme: str, hierarchical: bool | None, options: Options) -> Place:
     kept = scheme if scheme in ("abfs", "abfss") else "abfss"
     note = f"Spark's Azure file system is abfs: write {kept}:// instead of {scheme}://." if kept != scheme else ""
+    container, slash, path = whole.partition("://")[2].partition("/")
+    name, _, host = container.partition("@")
+    if "." not in host:
+        account = host or str((options or {}).get("account_name") or "ACCOUNT")
+        where = scrub(f"{kept}://{name}@{account}.dfs.core.windows.net{slash}{path}", 200)
+        raise UsageError(f"Spark finds an account of Azure storage by the URL alone: write {where}, with the account's whole name.")
     if hierarchical is None and options:
         hierarchical = _asked(whole, options)
     kind = "abfs" if hierarchical is None else "abfs_hns" if hierarchical else "abfs_flat"
-    return Place(kind, kept + whole[whole.index("://") :], kept, note=note)
+    return Place(kind, f"{kept}://{container}{slash}{path}", kept, note=note)
 
 
 def _asked(whole: str, options: Options) -> bool | None:

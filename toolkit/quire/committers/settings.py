@@ -84,11 +84,14 @@ _MADE: dict[str, Callable[[Place, Asked], dict[str, str]]] = {
 
 
 def jars(committer: str, place: Place, versions: Versions) -> tuple[str, ...]:
-    """Maven's coordinates of what a committer and its file system need, in the versions of this Spark and its Hadoop."""
+    """Maven's coordinates of what a committer and its file system need, in the versions of this Spark and its Hadoop.
+
+    With quire's own, df.write still puts its files where the claim says, so Spark needs the file system.
+    """
     found = []
     if committer in ("manifest", "magic", "directory", "partitioned"):
         found.append(f"org.apache.spark:spark-hadoop-cloud_{versions.scala}:{versions.spark}")
-    if versions.emr or committer in ("quire", "emr_protocol"):
+    if versions.emr:
         return tuple(found)
     if place.kind == "s3":
         found.append(f"org.apache.hadoop:hadoop-aws:{versions.hadoop}")

@@ -29,7 +29,7 @@ _PART = re.compile(r"part-(\d{5,})(?:-attempt[^-]*)?-([0-9a-f]{8}(?:-[0-9a-f]{4}
 class Inspection:
     """What a destination tells.
 
-    state       "committed", "no marker" (no job has ended well here, or the marker is switched off), "damaged" (a marker that is no JSON)
+    state       "committed", "no marker" (no job has ended well here, or it is switched off), "damaged" (it is no committer's)
     committer   the one that really wrote, as far as can be told, in words; `job`: its id; `claimed`: what the marker says wrote
     files       data files and their `bytes`; `jobs`: the writes that they come from
     folders     directories that committers have left; `uploads`: those that nobody has completed; `unseen`: why they cannot be listed
@@ -117,6 +117,8 @@ def inspect_success(url: str, *, storage_options: Mapping[str, object] | None = 
     doubled = tuple(sorted(_doubled(store, data)))
     sizes = {entry.name: entry.size for entry in data}
     warnings = [*said.warnings(data), *_of_leftovers(left, waiting)]
+    if not data and not left and said.state == "no marker":
+        warnings.append("no data files either: look whether this is the URL that was written to.")
     if doubled:
         warnings.append(
             "files of several writes have the same bytes for the same task: a job has committed what a killed one had left, or the same "
@@ -165,7 +167,7 @@ class _Marker:
         if self.state == "no marker":
             yield "no _SUCCESS: no job has ended well here, or it is switched off, or its last overwrite was a dynamic one."
         if self.state == "damaged":
-            yield f"_SUCCESS is neither empty nor JSON ({self.reason}): look who wrote it."
+            yield f"_SUCCESS is neither empty nor a committer's: {self.reason}. Look who wrote it."
         if self.claimed and data and not self.names:
             yield (
                 f"_SUCCESS is of {self.claimed}, and names none of the {len(data):,} files: Spark was not bound to it by "
@@ -184,15 +186,19 @@ def _marker(store: Store) -> _Marker:
     if entry.size == 0:
         return _Marker("committed")
     if entry.size > LARGEST:
-        return _Marker("damaged", reason=f"{format_size(entry.size)} long")
+        return _Marker("damaged", reason=f"it is {format_size(entry.size)} long")
     try:
         said = json.loads(store.get(MARKER))
-        names = tuple(str(name).rpartition("/")[2] for name in said.get("filenames", ()))
-        text = {key: scrub(str(said.get(key, "")), 200) for key in ("committer", "jobId")}
-        diagnostics = {scrub(str(key)): scrub(str(value)) for key, value in dict(said.get("diagnostics", {})).items()}
-    except (ValueError, AttributeError, TypeError, RecursionError) as e:
-        return _Marker("damaged", reason=type(e).__name__)
-    return _Marker("committed", text["committer"] or "a committer that does not say its name", text["jobId"], names, diagnostics)
+    except (ValueError, RecursionError):
+        return _Marker("damaged", reason="it is no JSON")
+    if not isinstance(said, dict) or not isinstance(committer := said.get("committer"), str) or not committer:
+        return _Marker("damaged", reason="it names no committer")
+    listed, job, details = (said.get(key) for key in ("filenames", "jobId", "diagnostics"))
+    if listed is not None and not (isinstance(listed, list) and all(isinstance(name, str) for name in listed)):
+        return _Marker("damaged", reason="its filenames are no list of names")
+    names = tuple(name.rpartition("/")[2] for name in listed or ())
+    diagnostics = {scrub(str(key)): scrub(str(value)) for key, value in details.items()} if isinstance(details, dict) else {}
+    return _Marker("committed", scrub(committer, 200), scrub(job, 200) if isinstance(job, str) else "", names, diagnostics)
 
 
 def _hidden(name: str) -> bool:

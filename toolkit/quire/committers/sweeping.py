@@ -67,7 +67,7 @@ class Swept:
 
 
 def sweep(url: str, dry_run: bool = True, *, min_age: str | float = "1 h", storage_options: Mapping[str, object] | None = None) -> Swept:
-    """Remove left-over `_temporary`, staging and magic directories, and uploads that nobody has completed, at the top of `url`.
+    """Remove left-over `_temporary`, staging and magic directories at the top of `url`, and all uploads below it that nobody has completed.
 
     `dry_run` (the default) only says what would go. Data files, `_SUCCESS` and all that is quire's own stay. Raises RefusedError, and
     removes nothing, where something has changed within `min_age` ("1 h", or seconds), since a job may be running, or where it is not known

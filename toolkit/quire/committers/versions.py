@@ -14,7 +14,9 @@ from quire.errors import UsageError, about, quoted
 __all__ = ["Versions", "hadoop_conf", "jvm_of", "versions"]
 
 # Which Hadoop pip's Spark carries, for where neither its jars nor its JVM can be looked at.
-_CARRIED = {(4, 0): "3.4.1", (4, 1): "3.4.2", (4, 2): "3.5.0", (4, 3): "3.5.0"}
+_CARRIED = {
+    (3, 2): "3.3.1", (3, 3): "3.3.2", (3, 4): "3.3.4", (3, 5): "3.3.4", (4, 0): "3.4.1", (4, 1): "3.4.2", (4, 2): "3.5.0", (4, 3): "3.5.0",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,22 @@ class Versions:
     seen: str = "installed"
     emr: bool = False
     shared: bool | None = None  # whether all machines share the default file system; None: not known
-    cores: int = 0  # 0: not known
+    default: str = ""  # the file system of paths without a scheme; empty: not known
+    hosts: int | None = None  # on which executors run now; None: not known, or the master is local
     local: bool | None = None
 
     def hadoop_is(self, at_least: tuple[int, int]) -> bool:
         """Whether Hadoop is of this version or a later one."""
         return _pair(self.hadoop) >= at_least
+
+    @property
+    def too_few_hosts(self) -> str:
+        """Why speculation would do nothing, where that is so."""
+        if self.hosts is None or self.hosts > 1:
+            return ""
+        return (
+            f"executors run on {self.hosts or 'no'} host{'' if self.hosts else 's'} now, and Spark tries a task again on another one only"
+        )
 
 
 def versions(spark: Any = None) -> Versions:
@@ -48,13 +60,21 @@ def versions(spark: Any = None) -> Versions:
     plain = re.match(r"\d+\.\d+\.\d+(?:\.?[A-Za-z]+\d*)?", said)
     number = plain[0] if plain else said
     if jvm is None:
-        return Versions(number, _CARRIED.get(_pair(number), "3.5.0"), _scala(number), "server", emr)
+        return Versions(number, _carried(number), _scala(number), "server", emr)
     hadoop = str(jvm.org.apache.hadoop.util.VersionInfo.getVersion()).partition("-amzn")[0]
     local = str(spark.conf.get("spark.master", "local")).startswith("local")
     default = str(hadoop_conf(spark).get("fs.defaultFS", "file:///"))
     shared = True if local else not default.startswith("file:")
-    cores = int(spark.sparkContext.defaultParallelism)
-    return Versions(number, hadoop, _scala(number), "session", emr, shared, cores, local)
+    return Versions(number, hadoop, _scala(number), "session", emr, shared, default, None if local else _hosts(spark), local)
+
+
+def _hosts(spark: Any) -> int:
+    """On how many hosts executors run now. The parallelism that Spark says tells nothing: on a cluster it is never below 2."""
+    found = [str(info.host()) for info in spark._jsparkSession.sparkContext().statusTracker().getExecutorInfos()]
+    driver = str(spark.conf.get("spark.driver.host", ""))
+    if driver in found:
+        found.remove(driver)  # it is listed as one of them
+    return len(set(found))
 
 
 def jvm_of(spark: Any) -> Any:
@@ -82,8 +102,14 @@ def _installed() -> Versions:
     found = importlib.util.find_spec("pyspark")
     places = found.submodule_search_locations if found else None
     names = (jar.name for place in places or () for jar in (Path(place) / "jars").glob("hadoop-client-api-*.jar"))
-    hadoop = next((name.removeprefix("hadoop-client-api-").removesuffix(".jar") for name in names), _CARRIED.get(_pair(spark), "3.5.0"))
+    hadoop = next((name.removeprefix("hadoop-client-api-").removesuffix(".jar") for name in names), _carried(spark))
     return Versions(spark, hadoop, _scala(spark))
+
+
+def _carried(spark: str) -> str:
+    """Of a Spark that is not in the table, the nearest one's: what an older Hadoop cannot do must not be taken from a newer one."""
+    earlier = [pair for pair in _CARRIED if pair <= _pair(spark)]
+    return _CARRIED[max(earlier) if earlier else min(_CARRIED)]
 
 
 def _scala(spark: str) -> str:

@@ -37,7 +37,7 @@ from quire.committers.lab.places import place_of
 from quire.committers.lab.readings import readings, untried
 from quire.committers.lab.tested import COMMITTERS, UnderTest
 from quire.committers.lab.watch import Place
-from quire.errors import QuireError, UsageError, scrub
+from quire.errors import QuireError, UsageError, about, quoted, scrub
 from quire.progress import Progress, Step
 
 __all__ = ["COMMITTERS", "FAULTS", "SCHEMA", "Cost", "Costs", "Fault", "Found", "Matrix", "NotHit", "Row", "UnderTest", "costs", "run"]
@@ -70,6 +70,12 @@ def run(
     """
     if not sys.platform.startswith("linux"):
         raise UsageError("the lab kills processes by what Linux's /proc tells of them, and this is no Linux. Look at Matrix.example().")
+    for argument, value in (("committers", committers), ("faults", faults), ("jars", jars)):
+        if not isinstance(value, str | os.PathLike | UnderTest | Fault | Iterable | None):
+            with about(argument):
+                raise UsageError(f"{argument}= takes one of them or a list, not {quoted(value)}.")
+    if save is not None and (not (target := Path(save).absolute()).parent.is_dir() or target.is_dir()):
+        raise UsageError(f"{scrub(str(target))} cannot be written, and nothing was begun: name a file in a directory that is there.")
     wanted, planted = _tested.chosen(committers), _faults.chosen(faults)
     given = _tested.jars_of(jars)
     scratch = Path(tempfile.mkdtemp(prefix="quire-lab-"))

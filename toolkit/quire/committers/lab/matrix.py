@@ -291,6 +291,8 @@ class Matrix:
             if found["kind"] != VERSION:
                 raise ValueError(f"its kind is {str(found['kind'])[:40]!r}")
             rows = [Row(**row) for row in found["rows"]]
+            if strange := [row.how for row in rows if row.how not in HOW]:
+                raise ValueError(f"{strange[0]!r} is none of {', '.join(HOW)}")
             matrix = cls(rows, found["made"])
             _ = matrix.arrow, matrix.guarantees
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, pa.ArrowException) as e:
