@@ -25,7 +25,6 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1]))
 
 from quire.committers import lab
-from quire.errors import UsageError
 from quire.storage import bare
 from services import s3
 from services.azurite import azurite, connection_string
@@ -68,7 +67,7 @@ def keep(found: lab.Matrix) -> None:
 def keep_costs(found: lab.Costs) -> None:
     try:
         there = lab.Costs.example().rows
-    except UsageError:
+    except FileNotFoundError:
         there = []
     mine = {(row.committer, row.store, row.files) for row in found.rows}
     lab.Costs([*(row for row in there if (row.committer, row.store, row.files) not in mine), *found.rows], found.made).save(

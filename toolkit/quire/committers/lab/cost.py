@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -23,9 +22,10 @@ from quire.committers.lab.bench import Bench, Job, Run, Setting
 from quire.committers.lab.faults import SIZES
 from quire.committers.lab.places import place_of
 from quire.committers.lab.processes import environment
+from quire.committers.lab.results import Results
 from quire.committers.lab.tested import UnderTest
 from quire.committers.lab.watch import Watcher
-from quire.errors import FormatError, QuireError, UsageError, about, scrub
+from quire.errors import QuireError, UsageError, about, scrub
 from quire.options import whole
 from quire.progress import Progress, Step
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMA", "Cost", "Costs", "costs"]
 
-VERSION = "quire lab costs 1"
 SCHEMA = pa.schema([
     ("committer", pa.string()), ("store", pa.string()), ("files", pa.int64()), ("requests", pa.int64()), ("copies", pa.int64()),
     ("copied", pa.int64()), ("sent", pa.int64()), ("window", pa.float64()), ("window_log", pa.float64()), ("seconds", pa.float64()),
@@ -59,11 +58,10 @@ class Cost:
     note: str = ""  # why there are no numbers
 
 
-class Costs:
+class Costs(Results[Cost]):
     """What was measured: `rows`, `table` (pandas; `arrow`: `SCHEMA`), `plot()`, `json`; `made` says where, when and with which delay."""
 
-    def __init__(self, rows: Iterable[Cost], made: Mapping[str, Any] | None = None) -> None:
-        self.rows, self.made = list(rows), dict(made or {})
+    KIND, NAME, MAKER, EXAMPLE, ROW = "quire lab costs 1", "costs", "quire.committers.lab.costs()", "costs.json", Cost
 
     @property
     def arrow(self) -> pa.Table:
@@ -93,51 +91,8 @@ class Costs:
             lines.append(f"{row.committer:<16} {row.store:<6} {row.files:>6,} {numbers}")
         return "\n".join(lines)
 
-    @property
-    def json(self) -> str:
-        """All of it; `Costs.load` reads it."""
-        rows = [{key: value for key, value in asdict(row).items() if value not in (None, "")} for row in self.rows]
-        return json.dumps({"kind": VERSION, "made": self.made, "rows": rows}, indent=1, ensure_ascii=False) + "\n"
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the JSON, and return the path."""
-        target = Path(path)
-        try:
-            target.write_text(self.json, encoding="utf-8")
-        except OSError as e:
-            raise UsageError(f"{scrub(str(target))} cannot be written: {e.strerror}. Look at its directory.") from e
-        return target
-
-    @classmethod
-    def parse(cls, text: bytes | str, name: str = "the text") -> Costs:
-        """The JSON itself; FormatError for anything else."""
-        try:
-            found = json.loads(text)
-            if found["kind"] != VERSION:
-                raise ValueError(f"its kind is {str(found['kind'])[:40]!r}")
-            made = cls([Cost(**row) for row in found["rows"]], found["made"])
-            _ = made.arrow
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, pa.ArrowException) as e:
-            raise FormatError(
-                f"{name} holds no costs of the lab: {scrub(str(e), 120)}. Make them with quire.committers.lab.costs()."
-            ) from e
-        return made
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Costs:
-        """What `save` has written."""
-        try:
-            return cls.parse(Path(path).read_bytes(), scrub(os.fspath(path)))
-        except OSError as e:
-            raise UsageError(f"{scrub(os.fspath(path))} cannot be read: {e.strerror}. Look at its path.") from e
-
-    @classmethod
-    def example(cls) -> Costs:
-        """The costs that come with quire: measured by this lab, on the machine and at the date that `made` says; UsageError: none do."""
-        kept = resources.files("quire.committers.lab") / "costs.json"
-        if not kept.is_file():
-            raise UsageError("no costs come with this quire: none were measured for it. Measure them with quire.committers.lab.costs().")
-        return cls.parse(kept.read_bytes(), "quire's own example")
+    def check(self) -> None:
+        _ = self.arrow
 
 
 def costs(

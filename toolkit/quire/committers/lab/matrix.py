@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import html
-import json
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from quire.committers.guarantees import BESIDE, FOUR, MARKS, WORDS, Guarantees
-from quire.errors import FormatError, UsageError, printable, scrub
+from quire.committers.lab.results import Results
+from quire.errors import UsageError, printable, scrub
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["SCHEMA", "Matrix", "Row"]
 
-VERSION = "quire lab 1"
 HOW = ("measured", "read", "not run")
-MOST = 16 << 20  # bytes of a file of results
 
 
 @dataclass
@@ -121,7 +116,7 @@ def _counted(row: Row, guarantee: str) -> list[tuple[float, str]]:
     return []
 
 
-class Matrix:
+class Matrix(Results[Row]):
     """Committer × fault, and what follows for each guarantee.
 
     rows         a `Row` each
@@ -130,8 +125,7 @@ class Matrix:
     guarantees   committer → `Guarantees`; where nothing could be measured, what was read
     """
 
-    def __init__(self, rows: Iterable[Row], made: Mapping[str, Any] | None = None) -> None:
-        self.rows, self.made = list(rows), dict(made or {})
+    KIND, NAME, MAKER, EXAMPLE, ROW = "quire lab 1", "results", "quire.committers.lab.run()", "measured.json", Row
 
     # ------------------------------------------------------------------------------------------------------------ as tables
     @property
@@ -257,54 +251,11 @@ class Matrix:
         of = self if store is None else Matrix([row for row in self.rows if row.store == choose(store, stores, "store")], self.made)
         return plots.guarantees(of.marks) if drawn == "guarantees" else plots.windows(of.windows)
 
-    # ------------------------------------------------------------------------------------------------------------------ as JSON
-    @property
-    def json(self) -> str:
-        """All of it; `Matrix.load` reads it."""
-        rows = [{key: value for key, value in asdict(row).items() if value not in (None, "", {})} for row in self.rows]
-        return json.dumps({"kind": VERSION, "made": self.made, "rows": rows}, indent=1, ensure_ascii=False) + "\n"
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the JSON, and return the path."""
-        target = Path(path)
-        try:
-            target.write_text(self.json, encoding="utf-8")
-        except OSError as e:
-            raise UsageError(f"{scrub(str(target))} cannot be written: {e.strerror}. Look at its directory.") from e
-        return target
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Matrix:
-        """What `save` has written; FormatError for anything else."""
-        try:
-            with Path(path).open("rb") as opened:
-                text = opened.read(MOST)
-        except OSError as e:
-            raise UsageError(f"{scrub(os.fspath(path))} cannot be read: {e.strerror}. Look at its path.") from e
-        return cls.parse(text, scrub(os.fspath(path)))
-
-    @classmethod
-    def parse(cls, text: bytes | str, name: str = "the text") -> Matrix:
-        """The JSON itself."""
-        try:
-            found = json.loads(text)
-            if found["kind"] != VERSION:
-                raise ValueError(f"its kind is {str(found['kind'])[:40]!r}")
-            rows = [Row(**row) for row in found["rows"]]
-            if strange := [row.how for row in rows if row.how not in HOW]:
-                raise ValueError(f"{strange[0]!r} is none of {', '.join(HOW)}")
-            matrix = cls(rows, found["made"])
-            _ = matrix.arrow, matrix.guarantees
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, pa.ArrowException) as e:
-            raise FormatError(
-                f"{name} holds no results of the lab: {scrub(str(e), 120)}. Make them with quire.committers.lab.run()."
-            ) from e
-        return matrix
-
-    @classmethod
-    def example(cls) -> Matrix:
-        """The matrix that comes with quire: measured by this lab, on the machine and at the date that `made` says."""
-        return cls.parse((resources.files("quire.committers.lab") / "measured.json").read_bytes(), "quire's own example")
+    def check(self) -> None:
+        """Results of another making may say what nobody here can show."""
+        if strange := [row.how for row in self.rows if row.how not in HOW]:
+            raise ValueError(f"{strange[0]!r} is none of {', '.join(HOW)}")
+        _ = self.arrow, self.guarantees
 
     def merged(self, other: Matrix) -> Matrix:
         """Both; of what both have tried on one store, the other's."""
