@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from quire.commit.committers import COMMITTERS as OURS
+from quire.committers.classes import CLOUD_PROTOCOL, FILE_FACTORY, PROTOCOL, SQL_PROTOCOL
 from quire.committers.lab.watch import Place
 from quire.errors import UsageError, about, choose, quoted, scrub
 from quire.java import find_java
@@ -24,8 +25,7 @@ __all__ = ["COMMITTERS", "UnderTest", "chosen"]
 _MANIFEST = "org.apache.hadoop.mapreduce.lib.output.committer.manifest.ManifestCommitterFactory"
 _S3A = "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory"
 _FACTORY = "spark.hadoop.mapreduce.outputcommitter.factory.scheme"
-_PROTOCOL = "spark.sql.sources.commitProtocolClass"
-_CLOUD = "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol"
+_PLAIN = {PROTOCOL: SQL_PROTOCOL}  # said, since Spark takes the other one where it finds spark-hadoop-cloud
 STAND_IN = "quire.lab.Bound"
 VISIBLE = ""  # the sign is that readers of the directory see a file
 
@@ -65,11 +65,12 @@ class UnderTest:
 
 
 def _v(number: int) -> dict[str, str]:
-    return {"spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": str(number)}
+    factories = {f"{_FACTORY}.{scheme}": FILE_FACTORY for scheme in ("s3a", "abfs", "abfss")}
+    return {"spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": str(number), **_PLAIN, **factories}
 
 
 def _bound(*schemes: str, factory: str = _MANIFEST, **more: str) -> dict[str, str]:
-    return {**{f"{_FACTORY}.{scheme}": factory for scheme in schemes}, _PROTOCOL: _CLOUD, **more}
+    return {**{f"{_FACTORY}.{scheme}": factory for scheme in schemes}, PROTOCOL: CLOUD_PROTOCOL, **more}
 
 
 def _s3a(name: str) -> dict[str, str]:
@@ -96,7 +97,8 @@ _ALL = (
     ),
     UnderTest(
         "manifest_naive", "the manifest committer's factory set, and Spark's own commit protocol left",
-        {f"{_FACTORY}.{scheme}": _MANIFEST for scheme in ("file", "hdfs", "abfs", "abfss")}, schemes=("file", "hdfs", "abfs", "abfss"),
+        _PLAIN | {f"{_FACTORY}.{scheme}": _MANIFEST for scheme in ("file", "hdfs", "abfs", "abfss")},
+        schemes=("file", "hdfs", "abfs", "abfss"),
     ),
     UnderTest(
         "magic", "S3A magic: parts of uploads, completed at job commit", _s3a("magic"), schemes=_S3, sign=r"__magic[^/]*/.*\.pendingset$",
@@ -157,9 +159,9 @@ def with_jars(one: UnderTest, jars: Iterable[Path], scratch: Path) -> tuple[Unde
     for name in one.classes:
         if not any(_holds(jar, name) for jar in jars):
             raise UsageError(f"no jar that was given holds {name}: pass jars= with hadoop-aws or hadoop-azure of this Hadoop's version")
-    if one.stand_in and not any(_holds(jar, _CLOUD) for jar in jars):
+    if one.stand_in and not any(_holds(jar, CLOUD_PROTOCOL) for jar in jars):
         made = compiled(scratch)
-        conf = {key: STAND_IN if value == _CLOUD else value for key, value in one.conf.items()}
+        conf = {key: STAND_IN if value == CLOUD_PROTOCOL else value for key, value in one.conf.items()}
         return UnderTest(**{**vars(one), "conf": conf, "jars": (*map(str, jars), str(made))}), "bound by the lab's stand-in"
     return UnderTest(**{**vars(one), "jars": tuple(map(str, jars))}), ""
 
