@@ -1,6 +1,6 @@
 """The measured example of `quire.committers.lab`: all committers and faults on this machine, then what they cost on two stores.
 
-    python tests/benchmarks/committers.py --jars DIR                       (about an hour)
+    python tests/benchmarks/committers.py --jars DIR                       (more than an hour)
     python tests/benchmarks/committers.py --only local --committers v1,v2
 
 Writes `measured.json` and `costs.json` beside the lab's code: what was measured anew takes the place of what was there. `--jars` is a
@@ -9,7 +9,7 @@ directory with hadoop-aws and hadoop-azure of Spark's Hadoop version, and what t
 local     Spark's committers and quire's on local disk
 s3        SeaweedFS: quire's uploads, S3A's committers, v1
 azure     Azurite: quire's uploads, the manifest committer and v1 by ABFS, without hierarchical names
-costs     requests, bytes copied and windows on both, each answer 20 ms later
+s3_costs, azure_costs     requests, bytes copied and windows there, each answer 20 ms later
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def keep_costs(found: lab.Costs) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jars", help="a directory")
-    parser.add_argument("--only", default="local,s3,azure,costs", help="some of these")
+    parser.add_argument("--only", default="local,s3,azure,s3_costs,azure_costs", help="some of these")
     parser.add_argument("--committers", help="some of a part's, separated by commas")
     parser.add_argument("--faults", help="some of the lab's")
     args = parser.parse_args()
@@ -93,13 +93,13 @@ def main() -> int:
     for name in chosen(LOCAL) if "local" in parts else []:
         keep(lab.run(name, faults, jars=args.jars, progress=False))
     for part, store, names in (("s3", seaweedfs_store, S3), ("azure", azurite_store, AZURE)):
-        if not {part, "costs"} & set(parts):
+        if not {part, f"{part}_costs"} & set(parts):
             continue
         with store() as (url, options):
             for name in chosen(names):
                 if part in parts:
                     keep(lab.run(name, faults, f"{url}/lab-{name}", storage_options=options, jars=args.jars, progress=False))
-                if "costs" in parts:
+                if f"{part}_costs" in parts:
                     keep_costs(lab.costs(name, f"{url}/costs-{name}", storage_options=options, jars=args.jars, progress=False))
     print(f"{time.monotonic() - began:.0f} s")
     return 0

@@ -60,5 +60,8 @@ def _abfs(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any], di
     hadoop |= {"fs.azure.account.hns.enabled": "false", "fs.azure.fns.account.service.type": "BLOB"}
     endpoint = parts.get("BlobEndpoint", "")
     if endpoint.startswith("http://"):
-        hadoop |= {"fs.azure.abfs.endpoint": endpoint.removeprefix("http://").partition("/")[0], "fs.azure.always.use.https": "false"}
+        hadoop |= {
+            "fs.azure.abfs.endpoint": endpoint.removeprefix("http://").partition("/")[0], "fs.azure.always.use.https": "false",
+            "fs.azure.networking.library": "JDK_HTTP_URL_CONNECTION",  # the other one cannot do without TLS
+        }  # fmt: skip
     return f"abfs://{container.partition('@')[0]}@{host}/{path}", dict(options), hadoop
