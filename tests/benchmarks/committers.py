@@ -58,8 +58,14 @@ def keep(found: lab.Matrix) -> None:
     tried = {(row.committer, row.store) for row in found.rows if row.how == "measured"}
     # Why it could not be tried before is no news any more.
     there.rows = [row for row in there.rows if (row.committer, row.store) not in tried or row.how == "measured"]
-    both, order = there.merged(found), list(lab.COMMITTERS)
-    both.rows.sort(key=lambda row: order.index(row.committer) if row.committer in order else len(order))
+    both = there.merged(found)
+    committers, faults, stores = list(lab.COMMITTERS), ["", *lab.FAULTS], ["file", "s3a", "abfs"]
+
+    def place(row: lab.Row) -> tuple[int, ...]:
+        wanted = (committers, row.committer), (stores, row.store), (faults, row.fault)
+        return tuple(order.index(name) if name in order else len(order) for order, name in wanted)
+
+    both.rows.sort(key=place)
     both.save(HERE / "measured.json")
     print(found, flush=True)
 
