@@ -120,7 +120,7 @@ def _selector(files: Path, address: str, browser: Any) -> None:
     settings = selector.locator(".quire-settings textarea")
     settings.wait_for(timeout=60_000)
     page.wait_for_timeout(500)
-    _save(page, selector, selector.locator(".quire-matrix table"), "selector.png")
+    _save(page, selector, selector.locator(".quire-matrix table").first, "selector.png")
     notebook.close()
 
 

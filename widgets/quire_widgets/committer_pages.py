@@ -84,7 +84,7 @@ def matrix(found: Matrix, marked: Marked | None) -> str:
     reasons = [(name, key, why) for name in found.committers for key in _NAMES if (why := found.why(name, key))]
     means = html.table("", ("guarantee", "means"), [(name, WORDS[name]) for name in _NAMES])
     return html.block(
-        html.table(_caption(found), ("committer", *_NAMES, "how", "tried on"), _rows(found, at), marked=at),
+        html.table(_caption(found), ("committer", *_NAMES, "how", "tried on"), _rows(found, at), marked=at, short=("how", "tried on")),
         notes,
         html.details("What the guarantees mean", means),
         html.details("What was counted", html.table("", ("committer", "guarantee", "counted"), reasons)) if reasons else "",

@@ -14,6 +14,8 @@ Other packages bring committers of their own by an entry point of the group `qui
 
 from __future__ import annotations
 
+from typing import Any
+
 from quire.commit.committers import Adopting, Committer, known
 from quire.committers.advice import Advice, Alternative, Refusal, advise
 from quire.committers.attempts import TaskAttempt
@@ -27,3 +29,12 @@ __all__ = [
     "Adopting", "Advice", "Alternative", "Check", "Committed", "Committer", "Finding", "Inspection", "Job", "LostError", "OutputCommitter",
     "Refusal", "Swept", "TaskAttempt", "advise", "inspect_success", "known", "run", "sweep",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """`quire.committers.lab`, when it is first asked for: jobs need none of it."""
+    if name == "lab":
+        import importlib
+
+        return importlib.import_module("quire.committers.lab")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from quire.committers.guarantees import BESIDE, FOUR, MARKS, WORDS, Guarantees
 from quire.committers.lab.results import Results
-from quire.errors import UsageError, printable, scrub
+from quire.errors import UsageError, choose, printable, scrub
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,6 +175,12 @@ class Matrix(Results[Row]):
         """Of each committer; where it was tried on several stores, what holds on all of them."""
         return {name: guarantees(self.of(name)) for name in self.committers}
 
+    def on(self, store: str) -> Matrix:
+        """What was measured on one kind of store: "file", "s3a", "abfs"."""
+        measured = [row for row in self.rows if row.how != "read"]
+        choose(store, list(dict.fromkeys(row.store for row in measured)), "store")
+        return Matrix([row for row in measured if row.store == store], self.made)
+
     def of(self, committer: str) -> list[Row]:
         """The rows of a committer."""
         found = [row for row in self.rows if row.committer == committer]
@@ -233,8 +239,11 @@ class Matrix(Results[Row]):
 
     def why(self, committer: str, guarantee: str) -> str:
         """The counts behind a mark, in words: the worst first."""
-        found = [pair for row in self.of(committer) if row.how == "measured" for pair in _counted(row, guarantee)]
-        return "; ".join(text for _, text in sorted(found, key=lambda pair: -pair[0]))
+        rows = [row for row in self.of(committer) if row.how == "measured"]
+        several = len({row.store for row in rows}) > 1
+        found = [(bad, text, row.store) for row in rows for bad, text in _counted(row, guarantee)]
+        worst = sorted(found, key=lambda one: -one[0])
+        return "; ".join(text.replace(":", f" on {store}:", 1) if several else text for _, text, store in worst)
 
     def plot(self, what: str = "guarantees", store: str | None = None) -> Any:
         """Draw it (`quire.plots.Picture`): "guarantees", or "windows", how long readers saw a part of 10, 100, 1,000 files.
@@ -242,13 +251,12 @@ class Matrix(Results[Row]):
         `store`: of what was tried on one kind of store alone, such as "s3a"; left out: all, and of windows the first kind's.
         """
         from quire import plots
-        from quire.errors import choose
 
         drawn = choose(what, ("guarantees", "windows"), "picture")
         stores = list(dict.fromkeys(row.store for row in self.rows if row.how == "measured"))
         if drawn == "windows" and store is None:
             store = next(iter(stores), None)
-        of = self if store is None else Matrix([row for row in self.rows if row.store == choose(store, stores, "store")], self.made)
+        of = self if store is None else self.on(store)
         return plots.guarantees(of.marks) if drawn == "guarantees" else plots.windows(of.windows)
 
     def check(self) -> None:
