@@ -87,6 +87,7 @@ COMMANDS = [
     "ledger checkpoint", "ledger pins", "ledger unpin", "ledger files", "ledger coverage", "ledger tasks", "ledger sizes",
     "ledger deleted", "ledger purge-sources", "ledger import-markers", "ledger export-markers",
     "ledger rows", "ledger reasons", "ledger commits", "ledger rejected", "ledger unprocessed",
+    "committer", "committer advise", "committer check", "committer inspect", "committer lab", "committer sweep",
 ]  # fmt: skip
 
 

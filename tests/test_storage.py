@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gathering import refused
 from quire.errors import FormatError, NotFoundError, QuireError, StorageError, UsageError
-from quire.storage import Entry, Folder, Gone, Request, Store, Trouble, Unreadable, below, connect, normalise
+from quire.storage import Entry, Folder, Gone, Request, Store, Trouble, Unreadable, bare, below, connect, normalise
 from quire.storage.base import safe
 from quire.storage.local import LocalStore, to_os, to_text
 
@@ -174,6 +174,14 @@ def test_a_place_has_one_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 # ------------------------------------------------------------------------------------------------------------------ listing
+
+
+@pytest.mark.parametrize("url", ["/data", "s3://bucket/x", "abfs://container@account/x", "webhdfs://namenode:9870/x"])
+def test_options_that_are_no_dictionary_get_one_line_without_them(url: str) -> None:
+    for options in ("hunter2", ["hunter2"]):
+        with pytest.raises(UsageError, match="takes a dictionary") as caught:
+            bare(normalise(url), options)  # type: ignore[arg-type]
+        assert "hunter2" not in str(caught.value)
 
 
 def test_a_scan_is_one_level_and_slices_it_by_name(store: Store) -> None:

@@ -11,9 +11,10 @@ import nbformat
 from playwright.sync_api import sync_playwright
 
 import quire
-from quire import plots
+from quire import committers, plots
 
 PLACE = Path(__file__).parents[2] / "notebooks" / "pictures"
+DOCS = Path(__file__).parents[2] / "docs" / "pictures"
 CELL = """\
 import quire
 from quire_widgets import ConsolidationPanel
@@ -23,6 +24,9 @@ INSPECTOR = """\
 import quire
 from quire_widgets import LedgerInspector
 LedgerInspector("gathered", spark=quire.InProcess(), page_size=8)"""
+SELECTOR = """\
+from quire_widgets import CommitterSelector
+CommitterSelector("s3a://lake/events", {"append", "speculation"})"""
 
 
 def main() -> None:
@@ -34,12 +38,14 @@ def main() -> None:
         state.mkdir()
         quire.populate(files / "in", 20_000, "5KB", 10, dirty=0.01, progress=False)
         _missing_abs()
+        _committers()
         _sizes(files, place / "gathered")
         _story(files)
         with lab.server(files, state) as address, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=lab.chromium(), args=lab.ARGUMENTS)
             _panel(files, address, browser)
             _inspector(files, address, browser)
+            _selector(files, address, browser)
             browser.close()
 
 
@@ -47,6 +53,16 @@ def _missing_abs() -> None:
     """The parts of the article's bug."""
     counts = {f"part {i}": n for i, n in enumerate((5028, 2481, 2517, 2466, 2532, 2499, 2520, 2457))}
     plots.partitions(quire.skew.check(counts, listed=40_000)).save(PLACE / "missing-abs.svg")
+
+
+def _committers() -> None:
+    """What the lab has measured."""
+    matrix = committers.lab.Matrix.example()
+    matrix.plot().save(DOCS / "committers.png")
+    matrix.plot("windows").save(DOCS / "committers-windows.png")
+    costs = committers.lab.Costs.example()
+    for store in dict.fromkeys(row.store for row in costs.rows):
+        costs.plot(store).save(DOCS / f"committers-costs-{store}.png")
 
 
 def _sizes(files: Path, dest: Path) -> None:
@@ -95,6 +111,16 @@ def _inspector(files: Path, address: str, browser: Any) -> None:
     inspector.locator(".quire-rows").get_by_text("malformed").first.wait_for(timeout=60_000)
     page.wait_for_timeout(500)
     _save(page, inspector, inspector.get_by_role("button", name="Forget", exact=True), "inspector.png")
+    notebook.close()
+
+
+def _selector(files: Path, address: str, browser: Any) -> None:
+    notebook, page = _opened(files, address, browser, "selector", SELECTOR, 1100)
+    selector = page.locator(".quire-selector").last
+    settings = selector.locator(".quire-settings textarea")
+    settings.wait_for(timeout=60_000)
+    page.wait_for_timeout(500)
+    _save(page, selector, selector.locator(".quire-matrix table").first, "selector.png")
     notebook.close()
 
 

@@ -174,8 +174,34 @@ class Inspector(Panel):
         raise AssertionError(f"Tab does not lead to {name}")
 
 
+SELECTOR = """\
+import quire
+from quire_widgets import CommitterSelector
+selector = CommitterSelector({given})
+selector"""
+
+
+class Selector(Inspector):
+    """A CommitterSelector on the page."""
+
+    def __init__(self, page: Any) -> None:
+        self.page, self.root = page, page.locator(".quire-selector").last
+        expect(self.root).to_be_visible(timeout=LATER)
+
+    def box(self, need: str) -> Any:
+        return self.part(f"needs-{need}").get_by_role("checkbox")
+
+    def opened(self, name: str) -> None:
+        """Open all that opens on request."""
+        for summary in self.part(name).locator("summary").all():
+            summary.click()
+
+
 # ------------------------------------------------------------------------------------------------------------------ the notebooks
-@pytest.mark.parametrize("name", ["00_quickstart.ipynb", "01_small_files_and_skew.ipynb", "02_cloud_stores.ipynb", "03_skip_ledger.ipynb"])
+@pytest.mark.parametrize(
+    "name",
+    ["00_quickstart.ipynb", "01_small_files_and_skew.ipynb", "02_cloud_stores.ipynb", "03_skip_ledger.ipynb", "04_committers.ipynb"],
+)
 def test_a_notebook_runs_in_the_browser_as_it_was_kept(page: Any, address: str, folder: Path, name: str) -> None:
     kept = nbformat.read(folder / name, as_version=4)
     lab = Notebook(page, address, name)
@@ -346,6 +372,79 @@ def test_the_inspector_by_keyboard_alone(page: Any, address: str, folder: Path) 
     lab.close()
 
 
+# ------------------------------------------------------------------------------------------------------------------- the selector
+def test_the_selector_by_mouse(page: Any, address: str, folder: Path) -> None:
+    """A URL, needs, one that contradicts another, the advice; the session is looked into, and a new one has what was advised."""
+    dest = str(folder / "advised")
+    lab = Notebook(page, address, notebook(folder, "select.ipynb", SELECTOR.format(given='spark=quire.session(master="local[2]")')))
+    lab.run_all()
+    selector = Selector(page)
+    selector.shows("matrix", "What the lab has found")
+    expect(selector.part("settings")).to_be_hidden()
+
+    selector.fill(url="ftp://host/out")
+    selector.button("Advise").click()
+    selector.says("unknown kind of store 'ftp'", SOON)
+    looked_at(lab, selector.root, "selector-wrong-url")
+
+    selector.fill(url=dest)
+    expect(selector.root).not_to_contain_text("unknown kind of store", timeout=SOON)
+    selector.box("append").click()
+    selector.shows("advice", "FileOutputCommitter, algorithm 1", SOON)
+    expect(selector.part("settings").locator("textarea")).to_have_value(re.compile("algorithm.version  1"))
+    expect(selector.part("matrix").locator("tr[aria-current]")).to_contain_text("▶ v1")
+    selector.box("overwrite").click()
+    selector.says("append and overwrite contradict each other", SOON)
+    expect(selector.part("settings")).to_be_hidden()
+    looked_at(lab, selector.root, "selector-contradiction")
+    selector.box("overwrite").click()
+    selector.shows("advice", "FileOutputCommitter, algorithm 1", SOON)
+
+    selector.button("Check the session").click()
+    selector.shows("check", "This session would write with v1")
+    selector.shows("check", "no attempt id")
+    selector.shows("check", "✘ wrong")
+    for name in ("advice", "matrix"):
+        selector.opened(name)
+    looked_at(lab, selector.root, "selector-checked")
+
+    selector.box("visible_together").click()
+    expect(selector.part("matrix").locator("tr[aria-current]")).to_contain_text("▶ quire_rename", timeout=SOON)
+    selector.shows("check", "no setting decides", SOON)
+    assert not Path(dest).exists(), "looking has written something"
+    assert not lab.complaints
+    lab.close()
+
+
+def test_the_selector_by_keyboard_alone(page: Any, address: str, folder: Path) -> None:
+    """Enter advises; Tab goes through the boxes, which the space bar ticks and which keep the focus; a field is copied from."""
+    lab = Notebook(page, address, notebook(folder, "select-keys.ipynb", SELECTOR.format(given="")))
+    lab.run_all()
+    selector = Selector(page)
+    selector.part("url").locator("input").focus()
+    page.keyboard.type("s3a://lake/events")
+    page.keyboard.press("Enter")
+    selector.shows("advice", "S3A magic committer", SOON)
+    page.keyboard.press("Tab")
+    expect(selector.box("speculation"), "the namespace is not for S3, and is passed over").to_be_focused()
+    page.keyboard.press("Space")
+    expect(selector.part("settings").locator("textarea")).to_have_value(re.compile("spark.speculation  true"), timeout=SOON)
+    expect(selector.box("speculation")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    selector.shows("advice", "S3A partitioned staging committer", SOON)
+    expect(selector.box("dynamic_overwrite")).to_be_focused()
+    page.keyboard.press("Space")
+    selector.shows("advice", "S3A magic committer", SOON)
+    selector.tab_to("Advise")
+    page.keyboard.press("Space")
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.ariaLabel") == "how to write", "without a session there is nothing to check"
+    expect(selector.button("Check the session")).to_be_disabled()
+    assert not lab.complaints
+    lab.close()
+
+
 def test_what_a_notebook_shows_without_its_kernel(page: Any, address: str, folder: Path, tree: Path) -> None:
     """A notebook with widgets that comes from a colleague is a page to read before anything is run."""
     dest = inspected(folder, "static-ledger")
@@ -353,6 +452,7 @@ def test_what_a_notebook_shows_without_its_kernel(page: Any, address: str, folde
         f"from quire_widgets import ConsolidationPanel, SkewView\nConsolidationPanel({str(tree)!r}, '/data/out')",
         ("SkewView({'p0': 2000, 'p1': 1003, 'p2': 998, 'p3': 1001}, listed=8004)"),
         INSPECTOR.format(dest=str(dest), spark="quire.InProcess()"),
+        SELECTOR.format(given="'s3a://lake/events', {'append'}"),
     )
     lab = Notebook(page, address, notebook(folder, "static.ipynb", *cells))
     lab.run_all()
@@ -376,5 +476,7 @@ def test_what_a_notebook_shows_without_its_kernel(page: Any, address: str, folde
     looked_at(again, text.locator(".jp-OutputArea").first, "panel-static")
     expect(text).to_contain_text("Set aside: 14 files, by reason")
     looked_at(again, text.locator(".jp-OutputArea").nth(1), "skew-view-static")
-    looked_at(again, text.locator(".jp-OutputArea").last, "inspector-static")
+    looked_at(again, text.locator(".jp-OutputArea").nth(2), "inspector-static")
+    expect(text).to_contain_text("▶ magic")
+    looked_at(again, text.locator(".jp-OutputArea").last, "selector-static")
     again.close()

@@ -16,6 +16,8 @@ CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py
 CONSOLIDATE = "consolidate.py"
 ENTRIES, SHUFFLE, CLAIMS = "commit/entries.py", "shuffle.py", "claims.py"
 INTERFACE, ATTEMPTS, RUNNING, RULES = "committers/interface.py", "committers/attempts.py", "committers/running.py", "committers/rules.py"
+REFUSALS, BINDING, SWEEPING = "committers/refusals.py", "committers/binding.py", "committers/sweeping.py"
+PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "upkeep/whole.py", "upkeep/compact.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "upkeep/job.py", "upkeep/expire.py"
@@ -253,6 +255,18 @@ MUTANTS = (
     m("a job of one's own that was lost in part counts in part", ENTRIES, "return self.closing or self.verb == WRITE", "return self.closing", first="tests/services/test_committing.py"),
     m("tasks that cover nothing are dropped", PROTOCOL, "        if head.verb == WRITE and not found:\n", "        if False:\n", first="tests/test_committers.py"),
     m("an interrupted job is given up", RUNNING, "if name is None or isinstance(e, _Failed):", "if True:", first="tests/test_committers.py"),
+    # committers of others
+    m("algorithm 2 is advised", REFUSALS, '    if committer != "v2":\n', "    if True:\n", first="tests/test_committer_advice.py"),
+    m("a dead job's files are taken up", REFUSALS, '    if committer != "v1 without attempt id" or not asked.appends:\n', "    if True:\n", first="tests/test_committer_advice.py"),
+    m("S3A's committers replace partitions", REFUSALS, '    if committer not in ("magic", "directory") or "dynamic_overwrite" not in asked.needs:\n', "    if True:\n", first="tests/test_committer_advice.py"),
+    m("the manifest committer replaces partitions", REFUSALS, '    if committer != "manifest" or "dynamic_overwrite" not in asked.needs:\n', "    if True:\n", first="tests/test_committer_advice.py"),
+    m("jobs at once share _temporary", REFUSALS, '    if committer != "v1" or "concurrent_jobs" not in asked.needs:\n', "    if True:\n", first="tests/test_committer_advice.py"),
+    m("a factory that nobody asks counts", BINDING, 'return of_factory if of_factory in ("v1", "v2", "unknown") else "naive"', "return of_factory", first="tests/test_committer_check.py"),
+    m("what a running job writes is swept", SWEEPING, "        if quiet and item.age < quiet:\n", "        if False:\n", first="tests/test_committer_leftovers.py"),
+    m("what nobody knows the age of is swept", SWEEPING, "        if quiet and item.age < quiet:\n", "        if quiet and 0 <= item.age < quiet:\n", first="tests/test_committer_leftovers.py"),
+    m("a dry run sweeps", SWEEPING, "    if not dry_run:\n", "    if True:\n", first="tests/test_committer_leftovers.py"),
+    m("who is asleep outlives the lab", PROCESSES, "read -r _ || kill -KILL", "read -r _ || true", first="tests/test_lab.py"),
+    m("all files at once are a part of them", FACTS, "sum(0 < seen < whole for _, seen in self.states)", "sum(0 < seen <= whole for _, seen in self.states)", first="tests/test_lab.py"),
     # errors that pass
     m("what is busy is not tried again", RETRY, "        except TransientError as e:\n", "        except TimeoutError as e:\n", first="tests/test_retry.py"),
     m("a second rename that finds nothing has failed", RETRY, "            if patience.tries and unsure is not None and ", "            if False and ", first="tests/test_retry.py"),

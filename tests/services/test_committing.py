@@ -22,7 +22,7 @@ from services.kinds import kind  # noqa: E402
 from services.standin import Namenode  # noqa: E402
 from sim import ways  # noqa: E402
 
-slow = pytest.mark.services
+slow, seldom = pytest.mark.services, pytest.mark.nightly
 PLACES: list[Any] = [
     ("memory", "rename"),
     ("memory", "upload"),
@@ -32,8 +32,8 @@ PLACES: list[Any] = [
     pytest.param(("azurite", "upload"), marks=slow),
     pytest.param(("seaweedfs", "upload"), marks=slow),
     pytest.param(("azurite", "copy"), marks=slow),
-    pytest.param(("seaweedfs", "copy"), marks=slow),
-    pytest.param(("moto", "upload"), marks=slow),
+    pytest.param(("seaweedfs", "copy"), marks=seldom),
+    pytest.param(("moto", "upload"), marks=seldom),
     pytest.param(("hdfs", "rename"), marks=slow),
     pytest.param(("hdfs", "rename_v2"), marks=slow),
 ]

@@ -37,7 +37,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FileInfo", "FormatError", "InProcess", "Ledger", "NotFoundError", "Plan", "QuireError", "RefusedError", "RejectError", "Report",
-    "Split", "Step", "StorageError", "TooManyFailures", "TransientError", "UsageError", "__version__", "committers", "consolidate",
-    "plan", "populate", "process", "read",
+    "Split", "Step", "StorageError", "TooManyFailures", "TransientError", "UsageError", "__version__", "committers", "consolidate", "plan",
+    "populate", "process", "read",
     "recover", "secret", "session", "ship", "skew",
 ]  # fmt: skip

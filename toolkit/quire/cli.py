@@ -21,7 +21,9 @@ from typing import Any, TypeVar
 import click
 
 import quire
+from quire.cli_committer import COMMITTER
 from quire.cli_function import function_of
+from quire.cli_lab import LAB
 from quire.cli_pages import PAGES
 from quire.cli_show import AS_JSON, MASTER, QUIET, as_line, frame, show, spark_of
 from quire.cli_upkeep import UPKEEP
@@ -386,6 +388,16 @@ def verify(dest: str, master: str | None, as_json: bool) -> None:
 
 for command in (*UPKEEP, *PAGES):
     ledger.add_command(command)
+
+
+# --------------------------------------------------------------------------------------------------------------------- committer
+@cli.group()
+def committer() -> None:
+    """Which committer users' own Spark jobs should use, and what such jobs have left behind."""
+
+
+for command in (*COMMITTER, LAB):
+    committer.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> None:

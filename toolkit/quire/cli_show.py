@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,9 +54,9 @@ def frame(found: Any, as_json: bool, empty: str) -> None:
 
 
 @contextmanager
-def spark_of(master: str | None) -> Iterator[Any]:
+def spark_of(master: str | None, conf: Mapping[str, object] | None = None) -> Iterator[Any]:
     """A Spark of its own for a command, stopped at its end."""
-    spark = quire.session(master=master) if master else quire.session()
+    spark = quire.session(conf, master=master)
     try:
         yield spark
     finally:

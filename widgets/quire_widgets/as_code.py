@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import quire
 from quire.errors import scrub
 
-__all__ = ["Variable", "consolidate", "ledger", "recover", "skew"]
+__all__ = ["Variable", "advise", "check", "consolidate", "ledger", "recover", "skew"]
 
 _DEFAULTS = {p.name: p.default for p in inspect.signature(quire.consolidate).parameters.values()}
 _SECRET = ("storage_options", "source_options", "dest_options")
@@ -56,6 +56,23 @@ def ledger(dest: str, has_options: bool, spark: Any, call: str, before: str, **n
     if call in ("retry", "forget") and spark is not None:
         arguments.append(f"spark={'quire.InProcess()' if isinstance(spark, quire.InProcess) else 'spark'}")
     return f"import quire\n\n{opened}\n{before}{_call(f'result = ledger.{call}', arguments)}"
+
+
+def advise(url: str, needs: Collection[str], hierarchical: bool | None, spark: Any) -> str:
+    """`advice = quire.committers.advise(…)`, and in a comment how a session gets it."""
+    arguments = [_value("url", url)]
+    arguments += [f"needs={{{', '.join(map(repr, needs))}}}"] if needs else []
+    arguments += ["spark=spark"] if spark is not None else []
+    arguments += [f"hierarchical={hierarchical}"] if hierarchical is not None else []
+    how = "# before a session starts: spark = advice.apply(SparkSession.builder).getOrCreate()"
+    return f"import quire\n\n{_call('advice = quire.committers.advise', arguments)}\n{how}"
+
+
+def check(url: str, format: str, hierarchical: bool | None) -> str:
+    """`checked = quire.committers.advise.check(…)`."""
+    arguments = ["spark", _value("url", url), f"format={format!r}"]
+    arguments += [f"hierarchical={hierarchical}"] if hierarchical is not None else []
+    return _call("checked = quire.committers.advise.check", arguments)
 
 
 def skew(what: Any, arguments: Mapping[str, Any]) -> str:

@@ -1,16 +1,16 @@
-"""What forms are made of: a field with its label and right below it what is wrong with what was typed; buttons; places for HTML."""
+"""What forms are made of: a field with its label and right below it what is wrong with what was typed; check-boxes; buttons; places."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import ipywidgets as widgets
 
 from quire_widgets import html
 
-__all__ = ["Field", "button", "place", "shown"]
+__all__ = ["Boxes", "Field", "button", "place", "shown"]
 
 SETTLED = 0.25  # seconds
 _LABEL = "7em"
@@ -45,6 +45,44 @@ class Field(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published with
                 timer.start()
 
         self.input.on_msg(pressed)
+
+
+class Boxes(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """A check-box for each of some words, with what it means, and right below them what is wrong with what was ticked."""
+
+    def __init__(self, label: str, name: str, words: Mapping[str, str], ticked: Callable[[], object]) -> None:
+        self._ticked, self._filling = ticked, False
+        self._boxes = {word: widgets.Checkbox(description=f"{word}: {means}", indent=False) for word, means in words.items()}
+        for word, box in self._boxes.items():
+            box.layout.width = "auto"
+            box.add_class(f"quire-{name}-{word}")
+            box.observe(self._changed, "value")
+        title = widgets.HTML(html.block(f"<strong>{html.text(label)}</strong>"))
+        self._message = widgets.HTML(layout={"display": "none"})
+        super().__init__([title, *self._boxes.values(), self._message], layout={"max_width": "56em"})
+        self.add_class(f"quire-{name}")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Those that are ticked, in their order."""
+        return tuple(word for word, box in self._boxes.items() if box.value)
+
+    def fill(self, words: Iterable[str]) -> None:
+        """Tick these and no others; nobody is told."""
+        self._filling, chosen = True, set(words)
+        try:
+            for word, box in self._boxes.items():
+                box.value = word in chosen
+        finally:
+            self._filling = False
+
+    def _changed(self, _: object) -> None:
+        if not self._filling:
+            self._ticked()
+
+    def say(self, message: str) -> None:
+        """Say what is wrong, or with "" nothing."""
+        shown(self._message, html.alert(message) if message else "")
 
 
 def shown(place: Any, content: str) -> None:

@@ -23,6 +23,7 @@ _BOX = (
 _ROOM = 80  # characters that surely stand side by side
 _FITTING = "max-width:100%;height:auto;display:block"
 _LINE = "border-bottom:1px solid var(--jp-border-color2, #8884)"
+_MARKED = ' aria-current="true" style="font-weight:bold;background:var(--jp-layout-color2, #8882)"'
 
 
 def text(value: object) -> str:
@@ -57,21 +58,28 @@ def _said(role: str, colour: str, words: str, then: str) -> str:
     return f'<div role="{role}" style="{style}">{words}{then}</div>'
 
 
-def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = ()) -> str:
-    """A table with a caption; the columns named in `numbers` are aligned on the right."""
+def table(
+    caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = (), *,
+    marked: int | None = None, short: Collection[str] = (),
+) -> str:  # fmt: skip
+    """A table with a caption; the columns named in `numbers` are aligned on the right, those in `short` are words that do not break.
+
+    One row can be marked, for screen readers, too.
+    """
     sides = ["right" if name in numbers else "left" for name in header]
     # Names break wherever the line ends; a number or a heading never does, or a narrow table would stand each letter on its own.
     cell, whole = "padding:2px 12px 2px 0", "white-space:nowrap;overflow-wrap:normal"
-    breaks = [whole if side == "right" else "white-space:normal;overflow-wrap:anywhere" for side in sides]
+    unbroken = [name in numbers or name in short for name in header]
+    breaks = [whole if one else "white-space:normal;overflow-wrap:anywhere" for one in unbroken]
     head = "".join(
         f'<th scope="col" style="text-align:{side};{cell};{whole};{_LINE}">{text(name)}</th>'
         for name, side in zip(header, sides, strict=True)
     )
     body = "".join(
-        "<tr>"
+        f"<tr{_MARKED if at == marked else ''}>"
         + "".join(f'<td style="text-align:{s};{cell};{b}">{text(v)}</td>' for v, s, b in zip(row, sides, breaks, strict=True))
         + "</tr>"
-        for row in rows
+        for at, row in enumerate(rows)
     )
     title = f'<caption style="text-align:left;caption-side:top;padding:4px 0;color:inherit"><strong>{text(caption)}</strong></caption>'
     title = title if caption else ""

@@ -1,6 +1,12 @@
-"""Committers for users' own jobs: Hadoop's interface over quire's commit log.
+"""Committers for users' own jobs: which one for this store, whether the session has it, what it guarantees; and Hadoop's interface.
 
-    committer = quire.committers.OutputCommitter("s3://lake/orders")      the article's calls, one by one
+    advice = quire.committers.advise("s3a://lake/events", needs={"append", "speculation"})
+    print(advice.defaults); spark = advice.apply(SparkSession.builder).getOrCreate()      before any other session starts
+    quire.committers.advise.check(spark, url="s3a://lake/events", format="parquet")
+    quire.committers.inspect_success("s3a://lake/events"); quire.committers.sweep("s3a://lake/events")
+    quire.committers.lab.run(…)                                           committer × fault → the guarantees, measured on this machine
+
+    committer = quire.committers.OutputCommitter("s3://lake/orders")      the article's calls, one by one, over quire's commit log
     quire.committers.run(spark, write, "s3://lake/orders", tasks=8)       a whole job in their order
 
 Other packages bring committers of their own by an entry point of the group `quire.committers`; `known()` lists all names.
@@ -8,9 +14,27 @@ Other packages bring committers of their own by an entry point of the group `qui
 
 from __future__ import annotations
 
+from typing import Any
+
 from quire.commit.committers import Adopting, Committer, known
+from quire.committers.advice import Advice, Alternative, Refusal, advise
 from quire.committers.attempts import TaskAttempt
+from quire.committers.checking import Check, Finding
 from quire.committers.interface import Committed, Job, LostError, OutputCommitter
 from quire.committers.running import run
+from quire.committers.success import Inspection, inspect_success
+from quire.committers.sweeping import Swept, sweep
 
-__all__ = ["Adopting", "Committed", "Committer", "Job", "LostError", "OutputCommitter", "TaskAttempt", "known", "run"]
+__all__ = [
+    "Adopting", "Advice", "Alternative", "Check", "Committed", "Committer", "Finding", "Inspection", "Job", "LostError", "OutputCommitter",
+    "Refusal", "Swept", "TaskAttempt", "advise", "inspect_success", "known", "run", "sweep",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """`quire.committers.lab`, when it is first asked for: jobs need none of it."""
+    if name == "lab":
+        import importlib
+
+        return importlib.import_module("quire.committers.lab")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,6 +7,9 @@ what did each commit do, and which bytes of a file are done.
     plots.rates(table)          files a second against reads in flight
     plots.commits(ledger)       what each commit brought and took, and the data files after it
     plots.coverage(ledger, path)    which bytes of a file are done, set aside, held back or not covered
+    plots.guarantees(table)     which committer keeps which guarantee, as the lab has measured it
+    plots.windows(table)        how long readers see a part of a job's files, against their number
+    plots.costs(table)          requests, bytes copied and the window of each committer, against the number of files
 
 Each returns a `Picture`: it shows itself in a notebook, as the same picture and the same text in every run, and has
 `.title`, `.note`, `.table`, `.figure`, `.svg()` and `.save(path)`. Nothing is told by colour alone. Neither pyplot nor
@@ -22,10 +25,12 @@ except ImportError as e:
 
 from quire.plots.bars import partitions
 from quire.plots.classes import sizes
+from quire.plots.curves import costs, windows
+from quire.plots.guarantees import guarantees
 from quire.plots.history import commits
 from quire.plots.lanes import tasks
 from quire.plots.picture import Picture
 from quire.plots.ranges import coverage
 from quire.plots.rates import rates
 
-__all__ = ["Picture", "commits", "coverage", "partitions", "rates", "sizes", "tasks"]
+__all__ = ["Picture", "commits", "costs", "coverage", "guarantees", "partitions", "rates", "sizes", "tasks", "windows"]

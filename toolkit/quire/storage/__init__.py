@@ -143,9 +143,11 @@ def connect(url: str, options: Options = None, told: Told = silent) -> Store:
 
 def bare(url: str, options: Options = None) -> Store:
     """The store itself, whose errors are final."""
-    scheme = url.partition(":")[0]
+    scheme, given = url.partition(":")[0], resolved(options)
+    if given is not None and not isinstance(given, Mapping):  # what it is stays unsaid: it may be a secret
+        raise UsageError(f"storage_options= takes a dictionary of options for the store, not {type(given).__name__}.")
     if scheme not in ("file", "memory"):
-        return cast("Store", _module(scheme).opened(url, resolved(options)))
+        return cast("Store", _module(scheme).opened(url, given))
     return MemoryStore(url) if scheme == "memory" else LocalStore(url.removeprefix("file://"))
 
 

@@ -170,7 +170,7 @@ class S3Store:
         for page in self._pages(folder):
             for found in page.get("Contents", ()):
                 entry = self._entry(found)
-                if not _cut_off(entry) and (entry.size or not entry.name.endswith("/")):
+                if not _cut_off(entry) and (entry.size or not found["Key"].endswith("/")):  # that of the root has no name here
                     yield entry
 
     def get(self, name: str) -> bytes:
@@ -267,6 +267,10 @@ class S3Store:
         self._do("abort_multipart_upload", "give up", name, ("NoSuchUpload",), Key=self._key(name), UploadId=pieces.upload)
 
     def pending(self, folder: str = "") -> Iterator[tuple[str, str]]:
+        return ((name, handle) for name, handle, _ in self._begun(folder))
+
+    def _begun(self, folder: str) -> Iterator[tuple[str, str, int]]:
+        """The open uploads: names, handles, and when they began (ns since 1970)."""
         below = self._below(folder)
         kwargs: dict[str, Any] = {"Prefix": below}
 
@@ -277,11 +281,25 @@ class S3Store:
         while True:
             for found in page.get("Uploads", ()):
                 if found["Key"].startswith(below):
-                    yield found["Key"][len(self.root) :], Pieces(found["UploadId"]).handle()
+                    yield found["Key"][len(self.root) :], Pieces(found["UploadId"]).handle(), _moment(found["Initiated"])
             if not page.get("IsTruncated"):
                 return
             kwargs |= {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
             page = again(ask)
+
+    def waiting(self, folder: str = "") -> Iterator[tuple[str, str, int, int, int]]:
+        """`pending`, with what each upload holds: (name, handle, parts, their bytes, ns since 1970 when the last one came or it began)."""
+        for name, handle, begun in self._begun(folder):
+            asked: dict[str, Any] = {"Key": self._key(name), "UploadId": Pieces.read(handle, self.shown(name)).upload}
+            parts, size, newest = 0, 0, begun
+            while not isinstance(page := self._do("list_parts", "list the parts of", name, ("NoSuchUpload",), **asked), str):
+                for part in page.get("Parts", ()):
+                    parts, size, newest = parts + 1, size + part["Size"], max(newest, _moment(part["LastModified"]))
+                if not page.get("IsTruncated"):
+                    break
+                asked["PartNumberMarker"] = page["NextPartNumberMarker"]
+            if not isinstance(page, str):  # else it was completed or aborted meanwhile
+                yield name, handle, parts, size, newest
 
     def rename(self, old: str, new: str) -> None:
         raise StorageError(f"cannot rename {self.shown(old)}: S3 copies instead. Use the committer 'upload'.")

@@ -49,7 +49,7 @@ def normalise(scheme: str, rest: str) -> str:
     bucket, _, path = rest.removeprefix("//").partition("/")
     said = scrub(f"{scheme}:{rest}", 200)
     if "@" in bucket:
-        raise UsageError(f"{said!r} carries credentials: a URL is written into plans and reports. Give them as the options key and secret.")
+        raise UsageError(f"{said!r} carries credentials, and a URL is written into reports. Give them as the options key and secret.")
     if not rest.startswith("//") or not _BUCKET.fullmatch(bucket):
         raise UsageError(f"{said!r} names no bucket: 3 to 255 letters, digits, dots and hyphens. Write s3://bucket/path.")
     if re.search(r"[?&](?:X-Amz-|AWSAccessKeyId=|Signature=)", path, re.IGNORECASE):

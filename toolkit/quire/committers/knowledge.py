@@ -1,0 +1,181 @@
+"""What is known of each committer, as a table: where it may write, what it guarantees, what it costs, and who says so.
+
+The four guarantees are the article's: nothing in between is visible (`hidden`), all results appear together to readers that list
+(`together`), a failed job leaves nothing (`clean`; after a killed driver: `survives`), speculation leaves one copy (`one_copy`).
+`measured`: the kinds of stores on which this project has run it; what it says of others was read at its `source`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["COMMITTERS", "CONTRADICTIONS", "NEEDS", "ORDER", "Known"]
+
+NEEDS = {
+    "speculation": "slow tasks are started twice",
+    "dynamic_overwrite": "only the partitions that get new rows are replaced",
+    "append": "rows are added to what is there",
+    "overwrite": "the destination is replaced as a whole",
+    "concurrent_jobs": "several jobs write below the destination at once",
+    "hidden_until_commit": "readers see nothing of a job that has not committed",
+    "visible_together": "readers see all of a job's files at one moment",
+    "restartable": "a job whose driver was killed is run again",
+    "many_files": "a job writes thousands of files",
+}
+
+# Pairs that no job can have, and why.
+CONTRADICTIONS = (
+    ("append", "overwrite", "one write either adds rows or replaces them: ask once for each"),
+    ("append", "dynamic_overwrite", "one write either adds rows or replaces partitions: ask once for each"),
+    ("overwrite", "dynamic_overwrite", "one write replaces either everything or the partitions that it has rows for: ask once for each"),
+    ("overwrite", "concurrent_jobs", "each job deletes the destination before it begins, and with it what the other has committed"),
+    ("dynamic_overwrite", "concurrent_jobs", "two jobs that replace one partition delete each other's files, with every committer"),
+    ("overwrite", "visible_together", "the old rows are deleted before the job begins, so for its whole time readers see neither"),
+    ("dynamic_overwrite", "visible_together", "partitions are deleted and filled one after the other, so readers see some of each"),
+)
+
+MANIFEST_DOC = "Hadoop, manifest_committer.md"
+S3A_DOC = "Hadoop, hadoop-aws/committers.md"
+MEASURED = "measured by this project: docs/committer-advice.md"
+
+
+@dataclass(frozen=True)
+class Known:
+    """A row of the table. `stores`: kinds of places.KINDS where it may write at all."""
+
+    title: str
+    stores: tuple[str, ...]
+    hidden: bool
+    together: bool
+    clean: bool
+    survives: bool
+    one_copy: bool
+    cost: str
+    lacks: tuple[str, ...]
+    measured: tuple[str, ...]
+    source: str
+    will: str  # what a job will do, as the live check says it
+
+
+_WINDOW = "visible together: readers that list the directory see files appear one by one while the job commits"
+
+COMMITTERS = {
+    "v1": Known(
+        "FileOutputCommitter, algorithm 1", ("local", "hdfs", "abfs_hns"), True, False, True, False, True,
+        "a rename for each task, then one for each file, one after the other in the driver",
+        (
+            _WINDOW + " (12 of 800 in the measured moment), longer with each file",
+            "a driver killed in that window: files that are visible stay, and a job that appends the same again doubles them",
+        ),
+        ("local", "hdfs"), MEASURED,
+        "Output waits in _temporary; committing the job renames file by file.",
+    ),
+    "v2": Known(
+        "FileOutputCommitter, algorithm 2", (), False, False, False, False, False,
+        "a rename for each file, in the tasks",
+        ("anything: tasks put their files into the destination while the job still runs",),
+        ("local",), f"{MEASURED}; apache/spark #29895, #33332",
+        "Each task puts its files into the destination when it ends: readers see them while the job runs, and a failed job leaves them. "
+        "A task that is run again may leave its rows twice.",
+    ),
+    "manifest": Known(
+        "manifest committer, bound by PathOutputCommitProtocol", ("local", "hdfs", "abfs", "abfs_hns", "abfs_flat", "gcs"),
+        True, False, True, False, True,
+        "a listing and a manifest for each task, then a rename for each file, many at a time; needs the jar spark-hadoop-cloud",
+        (
+            _WINDOW + " (2 of 800 in the measured moment)",
+            "a driver killed in that window: files that are visible stay, and a job that appends the same again doubles them",
+        ),
+        ("local", "hdfs", "abfs_flat"), f"{MEASURED}; {MANIFEST_DOC}",
+        "Output waits in _temporary/<job>; committing the job renames many files at a time.",
+    ),
+    "naive": Known(
+        "a committer's factory without PathOutputCommitProtocol", (), False, False, False, False, True,
+        "none: that is what makes it tempting",
+        ("anything: json, csv, text and orc go straight into the destination, parquet silently through algorithm 1",),
+        ("local",), f"{MEASURED}; apache/incubator-gluten #9993",
+        "Tasks write straight into the destination: readers see half-written jobs, a failed one stays there, and a task that is run again "
+        "fails with FileAlreadyExistsException. _SUCCESS names the new committer all the same.",
+    ),
+    "magic": Known(
+        "S3A magic committer", ("s3", "emr"), True, False, True, False, True,
+        "no rename and no local disk: one request a file when the job commits, many at a time; needs spark-hadoop-cloud and hadoop-aws",
+        (
+            _WINDOW + ": a short one",
+            "a killed job leaves uploads that nobody sees and that cost like objects, until sweep() or a life-cycle rule of the bucket",
+            "a driver killed while it commits: what is visible stays, and a job that appends the same again doubles it",
+        ),
+        ("s3",), f"{MEASURED}; {S3A_DOC}",
+        "Tasks upload under the final names, and committing the job completes the uploads.",
+    ),
+    "directory": Known(
+        "S3A directory staging committer", ("s3", "emr"), True, False, True, False, True,
+        "tasks keep their output on local disks until they commit, and upload it then; needs a cluster file system for the lists",
+        (
+            _WINDOW + ": a short one",
+            "a killed job leaves uploads that nobody sees and that cost like objects, until sweep() or a life-cycle rule of the bucket",
+            "a driver killed while it commits: what is visible stays, and a job that appends the same again doubles it",
+        ),
+        (), S3A_DOC,
+        "Tasks write to local disk and upload when they commit; committing the job completes the uploads.",
+    ),
+    "partitioned": Known(
+        "S3A partitioned staging committer", ("s3", "emr"), True, False, True, False, True,
+        "tasks keep their output on local disks until they commit, and upload it then; needs a cluster file system for the lists",
+        (
+            _WINDOW + ": a short one",
+            "replaced partitions are deleted first and filled then: a driver killed in between leaves them empty or partly filled",
+            "a killed job leaves uploads that nobody sees and that cost like objects, until sweep() or a life-cycle rule of the bucket",
+        ),
+        (), S3A_DOC,
+        "Tasks write to local disk and upload when they commit; committing the job deletes the partitions that get new files if the "
+        "conflict mode is replace, then completes the uploads.",
+    ),
+    "emrfs": Known(
+        "EMRFS S3-optimized committer (also EMR's MagicV2)", (), False, False, False, False, False,
+        "no rename",
+        ("anything more than algorithm 2: a task's files are visible as soon as it commits",),
+        (), "Amazon EMR release guide: EMRFS S3-optimized committer; MagicV2 committer",
+        "Each task makes its files visible when it commits, while the job still runs.",
+    ),
+    "emr_protocol": Known(
+        "EMRFS S3-optimized commit protocol", ("emr",), True, False, True, False, True,
+        "no rename; only for dynamic overwrite of partitions through EMRFS",
+        (
+            _WINDOW,
+            "replaced partitions are deleted first: a driver killed while it commits leaves them empty or partly filled",
+            "a killed job leaves uploads that cost like objects",
+        ),
+        (), "Amazon EMR release guide: EMRFS S3-optimized commit protocol (EMR 5.30, 6.2 and later)",
+        "Tasks upload under the final names, and committing the job completes the uploads.",
+    ),
+    "jindo": Known(
+        "JindoOssCommitter with its magic switched on", ("oss",), True, False, True, False, True,
+        "no rename; needs EMR's JindoSDK, which comes with Alibaba's clusters and not by Maven",
+        (_WINDOW, "a killed job leaves uploads that cost like objects, until a life-cycle rule of the bucket"),
+        (), "Alibaba Cloud E-MapReduce: Use Jindo Job Committer",
+        "Tasks upload under the final names, and committing the job completes the uploads.",
+    ),
+    "quire": Known(
+        "quire's own: output waits unseen, the commit log decides", ("local", "hdfs", "s3", "emr", "abfs", "abfs_hns", "abfs_flat"),
+        True, True, True, True, True,
+        "rows go through claim, process or consolidate; S3, Azure: one request a file (of a claim, a copy); disks: a rename",
+        ("readers of the plain directory see a commit's files appear one by one: all at one moment is for quire.read(spark, url)",
+         "one copy of what df.write puts into the claim's path, if the session has algorithm 2 or a factory that Spark does not ask"),
+        ("local", "hdfs", "s3", "abfs_flat"), "docs: README, docs/ledger.md",
+        "quire publishes what its log has committed.",
+    ),
+}  # fmt: skip
+
+# Who is asked first, for each kind of store; `refusals` strike out, the first that is left is advised, the others are alternatives.
+ORDER = {
+    "local": ("v1", "manifest", "quire"),
+    "hdfs": ("v1", "manifest", "quire"),
+    "s3": ("magic", "directory", "partitioned", "quire"),
+    "emr": ("magic", "emr_protocol", "directory", "partitioned", "quire"),
+    "abfs": ("manifest", "quire"),
+    "abfs_hns": ("manifest", "v1", "quire"),
+    "abfs_flat": ("manifest", "quire"),
+    "gcs": ("manifest",),
+    "oss": ("jindo",),
+}
