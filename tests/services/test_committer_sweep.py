@@ -14,7 +14,9 @@ from quire.storage import bare
 from quire.storage.azure_rest import Answer, Rest
 from quire.storage.s3 import S3Store
 from services import s3
-from services.azurite import connection_string
+from services.azurite import ACCOUNT, connection_string
+
+WHOLE = f"abfs://tests@{ACCOUNT}.dfs.core.windows.net/x"  # as Spark takes it
 
 NAMES = ["part-00000-a.parquet", "p=1/part-00001-a.parquet"]
 OURS = "part-1-0123456789abcdef-0-0123456789ab-0.json"  # as quire names its own
@@ -107,7 +109,7 @@ def test_the_account_is_asked_whether_it_has_directories(
     azurite_endpoint: str, monkeypatch: pytest.MonkeyPatch, header: str | None, kind: str
 ) -> None:
     """An emulator does not say; a service says it in a header, which is put in its place."""
-    options, url = {"connection_string": connection_string(azurite_endpoint)}, "abfs://tests/x"
+    options, url = {"connection_string": connection_string(azurite_endpoint)}, WHOLE
     assert place_of(url).kind == "abfs", "nobody can be asked without options"
     real = Rest.send
 
@@ -122,5 +124,5 @@ def test_the_account_is_asked_whether_it_has_directories(
 
 def test_an_account_that_may_not_be_asked_gets_advice_for_both_kinds(azurite_endpoint: str) -> None:
     wrong = {"connection_string": connection_string(azurite_endpoint).replace("AccountKey=", "AccountKey=AAAA")}
-    advice = advise("abfs://tests/x", storage_options=wrong)
+    advice = advise(WHOLE, storage_options=wrong)
     assert any("not known" in text for text in advice.why)
