@@ -13,7 +13,6 @@ destination that the caller names. It takes Linux, Java and some 1.5 GB of memor
 from __future__ import annotations
 
 import os
-import platform
 import shlex
 import shutil
 import sys
@@ -146,9 +145,9 @@ def _without_value(argument: str) -> str:
 def machine() -> str:
     """One line about what this runs on; nothing in it names the machine."""
     lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines() if Path("/proc/cpuinfo").exists() else []
-    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), os.uname().machine)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     return (
-        f"{cpu}, {os.cpu_count()} cores, {memory} GiB, {platform.system()} {platform.release().split('-')[0]}; Python "
-        f"{platform.python_version()}, pyspark {metadata.version('pyspark')}"
+        f"{cpu}, {os.cpu_count()} cores, {memory} GiB, {os.uname().sysname} {os.uname().release.split('-')[0]}; Python "
+        f"{sys.version.split()[0]}, pyspark {metadata.version('pyspark')}"
     )
