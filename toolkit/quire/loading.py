@@ -195,7 +195,7 @@ class OfOffsets:
 
 def _before(found: Any) -> tuple[str, int, int]:
     state, start, end = found
-    if state not in _STATES or not 0 <= start < end < 1 << 62:
+    if state not in _STATES or not 0 <= start <= end < 1 << 62:
         raise ValueError(f"what lies before a range is {str(found)[:100]}")
     return state, start, end
 

@@ -308,4 +308,4 @@ def check_words(log: Log, made: Options) -> None:
 
 
 def _split(words: Words) -> str:
-    return f", split {words.split!r}" if words.split else ""
+    return (f", split {words.split!r}" if words.split else "") + (f", partition_by {words.by!r}" if words.by else "")

@@ -111,8 +111,9 @@ def _ranges(wanted: Offsets, fold: Fold, dest: Store, found: Listed, told: Told)
             continue
         before = len(ranges)
         if path not in known:
-            if low < end:
-                ranges.append(_Range(key, low, end, ("mark", 0, low) if low else None))
+            # From now on the ledger knows it, also an empty one: what retention removes from here on is a loss.
+            mark = ("mark", 0, low) if low or low >= end else None
+            ranges.append(_Range(key, low, max(low, end), mark))
         else:
             check_version(topics, key.topic, known[path].versions)
             for start, until in known[path].gaps(end):
