@@ -88,8 +88,9 @@ def test_several_topics_by_name_and_by_expression(kafka: Mock, tmp_path: Path) -
 def test_a_topic_without_records_is_done_and_loaded_when_it_has_some(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 3)
     assert load(kafka, name, tmp_path / "out").records == 0
-    assert load(kafka, name, tmp_path / "out", lambda batch: batch).records == 0  # whose columns nobody can know yet
-    kafka.produce(name, numbered(2, 2))
+    assert load(kafka, name, tmp_path / "columns", even).records == 0  # which nobody can know yet
+    kafka.produce(name, [b"1", b"2"])
+    assert load(kafka, name, tmp_path / "columns", even).records == 2
     assert load(kafka, name, tmp_path / "out").records == 2
     assert exact(kafka, tmp_path / "out", name).exact
 
@@ -304,9 +305,9 @@ def test_a_function_can_be_loaded_by_date(kafka: Mock, tmp_path: Path) -> None:
 def test_ranges_are_exact_wherever_they_are_cut(kafka: Mock) -> None:
     name = topic(kafka, 3, numbered(3_000, 3))
     from quire.sources.kafka import Key
-    from quire.sources.kafka_client import connect
+    from quire.sources.kafka_client import cluster_of
 
-    cluster = connect(kafka.address, None)
+    cluster = cluster_of(kafka.address, None)
     for turn in range(20):  # the same client, from another place each time
         spans = [offsets.Span(Key(name, p), (turn * 37 + p) % 400, 500 + turn * 20 + p) for p in range(3)]
         spans += [offsets.Span(Key(name, p), 950 - turn, 1_000) for p in range(3)]

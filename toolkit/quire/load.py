@@ -33,12 +33,11 @@ from quire.sources.content import BadContent
 from quire.sources.convert import Convert
 from quire.sources.files import Selection
 from quire.sources.kafka import Key, Topics, is_kafka, named
-from quire.sources.kafka_client import Cluster, connect
+from quire.sources.kafka_client import Cluster, cluster_of
 from quire.sources.positions import mirror
 from quire.sources.records import BatchFunction, Loading
 from quire.sources.until import Until
-from quire.storage import connect as connect_store
-from quire.storage import normalise
+from quire.storage import connect, normalise
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +97,7 @@ def load(
     bars = Progress(progress)
     runner = runner_of(spark, call.made)
     with about("source"):
-        connect(call.made.topics.servers, call.made.topics.options).reach()
+        cluster_of(call.made.topics.servers, call.made.topics.options).reach()
     found = repeat(call.made, runner, bars, every, max_runs, functools.partial(call.decided, bars), call.told)
     assert isinstance(found, LoadReport)
     return found
@@ -136,7 +135,7 @@ def check(
             raise UsageError(f"the destination {quoted(dest, 100)} is Kafka, which quire only reads. Give a directory.")
         to = normalise(dest)
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
-        by = choice(committer, connect_store(to, to_options))
+        by = choice(committer, connect(to, to_options))
     target, columns = parse_size(target_size, "target_size"), None if schema is None else schemas.canonical(schema)
     if partition_by is not None:
         with about("partition_by"):
@@ -232,7 +231,7 @@ class Call:
             check_destination(store, made.append)
             log = Log(store).refresh()
             self._check_owner(log)
-        cluster = connect(made.topics.servers, made.topics.options)
+        cluster = cluster_of(made.topics.servers, made.topics.options)
         with about("source"):
             topics, keys = self._found(cluster, bars)
             _check_cluster(log, topics, made.dest)

@@ -25,7 +25,7 @@ from quire.planning.listing import Run
 from quire.planning.pack import read_rows
 from quire.sources import offsets
 from quire.sources.kafka import Key, Topics, key_of, named
-from quire.sources.kafka_client import Cluster, connect
+from quire.sources.kafka_client import Cluster, cluster_of
 from quire.sources.offsets import Fetched, Span
 from quire.sources.records import Loading, Part, Rejected
 from quire.storage import Gone, Store
@@ -90,7 +90,7 @@ class OfOffsets:
 
     def _load(self, source: Topics, runs: list[Run], job: str) -> None:
         """Read the ranges of one cluster."""
-        cluster = connect(source.servers, source.options)
+        cluster = cluster_of(source.servers, source.options)
         planned = self._ranges(source, runs, job)
         planned = self._same(cluster, planned)
         for one in planned:

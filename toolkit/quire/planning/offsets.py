@@ -22,7 +22,7 @@ from quire.planning.drops import put_table
 from quire.planning.listing import CHUNK, PLAN, Cut, Listed, Run
 from quire.sources import offsets
 from quire.sources.kafka import Key, Topics, named
-from quire.sources.kafka_client import connect
+from quire.sources.kafka_client import cluster_of
 from quire.storage import Store, Told
 
 __all__ = ["Measure", "Offsets", "listed"]
@@ -100,7 +100,7 @@ def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: s
 def _ranges(wanted: Offsets, fold: Fold, dest: Store, found: Listed, told: Told) -> list[_Range]:
     """What no row covers, in the order of topics and partitions."""
     topics = wanted.topics
-    cluster = connect(topics.servers, topics.options)
+    cluster = cluster_of(topics.servers, topics.options)
     known = covered(fold, dest, f"{topics.url}/", f"{topics.url}/\U0010ffff")
     starts = cluster.starts(wanted.ends, told)
     ranges, lost = list[_Range](), dict[Key, int]()
@@ -153,7 +153,7 @@ def _measures(wanted: Offsets, ranges: list[_Range]) -> dict[str, Measure]:
         by_topic[r.key.topic].append(r)
     if wanted.max_bytes is None and sum(r.offsets for r in ranges) < FEW:
         return dict.fromkeys(by_topic, Measure())
-    cluster, measures = connect(wanted.topics.servers, wanted.topics.options), dict[str, Measure]()
+    cluster, measures = cluster_of(wanted.topics.servers, wanted.topics.options), dict[str, Measure]()
     for topic, mine in by_topic.items():
         longest = {r.key: r for r in sorted(mine, key=lambda r: r.offsets)}  # one of each partition: its longest
         chosen = sorted(longest.values(), key=lambda r: -r.offsets)[:SAMPLED]

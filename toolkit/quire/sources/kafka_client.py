@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +20,7 @@ from quire.sources.kafka import Key, named
 from quire.storage.retry import Told, again, silent
 from quire.storage.secret import resolved
 
-__all__ = ["Cluster", "connect", "error_of", "library"]
+__all__ = ["Cluster", "cluster_of", "library"]
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ ANSWER = 30.0  # seconds for any other answer
 TOPIC_IDS = 5.0  # seconds in which it has to tell topics' ids, or none
 KEPT = 4  # clusters that a process keeps open
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # all zeros: an old broker's answer
-_open: dict[tuple[object, ...], Cluster] = {}
+_local = threading.local()  # two threads read with two clients
 
 
 @functools.cache
@@ -44,16 +45,18 @@ def library() -> Any:
     return confluent_kafka
 
 
-def connect(servers: str, options: Options) -> Cluster:
-    """The cluster there; within one process the same as before, as long as it is one of the last few."""
-    settings = resolved(dict(options or {}))
-    key = (os.getpid(), servers, *sorted((name, value if callable(value) else str(value)) for name, value in settings.items()))
-    found = _open.pop(key, None) or Cluster(servers, settings)
-    for other in [k for k in _open if k[0] != os.getpid()]:
-        del _open[other]  # of the process that this one was forked from: it is never closed, or used, here
-    _open[key] = found
-    while len(_open) > KEPT:
-        _open.pop(next(iter(_open))).close()
+def cluster_of(servers: str, options: Options) -> Cluster:
+    """The cluster there; within one thread of one process the same as before, as long as it is one of the last few."""
+    if getattr(_local, "process", None) != os.getpid():
+        # What a process was forked with is neither used here nor closed: the threads that do its work are not there.
+        _local.inherited = getattr(_local, "open", None)
+        _local.process, _local.open = os.getpid(), dict[tuple[object, ...], Cluster]()
+    settings, kept = resolved(dict(options or {})), _local.open
+    key = (servers, *sorted((name, value if callable(value) else str(value)) for name, value in settings.items()))
+    found: Cluster = kept.pop(key, None) or Cluster(servers, settings)
+    kept[key] = found
+    while len(kept) > KEPT:
+        kept.pop(next(iter(kept))).close()
     return found
 
 
@@ -130,7 +133,7 @@ class Cluster:
         if self._refused is not None:
             found, self._refused = self._refused, None
             return found
-        return error_of(self.kafka, error, f"{what} ({self.servers})", self.clean("; ".join([error.str(), *self._heard])))
+        return _error_of(self.kafka, error, f"{what} ({self.servers})", self.clean("; ".join([error.str(), *self._heard])))
 
     def ask(self, question: Callable[[], T], what: str, told: Told = silent) -> T:
         """What a broker answers; what may go well a moment later is asked again, for a minute."""
@@ -220,7 +223,7 @@ class Cluster:
         return self.ask(answers, "cannot ask for offsets", told) if asked else {}
 
 
-def error_of(kafka: Any, error: Any, what: str, text: str) -> QuireError:
+def _error_of(kafka: Any, error: Any, what: str, text: str) -> QuireError:
     """The error of ours for one of the client's."""
     code, kinds = error.code(), kafka.KafkaError
     if code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED, kinds.CLUSTER_AUTHORIZATION_FAILED):

@@ -14,7 +14,7 @@ from quire.coverage.fold import Fold, fold
 from quire.coverage.ranges import LOST, covered
 from quire.errors import QuireError
 from quire.sources.kafka import SCHEME, Key, Topics, key_of
-from quire.sources.kafka_client import Cluster, connect
+from quire.sources.kafka_client import Cluster, cluster_of
 from quire.storage import Store
 
 __all__ = ["Position", "mirror", "positions", "reached"]
@@ -45,7 +45,7 @@ def positions(folded: Fold, store: Store, cluster: str = "") -> Iterator[Positio
 
 def reached(topics: Topics) -> tuple[Cluster, Topics, list[Key]]:
     """A cluster that answers, the topics with its id, and their partitions."""
-    cluster = connect(topics.servers, topics.options)
+    cluster = cluster_of(topics.servers, topics.options)
     cluster.reach()
     identity, there = cluster.topics()
     keys = [Key(name, i) for name, n in sorted(there.items()) if topics.matches(name) for i in range(n)]
@@ -59,7 +59,7 @@ def mirror(topics: Topics, store: Store, group: str) -> str:
     """
     found = {p.key: p.offset for p in positions(fold(Log(store).refresh(), reader=True), store, topics.cluster) if p.offset}
     try:
-        commit(connect(topics.servers, topics.options), group, found)
+        commit(cluster_of(topics.servers, topics.options), group, found)
     except QuireError as e:
         return f"the consumer group {group} does not follow: {e}"
     return ""

@@ -22,7 +22,7 @@ from quire.shuffle import Reduce
 from quire.sources.files import Options, Root
 from quire.sources.identity import by_content, identified, with_stored
 from quire.sources.kafka import Topics, client_options, is_kafka, key_of, parsed
-from quire.sources.kafka_client import connect
+from quire.sources.kafka_client import cluster_of
 from quire.sources.positions import reached
 from quire.sources.transforms import UserFunction
 from quire.storage import Trouble
@@ -122,7 +122,7 @@ def _of_topics(topics: Topics, rows: list[dict[str, Any]], left: list[tuple[str,
     """Records that are still in their topics."""
     keys = {row["path"]: key_of(row["path"]) for row in rows}
     there = {path: key for path, key in keys.items() if topics.path(key) == path and key.topic in topics.versions}
-    starts = connect(topics.servers, topics.options).starts(set(there.values()))
+    starts = cluster_of(topics.servers, topics.options).starts(set(there.values()))
     for row in rows:
         key = there.get(row["path"])
         if key is None or topics.versions[key.topic] != row["version"] or row["start"] < starts[key]:
