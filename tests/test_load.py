@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 import quire
 from gathering import refused
@@ -20,6 +19,9 @@ from quire import RefusedError, UsageError
 from quire.sources import offsets
 from services.kafka import Mock, Record, mock
 from services.kafka_witness import lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="module")
