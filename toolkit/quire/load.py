@@ -238,7 +238,7 @@ class Call:
             ends = cluster.ends(keys, bars.again)
         if self.until is not None:
             with about("until"):
-                ends = self.until.ends(cluster, ends, bars.again)
+                ends = self.until.ends(cluster, ends, bars.again, first=not log.source())
         self.job = replace(made, roots=(topics,), ends=ends, intent={"cluster": topics.cluster, **made.intent})
         if made.convert.of_user:
             self.job = self._with_columns(self.job, log, cluster)

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 FIRST = 10.0  # seconds in which a broker has to answer first
 ANSWER = 30.0  # seconds for any other answer
-TOPIC_IDS = 5.0  # seconds in which it has to tell topics' ids, or none
+TOPIC_IDS, TURNS = 5.0, 5  # seconds in which topics' ids have to be told, or none; so often it is asked for them
 KEPT = 4  # clusters that a process keeps open
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # all zeros: an old broker's answer
 _local = threading.local()  # two threads read with two clients
@@ -181,24 +181,31 @@ class Cluster:
 
     def versions(self, topics: Iterable[str], told: Told = silent) -> dict[str, str]:
         """The topics' ids, `named` of all where they are not told in time; a topic that is gone is missing."""
-        wanted = list(topics)
-        KafkaError = self.kafka.KafkaError  # noqa: N806 - a class
+        wanted, found = list(topics), dict[str, str]()
+        for turn in range(TURNS if wanted else 0):
+            if turn:
+                # The client asks the controller, and waits for one that is away; with news of the cluster it may be another broker.
+                self.ask(lambda: self.admin.list_topics(timeout=ANSWER), "cannot list topics", told)
+            found = self.ask(lambda: self._described(wanted), "cannot ask for topics' ids", told)
+            if not any(version == named(topic) for topic, version in found.items()):
+                break
+        return found
 
-        def asked() -> dict[str, str]:
-            found = dict[str, str]()
-            for topic, future in self.admin.describe_topics(self.kafka.TopicCollection(wanted), request_timeout=TOPIC_IDS).items():
-                try:
-                    text = str(future.result().topic_id)
-                except self.kafka.KafkaException as e:
-                    if e.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                        continue
-                    if e.args[0].code() not in (KafkaError._TIMED_OUT, KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION):
-                        raise
-                    text = _NO_ID
-                found[topic] = named(topic) if text == _NO_ID else text
-            return found
-
-        return self.ask(asked, "cannot ask for topics' ids", told) if wanted else {}
+    def _described(self, wanted: list[str]) -> dict[str, str]:
+        kinds, found = self.kafka.KafkaError, dict[str, str]()
+        asked = self.admin.describe_topics(self.kafka.TopicCollection(wanted), request_timeout=TOPIC_IDS / TURNS)
+        for topic, future in asked.items():
+            try:
+                text = str(future.result().topic_id)
+            except self.kafka.KafkaException as e:
+                code = e.args[0].code()
+                if code == kinds.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                if code not in (kinds._TIMED_OUT, kinds._UNSUPPORTED_FEATURE, kinds.UNSUPPORTED_VERSION):
+                    raise
+                text = _NO_ID
+            found[topic] = named(topic) if text == _NO_ID else text
+        return found
 
     def starts(self, keys: Iterable[Key], told: Told = silent) -> dict[Key, int]:
         """The first offset that each partition still has."""

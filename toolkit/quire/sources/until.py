@@ -47,12 +47,13 @@ class Until:
             return f"{self.moment} ms"
         return str(self.offset) if self.offset is not None else str(sorted((str(k), v) for k, v in self.offsets.items()))
 
-    def ends(self, cluster: Cluster, ends: Mapping[Key, int], told: Told) -> dict[Key, int]:
-        """Where each partition's loading ends; UsageError for what lies beyond its end, or before all that is there."""
+    def ends(self, cluster: Cluster, ends: Mapping[Key, int], told: Told, *, first: bool) -> dict[Key, int]:
+        """Where each partition's loading ends; UsageError for what lies beyond its end, or, of a `first` load, before all that is there."""
         if self.moment is not None:
             found = cluster.at(ends, self.moment, told)
             chosen = {key: end if found[key] < 0 else min(found[key], end) for key, end in ends.items()}
-            self._check_some(cluster, chosen, told)
+            if first:
+                _check_some(cluster, chosen, ends, told)
             return chosen
         wanted = dict[Key, int]()
         for key in ends:
@@ -68,18 +69,20 @@ class Until:
                     f"until={offset:,} lies beyond the end of {key.topic} partition {key.partition}, which is {ends[key]:,}: nothing was "
                     f"read. Leave it out to load what is there."
                 )
-        self._check_some(cluster, wanted, told)
+        if first:
+            _check_some(cluster, wanted, ends, told)
         return {key: wanted.get(key, end) for key, end in ends.items()}
 
-    @staticmethod
-    def _check_some(cluster: Cluster, wanted: Mapping[Key, int], told: Told) -> None:
-        starts = cluster.starts(wanted, told)
-        late = [key for key, end in wanted.items() if end < starts[key]]
-        if late and len(late) == len(wanted):
-            raise UsageError(
-                f"until= lies before the first record that is still there: {late[0].topic} partition {late[0].partition} begins at "
-                f"{starts[late[0]]:,}. Nothing was read."
-            )
+
+def _check_some(cluster: Cluster, wanted: Mapping[Key, int], ends: Mapping[Key, int], told: Told) -> None:
+    """Refuse to load nothing at all where there is something."""
+    starts = cluster.starts(wanted, told)
+    late = [key for key in wanted if starts[key] < ends[key]]
+    if late and all(wanted[key] <= starts[key] for key in late):
+        raise UsageError(
+            f"until= lies before the first record that is there: {late[0].topic} partition {late[0].partition} begins at "
+            f"{starts[late[0]]:,}. Nothing was read."
+        )
 
 
 def _key(key: object, given: object) -> Key | int:
