@@ -26,6 +26,13 @@ class Covered:
     ranges: list[tuple[int, int]] = field(default_factory=list)
     states: dict[str, int] = field(default_factory=dict)
 
+    def add(self, other: Covered) -> None:
+        """What other rows say of the same path."""
+        self.versions |= other.versions
+        self.ranges = _joined([*self.ranges, *other.ranges])
+        for state, length in other.states.items():
+            self.states[state] = self.states.get(state, 0) + length
+
     @property
     def end(self) -> int:
         """Where the ranges that begin at 0 have their first gap: everything before has been seen to."""
@@ -41,15 +48,23 @@ class Covered:
         return [*found, (at, end)] if at < end else found
 
 
-def covered(fold: Fold, store: Store, first: str, last: str) -> dict[str, Covered]:
-    """What is covered of the paths in [first, last]; the rows of one source of the fold are held at a time."""
-    found = dict[str, Covered]()
+def covered(fold: Fold, store: Store, first: str, last: str, read: dict[str, dict[str, Covered]] | None = None) -> dict[str, Covered]:
+    """What is covered of the paths in [first, last]; the rows of one source of the fold are held at a time.
+
+    `read`: what segments said when they were read before, by their names. A segment never changes, so a loop reads each of them once; but
+    where a later commit has taken rows away, it is asked anew.
+    """
+    found, keep = dict[str, Covered](), {} if read is None or fold.removed or fold.uncovered else read
     for source in fold.sources:
         if source.first > last or source.last < first:
             continue
-        rows = fold.of(source).rows(store, _COLUMNS, first, last)
-        for batch in rows.combine_chunks().to_batches():
-            _take(batch, found)
+        if source.segment not in keep:
+            keep[source.segment] = {}
+            rows = fold.of(source).rows(store, _COLUMNS, first, last)
+            for batch in rows.combine_chunks().to_batches():
+                _take(batch, keep[source.segment])
+        for path, one in keep[source.segment].items():
+            found.setdefault(path, Covered()).add(one)
     return found
 
 
