@@ -201,6 +201,11 @@ def test_without_topic_ids_the_name_is_the_key_and_one_warning_says_so(tmp_path:
         assert "by name" in report.notes[0]
         assert exact(old, tmp_path / "out", name).exact
         assert quire.Ledger(tmp_path / "out").offsets()["topic_id"].tolist() == [f"name:{name}"]
+        old.delete(name)
+        old.create(name, 1)
+        old.produce(name, numbered(3))
+        with pytest.warns(UserWarning, match="by its name"), refused(RefusedError, 2, "ends at 3", "up to 10"):
+            load(old, name, tmp_path / "out")
 
 
 def test_a_destination_of_files_or_of_another_topic_is_refused(kafka: Mock, tmp_path: Path) -> None:
@@ -286,6 +291,21 @@ def test_a_topic_that_goes_while_it_is_read_ends_in_one_line(kafka: Mock, tmp_pa
     assert report.records == 0
     assert report.left_out
     assert not files(tmp_path / "out")
+
+
+def test_a_topic_that_is_made_again_and_shorter_while_it_is_read(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, numbered(100))
+    load(kafka, name, tmp_path / "out", until=60)
+
+    def gone(step: Any) -> None:
+        if step.phase == "gathering" and not step.done:
+            kafka.delete(name)
+            kafka.create(name, 1)
+            kafka.produce(name, numbered(7))
+
+    report = load(kafka, name, tmp_path / "out", progress=gone)
+    assert (report.records, len(report.left_out)) == (0, 1)
+    assert len(rows(tmp_path / "out")) == 60
 
 
 def test_max_failures_commits_nothing(kafka: Mock, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from quire.planning.drops import put_table
 from quire.planning.listing import CHUNK, PLAN, Cut, Listed, Run
 from quire.sources import offsets
 from quire.sources.kafka import Key, Topics, named
-from quire.sources.kafka_client import cluster_of
+from quire.sources.kafka_client import Cluster, cluster_of
 from quire.storage import Store, Told
 
 __all__ = ["Measure", "Offsets", "listed"]
@@ -103,6 +103,7 @@ def _ranges(wanted: Offsets, fold: Fold, dest: Store, found: Listed, told: Told)
     topics = wanted.topics
     cluster = cluster_of(topics.servers, topics.options)
     known = covered(fold, dest, f"{topics.url}/", f"{topics.url}/\U0010ffff", wanted.read)
+    _check_ends(wanted, known, cluster, told)
     starts = cluster.starts(wanted.ends, told)
     ranges, lost = list[_Range](), dict[Key, int]()
     for key, end in sorted(wanted.ends.items()):
@@ -129,6 +130,19 @@ def _ranges(wanted: Offsets, fold: Fold, dest: Store, found: Listed, told: Told)
     if lost and not wanted.record_loss:
         raise DataLossError(offsets.lost_words(lost))
     return ranges
+
+
+def _check_ends(wanted: Offsets, known: Mapping[str, Covered], cluster: Cluster, told: Told) -> None:
+    """Refuse a partition that ends before what was loaded of it: the offsets that come now would mean other records."""
+    reached = {key: known[path].ranges[-1][1] for key in wanted.ends if (path := wanted.topics.path(key)) in known and known[path].ranges}
+    # Of some the end was put lower, or asked for before another loader went on.
+    beyond = [key for key, until in reached.items() if until > wanted.ends[key]]
+    for key, end in cluster.ends(beyond, told).items():
+        if end < reached[key]:
+            raise RefusedError(
+                f"topic {key.topic} partition {key.partition} ends at {end:,}, and was loaded up to {reached[key]:,}: it was made again, "
+                f"or its brokers have lost records, and what comes now has offsets that are loaded. Load it into another destination."
+            )
 
 
 def check_version(topics: Topics, topic: str, versions: Iterable[str]) -> None:

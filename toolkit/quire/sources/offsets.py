@@ -120,23 +120,23 @@ class _Reading:
         self.cluster, self.kafka, self.consumer = cluster, cluster.kafka, cluster.consumer
         self.open = {chain.key.partition: chain for chain in window}
         self.topic, self.record_loss, self.chunk, self.until = window[0].key.topic, record_loss, chunk, until
+        self.moved = False  # whether something came that brings the reading on
 
     def run(self) -> Iterator[Fetched]:
         self._assign()
         quiet = time.monotonic()
         try:
             while self.open:
-                first = self.consumer.poll(WAIT)
-                now = time.monotonic()
-                if self.until is not None and now > self.until:
+                first, self.moved = self.consumer.poll(WAIT), False
+                if self.until is not None and time.monotonic() > self.until:
                     return
-                if first is None:
-                    if now - quiet > PATIENCE:
-                        raise self._silence()
-                    continue
-                quiet = now
-                # What is there already, without waiting for more.
-                yield from self._take([first, *self.consumer.consume(MANY, 0)])
+                if first is not None:
+                    # What is there already, without waiting for more.
+                    yield from self._take([first, *self.consumer.consume(MANY, 0)])
+                if self.moved:
+                    quiet = time.monotonic()
+                elif time.monotonic() - quiet > PATIENCE:
+                    raise self._silence()
         finally:
             self.consumer.unassign()
 
@@ -157,6 +157,7 @@ class _Reading:
         yield from self._runs(messages[at:] if errors else messages)
 
     def _runs(self, messages: list[Any]) -> Iterator[Fetched]:
+        messages = [m for m in messages if m.topic() == self.topic]
         at = 0
         for number, run in groupby([m.partition() for m in messages]):
             n = sum(1 for _ in run)
@@ -166,9 +167,7 @@ class _Reading:
             at += n
 
     def _records(self, chain: _Chain, messages: list[Any]) -> Iterator[Fetched]:
-        if messages[0].topic() != self.topic:
-            return  # of an earlier window
-        offsets = [m.offset() for m in messages]
+        offsets, self.moved = [m.offset() for m in messages], True
         low, high = bisect_left(offsets, chain.next), bisect_left(offsets, chain.end)
         for at in range(low, high, ROWS):
             some = messages[at : min(high, at + ROWS)]
@@ -184,6 +183,7 @@ class _Reading:
             yield from self._ended(chain)
 
     def _ended(self, chain: _Chain) -> Iterator[Fetched]:
+        self.moved = True
         del self.open[chain.key.partition]
         if self.open:
             self.consumer.incremental_unassign([self.kafka.TopicPartition(*chain.key)])  # nobody needs what comes behind
@@ -220,7 +220,13 @@ class _Reading:
     def _lost(self, chain: _Chain) -> Iterator[Fetched]:
         """Retention was quicker."""
         low = self.cluster.starts([chain.key])[chain.key]
+        if low <= chain.next and (end := self.cluster.ends([chain.key])[chain.key]) < chain.next:
+            raise TransientError(
+                f"topic {self.topic} partition {chain.key.partition} ends at {end:,}, and was to be read from {chain.next:,} on: it was "
+                f"made again, or its brokers have lost records"
+            )
         if low > chain.next:
+            self.moved = True
             yield from self._given(chain, chain.next)
             low = min(low, chain.end)
             if not self.record_loss:
