@@ -111,8 +111,8 @@ class Kafka:
             consumer.assign([TopicPartition(topic, p, begin[p]) for p in left])
             quiet = time.monotonic()
             while left:
-                for message in consumer.consume(1000, 0.1):
-                    quiet, error, p = time.monotonic(), message.error(), message.partition()
+                for message in (found := consumer.consume(1000, 0.1)):
+                    error, p = message.error(), message.partition()
                     if error is not None and error.code() != KafkaError._PARTITION_EOF:
                         raise KafkaException(error)
                     if error is None and message.offset() < ends[p][1]:
@@ -120,7 +120,9 @@ class Kafka:
                     # The last ones may be of no reader's concern: an aborted transaction, its marker, what compaction took away.
                     if message.offset() >= ends[p][1] - (error is None):
                         left.pop(p, None)
-                if time.monotonic() - quiet > PATIENCE:
+                if found:
+                    quiet = time.monotonic()
+                elif time.monotonic() - quiet > PATIENCE:
                     raise RuntimeError(f"{topic}: nothing within {PATIENCE} s, with {left} not reached")
 
     @contextmanager

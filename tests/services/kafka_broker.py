@@ -137,7 +137,7 @@ class Cluster(Kafka):
         self._until(lambda: not self._known(topic), topic)
 
     def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
-        """As retention does: of these partitions, all below these offsets."""
+        """As retention does: of these partitions, all below these offsets. A broker that is killed within a minute forgets it."""
         admin = self.admin()
         _done(admin.delete_records([TopicPartition(topic, p, offset) for p, offset in before.items()]))
 
