@@ -252,6 +252,18 @@ def test_retry_gives_bad_records_to_a_repaired_function(kafka: Mock, tmp_path: P
     assert ledger.offsets()["offset"].tolist() == [500, 500]
 
 
+def test_retry_leaves_set_aside_what_retention_has_removed(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [b"1", b"bad", b"3", b"worse"])
+    load(kafka, name, tmp_path / "out", even)
+    kafka.delete_records(name, {0: 3})
+    ledger = quire.Ledger(tmp_path / "out")
+    done = ledger.retry(function=even, spark=quire.InProcess(), progress=False)
+    assert (done.gathered, done.set_aside) == (0, 1)
+    assert "gone at its source" in done.left[0][1]
+    assert ledger.rejected()["offset"].tolist() == [1, 3]
+    assert bytes(ledger.rejected()["content"][0]) == b"bad"
+
+
 def test_a_function_may_leave_out_records_and_make_several_of_one(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, [b"%d" % i for i in range(10)])
 

@@ -57,6 +57,7 @@ class _Planned(NamedTuple):
     start: int
     end: int
     before: tuple[str, int, int] | None  # what lies before it, and is written with it: a state, and a range
+    replaces: str | None  # what of the quarantine gives way to it
 
 
 class OfOffsets:
@@ -75,6 +76,7 @@ class OfOffsets:
     quarantine: quarantine.QuarantineWriter
     remade: dict[str, Gone]  # topics that are left out
     gathered: int
+    bad: int
     rejected: int
     bytes_in: int
     lost_offsets: int
@@ -91,9 +93,10 @@ class OfOffsets:
     def _load(self, source: Topics, runs: list[Run], job: str) -> None:
         """Read the ranges of one cluster."""
         cluster = cluster_of(source.servers, source.options)
-        planned = self._ranges(source, runs, job)
-        planned = self._same(cluster, planned)
+        planned = self._same(cluster, self._ranges(source, runs, job))
         for one in planned:
+            if one.replaces:
+                self._replaces(one, json.loads(one.replaces))
             if one.before is not None:
                 state, start, end = one.before
                 self.others.append((one.path, one.version, start, end - start, state, _WHY[state], None, None, 0))
@@ -124,11 +127,9 @@ class OfOffsets:
                     if not path.startswith(f"{source.url}/"):
                         raise ValueError(f"{path[:200]!r} is not in {source.url}")
                     before = None if follows is None else _before(json.loads(follows))
-                    found.append(_Planned(path, version, key_of(path), start, start + length, before))
+                    found.append(_Planned(path, version, key_of(path), start, start + length, before, replaces))
                 except ValueError as e:
                     raise FormatError(f"the plan of job {job} is damaged ({e}): nothing was read. Look who wrote it.") from e
-                if replaces:
-                    self._replaces(found[-1], json.loads(replaces))
         return found
 
     def _replaces(self, one: _Planned, given: list[list[Any]]) -> None:
@@ -166,6 +167,8 @@ class OfOffsets:
         done = _between(found.start, found.end, sorted(record.offset for record in rejected))
         for record in rejected:
             self._set_record_aside(one, record)
+        if one.replaces and not done:  # a record that is set aside once more: it counts as the split that it is
+            self.gathered, self.bad, self.rejected = self.gathered - 1, self.bad + 1, self.rejected - 1
         if not parts:
             self.others += [(*key, *span, "done", None, None, None, 0) for span in done]
             return
