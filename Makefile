@@ -16,6 +16,8 @@ STAMP   := $(VENV)/quire-$(CONTENT)
 HDFS    := $(VENV)/hdfs/of-$(shell cksum < tests/services/hdfs/pom.xml | cut -d ' ' -f 1)
 # And what Spark's own committers for S3 and Azure need.
 CLOUD   := $(VENV)/committers/of-$(shell cksum < tests/services/committers/pom.xml | cut -d ' ' -f 1)
+# And a broker of Kafka.
+KAFKA   := $(VENV)/kafka/of-$(shell cksum < tests/services/kafka/pom.xml | cut -d ' ' -f 1)
 # Tests have a temporary directory of their own, which goes with them; Jupyter's settings and the user's are not looked at.
 # Matplotlib's list of fonts stays: it takes a while to make.
 TIDY := tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && TMPDIR=$$tmp IPYTHONDIR=$$tmp/ipython JUPYTER_CONFIG_DIR=$$tmp/jupyter \
@@ -50,7 +52,7 @@ test: $(STAMP)-test ## all tests but the slow lanes below, then every notebook, 
 	$(TIDY) $(BIN)/python -m pytest $(NBVAL) notebooks
 
 .PHONY: test-services
-test-services: $(STAMP)-test $(HDFS) $(CLOUD) ## what needs HDFS (Java 17 or newer, and Maven), and what takes long: clusters, sessions, kills
+test-services: $(STAMP)-test $(HDFS) $(CLOUD) $(KAFKA) ## what needs HDFS and Kafka (Java 17 or newer, and Maven), and what takes long: clusters, sessions, kills
 	$(TIDY) $(BIN)/python -m pytest -m "services and not nightly"
 
 .PHONY: test-browser
@@ -91,7 +93,7 @@ bench: $(STAMP)-test ## measure against the peers, in the same run: about an hou
 	done; [ -z "$$failed" ] || { echo "not all promises hold:$$failed" >&2; exit 1; }
 
 .PHONY: chaos
-chaos: $(STAMP)-test $(HDFS) ## real processes and services, really killed; each kill is written down (CHAOS_SEED=number, CHAOS_LOG=file)
+chaos: $(STAMP)-test $(HDFS) $(KAFKA) ## real processes and services, really killed; each kill is written down (CHAOS_SEED=number, CHAOS_LOG=file)
 	$(TIDY) $(BIN)/python -m pytest -m chaos
 
 .PHONY: matrix
@@ -103,7 +105,7 @@ mutants: $(STAMP)-test ## plant mistakes in copies of quire: each must be caught
 	$(TIDY) $(BIN)/python tests/mutants $(ONLY)
 
 .PHONY: nightly
-nightly: $(STAMP)-test $(HDFS) $(CLOUD) ## what needs a service or an hour: also the matrix with 10,000 interleavings, and the mutants
+nightly: $(STAMP)-test $(HDFS) $(CLOUD) $(KAFKA) ## what needs a service or an hour: also the matrix with 10,000 interleavings, and the mutants
 	$(TIDY) $(BIN)/python -m pytest -m nightly
 	$(MAKE) matrix RACES=$(or $(RACES),10000)
 	$(MAKE) mutants
@@ -159,6 +161,15 @@ $(CLOUD): | $(BIN)/python
 	mvn -B -q -f tests/services/committers/pom.xml -Dmaven.repo.local="$(CURDIR)/$(VENV)/committers/repository" \
 	    dependency:copy-dependencies -DincludeScope=runtime -DexcludeGroupIds=org.slf4j -DoutputDirectory="$(CURDIR)/$(VENV)/committers/jars"
 	rm -rf $(VENV)/committers/repository
+	@touch $@
+
+$(KAFKA): | $(BIN)/python
+	@command -v mvn > /dev/null || { echo "The tests of Kafka need Java and Maven: install them (apt-get install maven openjdk-17-jre-headless)." >&2; exit 1; }
+	@echo "Getting Kafka: some 45 MB."
+	rm -rf $(VENV)/kafka
+	mvn -B -q -f tests/services/kafka/pom.xml -Dmaven.repo.local="$(CURDIR)/$(VENV)/kafka/repository" \
+	    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$(VENV)/kafka/jars"
+	rm -rf $(VENV)/kafka/repository
 	@touch $@
 
 $(STAMP)-browser: $(STAMP)-test

@@ -86,7 +86,7 @@ COMMANDS = [
     "ledger locate", "ledger read", "ledger splits", "ledger verify", "ledger forget", "ledger retry", "ledger compact", "ledger expire",
     "ledger checkpoint", "ledger pins", "ledger unpin", "ledger files", "ledger coverage", "ledger tasks", "ledger sizes",
     "ledger deleted", "ledger purge-sources", "ledger import-markers", "ledger export-markers",
-    "ledger rows", "ledger reasons", "ledger commits", "ledger rejected", "ledger unprocessed",
+    "ledger rows", "ledger reasons", "ledger commits", "ledger rejected", "ledger unprocessed", "load", "ledger offsets", "ledger lag",
     "committer", "committer advise", "committer check", "committer inspect", "committer lab", "committer sweep",
 ]  # fmt: skip
 
@@ -133,16 +133,16 @@ def test_the_verbs_are_those_of_the_design_and_each_has_its_help(run: Run) -> No
         assert "Commands:" in err
 
 
-@pytest.mark.parametrize("verb", ["consolidate", "plan", "process"])
+@pytest.mark.parametrize("verb", ["consolidate", "plan", "process", "load"])
 def test_every_option_has_the_name_and_default_that_it_has_in_python(verb: str) -> None:
     options = {p.name: p for p in every()[verb].params if isinstance(p, click.Option)}
     python = inspect.signature(getattr(quire, verb)).parameters
-    ours = {"as_json", "quiet", "master"}  # what a shell needs and Python has otherwise
+    ours = {"as_json", "quiet", "master", *(("options", "secrets") if verb == "load" else ())}  # Python has these otherwise
     assert set(options) - ours <= set(python)
     not_in_a_shell = "source dest spark progress storage_options source_options dest_options "
-    not_in_a_shell += "function" if verb == "process" else "keep_messages version"
+    not_in_a_shell += {"process": "function", "load": ""}.get(verb, "keep_messages version")
     assert set(python) - set(options) == set(not_in_a_shell.split())
-    defaults = every()[verb].make_context(verb, ["in", "function", "out"]).params
+    defaults = every()[verb].make_context(verb, ["in", *(["function"] if verb == "process" else []), "out"]).params
     for name in set(options) - ours:
         default = defaults[name]
         assert (default or None if options[name].multiple else default) == python[name].default, name
@@ -347,7 +347,7 @@ def test_damage_ends_with_3(run: Run, place: Path) -> None:
 def test_what_is_typed_wrong_is_one_line_that_names_the_nearest_or_what_there_is(run: Run, tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
     one_line(run("consolidat", source, dest), 2, "Did you mean 'consolidate'?")
-    one_line(run("zzz"), 2, "consolidate, ledger, plan, populate, process, read, recover, skew")
+    one_line(run("zzz"), 2, "consolidate, ledger, load, plan, populate, process, read, recover, skew")
     one_line(run("ledger", "sumary", dest), 2, "Did you mean 'summary'?")
     one_line(run("consolidate", source, dest, "--planer", "hash"), 2, "--planner", "quire consolidate --help")
     one_line(run("--planner", "hash"), 2, "--planner")

@@ -40,6 +40,7 @@ class Place:
 
     base: Path
     hooked: bool = True
+    program: str = DRIVER
     source: Path = field(init=False)
     dest: Path = field(init=False)
     urls: tuple[str, str] = field(init=False)  # what drivers are told of the two
@@ -70,7 +71,7 @@ class Driver:
     count = 0
 
     def __init__(
-        self, place: Place, settings: dict[str, Any], master: str = "", confs: dict[str, Any] | None = None, program: str = DRIVER
+        self, place: Place, settings: dict[str, Any], master: str = "", confs: dict[str, Any] | None = None, program: str = ""
     ) -> None:  # fmt: skip
         Driver.count += 1
         self.log = place.base / f"driver-{Driver.count}.log"
@@ -79,7 +80,7 @@ class Driver:
         }  # fmt: skip
         with self.log.open("wb") as out:
             self.popen = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", program, json.dumps(said)],
+                [sys.executable, "-X", "faulthandler", "-W", "ignore", "-c", program or place.program, json.dumps(said)],
                 env=place.environment(), cwd=place.temp,
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip

@@ -49,9 +49,10 @@ class Count:
     double: int
     files: int
     bytes: int
+    of: str = "files"
 
     def __str__(self) -> str:
-        return f"lost {self.lost}, double {self.double} ({self.files:,} files, {self.bytes:,} bytes)"
+        return f"lost {self.lost}, double {self.double} ({self.files:,} {self.of}, {self.bytes:,} bytes)"
 
 
 def _lines(name: str, data: bytes) -> list[bytes]:

@@ -12,9 +12,10 @@ pytest.register_assert_rewrite("services.conformance")
 
 from matrix import Line  # noqa: E402 (what stands above must come first)
 from quire.storage import Store, bare, hdfs_native, normalise  # noqa: E402
-from services import s3  # noqa: E402
+from services import kafka_broker, s3  # noqa: E402
 from services.azurite import azurite, connection_string  # noqa: E402
 from services.hdfs import HOME, USER, Cluster, hdfs  # noqa: E402
+from services.kafka import Mock, mock  # noqa: E402
 from services.standin import Namenode  # noqa: E402
 
 # Another kind of store is another name here and another line in `store`.
@@ -75,6 +76,20 @@ def moto() -> Iterator[str]:
 def hdfs_cluster() -> Iterator[Cluster]:
     """HDFS for the whole run."""
     with hdfs() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka_mock() -> Iterator[Mock]:
+    """A mock cluster of three brokers for the whole run: each test has topics of its own, and puts right what it has broken."""
+    with mock(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[kafka_broker.Cluster]:
+    """Real Kafka of one broker for the whole run: each test has topics of its own, and leaves it running."""
+    with kafka_broker.broker() as cluster:
         yield cluster
 
 

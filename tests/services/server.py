@@ -24,8 +24,15 @@ class Server:
 
     def start(self) -> None:
         """Until it answers."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
         with (self.data / "log").open("ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, cwd=self.data)
+
+    def wait(self) -> None:
+        assert self.process is not None
         end, said = time.monotonic() + self.patience, ""
         while time.monotonic() < end and self.process.poll() is None:
             if not (said := self.ready()):

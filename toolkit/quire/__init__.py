@@ -10,6 +10,7 @@ from __future__ import annotations
 from quire import committers
 from quire.consolidate import Plan, consolidate, plan
 from quire.errors import (
+    DataLossError,
     FormatError,
     NotFoundError,
     QuireError,
@@ -20,13 +21,14 @@ from quire.errors import (
     UsageError,
 )  # fmt: skip
 from quire.ledger import Ledger
+from quire.load import load
 from quire.planning import skew
 from quire.populate import populate
 from quire.process import process
 from quire.progress import Step
 from quire.reading import read
 from quire.recovery import recover
-from quire.report import Report
+from quire.report import LoadReport, Report
 from quire.runner import InProcess
 from quire.session import session
 from quire.shipping import ship
@@ -36,8 +38,7 @@ from quire.storage.secret import secret
 __version__ = "0.1.0"
 
 __all__ = [
-    "FileInfo", "FormatError", "InProcess", "Ledger", "NotFoundError", "Plan", "QuireError", "RefusedError", "RejectError", "Report",
-    "Split", "Step", "StorageError", "TooManyFailures", "TransientError", "UsageError", "__version__", "committers", "consolidate", "plan",
-    "populate", "process", "read",
-    "recover", "secret", "session", "ship", "skew",
+    "DataLossError", "FileInfo", "FormatError", "InProcess", "Ledger", "LoadReport", "NotFoundError", "Plan", "QuireError", "RefusedError",
+    "RejectError", "Report", "Split", "Step", "StorageError", "TooManyFailures", "TransientError", "UsageError", "__version__",
+    "committers", "consolidate", "load", "plan", "populate", "process", "read", "recover", "secret", "session", "ship", "skew",
 ]  # fmt: skip

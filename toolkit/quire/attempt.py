@@ -5,6 +5,7 @@ The order is the promise: the attempt whose manifest is there has won, and by th
 
 from __future__ import annotations
 
+import functools
 import json as json_text
 import time
 from collections import Counter, deque
@@ -32,14 +33,17 @@ from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
 from quire.coverage.tails import WAITED, fingerprint, mark, unfinished
 from quire.errors import FormatError, NotFoundError
 from quire.formats import extension
+from quire.formats.folders import FolderWriter
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import CONTENT, ParquetWriter, checksum
+from quire.loading import OfOffsets, Remade
 from quire.planning.changes import EMPTY
 from quire.planning.listing import Run
 from quire.planning.pack import PlannedTask, read_drops, read_head, read_rows
 from quire.runner import without_collector
 from quire.sources.convert import Convert
 from quire.sources.files import Root
+from quire.sources.kafka import Topics
 from quire.sources.ranges import lines_of
 from quire.sources.transforms import BadContent
 from quire.splits import FileInfo
@@ -81,13 +85,17 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
     except NotFoundError:
         return {"task": task}  # the job is over and cleaned
     lost: dict[tuple[str, int], Gone | Unreadable] = {}
+    remade: dict[str, Gone] = {}
     while True:
-        one = _Attempt(work, store, task, planned, lost, retries)
+        one = _Attempt(work, store, task, planned, lost, remade, retries)
         try:
-            with without_collector() if work.convert.function is None else nullcontext():
+            with nullcontext() if work.convert.of_user else without_collector():
                 done = one.run()
         except _Lost as e:
             lost[e.at] = e.content.with_traceback(None)  # which would hold on to all that the attempt had opened
+            one.abort()
+        except Remade as e:
+            remade[e.topic] = e.why
             one.abort()
         except BaseException:
             one.abort()
@@ -98,21 +106,25 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
             return {"task": task}
 
 
-class _Attempt(OfSplits):
+class _Attempt(OfSplits, OfOffsets):
     """The state of one attempt."""
 
     def __init__(
-        self, work: Work, store: Store, task: int, planned: PlannedTask, lost: dict[tuple[str, int], Gone | Unreadable], retries: list[str]
-    ) -> None:
+        self, work: Work, store: Store, task: int, planned: PlannedTask, lost: dict[tuple[str, int], Gone | Unreadable],
+        remade: dict[str, Gone], retries: list[str],
+    ) -> None:  # fmt: skip
         self.work, self.store, self.task, self.planned, self.lost, self.retries = work, store, task, planned, lost, retries
+        self.remade = remade
         self.id = names.new_id()
         # What another task reads, and nobody else, waits as plain objects, whatever the store and its committer.
         self.by: Committer = Rename() if work.head.closing else committer(work.head.committer, store)
         self.convert = work.convert
         self.folder = planned.folder if work.head.words.layout == "directories" else ""
         self.outputs: dict[str, Sink] = {}  # final names, in the writer's order
-        kind = ParquetWriter if self.convert.format == "parquet" else FrameWriter
-        self.writer: Any = kind(self._create, self.convert.target, self.convert.compression)
+        kind: Any = ParquetWriter if self.convert.format == "parquet" else FrameWriter
+        apart = self.convert.loading is not None and self.convert.loading.by and not planned.removes
+        kind = functools.partial(FolderWriter, kind) if apart else kind
+        self.writer = kind(self._create, self.convert.target, self.convert.compression)
         self.segment = SegmentWriter()
         self.rows: list[tuple[Any, ...]] = []  # path, version, start, length, written, records, checksum: in the writer's order
         self.others: list[tuple[Any, ...]] = []  # path, version, start, length, state, reason, tries, mark, records: without a record
@@ -124,7 +136,7 @@ class _Attempt(OfSplits):
         self.uncovers: list[Uncover] = []
         self.taken = 0  # records in the writer whose rows are in the segment
         self.file_records: dict[int, int] = {}
-        self.gathered = self.bad = self.rejected = self.bytes_in = self.files = 0
+        self.gathered = self.bad = self.rejected = self.bytes_in = self.files = self.lost_offsets = 0
         self.removes: tuple[str, ...] = ()
         self.tries: dict[tuple[str, str], int] = {}  # path, version of rows that give way: how often the file was tried
         self.brought: dict[tuple[str, int], set[tuple[Any, ...]]] = {}  # path, start of a split → what it takes out of the ledger
@@ -133,9 +145,9 @@ class _Attempt(OfSplits):
         self.out = dropped(read_drops(store, planned.drops), planned.removes or [""])
         self.uncovers += self.out.uncovers
 
-    def _create(self, index: int) -> Sink:
+    def _create(self, index: int, folder: str | None = None) -> Sink:
         ending = extension(self.convert.format, self.convert.compression)
-        final = names.data_file(self.folder, self.work.head.job, self.task, self.id, index, ending)
+        final = names.data_file(self.folder if folder is None else folder, self.work.head.job, self.task, self.id, index, ending)
         sink = self.outputs[final] = self.by.create(self.store, self.work.head.job, self.task, self.id, final)
         return sink
 
@@ -151,7 +163,11 @@ class _Attempt(OfSplits):
         for root, runs in groupby(self.planned.runs, key=lambda run: run.root):
             if root >= len(self.work.roots):
                 raise FormatError(f"the plan of job {self.work.head.job} reads from a source that the job does not have: it is damaged.")
-            self._read_all(self.work.roots[root], list(runs))
+            source = self.work.roots[root]
+            if isinstance(source, Topics):
+                self._load(source, list(runs), self.work.head.job)
+            else:
+                self._read_all(source, list(runs))
         if self.planned.marks:
             self._mark()
         if self.planned.removes:
@@ -166,7 +182,7 @@ class _Attempt(OfSplits):
             task=self.task, attempt=self.id, files=self._files(), folder=self.planned.folder, part=self.planned.part, segment=name,
             quarantine=aside,
             first=self.segment.first, last=self.segment.last,
-            assigned=self.planned.files, gathered=self.gathered, bad=self.bad, rejected=self.rejected,
+            assigned=self.planned.files, gathered=self.gathered, bad=self.bad, rejected=self.rejected, lost=self.lost_offsets,
             pieces=0 if self.removes else self.segment.rows - self.gathered - self.bad - self.held,
             files_in=self.files, bytes_in=self.bytes_in,
             removes=self.removes, carried=self.segment.rows if self.removes else 0,
@@ -225,7 +241,7 @@ class _Attempt(OfSplits):
 
     def _schema(self) -> str:
         """The columns of a function's rows: all tasks of a destination must have the same."""
-        schema = self.writer.schema if isinstance(self.writer, ParquetWriter) and self.convert.function else None
+        schema = self.writer.schema if self.convert.format == "parquet" and self.convert.of_user else None
         return "" if schema is None else ", ".join(f"{f.name}: {f.type}" for f in schema)
 
     def _read_all(self, source: Root, runs: list[Run]) -> None:
@@ -462,10 +478,8 @@ class _Attempt(OfSplits):
             return
         rows, self.rows = self.rows[:known], self.rows[known:]
         files, offsets = self.writer.files[:known], self.writer.offsets[:known]
-        skips = self.writer.skips[:known] if isinstance(self.writer, FrameWriter) else [0] * known
-        del self.writer.files[:known], self.writer.offsets[:known]
-        if isinstance(self.writer, FrameWriter):
-            del self.writer.skips[:known]
+        skips = self.writer.skips[:known]
+        del self.writer.files[:known], self.writer.offsets[:known], self.writer.skips[:known]
         for i, row in zip(files, rows, strict=True):
             self.file_records[i] = self.file_records.get(i, 0) + row[5]
         tables, carried = [], bool(self.planned.removes)

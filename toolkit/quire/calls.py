@@ -14,6 +14,7 @@ from quire.progress import Progress
 from quire.report import Report
 from quire.rounds import gather
 from quire.runner import InProcess, OnSpark, Runner
+from quire.sources.kafka import Topics
 from quire.storage.sight import Landmarks
 
 __all__ = ["repeat", "runner_of"]
@@ -21,19 +22,19 @@ __all__ = ["repeat", "runner_of"]
 
 def repeat(
     made: Options, runner: Runner, bars: Progress, every: str | float | None, max_runs: int | None,
-    decide: Callable[[Options], Options] = lambda made: made,
+    decide: Callable[[Options], Options] = lambda made: made, told: Callable[[Report], Report] = lambda report: report,
 ) -> Report:  # fmt: skip
-    """Run a call once, or again and again; `decide` completes it before each run. The report of the last one."""
+    """Run a call once, or again and again; `decide` completes it before each run, `told` does so with its report. The last report."""
     if every is None:
         if max_runs is not None:
             raise UsageError("max_runs goes with every=: how often to run, and how far apart.")
-        return gather(decide(made), runner, bars)
+        return told(gather(decide(made), runner, bars))
     pause = seconds(every, "every")
     runs = whole(max_runs, "max_runs", 1) if max_runs is not None else None
     with _until_signal() as stopped:
         while True:
-            report = gather(decide(made), runner, bars)
-            bars.say(f"{report.files:,} files gathered, {report.set_aside_count:,} set aside; version {report.version}")
+            report = told(gather(decide(made), runner, bars))
+            bars.say(f"{report.taken}, {report.set_aside_count:,} set aside; version {report.version}")
             runs = None if runs is None else runs - 1
             if runs == 0 or stopped.wait(pause):
                 return report
@@ -44,7 +45,7 @@ def runner_of(spark: Any, made: Options) -> Runner:
     landmarks = Landmarks([root.url for root in made.roots], made.dest)
     if isinstance(spark, InProcess | OnSpark):
         runner: Runner = spark
-    elif not all(store.shared for store in (made.store(), *(r.store() for r in made.roots))):
+    elif not all(store.shared for store in (made.store(), *(r.store() for r in made.roots if not isinstance(r, Topics)))):
         raise UsageError(
             "a memory:// store lives in one process, and Spark's workers are others. Use a directory, or spark=quire.InProcess()."
         )

@@ -24,6 +24,7 @@ import quire
 from quire.cli_committer import COMMITTER
 from quire.cli_function import function_of
 from quire.cli_lab import LAB
+from quire.cli_load import OFFSETS, load
 from quire.cli_pages import PAGES
 from quire.cli_show import AS_JSON, MASTER, QUIET, as_line, frame, show, spark_of
 from quire.cli_upkeep import UPKEEP
@@ -386,7 +387,8 @@ def verify(dest: str, master: str | None, as_json: bool) -> None:
         sys.exit(3)
 
 
-for command in (*UPKEEP, *PAGES):
+cli.add_command(load)
+for command in (*UPKEEP, *PAGES, *OFFSETS):
     ledger.add_command(command)
 
 

@@ -4,6 +4,7 @@
     ├── UsageError            exit 2   a wrong argument, or a source and destination that do not fit
     │   └── RefusedError      exit 2   right words, but doing it would lose, hide or mix data
     ├── TooManyFailures       exit 1   more files set aside than max_failures allows; nothing was committed
+    ├── DataLossError         exit 2   records were removed at their source before they were read; nothing was committed
     ├── FormatError           exit 2   an object below _quire/ is damaged, hostile, or of a newer quire
     └── StorageError          exit 3   the store could not do it (permission, space, network)
         ├── NotFoundError     exit 3   the object is not there
@@ -23,6 +24,7 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 __all__ = [
+    "DataLossError",
     "FormatError",
     "NotFoundError",
     "QuireError",
@@ -64,6 +66,12 @@ class TooManyFailures(QuireError):
     """More files had to be set aside than `max_failures` allows; nothing was committed."""
 
     exit_code = 1
+
+
+class DataLossError(QuireError):
+    """Records that were to be read are gone at their source, by its retention; nothing was committed, and no other try brings them back."""
+
+    exit_code = 2
 
 
 class FormatError(QuireError):

@@ -21,7 +21,7 @@ from quire import display, inspection
 from quire.claims import Claims
 from quire.commit import names
 from quire.commit.checkpoints import HISTORY, history_row
-from quire.commit.entries import CLAIM, Commit, Task
+from quire.commit.entries import CLAIM, OFFSETS, Commit, Task
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
 from quire.coverage import segments
@@ -40,9 +40,11 @@ from quire.rounds import check_destination
 from quire.runner import OnSpark, guarded
 from quire.sizes import format_size
 from quire.sources import files
+from quire.sources.kafka import is_kafka
 from quire.storage import connect, normalise
 from quire.storage.local import to_text
 from quire.storage.sight import Landmarks
+from quire.upkeep.offsets import OffsetsOf
 from quire.upkeep.purge import Purge, purges
 from quire.upkeep.verbs import Verbs, runner_of
 from quire.verification import Item, Verified, verify
@@ -82,12 +84,14 @@ class Summary(display.Shown):
     unpublished: int
     open_jobs: tuple[str, ...]
     reduce: str = ""  # the function that all rows of a job went through
+    records: int | None = None  # of a destination of topics: rows or lines in the data files that count
+    source: str = ""  # likewise: the brokers and topics of the last load
 
     def _facts(self) -> dict[str, object]:
         made = f"{self.transform} → shuffle {self.reduce}" if self.reduce else self.transform
         return {
             "transform": f"{made} → {self.format}, compression {self.compression}, layout {self.layout}",
-            "files gathered": f"{self.files:,} ({format_size(self.bytes_read)})",
+            **self._gathered(),
             "set aside": f"{self.set_aside:,}",
             **({"last lines held back": f"{self.held_back:,}"} if self.held_back else {}),
             "data files": f"{self.data_files:,} ({format_size(self.bytes_written)})",
@@ -96,6 +100,11 @@ class Summary(display.Shown):
             **({"unpublished commits": self.unpublished} if self.unpublished else {}),
             **({"open jobs": ", ".join(self.open_jobs)} if self.open_jobs else {}),
         }
+
+    def _gathered(self) -> dict[str, object]:
+        if self.records is None:
+            return {"files gathered": f"{self.files:,} ({format_size(self.bytes_read)})"}
+        return {"source": self.source, "records loaded": f"{self.records:,} (of {self.bytes_read:,} offsets)"}
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,7 @@ class Location:
     attempt: str = ""
 
 
-class Ledger(Pages, Verbs, Claims):
+class Ledger(Pages, Verbs, OffsetsOf, Claims):
     """The ledger of a destination, as its log stands when it is opened; `refresh()` looks again."""
 
     def __init__(
@@ -175,13 +184,16 @@ class Ledger(Pages, Verbs, Claims):
         """The destination in numbers, from the log alone."""
         found = totals(self._log, self._fold)
         words = self._log.words(self.version, reader=True)
+        records = None
+        if words is not None and words.split == OFFSETS:
+            records = sum(f.records for f in live(self._log, self._fold, reader=True))
         return Summary(
             dest=self._url, version=self.version, transform=words.transform if words else "", format=words.format if words else "",
             compression=words.compression if words else "", layout=words.layout if words else "", commits=found.commits,
             files=found.files, bytes_read=found.bytes_read, set_aside=found.set_aside, data_files=found.data_files,
             bytes_written=found.bytes_written, held_back=found.held_back, ledger_rows=found.ledger_rows, last_commit=found.last_commit,
             unpublished=len(self._log.unpublished()), open_jobs=tuple(h.job for h in open_jobs(self._store, self._log)),
-            reduce=words.reduce if words else "",
+            reduce=words.reduce if words else "", records=records, source="" if records is None else self._log.source(),
         )  # fmt: skip
 
     def history(self, as_: str = "pandas") -> Any:
@@ -474,6 +486,8 @@ def _keys(path: str | os.PathLike[str]) -> list[str]:
 
     (A link that was followed below a source keeps its own name, while the links above the source are resolved.)
     """
+    if is_kafka(path):
+        return [str(path).rstrip("/")]
     resolved = normalise(os.fsdecode(path) if isinstance(path, bytes) else path)
     text = os.fsdecode(path)
     shown = [text] if text.startswith(("file:///", "memory://")) else [f"file://{text}"] if text.startswith("/") else []

@@ -107,6 +107,11 @@ class Options:
         return self.reduce is not None or self.words.transform == CLAIM
 
     @property
+    def source(self) -> str:
+        """What stands in the log of where topics come from; nothing of files, which the ledger's paths name."""
+        return ""
+
+    @property
     def intent_hash(self) -> str:
         """16 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.intent, sort_keys=True).encode()).hexdigest()[:16]
@@ -204,6 +209,13 @@ def check_names(settings: Iterable[str]) -> None:
             )
 
 
+def check_options(storage_options: object, source_options: object, dest_options: object) -> None:
+    """UsageError for options that are no dictionary."""
+    for what, given in (("storage_options", storage_options), ("source_options", source_options), ("dest_options", dest_options)):
+        if given is not None and not isinstance(given, Mapping):
+            raise UsageError(f"{what} is a dictionary of options for the store, not {type(given).__name__}.")
+
+
 def build(
     source: Any, dest: Any, *, transform: str | Callable[..., Any] = "lines", format: str | None = None, compression: str | None = None,
     target_size: str | int = "256 MiB", planner: str = "balanced", parts: int = 8, hash_function: str = "xxh64", committer: str = "auto",
@@ -242,9 +254,7 @@ def build(
     whole(parts, "parts", 1, 100_000)
     if max_failures is not None:
         whole(max_failures, "max_failures", 0)
-    for what, given in (("storage_options", storage_options), ("source_options", source_options), ("dest_options", dest_options)):
-        if given is not None and not isinstance(given, Mapping):
-            raise UsageError(f"{what} is a dictionary of options for the store, not {type(given).__name__}.")
+    check_options(storage_options, source_options, dest_options)
     with about("source"):
         found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None)
         roots = tuple(dataclasses.replace(root, identity=identity) for root in found)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STATES", "Page", "Pages"]
 
-STATES = ("done", "bad", "held", "mark")
+STATES = ("done", "bad", "held", "mark", "lost")
 COLUMNS = ["path", "version", "start", "length", "state", "reason", "data_file"]
 COUNTED = 1_000_000  # rows that are looked at beyond a page, only to count them
 AT_ONCE = 8  # segments
@@ -114,7 +114,8 @@ class Pages:
 
         path    how the paths begin, as a path from `/` or a URL: quick, whatever the ledger's size. Any other text is looked for
                 anywhere in them, which reads one segment after the other until the page is full
-        state   "done", "bad" (set aside), "held" (a last line without newline) or "mark" (done elsewhere); None: any
+        state   "done", "bad" (set aside), "held" (a last line without newline), "mark" (done elsewhere) or "lost" (a range of offsets that
+                was removed at its source before it was read); None: any
 
         `progress` is told how many segments were read, and may raise to stop. UsageError for another state.
         """

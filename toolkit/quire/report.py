@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from quire import display
@@ -19,7 +19,7 @@ SHOWN = 5
 class Report:
     """The result of `quire.consolidate`.
 
-    files, bytes      gathered by this call (bytes as read); `written` bytes in `data_files`
+    files, bytes      gathered by this call (bytes as read); `written` bytes in `data_files`, of `records` lines or rows
     set_aside         (path, reason) of files that are in quarantine since this call, or were gathered in another version;
     set_aside_count   how many there are (of very many, only the first stand in `set_aside`)
     held_back         files whose last line has no newline yet (on_append="tail"): it is taken when it is whole, or with flush=True
@@ -38,6 +38,8 @@ class Report:
     files: int = 0
     bytes: int = 0
     written: int = 0
+    records: int = 0
+    lost: int = 0
     data_files: int = 0
     set_aside: tuple[tuple[str, str], ...] = ()
     set_aside_count: int = 0
@@ -55,6 +57,11 @@ class Report:
     deleted: int = 0
     deleted_examples: tuple[str, ...] = ()
     reduce: str = ""
+
+    @property
+    def taken(self) -> str:
+        """How much that was, in a few words."""
+        return f"{self.files:,} files gathered"
 
     @property
     def files_per_second(self) -> float:
@@ -127,8 +134,70 @@ class Report:
         }
 
 
+@dataclass(frozen=True)
+class LoadReport(Report):
+    """The result of `quire.load`.
+
+    records     in the data files of this call; `written` bytes in `data_files`
+    bytes       offsets that this call has covered: those of records, and those that hold none (markers, what was aborted or compacted)
+    lost        offsets that retention had removed before they were read (on_data_loss="record")
+    set_aside   (partition, reason) of records in quarantine
+    done        partitions without anything new
+    notes       what else is to be known: a consumer group that does not follow, topics without ids
+
+    The rest is as in `Report`.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, report: Report, notes: Iterable[str]) -> LoadReport:
+        """The same, as of a load."""
+        return cls(**{f.name: getattr(report, f.name) for f in fields(report)}, notes=tuple(note for note in notes if note))
+
+    @property
+    def taken(self) -> str:
+        """How much that was, in a few words."""
+        return f"{self.records:,} records loaded"
+
+    @property
+    def records_per_second(self) -> float:
+        """Over the whole call's time."""
+        return self.records / self.seconds if self.seconds else 0.0
+
+    def _facts(self) -> Mapping[str, object]:
+        rows: dict[str, object] = {
+            "records loaded": f"{self.records:,}",
+            "offsets covered": f"{self.bytes:,}",
+            "data files": f"{self.data_files:,} ({format_size(self.written)})",
+            "set aside": f"{self.set_aside_count:,}",
+        }
+        if self.lost:
+            rows["lost to retention (offsets)"] = f"{self.lost:,}"
+        if self.left_out:
+            rows["left out (topic gone or made again)"] = f"{len(self.left_out):,}"
+        if self.retries:
+            rows["tried again"] = f"{self.retries:,} times"
+        rows["seconds"] = f"{self.seconds:.1f} ({self.records_per_second:,.0f} records/s)"
+        rows["version"] = self.version
+        return rows
+
+    def _note(self) -> str:
+        return "\n".join([*map(printable, self.notes), super()._note()])
+
+    def __repr__(self) -> str:
+        return (
+            f"LoadReport(records={self.records:,}, offsets={self.bytes:,}, data_files={self.data_files:,}, "
+            f"set_aside={self.set_aside_count:,}, lost={self.lost:,}, seconds={self.seconds:.1f}, version={self.version})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON takes it."""
+        return {**super().as_dict(), "records_per_second": round(self.records_per_second, 1)}
+
+
 def _plain(url: str) -> str:
     return url.removeprefix("file://")
 
 
-__all__ = ["Report"]
+__all__ = ["LoadReport", "Report"]

@@ -86,6 +86,8 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
         jobs.run(runner, log, work, bars, made.max_failures, made.reduce)
         if not (call.ended(log.refresh(), head.job, store) and fresh):
             supersede = False
+        elif call.more():
+            continue  # with what did not fit into that job
         elif supersede or not call.outdated():
             break
         else:
@@ -118,7 +120,7 @@ def _check_ours(head: PlanHead, made: Options) -> None:
 def _freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead | None:
     head = PlanHead(
         job=planned.job, base=planned.base, plan=planned.plan, tasks=len(planned.tasks), committer=made.committer, words=made.words,
-        intent=made.intent, closing=made.closing,
+        intent=made.intent, source=made.source, closing=made.closing,
     )  # fmt: skip
     if store.stat(names.plan_parquet(planned.job, planned.plan)) is None:
         return None  # it was discarded, or another driver has ended the job and cleaned
@@ -145,6 +147,7 @@ class _Call:
         self.listed: planning.Planned | None = None
         self.skew: SkewResult | None = None
         self.files = self.bytes = self.written = self.data_files = self.bad = self.rejected = self.held = self.done = 0
+        self.records = self.lost = 0
         self.bad_examples: list[tuple[str, str]] = []
 
     def tired(self, most: int) -> frozenset[str]:
@@ -166,6 +169,10 @@ class _Call:
     def outdated(self) -> bool:
         """Whether files are there in another version than the ledger's, and the user wants the new one."""
         return self.listed is not None and self.listed.listed.outdated > 0
+
+    def more(self) -> bool:
+        """Whether the last plan has left something, as a job may only be so large."""
+        return self.listed is not None and self.listed.listed.more > 0
 
     def other(self, job: str) -> None:
         """An open job of another intent."""
@@ -197,6 +204,8 @@ class _Call:
                 self.held += task.held
                 self.data_files += len(task.files)
                 self.written += sum(file.size for file in task.files)
+                self.records += sum(file.records for file in task.files)
+                self.lost += task.lost
                 self.taken_up.update({u.path for u in task.uncovers})
                 if task.set_aside and len(self.bad_examples) < EXAMPLES and task.segment:
                     rows = segments.read(store, task.segment, ["path", "state", "reason"]).to_pylist()
@@ -241,8 +250,9 @@ class _Call:
             troubles = list(listed.troubles)
             changed, count = list(listed.reported_examples), listed.reported
         return Report(
-            source=", ".join(r.url for r in made.roots), dest=made.dest, files=self.files, bytes=self.bytes, written=self.written,
-            data_files=self.data_files, set_aside=(*self.bad_examples[:EXAMPLES], *changed, *troubles),
+            source=made.source or ", ".join(r.url for r in made.roots), dest=made.dest, files=self.files, bytes=self.bytes,
+            written=self.written, records=self.records, lost=self.lost, data_files=self.data_files,
+            set_aside=(*self.bad_examples[:EXAMPLES], *changed, *troubles),
             set_aside_count=self.bad + self.rejected + count + len(troubles),
             left_out=tuple(self.left.items()), done=self.done,
             young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
@@ -298,4 +308,4 @@ def check_words(log: Log, made: Options) -> None:
 
 
 def _split(words: Words) -> str:
-    return f", split {words.split!r}" if words.split else ""
+    return (f", split {words.split!r}" if words.split else "") + (f", partition_by {words.by!r}" if words.by else "")

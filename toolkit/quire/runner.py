@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from quire.errors import FormatError, QuireError, TransientError, UsageError, quoted, scrub
+from quire.errors import DataLossError, FormatError, QuireError, TransientError, UsageError, quoted, scrub
 from quire.session import alive
 from quire.shipping import Task, is_local, missing_module, portable
 
@@ -52,8 +52,8 @@ class Failure:
 
     @property
     def kind_of_error(self) -> type[QuireError]:
-        """What to raise for it: calling again does not mend what is damaged."""
-        return FormatError if self.kind == FormatError.__name__ else QuireError
+        """What to raise for it: calling again mends neither what is damaged nor what is lost."""
+        return {kind.__name__: kind for kind in (FormatError, DataLossError)}.get(self.kind, QuireError)
 
 
 Outcome = dict[str, Any] | Failure

@@ -40,7 +40,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
     function, source_options    as for `Ledger.retry`: the job's function, and options of the sources' store (default: the destination's)
     page_size                rows of a page
 
-    path, status             what is searched for: how paths begin, or any part of them; "any", "done", "bad", "held" or "mark"
+    path, status             what is searched for: how paths begin, or any part of them; "any", "done", "bad", "held", "mark" or "lost"
     .find() .turn(pages)     the first page of what is searched for; so many pages on, or back
     .look(path)              which bytes of one file are accounted for
     .retry(reason) .forget(reason)    read again, or take out, what was set aside, all of it or for one reason; `forget` asks first,

@@ -17,6 +17,7 @@ from quire.storage.base import safe
 
 FORMAT = 1
 CLAIM = "claim"  # instead of a transform: a user's own job has read the splits and written the files
+OFFSETS = "offsets"  # instead of a way to split files: Kafka's topics were loaded
 WRITE = "write"  # the verb of a user's own job that calls the committer itself: its tasks cover no splits
 
 # What counts something, and what people look at: an entry that somebody forged must not cost hours or break a table.
@@ -65,6 +66,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     gathered: Natural = 0
     bad: Natural = 0
     rejected: Natural = 0  # single records that a function has set aside
+    lost: Natural = 0  # offsets that were removed at their source before they were read
     pieces: Natural = 0  # rows of the segment beyond one a split: of splits that such records cut
     held: Natural = 0  # rows for last lines without newline, held back
     waiting: Natural = 0  # splits that hold nothing else
@@ -101,8 +103,9 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     compression: str
     layout: str
-    split: str = ""  # how a function was given its input, where it was given splits: file | lines | row_groups
+    split: str = ""  # how a function was given its input, where it was given splits: file | lines | row_groups; or `OFFSETS`
     reduce: str = ""  # the function that all rows of a job went through together, after the transform
+    by: str = ""  # the column by whose values the rows lie in directories
 
     @property
     def said(self) -> bool:
@@ -137,6 +140,7 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
     committer: str
     words: Words
     intent: dict[str, Any]
+    source: str = ""  # topics: the brokers and names that the user has given
     closing: bool = False  # the last task, one more than the plan has, writes all that the job shows: a shuffle's output, or a claim's
     format: int = FORMAT
 
@@ -170,6 +174,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
     on_append: str = ""  # what a run does with files that grow, where it looks for them
     identity: str = ""  # "content": versions of the sources are hashes of their content
     schema: str = ""  # the columns of the rows, as frozen in the plan
+    source: str = ""  # topics: the brokers and names that the user has given
     parts: str | None = None  # where the tasks stand if they would make the entry too long
     whole: bool = False  # its files are of all its tasks together: all or nothing
     format: int = FORMAT

@@ -309,6 +309,10 @@ class Log:
         """The columns of the rows, as the first plan with any has frozen them; "" where none has."""
         return (self.base.frozen if self.base else "") or next((commit.schema for _, commit in self.recent() if commit.schema), "")
 
+    def source(self) -> str:
+        """The brokers and topics that the last load has named; "" where there was none."""
+        return next((commit.source for _, commit in self.backwards() if commit.source), "")
+
     def transforms(self) -> set[str]:
         """Of all commits; "" of those that say nothing of what the destination holds."""
         return {commit.words.transform for _, commit in self.recent()} | set(self.base.transforms if self.base else ())

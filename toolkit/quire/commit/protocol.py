@@ -153,7 +153,7 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
             planner=str(head.intent.get("planner", "")), hash_parts=int(head.intent.get("parts", 1)),
             target=int(head.intent.get("target", 0)), verb=head.verb, why=str(head.intent.get("reason") or ""),
             on_append=str(head.intent.get("on_append", "")), identity=str(head.intent.get("identity", "")),
-            schema=str(head.intent.get("schema") or ""),
+            schema=str(head.intent.get("schema") or ""), source=head.source,
             tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out), whole=head.whole,
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -17,6 +18,16 @@ GROUP = 8 << 20  # bytes of content in a row group
 CONTENT = pa.schema(
     [pa.field("path", pa.string(), False), pa.field("modified", pa.timestamp("us", "UTC")), pa.field("content", pa.binary(), False)]
 )
+# A record of Kafka's. Its headers are a list, as a name may come twice.
+RECORDS = pa.schema(
+    [
+        ("key", pa.binary()), ("value", pa.binary()), ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestamp_type", pa.string()),
+    ]
+)  # fmt: skip
+# Of which a dictionary is worth its making: the other columns' values are all different.
+_ALIKE = ["topic", "partition", "timestamp_type"]
 _LOSSLESS = {"none": "NONE", "gzip": "GZIP", "zstd": "ZSTD"}
 
 # What decoding quire's own Parquet may make of it; a segment of ours means some 30 times its bytes.
@@ -55,6 +66,7 @@ class ParquetWriter:
         self.sizes: list[int] = []
         self.files: list[int] = []
         self.offsets: list[int] = []
+        self.skips: list[int] = []  # a row is found by its number alone
         self._file: _SinkFile | None = None
         self._writer: pq.ParquetWriter | None = None
         self._rows = 0
@@ -73,6 +85,7 @@ class ParquetWriter:
             self._next_file()
         self.files.append(len(self.sizes) - 1)
         self.offsets.append(self._rows)
+        self.skips.append(0)
         self._rows += batch.num_rows
         self._waiting.append(batch)
         self._waiting_bytes += n
@@ -92,7 +105,9 @@ class ParquetWriter:
     def _next_file(self) -> None:
         self._close_file()
         self._file = _SinkFile(self.create(len(self.sizes)))
-        self._writer = pq.ParquetWriter(self._file, self.schema, compression=self.compression, store_schema=True)
+        assert self.schema is not None
+        alike: Any = [name for name in _ALIKE if name in self.schema.names] if of_records(self.schema) else True
+        self._writer = pq.ParquetWriter(self._file, self.schema, compression=self.compression, use_dictionary=alike, store_schema=True)
         self.sizes.append(0)
         self._rows = 0
 
@@ -262,6 +277,11 @@ class Rows:
         return pa.concat_tables(found) if found else self.file.schema_arrow.empty_table()
 
 
+def of_records(schema: pa.Schema) -> bool:
+    """Whether all columns are those of `RECORDS`."""
+    return all(field.name in RECORDS.names and field.type == RECORDS.field(field.name).type for field in schema)
+
+
 def checksum(rows: pa.Table | pa.RecordBatch) -> int:
     """xxh3-64 of the rows: of the content where that is what they hold, else of the values, however Parquet laid them out."""
     digest = xxhash.xxh3_64()
@@ -270,10 +290,37 @@ def checksum(rows: pa.Table | pa.RecordBatch) -> int:
     if rows.schema.names == CONTENT.names:
         for content in _values(rows, "content"):
             digest.update(content)
+    elif of_records(rows.schema):
+        for name in rows.schema.names:
+            digest.update(name.encode())
+            for part in _plain(rows.column(name)):
+                digest.update(part)
     else:
         for name in rows.schema.names:
             digest.update(repr((name, list(_values(rows, name)))).encode())
     return digest.intdigest()
+
+
+def _plain(column: pa.Array | pa.ChunkedArray) -> Iterator[Any]:
+    """The values of a column of records as bytes, so that none becomes an object of Python's: which are there, lengths, contents."""
+    column = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+    yield np.array([len(column), column.null_count]).tobytes()
+    if column.null_count == len(column):
+        return
+    if pa.types.is_list(column.type):
+        yield repr(column.to_pylist()).encode()
+        return
+    if column.null_count:
+        yield pc.is_valid(column).to_numpy(zero_copy_only=False).tobytes()
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        column = column.cast(pa.binary())
+        column = column.fill_null(b"") if column.null_count else column
+        yield pc.binary_length(column).to_numpy().tobytes()
+        ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+        yield memoryview(column.buffers()[2] or b"")[int(ends[0]) : int(ends[-1])]
+    else:
+        whole = column.cast(pa.int64())
+        yield (whole.fill_null(0) if column.null_count else whole).to_numpy().tobytes()
 
 
 def _values(rows: pa.Table | pa.RecordBatch, name: str) -> Iterator[Any]:

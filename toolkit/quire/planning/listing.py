@@ -116,6 +116,7 @@ class Listed:
     sampled: int = 0
     sampled_out: int = 0
     retries: int = 0  # how often a store could not do something at once
+    more: int = 0  # something was left to another job, as one may only be so large
 
     def again(self, why: str) -> None:
         """It is tried again."""

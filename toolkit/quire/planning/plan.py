@@ -12,9 +12,10 @@ from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.errors import QuireError
-from quire.planning import pack, skew
+from quire.planning import offsets, pack, skew
 from quire.planning.changes import Policy
 from quire.planning.listing import EXAMPLES, Cut, Listed, Listing, Run, list_piece
+from quire.planning.offsets import Offsets
 from quire.planning.pieces import Piece, pieces
 from quire.planning.rewriting import live_files, rewriting
 from quire.progress import Progress
@@ -37,6 +38,7 @@ class Wanted:
     estimate: Callable[..., int] | None
     ratio: float | None  # bytes written for a byte read, where that is known beforehand
     policy: Policy = field(default_factory=Policy)  # for files that were gathered in another version
+    offsets: Offsets | None = None  # of Kafka, in the place of files
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,27 @@ def make(runner: Runner, store: Store, log: Log, base: int, job: str, wanted: Wa
 
 
 def _make(runner: Runner, store: Store, log: Log, base: int, job: str, plan: str, wanted: Wanted, progress: Progress) -> Planned:
+    if wanted.offsets is None:
+        listed, ratio = _list_files(runner, log, base, job, plan, wanted, progress)
+    else:
+        with progress.phase("listing", total=len(wanted.offsets.ends), unit="partition") as bar:
+            listed, ratio = offsets.listed(wanted.offsets, fold(log, base), store, wanted.cut, job, plan, progress.again)
+            bar.to(len(wanted.offsets.ends))
+    runs = [Run(**run) for run in listed.runs]
+    planned = Planned(
+        job, base, plan, pack.pack(runs, wanted.cut, ratio, [root.account for root in wanted.roots]), listed, ratio, wanted.cut
+    )
+    if not listed.splits:
+        return planned
+    pack.check_complete(planned.tasks, listed.splits, listed.split_bytes, wanted.cut)
+    planned.tasks.extend(rewriting(listed.drops, listed.touched, live_files(log, base), wanted.cut.target) if listed.drops else ())
+    pack.write_head(store, names.plan_parquet(job, plan), planned.tasks)
+    return planned
+
+
+def _list_files(
+    runner: Runner, log: Log, base: int, job: str, plan: str, wanted: Wanted, progress: Progress
+) -> tuple[Listed, float]:  # fmt: skip
     listing = Listing(
         wanted.dest, wanted.dest_options, job, plan, wanted.roots, wanted.selection, fold(log, base), wanted.cut, wanted.estimate,
         wanted.policy,
@@ -104,17 +127,8 @@ def _make(runner: Runner, store: Store, log: Log, base: int, job: str, plan: str
     with progress.phase("planning", total=len(found), unit="dir") as bar:
         listed = _merge(runner, listing, found, lambda: bar.update(0))
         bar.to(len(found), retries=listed.retries)
-    runs = [Run(**run) for run in listed.runs]
     ratio = wanted.ratio if wanted.ratio is not None else listed.sampled_out / listed.sampled if listed.sampled else 1.0
-    planned = Planned(
-        job, base, plan, pack.pack(runs, wanted.cut, ratio, [root.account for root in wanted.roots]), listed, ratio, wanted.cut
-    )
-    if not listed.splits:
-        return planned
-    pack.check_complete(planned.tasks, listed.splits, listed.split_bytes, wanted.cut)
-    planned.tasks.extend(rewriting(listed.drops, listed.touched, live_files(log, base), wanted.cut.target) if listed.drops else ())
-    pack.write_head(store, names.plan_parquet(job, plan), planned.tasks)
-    return planned
+    return listed, ratio
 
 
 def discard(store: Store, job: str, plan: str) -> None:

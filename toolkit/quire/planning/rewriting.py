@@ -29,9 +29,7 @@ class Live:
 def live_files(log: Log, version: int, folded: Fold | None = None) -> dict[str, Live]:
     """The data files that count at a settled version, in the log's order."""
     folded = folded or fold(log, version)
-    words = log.words()
-    apart = words is not None and words.layout == "directories"
-    return {f.name: Live(f.name, f.size, f.directory if apart else "", f.number) for f in live(log, folded)}
+    return {f.name: Live(f.name, f.size, f.name.rpartition("/")[0], f.number) for f in live(log, folded)}
 
 
 def refuse_missing(log: Log, left: Iterable[Left]) -> None:

@@ -27,6 +27,7 @@ _STATES = {
     "bad": ("#D55E00", "xxxx", "set aside"),
     "held": ("#F0E442", "....", "held back: no newline yet"),
     "mark": ("#009E73", "////", "done elsewhere"),
+    "lost": ("#000000", "", "lost at its source"),
     "gap": ("white", "", "not yet"),
 }
 _ROOM = WIDTH - LEFT - RIGHT
@@ -92,7 +93,7 @@ def _verdict(table: pd.DataFrame) -> str:
     states = set(table["state"])
     if states <= {"done", "mark"}:
         return "all of it done" if "done" in states else "done elsewhere"
-    kinds = {"bad": "some of it set aside", "gap": "with gaps", "held": "its last line held back"}
+    kinds = {"bad": "some of it set aside", "gap": "with gaps", "held": "its last line held back", "lost": "some of it lost"}
     return "set aside" if states == {"bad"} else ", ".join(words for state, words in kinds.items() if state in states)
 
 

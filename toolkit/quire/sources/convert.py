@@ -10,6 +10,7 @@ import pyarrow as pa
 from quire.formats.parquet import CONTENT
 from quire.sources import transforms
 from quire.sources.processing import Processing
+from quire.sources.records import Loading
 from quire.sources.transforms import BadContent, UserFunction
 from quire.splits import FileInfo
 
@@ -30,6 +31,12 @@ class Convert:
     marks: bool = False  # rows get fingerprints, by which one can tell later that a file was appended to
     holds: bool = False  # a last line without newline is held back
     process: Processing | None = None  # where splits are given to a function, and not whole files
+    loading: Loading | None = None  # of Kafka's records
+
+    @property
+    def of_user(self) -> bool:
+        """Whether a function of the user's makes the records."""
+        return self.function is not None or (self.loading is not None and self.loading.function is not None)
 
     @property
     def streams(self) -> bool:

@@ -89,6 +89,8 @@ def normalise(url: str | os.PathLike[str]) -> str:
         raise UsageError(f"{scrub(text)!r} holds half of a character, which no name on disk has. Look where it comes from.")
     match = _SCHEME.match(text)
     scheme = match[1].lower() if match else "file"
+    if scheme == "kafka":
+        raise UsageError(f"{scrub(text)!r} is Kafka, and no store of files. Topics are loaded by quire.load.")
     if scheme not in ("file", "memory", *_REMOTE, *_loaded):
         choose(scheme, ("file", "memory", *_REMOTE, *entry_points(group=_GROUP).names), "kind of store")
     rest = text[match.end() :] if match else os.path.expanduser(text)

@@ -18,7 +18,7 @@ from quire import display, jobs
 from quire.attempt import Convert, Work
 from quire.commit import names, protocol
 from quire.commit.committers import choice
-from quire.commit.entries import Commit, PlanHead, Words
+from quire.commit.entries import OFFSETS, Commit, PlanHead, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.errors import QuireError, StorageError, UsageError, printable
@@ -32,6 +32,7 @@ from quire.sizes import format_size
 from quire.sources import schemas, transforms
 from quire.sources.files import Root
 from quire.sources.processing import ProcessFunction, Processing
+from quire.sources.records import ESCAPED, BatchFunction, Loading
 from quire.sources.transforms import UserFunction
 from quire.storage import Store, connect
 
@@ -218,10 +219,15 @@ def _convert(log: Log, words: Words, target: int, function: UserFunction | None,
     # What is read now may be appended to later, as what the last run has read.
     on_append = log.on_append()
     marks, holds = on_append in ("tail", "reprocess"), on_append == "tail"
-    process = None
-    if words.split and function is not None:
+    process, loading = None, None
+    if words.split == OFFSETS:
+        newlines = "escape" if words.transform == ESCAPED else "quarantine"
+        loading = Loading(words.format, cast("BatchFunction | None", function), schemas.frozen(log), newlines, words.by)
+    elif words.split and function is not None:
         process = Processing(cast("ProcessFunction", function), words.split, words.format, schemas.frozen(log), most=max_file_size)
-    return Convert(kind, words.format, words.compression, target, max_file_size, function, marks=marks, holds=holds, process=process)
+    return Convert(
+        kind, words.format, words.compression, target, max_file_size, function, marks=marks, holds=holds, process=process, loading=loading
+    )
 
 
 def _told(found: Changed, planned: Planned, log: Log, began: float) -> Changed:

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import groupby, takewhile
 from typing import Any
 
@@ -20,6 +21,9 @@ from quire.planning.pack import pack
 from quire.shuffle import Reduce
 from quire.sources.files import Options, Root
 from quire.sources.identity import by_content, identified, with_stored
+from quire.sources.kafka import Topics, client_options, is_kafka, key_of, parsed
+from quire.sources.kafka_client import cluster_of
+from quire.sources.positions import reached
 from quire.sources.transforms import UserFunction
 from quire.storage import Trouble
 from quire.upkeep.job import Changed, Dest, Planned, change
@@ -45,10 +49,14 @@ def retry(
     def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
         rows = chosen(fold(log, base))
         left, runs, roots = list[tuple[str, str]](), list[Run](), list[Root]()
-        for root, folder, mine in _by_root(rows, options):
+        by_root = _by_root(rows, options)
+        if rows.num_rows and is_kafka(rows.column("path")[0].as_py()):
+            by_root = iter([(_topics(log, options), "", rows.sort_by([("path", "ascending"), ("start", "ascending")]).to_pylist())])
+        for root, folder, mine in by_root:
             if not roots or roots[-1].url != root.url:
                 roots.append(root)
-            splits = list(_splits(root, mine, max_attempts, left))
+            fresh = _fresh(mine, max_attempts, left)
+            splits = list(_of_topics(root, fresh, left) if isinstance(root, Topics) else _splits(root, fresh, left))
             for at in range(0, len(splits), ROWS):
                 table = pa.Table.from_pylist(splits[at : at + ROWS], PLAN)
                 name = named("retry")
@@ -103,13 +111,35 @@ def _by_root(rows: pa.Table, options: Options) -> Iterator[tuple[Root, str, list
             yield root, folder, list(mine)
 
 
-def _splits(
-    root: Root, rows: list[dict[str, Any]], max_attempts: int | None, left: list[tuple[str, str]]
-) -> Iterator[dict[str, Any]]:  # fmt: skip
-    store, prefix = root.store(), len(root.url.rstrip("/")) + 1
+def _topics(log: Log, options: Options) -> Topics:
+    """The topics of the last load, as they are now."""
+    asked = parsed(log.source(), client_options(options, None))
+    cluster, topics, keys = reached(asked)
+    return replace(topics, versions=cluster.versions({key.topic for key in keys}))
+
+
+def _of_topics(topics: Topics, rows: list[dict[str, Any]], left: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    """Records that are still in their topics."""
+    keys = {row["path"]: key_of(row["path"]) for row in rows}
+    there = {path: key for path, key in keys.items() if topics.path(key) == path and key.topic in topics.versions}
+    starts = cluster_of(topics.servers, topics.options).starts(set(there.values()))
+    for row in rows:
+        key = there.get(row["path"])
+        if key is None or topics.versions[key.topic] != row["version"] or row["start"] < starts[key]:
+            left.append((row["path"], f"offset {row['start']:,} is gone at its source: it stays set aside"))
+        else:
+            yield _split({**row, "quarantine": None}, row["version"], row["start"] + row["length"], 0)
+
+
+def _fresh(rows: list[dict[str, Any]], max_attempts: int | None, left: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Those that were not read too often."""
     poison = [row for row in rows if max_attempts is not None and (row["tries"] or 1) >= max_attempts]
     left += [(row["path"], f"it was read {row['tries']} times already (max_attempts={max_attempts}): {row['reason']}") for row in poison]
-    fresh = [row for row in rows if max_attempts is None or (row["tries"] or 1) < max_attempts]
+    return [row for row in rows if max_attempts is None or (row["tries"] or 1) < max_attempts]
+
+
+def _splits(root: Root, fresh: list[dict[str, Any]], left: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    store, prefix = root.store(), len(root.url.rstrip("/")) + 1
     with ThreadPoolExecutor(LOOKING) as pool:
         there = list(pool.map(lambda row: store.stat(row["path"][prefix:]), fresh))
     hashed = [entry for row, entry in zip(fresh, there, strict=True) if entry is not None and by_content(row["version"])]

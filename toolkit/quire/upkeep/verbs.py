@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from quire import display
 from quire.commit import names
-from quire.commit.entries import CLAIM, UNSAID, Words
+from quire.commit.entries import CLAIM, OFFSETS, UNSAID, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.fold import Fold, fold
@@ -25,6 +25,7 @@ from quire.runner import InProcess, OnSpark, Runner, guarded
 from quire.shuffle import Reduce
 from quire.sizes import format_size, parse_size
 from quire.sources import files, transforms
+from quire.sources.records import RECORDS_AS
 from quire.sources.transforms import UserFunction
 from quire.storage import Store, below, connect, normalise
 from quire.storage.sight import Landmarks
@@ -255,6 +256,8 @@ class Verbs:
         self._dest(runner, False, "auto")  # refuses what its tasks would not see
         log = Log(self._store).refresh()
         folded, words = fold(log, reader=True), words_of(log)
+        if words.split == OFFSETS:
+            raise UsageError(f"{self._url} holds topics, and records are not deleted one by one. A topic's retention does that.")
         return purge.purge(runner, self._url, self._options, options, folded, words, roots, dry=dry, derived=derived)
 
     # -------------------------------------------------------------------------------------------------------------------- markers
@@ -292,6 +295,8 @@ class Verbs:
         to, runner = self._markers(directory, options, roots), runner_of(spark, self._url)
         log = Log(self._store).refresh()
         folded, words = fold(log, reader=True), words_of(log, UNSAID)
+        if words.split == OFFSETS:
+            raise UsageError(f"{self._url} holds topics, and markers are of files. ledger.export_offsets() is for other loaders.")
         if folded.rows(self._store, ["path"], f"{to.url}/", f"{to.url}/\U0010ffff").num_rows:
             raise RefusedError(
                 f"{to.url} holds files of the ledger: markers there would be read as input. Choose a directory for them alone."
@@ -308,6 +313,9 @@ class Verbs:
         return found
 
     # ------------------------------------------------------------------------------------------------------------------ helpers
+    def _runner(self, spark: Any) -> Runner:
+        return runner_of(spark, self._url)
+
     def _dest(self, runner: Runner, progress: bool | Callable[[Step], object], committer: str) -> Dest:
         if runner.shared and not self._store.shared:
             raise UsageError("a memory:// store lives in one process, and Spark's workers are others. Use spark=quire.InProcess().")
@@ -358,7 +366,7 @@ def _check_functions(words: Words, function: UserFunction | None, reduce: Reduce
     """Refuse to retry without the functions that the destination was made with, or with what was not."""
     if words.transform == CLAIM:
         raise UsageError("this destination holds what claims have written, and a claim sets nothing aside: there is nothing to retry.")
-    if function is None and words.transform not in transforms.NAMES:
+    if function is None and words.transform not in (*transforms.NAMES, *(RECORDS_AS if words.split == OFFSETS else ())):
         raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
     if (reduce is None) == bool(words.reduce):
         said_so = f"went through reduce={words.reduce!r}, and retry needs it" if words.reduce else "went through no shuffle"

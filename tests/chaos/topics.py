@@ -1,0 +1,125 @@
+"""Stories whose source is topics of a real Kafka, which may be killed and started again, or fall asleep, while drivers load them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from remote import Part
+from story import Story, told
+from tale import Count, Tale
+
+import quire
+from services.kafka import Record
+from services.kafka_broker import Cluster
+from services.kafka_witness import Account, Content, Position, account, look, parquet
+
+__all__ = ["Loaded", "broker_part", "loaded"]
+
+PROGRAM = """
+import json, sys, quire
+said = json.loads(sys.argv[1])
+spark = quire.session(said["confs"], master=said["master"]) if said["master"] else quire.InProcess()
+quire.load(said["source"], said["dest"], spark=spark, progress=False, **said["settings"])
+print("done")
+"""
+SETTINGS = {"target_size": 12_000, "on_data_loss": "record"}
+KEYS = 40  # of the compacted topic
+
+
+def broker_part(cluster: Cluster) -> Part:
+    return Part("Kafka", cluster.kill, cluster.start, cluster.sleep, cluster.wake)
+
+
+class Loaded(Story):
+    """Four topics: one as it comes, one in transactions, of which every third is aborted, one that is compacted, and one whose first
+    records are removed, loaded or not."""
+
+    def __init__(self, name: str, base: Path, tale: Tale, cluster: Cluster, settings: dict[str, Any] | None = None) -> None:
+        super().__init__(name, base, tale, {**SETTINGS, **(settings or {})})
+        self.cluster, mark = cluster, uuid.uuid4().hex
+        self.plain, self.bound, self.compacted, self.short = self.topics = [
+            f"{kind}-{mark}" for kind in ("plain", "bound", "compacted", "short")
+        ]
+        self.place.program = PROGRAM
+        self.place.urls = f"kafka://{cluster.address}/{','.join(self.topics)}", str(self.dest)
+        cluster.create(self.plain, 4)
+        cluster.create(self.bound, 2)
+        # Not before the witness has seen them.
+        cluster.create(self.compacted, cleanup_policy="compact", segment_ms=200, min_cleanable_dirty_ratio=0.01, min_compaction_lag_ms=3000)
+        cluster.create(self.short, 2)
+        self.seen = dict[Position, Content]()  # whatever a consumer of its own has ever seen
+        self.excused = set[Position]()  # what was removed before a reader saw it in the destination
+        self.written, self.calls, self.lasts = 0, 150, 1.0
+
+    def add(self, files: int) -> None:
+        """So many records in each topic; sometimes the oldest ones of one go."""
+        rng = self.rng
+        for topic in self.topics:
+            records = [self._record() for _ in range(files)]
+            if topic == self.bound:
+                self.cluster.transactions(topic, records, size=max(1, files // 6), abort_every=3)
+            else:
+                self.cluster.produce(topic, records)
+        self.seen |= look(self.cluster, *self.topics)
+        if rng.random() < 0.3:
+            self._remove_oldest()
+        self.waves += 1
+
+    def _record(self) -> Record:
+        self.written += 1
+        text = b"record %d %s" % (self.written, b"x" * self.rng.randrange(400))
+        return Record(text if self.rng.random() < 0.95 else None, b"key %d" % self.rng.randrange(KEYS))
+
+    def _remove_oldest(self) -> None:
+        """What nobody sees in the destination by now may be lost, and must be said to be; what somebody sees stays."""
+        loaded = {position for position, _ in parquet(self.dest)}
+        before = {p: self.rng.randint(start, end) for p, (start, end) in self.cluster.ends(self.short).items()}
+        self.cluster.delete_records(self.short, before)
+        gone = {one for one in self.seen if one.topic == self.short and one.offset < before[one.partition]}
+        self.excused |= gone - loaded
+
+    def account(self) -> Account:
+        """By the topics as they are, and by what was seen in them before."""
+        now = look(self.cluster, *self.topics)
+        self.seen |= now
+        # A broker that was killed forgets that it has removed records: then they are there again, and nobody has to load them.
+        must = {one: what for one, what in self.seen.items() if (one in now if one.topic == self.compacted else one not in self.excused)}
+        return account(must, parquet(self.dest), may=self.seen)
+
+    def count(self) -> Count:
+        found = self.account()
+        size = sum(len(content.value or b"") for content in self.seen.values())
+        return Count(len(found.lost), len(found.double) + len(found.other), found.expected, size, "records")
+
+    def hold(self, settled: bool) -> None:
+        """Nothing is lost or double; when all is settled, nothing but the log and the ledger is left over."""
+        found = self.account()
+        assert found.exact, found
+        if settled:
+            left = [str(p) for kind in ("jobs", "tmp") for p in (self.dest / "_quire" / kind).rglob("*") if p.is_file()]
+            assert not left, f"left over: {left[:5]}"
+
+    def recover(self, by: str = "quire.load") -> Count:
+        """Go on in this process where the killed ones stopped, and count."""
+        source, dest = self.place.urls
+        quire.load(source, dest, spark=quire.InProcess(), progress=False, **self.settings)
+        if not self.lies().at_rest():
+            quire.recover(dest, abort="open")
+            by += ", then quire.recover(abort='open')"
+        return self.check(by)
+
+
+@contextmanager
+def loaded(name: str, base: Path, tale: Tale, cluster: Cluster, settings: dict[str, Any] | None = None) -> Iterator[Loaded]:
+    """A story of topics of its own."""
+    made = Loaded(name, base / name.replace(" ", "-"), tale, cluster, settings)
+    try:
+        with told(made) as story:
+            yield story
+    finally:
+        for topic in made.topics:
+            cluster.delete(topic)

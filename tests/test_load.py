@@ -1,0 +1,336 @@
+"""quire.load: what is in the topics is in the files, each record once, in every shape that it may take."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import quire
+from gathering import refused
+from loading import exact, files, load, numbered, rows, topic
+from quire import RefusedError, UsageError
+from quire.sources import offsets
+from services.kafka import Mock, Record, mock
+from services.kafka_witness import lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Mock]:
+    with mock(brokers=3) as cluster:
+        yield cluster
+
+
+# ------------------------------------------------------------------------------------------------------------------ each record once
+def test_all_records_are_there_once_and_a_second_call_finds_nothing(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 4, numbered(10_000, 4))
+    report = load(kafka, name, tmp_path / "out")
+    assert (report.records, report.bytes, report.set_aside_count, report.lost) == (10_000, 10_000, 0, 0)
+    assert exact(kafka, tmp_path / "out", name).exact
+    again = load(kafka, name, tmp_path / "out")
+    assert (again.records, again.jobs, again.version) == (0, (), report.version)
+
+
+def test_a_call_takes_only_what_is_new(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 3, numbered(1_000, 3))
+    load(kafka, name, tmp_path / "out")
+    kafka.produce(name, numbered(500, 3, first=1_000))
+    assert load(kafka, name, tmp_path / "out").records == 500
+    assert exact(kafka, tmp_path / "out", name).exact
+
+
+def test_on_spark(kafka: Mock, tmp_path: Path, spark: SparkSession) -> None:
+    name = topic(kafka, 4, numbered(3_000, 4))
+    settings = {"spark": spark, "target_size": "16 KiB", "compression": "none"}
+    report = load(kafka, name, tmp_path / "out", **settings)
+    assert report.records == 3_000
+    assert len(files(tmp_path / "out")) > 1
+    assert exact(kafka, tmp_path / "out", name).exact
+    found = quire.read(spark, tmp_path / "out")
+    assert found.count() == found.select("partition", "offset").distinct().count() == 3_000
+    kafka.produce(name, numbered(100, 4))
+    assert load(kafka, name, tmp_path / "out", **settings).records == 100  # by workers that have read before
+    assert exact(kafka, tmp_path / "out", name).exact
+
+
+def test_a_record_keeps_all_that_it_has(kafka: Mock, tmp_path: Path) -> None:
+    moment = 1_763_800_000_123
+    name = topic(kafka, 1, [
+        Record(b"\xff\x00not text", None, [("a", b"1"), ("a", b"\xfe"), ("b", None)], moment),
+        Record(None, b"key"), Record(b"", b""),
+    ])  # fmt: skip
+    load(kafka, name, tmp_path / "out")
+    first, tombstone, empty = rows(tmp_path / "out").to_pylist()
+    assert first == {
+        "key": None, "value": b"\xff\x00not text", "topic": name, "partition": 0, "offset": 0, "timestamp_type": "create",
+        "headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": b"\xfe"}, {"key": "b", "value": None}],
+        "timestamp": dt.datetime.fromtimestamp(moment / 1000, dt.UTC),
+    }  # fmt: skip
+    assert (tombstone["value"], tombstone["key"], tombstone["headers"]) == (None, b"key", None)
+    assert (empty["value"], empty["key"]) == (b"", b"")
+
+
+def test_several_topics_by_name_and_by_expression(kafka: Mock, tmp_path: Path) -> None:
+    a, b, other = (topic(kafka, 2, numbered(100, 2)) for _ in range(3))
+    load(kafka, f"{a},{b}", tmp_path / "out")
+    assert exact(kafka, tmp_path / "out", a, b).exact
+    load(kafka, f"({a}|{other})", tmp_path / "both")
+    assert exact(kafka, tmp_path / "both", a, other).exact
+
+
+def test_a_topic_without_records_is_done_and_loaded_when_it_has_some(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 3)
+    assert load(kafka, name, tmp_path / "out").records == 0
+    assert load(kafka, name, tmp_path / "columns", even).records == 0  # which nobody can know yet
+    kafka.produce(name, [b"1", b"2"])
+    assert load(kafka, name, tmp_path / "columns", even).records == 2
+    assert load(kafka, name, tmp_path / "out").records == 2
+    assert exact(kafka, tmp_path / "out", name).exact
+
+
+def test_what_comes_after_the_beginning_is_left_to_the_next_call(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, numbered(10))
+
+    def more(step: Any) -> None:
+        if step.phase == "gathering" and not step.done:
+            kafka.produce(name, numbered(5))
+
+    assert load(kafka, name, tmp_path / "out", progress=more).records == 10
+
+
+def test_partitions_that_begin_late_begin_at_their_earliest_record(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 2, numbered(100, 2))
+    kafka.delete_records(name, {0: 20, 1: 50})
+    report = load(kafka, name, tmp_path / "out")
+    assert (report.records, report.lost) == (30, 0)
+    assert exact(kafka, tmp_path / "out", name).exact
+    assert quire.Ledger(tmp_path / "out").offsets()["offset"].tolist() == [50, 50]
+
+
+# -------------------------------------------------------------------------------------------------------------------------- its files
+def test_files_have_the_target_size_and_not_one_a_partition(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 16, numbered(16_000, 16, size=100))
+    load(kafka, name, tmp_path / "out", compression="none", target_size="500 KB")
+    sizes = [p.stat().st_size for p in files(tmp_path / "out")]
+    assert len(sizes) <= 1.1 * sum(sizes) / 500_000 + 1
+    assert exact(kafka, tmp_path / "out", name).exact
+
+
+def test_max_bytes_makes_several_commits_of_one_call(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 4, numbered(4_000, 4, size=100))
+    report = load(kafka, name, tmp_path / "out", max_bytes="100 KB")
+    assert report.records == 4_000
+    assert 4 <= len(report.jobs) <= 8
+    assert exact(kafka, tmp_path / "out", name).exact
+
+
+def test_a_record_larger_than_a_batch_comes_alone(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "CHUNK", 1_000)
+    name = topic(kafka, 1, [b"small", b"x" * 500_000, b"small"])
+    load(kafka, name, tmp_path / "out", max_bytes=1_000, target_size=2_000)
+    assert exact(kafka, tmp_path / "out", name).exact
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+def test_lines_of_values(kafka: Mock, tmp_path: Path, compression: str) -> None:
+    name = topic(kafka, 3, numbered(3_000, 3))
+    load(kafka, name, tmp_path / "out", format="lines", compression=compression)
+    held = [line for p in files(tmp_path / "out") for line in _text(p, compression).splitlines()]
+    assert sorted(held) == sorted(b"v%d" % i for i in range(3_000))
+    assert quire.Ledger(tmp_path / "out").verify(quire.InProcess()).ok
+
+
+def _text(path: Path, compression: str) -> bytes:
+    return pa.input_stream(str(path), compression=None if compression == "none" else compression).read()
+
+
+def test_lines_set_aside_what_is_no_line(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [b"one", b"two\nlines", None, b"\xff not text", b"four"])
+    report = load(kafka, name, tmp_path / "out", format="lines")
+    assert (report.records, report.set_aside_count) == (3, 2)
+    assert lines(tmp_path / "out") == {b"one": 1, b"\xff not text": 1, b"four": 1}
+    found = quire.Ledger(tmp_path / "out").rejected()
+    assert found["offset"].tolist() == [1, 2]
+    assert "newline" in found["error"][0]
+    assert "tombstone" in found["error"][1]
+    assert bytes(found["content"][0]) == b"two\nlines"
+    assert load(kafka, name, tmp_path / "out", format="lines").bytes == 0  # they count as seen to
+
+
+def test_newlines_can_be_escaped_and_come_back(kafka: Mock, tmp_path: Path) -> None:
+    value = b"a \\n b \n c \\ d"
+    name = topic(kafka, 1, [value, b"plain"])
+    assert load(kafka, name, tmp_path / "out", format="lines", newlines="escape").set_aside_count == 0
+    (line,) = (one for one in lines(tmp_path / "out") if one != b"plain")
+    assert b"\n" not in line
+    assert line.decode().encode().decode("unicode_escape").encode() == value
+    with refused(RefusedError, 2, "escaped values"):
+        load(kafka, name, tmp_path / "out", format="lines")
+
+
+def test_directories_by_date_and_by_a_column(kafka: Mock, tmp_path: Path, spark: SparkSession) -> None:
+    day = 86_400_000
+    records = [Record(b"v%d" % i, b"k", timestamp=20_000 * day + i * day // 4, partition=i % 2) for i in range(40)]
+    name = topic(kafka, 2, records)
+    load(kafka, name, tmp_path / "out", partition_by="date")
+    folders = sorted(p.parent.name for p in files(tmp_path / "out"))
+    assert folders == sorted(f"date={dt.date(2024, 10, 4) + dt.timedelta(days=i)}" for i in range(10))
+    found = quire.read(spark, tmp_path / "out")
+    assert found.count() == 40
+    assert found.where("date = '2024-10-05'").count() == 4
+    assert exact(kafka, tmp_path / "out", name).exact
+    ledger = quire.Ledger(tmp_path / "out")
+    assert ledger.verify(quire.InProcess()).ok
+    assert ledger.offsets()["offset"].tolist() == [20, 20]
+    load(kafka, name, tmp_path / "by", partition_by="partition")
+    assert sorted({p.parent.name for p in files(tmp_path / "by")}) == ["partition=0", "partition=1"]
+    assert quire.read(spark, tmp_path / "by").select("partition", "offset").distinct().count() == 40
+
+
+def test_compaction_merges_the_files_of_many_commits_in_each_directory(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 2)
+    for i in range(4):
+        kafka.produce(name, [Record(b"v%d" % i, partition=p, timestamp=1_700_000_000_000 + p * 86_400_000) for p in (0, 1)])
+        load(kafka, name, tmp_path / "out", partition_by="date")
+    ledger, before = quire.Ledger(tmp_path / "out"), quire.Ledger(tmp_path / "out").offsets()
+    assert ledger.compact(spark=quire.InProcess(), progress=False).removed == 8
+    assert sorted(n.rpartition("/")[0] for n in ledger.files()["data_file"]) == ["date=2023-11-14", "date=2023-11-15"]
+    assert ledger.offsets().equals(before)
+    assert exact(kafka, tmp_path / "out", name).exact
+    assert ledger.verify(quire.InProcess()).ok
+    kafka.produce(name, [b"more"])
+    assert load(kafka, name, tmp_path / "out", partition_by="date").records == 1
+
+
+# ------------------------------------------------------------------------------------------------------------------------- functions
+def even(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Two columns of values that are numbers; what is none raises."""
+    numbers = [int(v) for v in batch.column("value").to_pylist()]
+    return pa.record_batch([batch.column("offset"), pa.array(numbers, pa.int64())], ["offset", "number"])
+
+
+def test_a_function_makes_columns_and_bad_records_are_set_aside_with_offset_and_reason(kafka: Mock, tmp_path: Path) -> None:
+    values: list[bytes | None] = [b"%d" % i for i in range(1_000)]
+    values[17], values[500], values[999] = b"no number", None, b"\xff"
+    name = topic(kafka, 1, values)
+    report = load(kafka, name, tmp_path / "out", even)
+    assert (report.records, report.set_aside_count) == (997, 3)
+    found = quire.Ledger(tmp_path / "out").rejected()
+    assert found["offset"].tolist() == [17, 500, 999]
+    assert "ValueError" in found["error"][0]
+    assert "test_load.py" in found["error"][0]
+    assert rows(tmp_path / "out").schema.names == ["offset", "number"]
+    assert sorted(rows(tmp_path / "out")["number"].to_pylist()) == sorted(set(range(1_000)) - {17, 500, 999})
+    ledger = quire.Ledger(tmp_path / "out")
+    assert ledger.verify(quire.InProcess()).ok
+    assert ledger.offsets()["offset"].tolist() == [1_000]
+
+
+def test_retry_gives_bad_records_to_a_repaired_function(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 2, [Record(b"x%d" % i if i % 100 == 7 else b"%d" % i, partition=i % 2) for i in range(1_000)])
+    load(kafka, name, tmp_path / "out", even)
+    ledger = quire.Ledger(tmp_path / "out")
+    assert len(ledger.rejected()) == 10
+
+    def repaired(batch: pa.RecordBatch) -> pa.RecordBatch:
+        numbers = [int(v.removeprefix(b"x")) for v in batch.column("value").to_pylist()]
+        return pa.record_batch([batch.column("offset"), pa.array(numbers, pa.int64())], ["offset", "number"])
+
+    done = ledger.retry(function=repaired, spark=quire.InProcess(), progress=False)
+    assert (done.gathered, done.set_aside) == (10, 0)
+    assert len(ledger.rejected()) == 0
+    assert sorted(rows(tmp_path / "out")["number"].to_pylist()) == list(range(1_000))
+    assert ledger.offsets()["offset"].tolist() == [500, 500]
+
+
+def test_retry_leaves_set_aside_what_retention_has_removed(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [b"1", b"bad", b"3", b"worse"])
+    load(kafka, name, tmp_path / "out", even)
+    kafka.delete_records(name, {0: 3})
+    ledger = quire.Ledger(tmp_path / "out")
+    done = ledger.retry(function=even, spark=quire.InProcess(), progress=False)
+    assert (done.gathered, done.set_aside) == (0, 1)
+    assert "gone at its source" in done.left[0][1]
+    assert ledger.rejected()["offset"].tolist() == [1, 3]
+    assert bytes(ledger.rejected()["content"][0]) == b"bad"
+
+
+def test_a_function_may_leave_out_records_and_make_several_of_one(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [b"%d" % i for i in range(10)])
+
+    def odd_twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+        numbers = [int(v) for v in batch.column("value").to_pylist()]
+        return pa.record_batch([pa.array([n for n in numbers if n % 2 for _ in range(2)], pa.int64())], ["n"])
+
+    report = load(kafka, name, tmp_path / "out", odd_twice)
+    assert report.records == 10
+    assert sorted(rows(tmp_path / "out")["n"].to_pylist()) == [1, 1, 3, 3, 5, 5, 7, 7, 9, 9]
+    assert load(kafka, name, tmp_path / "out", odd_twice).bytes == 0
+
+
+def test_columns_are_frozen_and_what_does_not_fit_is_set_aside(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [b"1", b"2"])
+
+    def typed(batch: pa.RecordBatch) -> pa.RecordBatch:
+        texts = [v.decode() for v in batch.column("value").to_pylist()]
+        kind = pa.int64() if all(t.isdigit() for t in texts) else pa.string()
+        return pa.record_batch([pa.array([int(t) if kind == pa.int64() else t for t in texts], kind)], ["n"])
+
+    load(kafka, name, tmp_path / "out", typed)
+    kafka.produce(name, [b"3", b"four", b"5"])
+    report = load(kafka, name, tmp_path / "out", typed)
+    assert (report.records, report.set_aside_count) == (2, 1)
+    assert rows(tmp_path / "out")["n"].to_pylist() == [1, 2, 3, 5]
+    assert "'n'" in quire.Ledger(tmp_path / "out").rejected()["error"][0]
+    with refused(RefusedError, 2, "schema="):
+        load(kafka, name, tmp_path / "out", typed, schema="n string")
+
+
+def test_a_function_that_returns_no_batch_sets_everything_aside_and_says_what_it_should(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [b"1", b"2"])
+    report = load(kafka, name, tmp_path / "out", lambda batch: batch.to_pylist())
+    assert (report.records, report.set_aside_count) == (0, 2)
+    assert "RecordBatch" in report.set_aside[0][1]
+
+
+def test_a_function_can_be_loaded_by_date(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [Record(b"%d" % i, timestamp=1_700_000_000_000 + i * 86_400_000) for i in range(3)])
+
+    def with_day(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch([batch.column("value"), batch.column("timestamp").cast(pa.date32(), safe=False)], ["value", "day"])
+
+    load(kafka, name, tmp_path / "out", with_day, partition_by="day")
+    assert [p.parent.name for p in files(tmp_path / "out")] == ["day=2023-11-14", "day=2023-11-15", "day=2023-11-16"]
+    assert pq.ParquetFile(files(tmp_path / "out")[0]).schema_arrow.names == ["value"]
+    with refused(UsageError, 2, "partition_by='nothing'", "value, day"):
+        load(kafka, name, tmp_path / "other", with_day, partition_by="nothing")
+
+
+# ------------------------------------------------------------------------------------------------------------------------- the reading
+def test_ranges_are_exact_wherever_they_are_cut(kafka: Mock) -> None:
+    name = topic(kafka, 3, numbered(3_000, 3))
+    from quire.sources.kafka import Key
+    from quire.sources.kafka_client import cluster_of
+
+    cluster = cluster_of(kafka.address, None)
+    for turn in range(20):  # the same client, from another place each time
+        spans = [offsets.Span(Key(name, p), (turn * 37 + p) % 400, 500 + turn * 20 + p) for p in range(3)]
+        spans += [offsets.Span(Key(name, p), 950 - turn, 1_000) for p in range(3)]
+        spans += [offsets.Span(Key(name, 0), 910, 911), offsets.Span(Key(name, 0), 913, 914)]
+        at = [span.start for span in spans]
+        for found in offsets.read(cluster, spans):
+            assert found.start == at[found.span]
+            at[found.span] = found.end
+            assert found.records is not None
+            assert found.records["offset"].to_pylist() == list(range(found.start, found.end))
+            assert pc.all(pc.equal(found.records["partition"], spans[found.span].key.partition)).as_py()
+        assert at == [span.end for span in spans]

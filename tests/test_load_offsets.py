@@ -1,0 +1,187 @@
+"""How far a load has come, in the ledger and for other tools; and taking over from other loaders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, TopicPartition
+
+import quire
+from gathering import gather, refused, write
+from loading import exact, load, numbered, rows, topic
+from quire import RefusedError, StorageError, UsageError, cli_load
+from quire.cli import cli
+from services.kafka import Mock, mock
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Mock]:
+    with mock(brokers=1) as cluster:
+        yield cluster
+
+
+def committed(kafka: Mock, group: str, name: str, partitions: int) -> list[int]:
+    consumer = Consumer({**kafka.client, "group.id": group})
+    try:
+        return [p.offset for p in consumer.committed([TopicPartition(name, i) for i in range(partitions)], timeout=10)]
+    finally:
+        consumer.close()
+
+
+def commit(kafka: Mock, group: str, name: str, offsets: list[int]) -> None:
+    consumer = Consumer({**kafka.client, "group.id": group, "enable.auto.commit": False})
+    try:
+        consumer.commit(offsets=[TopicPartition(name, i, offset) for i, offset in enumerate(offsets)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def source(kafka: Mock, name: str) -> str:
+    return f"kafka://{kafka.address}/{name}"
+
+
+def test_lag_says_what_is_still_to_be_loaded(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 2, numbered(100, 2))
+    load(kafka, name, tmp_path / "out", until={0: 50, 1: 20})
+    ledger = quire.Ledger(tmp_path / "out")
+    assert ledger.offsets()["offset"].tolist() == [50, 20]
+    found = ledger.lag()  # of the brokers and topics of the last load
+    assert list(found.columns) == ["topic", "partition", "offset", "end", "lag", "lost"]
+    assert found["lag"].tolist() == [0, 30]
+    kafka.produce(name, numbered(10, 2))
+    assert ledger.lag(source(kafka, name))["lag"].tolist() == [5, 35]
+    load(kafka, name, tmp_path / "out")
+    assert ledger.refresh().lag(as_="arrow")["lag"].to_pylist() == [0, 0]
+
+
+def test_a_partition_that_was_never_loaded_lags_by_all_that_it_has(kafka: Mock, tmp_path: Path) -> None:
+    a, b = topic(kafka, 1, numbered(10)), topic(kafka, 1, numbered(30))
+    kafka.delete_records(b, {0: 10})
+    load(kafka, a, tmp_path / "out")
+    found = quire.Ledger(tmp_path / "out").lag(source(kafka, f"{a},{b}")).set_index("topic")
+    assert found.loc[b, ["offset", "lag"]].tolist() == [10, 20]
+
+
+def test_a_consumer_group_follows(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 2, numbered(100, 2))
+    report = load(kafka, name, tmp_path / "out", consumer_group=f"of-{name}")
+    assert report.notes == ()
+    assert committed(kafka, f"of-{name}", name, 2) == [50, 50]
+    kafka.produce(name, numbered(10, 2))
+    load(kafka, name, tmp_path / "out", consumer_group=f"of-{name}", every="10 ms", max_runs=2)
+    assert committed(kafka, f"of-{name}", name, 2) == [55, 55]
+
+
+def test_a_consumer_group_that_does_not_follow_is_told_and_nothing_else(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from quire.sources import positions
+
+    def fails(*_: object) -> None:
+        raise StorageError("the coordinator is away")
+
+    monkeypatch.setattr(positions, "commit", fails)
+    name = topic(kafka, 1, numbered(10))
+    report = load(kafka, name, tmp_path / "out", consumer_group="watched")
+    assert report.records == 10
+    assert report.notes == ("the consumer group watched does not follow: the coordinator is away",)
+    assert "does not follow" in str(report)
+
+
+def test_taking_over_from_another_loader_by_offsets(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 2, numbered(100, 2))
+    ledger = quire.Ledger(tmp_path / "out", create=True)
+    done = ledger.import_offsets(source(kafka, name), {(name, 0): 30, (name, 1): 0}, spark=quire.InProcess(), progress=False)
+    assert done.gathered == 1
+    assert ledger.export_offsets() == {(name, 0): 30}
+    assert load(kafka, name, tmp_path / "out").records == 70
+    assert min(r["offset"] for r in rows(tmp_path / "out").to_pylist() if r["partition"] == 0) == 30
+    assert quire.Ledger(tmp_path / "out").export_offsets() == {(name, 0): 50, (name, 1): 50}
+    again = ledger.import_offsets(source(kafka, name), {(name, 0): 40}, spark=quire.InProcess(), progress=False)
+    assert (again.gathered, again.known) == (0, 1), "what is covered stays as it is"
+
+
+def test_taking_over_from_a_consumer_group(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 2, numbered(100, 2))
+    commit(kafka, f"old-{name}", name, [10, 50])
+    ledger = quire.Ledger(tmp_path / "out", create=True)
+    ledger.import_offsets(source(kafka, name), f"old-{name}", spark=quire.InProcess(), progress=False)
+    assert load(kafka, name, tmp_path / "out").records == 40
+    with refused(UsageError, 2, "no offset", "nobody"):
+        ledger.import_offsets(source(kafka, name), "nobody", spark=quire.InProcess(), progress=False)
+
+
+def test_wrong_offsets_are_refused(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, numbered(10))
+    ledger = quire.Ledger(tmp_path / "out", create=True)
+    here = {"spark": quire.InProcess(), "progress": False}
+    for offsets, words in [
+        ({(name, 0): -1}, "from 0 on"), ({(name, 0): 11}, "beyond the end"), ({(name, 5): 1}, "not there"),
+        ({("other", 0): 1}, "not there"), ({}, "are no offsets"), ({(name, 0): "3"}, "whole number"),
+    ]:  # fmt: skip
+        with refused(UsageError, 2, words):
+            ledger.import_offsets(source(kafka, name), offsets, **here)  # type: ignore[arg-type]  # that is what is tried
+    gather(write(tmp_path / "in", {"f.txt": b"line\n"}), tmp_path / "files")
+    with refused(RefusedError, 2, "made of files"):
+        quire.Ledger(tmp_path / "files").import_offsets(source(kafka, name), {0: 5}, **here)
+    with refused(UsageError, 2, "no topic was loaded"):
+        quire.Ledger(tmp_path / "files").lag()
+
+
+def test_forgetting_a_partition_lets_the_next_call_load_it_again(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 2, numbered(100, 2))
+    load(kafka, name, tmp_path / "out")
+    ledger = quire.Ledger(tmp_path / "out")
+    path = f"kafka://{ledger.offsets()['cluster'][0]}/{name}/1"
+    ledger.forget(path, spark=quire.InProcess(), progress=False)
+    assert len(rows(tmp_path / "out")) == 50
+    assert load(kafka, name, tmp_path / "out").records == 50
+    assert exact(kafka, tmp_path / "out", name).exact
+
+
+def test_a_checkpoint_keeps_what_is_known_of_offsets(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 2)
+    for i in range(3):
+        kafka.produce(name, numbered(10, 2, first=10 * i))
+        load(kafka, name, tmp_path / "out")
+    ledger = quire.Ledger(tmp_path / "out")
+    before = ledger.offsets()
+    ledger.checkpoint(quire.InProcess())
+    assert ledger.offsets().equals(before)
+    assert ledger.lag()["lag"].sum() == 0
+    assert load(kafka, name, tmp_path / "out").bytes == 0
+    kafka.produce(name, numbered(4, 2))
+    assert load(kafka, name, tmp_path / "out").records == 4
+    assert exact(kafka, tmp_path / "out", name).exact
+
+
+def test_verbs_that_are_about_files_say_so(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, numbered(5))
+    load(kafka, name, tmp_path / "out")
+    ledger = quire.Ledger(tmp_path / "out")
+    with refused(UsageError, 2, "retention"):
+        ledger.purge_sources(quire.InProcess())
+    with refused(UsageError, 2, "export_offsets"):
+        ledger.export_markers(tmp_path / "markers", spark=quire.InProcess())
+    assert "records loaded" in str(ledger.summary())
+
+
+def test_in_a_shell(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_load, "spark_of", lambda _: nullcontext(quire.InProcess()))
+    name, run = topic(kafka, 2, numbered(100, 2)), CliRunner()
+    out = str(tmp_path / "out")
+    done = run.invoke(cli, ["load", source(kafka, name), out, "--json", "--quiet", "--option", "client.id=shell"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["records"] == 100
+    lag = run.invoke(cli, ["ledger", "lag", out, "--json"])
+    assert [row["lag"] for row in json.loads(lag.output)] == [0, 0]
+    offsets = run.invoke(cli, ["ledger", "offsets", out, "--json"])
+    assert [row["offset"] for row in json.loads(offsets.output)] == [50, 50]
+    wrong = run.invoke(cli, ["load", source(kafka, name), out, "--option", "nothing"])
+    assert isinstance(wrong.exception, UsageError)
+    assert "NAME=VALUE" in str(wrong.exception)

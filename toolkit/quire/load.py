@@ -1,0 +1,163 @@
+"""Kafka topics into data files, exactly once: ranges of offsets are splits of the same ledger, and committed together with their data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from quire import options
+from quire.calls import repeat, runner_of
+from quire.commit.committers import choice
+from quire.commit.entries import OFFSETS, Words
+from quire.errors import UsageError, about, choose, quoted
+from quire.formats import compression_for
+from quire.formats.parquet import RECORDS
+from quire.loader import Call, Job
+from quire.options import flag
+from quire.planning.changes import Policy
+from quire.planning.listing import Cut
+from quire.progress import Progress, Step
+from quire.report import LoadReport
+from quire.sizes import parse_size
+from quire.sources import kafka, records, schemas, transforms
+from quire.sources.convert import Convert
+from quire.sources.kafka import is_kafka
+from quire.sources.kafka_client import cluster_of
+from quire.sources.records import BatchFunction, Loading
+from quire.sources.until import Until
+from quire.storage import connect, normalise
+
+__all__ = ["check", "load"]
+
+LARGEST = 1.5  # times the target a data file may become, as tasks are cut by a guess: else each would end in a tiny second file
+
+
+def load(
+    source: str, dest: Any, transform: BatchFunction | None = None, *, spark: Any = None, until: Any = None,
+    every: str | float | None = None, max_runs: int | None = None, format: str | None = None, schema: Any = None,
+    partition_by: str | None = None, newlines: str = "quarantine", compression: str | None = None, target_size: str | int = "256 MiB",
+    max_bytes: str | int | None = None, on_data_loss: str = "fail", on_error: str = "quarantine", max_failures: int | None = None,
+    keep_messages: bool = False, consumer_group: str | None = None, version: str | None = None, committer: str = "auto",
+    append: bool = False, storage_options: Mapping[str, Any] | None = None, source_options: Mapping[str, Any] | None = None,
+    dest_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
+) -> LoadReport:  # fmt: skip
+    r"""Load what `source` holds and the ledger does not cover into data files below `dest`: no record is lost, and none is there twice.
+
+    A call ends at the stable end that the topics have when it begins: what no open transaction can change any more. Partitions that are
+    new to the ledger begin at their earliest record. A second call loads what is new; one that was killed is gone on with; of two at once
+    one wins, and the other loads the rest.
+
+    source        "kafka://host:9092[,host:9092…]/topic[,topic…]"; what is no name of a topic is a regular expression for whole names
+    dest          a directory of quire's own
+    transform     function(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch, which makes columns of records; left out: the records as
+                  they are: key, value, headers, topic, partition, offset, timestamp, timestamp_type. Records for which it raises are
+                  set aside, each with its offset and the reason; so it should say the same of a record whatever stands beside it
+    spark         a SparkSession; left out: `quire.session()`
+    until         load up to here and no further: an offset, {partition: offset}, {(topic, partition): offset}, or a time (datetime, or a
+                  text as "2026-11-22T08:00:00+01:00"; without a zone it is UTC): the first record from then on is not loaded
+    every, max_runs   again and again, "10 s" apart, until a signal (which lets the commit under way end) or `max_runs`
+    format        "parquet" | "lines": the values, each ended by a newline
+    newlines      with format="lines", of a value that holds one: "quarantine" | "escape" (newline as \n, backslash as \\)
+    schema        of the function's columns, as in `quire.process`; left out: those of the destination, else those that it gives for the
+                  first records. It is frozen; what does not fit is set aside
+    partition_by  a column, by whose values files lie in directories; "date", where no column has this name, is the timestamp's day (UTC)
+    compression   "none" | "gzip" | "zstd"
+    target_size   bytes of a data file
+    max_bytes     of records in one commit, as far as can be guessed before they are read; left out: as much as there is
+    on_data_loss  of records that retention has removed before they were read: "fail" | "record": the loss is written into the ledger
+    on_error, max_failures, keep_messages, version, committer, append   as in `quire.consolidate`
+    consumer_group  its committed offsets follow the ledger after each commit, for tools that watch them (the report says where they do not)
+    source_options  for Kafka's client, by librdkafka's names: {"security.protocol": "SASL_SSL", "sasl.password": quire.secret("PW"), …}
+    storage_options, dest_options   for the destination; what has a dot in its name is for Kafka, too
+
+    Returns the report (of the last run). Raises UsageError, DataLossError, TooManyFailures or another QuireError, each in one line.
+    """
+    call = check(
+        source, dest, transform, until=until, every=every, format=format, schema=schema, partition_by=partition_by, newlines=newlines,
+        compression=compression, target_size=target_size, max_bytes=max_bytes, on_data_loss=on_data_loss, on_error=on_error,
+        max_failures=max_failures, keep_messages=keep_messages, consumer_group=consumer_group, version=version, committer=committer,
+        append=append, storage_options=storage_options, source_options=source_options, dest_options=dest_options,
+    )  # fmt: skip
+    bars = Progress(progress)
+    runner = runner_of(spark, call.made)
+    with about("source"):
+        cluster_of(call.made.topics.servers, call.made.topics.options).reach()
+    found = repeat(call.made, runner, bars, every, max_runs, functools.partial(call.decided, bars), call.told)
+    assert isinstance(found, LoadReport)
+    return found
+
+
+def check(
+    source: str, dest: Any, transform: BatchFunction | None = None, *, until: Any = None, every: Any = None, format: str | None = None,
+    schema: Any = None, partition_by: str | None = None, newlines: str = "quarantine", compression: str | None = None,
+    target_size: str | int = "256 MiB", max_bytes: str | int | None = None, on_data_loss: str = "fail", on_error: str = "quarantine",
+    max_failures: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, version: str | None = None,
+    committer: str = "auto", append: bool = False, storage_options: Any = None, source_options: Any = None, dest_options: Any = None,
+) -> Call:  # fmt: skip
+    """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
+    options.check_options(storage_options, source_options, dest_options)
+    with about("source"):
+        topics = kafka.parsed(source, kafka.client_options(storage_options, source_options))
+    laid_out = _format(transform, format)
+    choose(newlines, records.NEWLINES, "newlines")
+    if newlines == "escape" and laid_out != "lines":
+        raise UsageError("newlines='escape' is for format='lines'. In Parquet a value stays as it is.")
+    choose(on_data_loss, ("fail", "record"), "on_data_loss")
+    choose(on_error, ("quarantine", "fail"), "on_error")
+    if max_failures is not None:
+        options.whole(max_failures, "max_failures", 0)
+    if until is not None and every is not None:
+        raise UsageError("until= says where a call ends, and every= that it does not end. Leave one of them out.")
+    if consumer_group is not None and (not isinstance(consumer_group, str) or not consumer_group):
+        raise UsageError(f"consumer_group={quoted(consumer_group)} is no group's name.")
+    if schema is not None and transform is None:
+        raise UsageError("schema= is for the columns of a function, transform=; records have their own.")
+    with about("compression"):
+        compression = compression_for(laid_out, compression)
+    with about("dest"):
+        if is_kafka(dest):
+            raise UsageError(f"the destination {quoted(dest, 100)} is Kafka, which quire only reads. Give a directory.")
+        to = normalise(dest)
+        to_options = {**(storage_options or {}), **(dest_options or {})} or None
+        by = choice(committer, connect(to, to_options))
+    target, columns = parse_size(target_size, "target_size"), None if schema is None else schemas.canonical(schema)
+    if partition_by is not None:
+        with about("partition_by"):
+            if not isinstance(partition_by, str) or not partition_by:
+                raise UsageError(f"partition_by={quoted(partition_by)} is no column's name.")
+            if transform is None or columns is not None:
+                records.check_by(partition_by, columns if columns is not None else RECORDS)
+    loading = Loading(
+        laid_out, transform, columns, newlines, partition_by or "", flag(keep_messages, "keep_messages"), on_data_loss == "record"
+    )
+    name = records.RECORDS if laid_out == "parquet" else records.VALUES if newlines == "quarantine" else records.ESCAPED
+    identity = name if transform is None else transforms.identity(transform, version)
+    words = Words(
+        transform=identity.rpartition("@")[0] if transform else identity, format=laid_out, compression=compression,
+        layout="directories" if partition_by else "flat", split=OFFSETS, by=partition_by or "",
+    )  # fmt: skip
+    end = None if until is None else Until.parsed(until)
+    intent: dict[str, Any] = {
+        "topics": list(topics.asked), "dest": to, "transform": identity, "format": laid_out, "compression": compression, "target": target,
+        "committer": by, "partition_by": partition_by or "", "planner": "balanced", "parts": 1, **({"until": str(end)} if end else {}),
+    }  # fmt: skip
+    convert = Convert("callable" if transform else name, laid_out, compression, int(LARGEST * target), target, loading=loading)
+    made = Job(
+        roots=(topics,), dest=to, dest_options=to_options, convert=convert, words=words,
+        cut=Cut("balanced", "flat", 1, "xxh64", target, True), committer=by, include=(), exclude=(), hidden=False, follow_links=False,
+        min_age=None, max_failures=0 if on_error == "fail" else max_failures, policy=Policy(), append=flag(append, "append"), intent=intent,
+        most=None if max_bytes is None else parse_size(max_bytes, "max_bytes"),
+    )  # fmt: skip
+    return Call(made, end, consumer_group)
+
+
+def _format(transform: BatchFunction | None, format: str | None) -> str:
+    if transform is not None and not callable(transform):
+        with about("transform"):
+            raise UsageError(f"transform={quoted(transform)} is no function. It is given a pyarrow.RecordBatch, and returns one.")
+    laid_out = "parquet" if format is None else choose(format, ("parquet", "lines"), "format")
+    if transform is not None and laid_out != "parquet":
+        with about("format"):
+            raise UsageError("a function makes columns, and format='lines' takes values as they are. Leave one of them out.")
+    return laid_out

@@ -1,0 +1,211 @@
+"""Plans ranges of offsets: what no row of the ledger covers of each partition, up to its end, cut so that tasks fill data files.
+
+The driver asks brokers for the first and the last offset of each partition, a request a broker, and holds a few numbers of each; records
+are read by the tasks alone, but for a few that show how large they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from quire.commit import names
+from quire.coverage.fold import Fold
+from quire.coverage.ranges import LOST, Covered, covered
+from quire.errors import DataLossError, RefusedError, TransientError
+from quire.planning.drops import put_table
+from quire.planning.listing import CHUNK, PLAN, Cut, Listed, Run
+from quire.sources import offsets
+from quire.sources.kafka import Key, Topics, named
+from quire.sources.kafka_client import Cluster, cluster_of
+from quire.storage import Store, Told
+
+__all__ = ["Measure", "Offsets", "listed"]
+
+FEW = 2_000  # offsets in all that are not worth a look at how large records are
+GUESS = 1_000  # bytes of a record that nobody has looked at
+SAMPLE = 1 << 20  # bytes of records of one topic that are looked at
+SAMPLED = 4  # partitions of it
+FINE = 16  # ranges that fill a task
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How large the records of a topic are: bytes of keys and values an offset, and bytes written for each of these."""
+
+    size: float = GUESS
+    ratio: float = 1.0
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """What to plan: the partitions of the topics, up to these ends."""
+
+    topics: Topics
+    ends: Mapping[Key, int]
+    written: Callable[[pa.Table], int] = field(repr=False)  # bytes that some records become in a data file
+    max_bytes: int | None = None  # of records in one job
+    record_loss: bool = False
+    without: frozenset[str] = frozenset()  # partitions that this call has taken up often enough
+    read: dict[str, dict[str, Covered]] = field(default_factory=dict, repr=False)  # see `covered`
+
+
+@dataclass
+class _Range:
+    """What of a partition is to be done: `before` says what lies before it, and is written with it: a state, and a range."""
+
+    key: Key
+    start: int
+    end: int
+    before: tuple[str, int, int] | None = None
+
+    @property
+    def offsets(self) -> int:
+        return self.end - self.start
+
+
+def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: str, told: Told) -> tuple[Listed, float]:
+    """Find the ranges, write them to the plan, tell its runs; with bytes written for a byte read.
+
+    Raises DataLossError for what retention has removed since it was known of, RefusedError where a topic is another one than the ledger's.
+    """
+    found = Listed()
+    ranges = _ranges(wanted, fold, dest, found, told)
+    if not ranges:
+        return found, 1.0
+    measures = _measures(wanted, ranges)
+    ranges = _bounded(ranges, measures, wanted.max_bytes, found)
+    total = sum(r.offsets * measures[r.key.topic].size for r in ranges)
+    ratio = sum(r.offsets * measures[r.key.topic].size * measures[r.key.topic].ratio for r in ranges) / max(1.0, total) or 1.0
+    step = max(1.0, cut.target / ratio / FINE)
+    rows = list[tuple[str, str, _Range, int]]()
+    for r in ranges:
+        path, version = wanted.topics.path(r.key), wanted.topics.versions[r.key.topic]
+        size = measures[r.key.topic].size
+        n = min(max(1, round(r.offsets * size / step)), max(1, r.offsets))
+        for i in range(n):
+            start, end = r.start + r.offsets * i // n, r.start + r.offsets * (i + 1) // n
+            # What was there before a partition's first record goes with all of its ranges: any of them may be dropped alone.
+            before = r.before if i == 0 or (r.before and r.before[0] == "mark") else None
+            rows.append((path, version, _Range(r.key, start, end, before), max(1, int((end - start) * size))))
+    for at in range(0, len(rows), CHUNK):
+        _write(rows[at : at + CHUNK], names.plan_parquet(job, plan, f"offsets-{names.new_id()}"), step, dest, found)
+    return found, ratio
+
+
+def _ranges(wanted: Offsets, fold: Fold, dest: Store, found: Listed, told: Told) -> list[_Range]:
+    """What no row covers, in the order of topics and partitions."""
+    topics = wanted.topics
+    cluster = cluster_of(topics.servers, topics.options)
+    known = covered(fold, dest, f"{topics.url}/", f"{topics.url}/\U0010ffff", wanted.read)
+    _check_ends(wanted, known, cluster, told)
+    starts = cluster.starts(wanted.ends, told)
+    ranges, lost = list[_Range](), dict[Key, int]()
+    for key, end in sorted(wanted.ends.items()):
+        path, low = topics.path(key), starts[key]
+        found.files += 1
+        if path in wanted.without:
+            continue
+        before = len(ranges)
+        if path not in known:
+            # From now on the ledger knows it, also an empty one: what retention removes from here on is a loss.
+            mark = ("mark", 0, low) if low or low >= end else None
+            ranges.append(_Range(key, low, max(low, end), mark))
+        else:
+            check_version(topics, key.topic, known[path].versions)
+            for start, until in known[path].gaps(end):
+                gone = min(low, until)
+                if start < gone:
+                    lost[key] = lost.get(key, 0) + gone - start
+                    ranges.append(_Range(key, gone, until, (LOST, start, gone)))
+                else:
+                    ranges.append(_Range(key, start, until))
+        found.new += len(ranges) > before
+        found.done += len(ranges) == before
+    if lost and not wanted.record_loss:
+        raise DataLossError(offsets.lost_words(lost))
+    return ranges
+
+
+def _check_ends(wanted: Offsets, known: Mapping[str, Covered], cluster: Cluster, told: Told) -> None:
+    """Refuse a partition that ends before what was loaded of it: the offsets that come now would mean other records."""
+    reached = {key: known[path].ranges[-1][1] for key in wanted.ends if (path := wanted.topics.path(key)) in known and known[path].ranges}
+    # Of some the end was put lower, or asked for before another loader went on.
+    beyond = [key for key, until in reached.items() if until > wanted.ends[key]]
+    for key, end in cluster.ends(beyond, told).items():
+        if end < reached[key]:
+            raise RefusedError(
+                f"topic {key.topic} partition {key.partition} ends at {end:,}, and was loaded up to {reached[key]:,}: it was made again, "
+                f"or its brokers have lost records, and what comes now has offsets that are loaded. Load it into another destination."
+            )
+
+
+def check_version(topics: Topics, topic: str, versions: Iterable[str]) -> None:
+    """Refuse a topic that is another one than that of the ledger's rows."""
+    now = topics.versions[topic]
+    others = [version for version in versions if version != now]
+    if not others:
+        return
+    if now == named(topic):
+        raise TransientError(
+            f"the ledger knows topic {topic} by its id {others[0]}, which no broker of {topics.servers} tells now: call again"
+        )
+    raise RefusedError(
+        f"topic {topic} is not the one that was loaded: it was deleted and made again (its id is {now}, and the ledger's {others[0]}), so "
+        f"its offsets mean other records. Nothing was read. Load it into another destination."
+    )
+
+
+def _measures(wanted: Offsets, ranges: list[_Range]) -> dict[str, Measure]:
+    """How large records are, by a look at the first ones of each topic's longest ranges, where there is so much that it matters."""
+    by_topic = defaultdict[str, list[_Range]](list)
+    for r in ranges:
+        by_topic[r.key.topic].append(r)
+    if wanted.max_bytes is None and sum(r.offsets for r in ranges) < FEW:
+        return dict.fromkeys(by_topic, Measure())
+    cluster, measures = cluster_of(wanted.topics.servers, wanted.topics.options), dict[str, Measure]()
+    for topic, mine in by_topic.items():
+        longest = {r.key: r for r in sorted(mine, key=lambda r: r.offsets)}  # one of each partition: its longest
+        chosen = sorted(longest.values(), key=lambda r: -r.offsets)[:SAMPLED]
+        spans = [offsets.Span(r.key, r.start, r.end) for r in chosen if r.offsets]
+        records, n = offsets.sample(cluster, spans, SAMPLE) if spans else (None, 0)
+        if records is None or not records.num_rows:
+            measures[topic] = Measure()
+            continue
+        size = sum(records.column(c).nbytes for c in ("key", "value", "headers"))
+        measures[topic] = Measure(max(1.0, size / n), max(0.01, wanted.written(records) / max(1, size)))
+    return measures
+
+
+def _bounded(ranges: list[_Range], measures: Mapping[str, Measure], most: int | None, found: Listed) -> list[_Range]:
+    """The beginnings of the ranges, as much of each in its measure as goes into one job."""
+    total = sum(r.offsets * measures[r.key.topic].size for r in ranges)
+    if most is None or total <= most:
+        return ranges
+    found.more = 1
+    return [_Range(r.key, r.start, r.start + min(r.offsets, max(1, int(r.offsets * most / total))), r.before) for r in ranges]
+
+
+def _write(rows: list[tuple[str, str, _Range, int]], name: str, step: float, dest: Store, found: Listed) -> None:
+    """Write rows of the plan, and note their runs."""
+    columns: dict[str, list[Any]] = {f.name: [] for f in PLAN}
+    run = Run("", 0, name, 0, 0, 0, 0)
+    for i, (path, version, r, size) in enumerate(rows):
+        follows = None if r.before is None else json.dumps(r.before)
+        values = {"path": path, "version": version, "start": r.start, "length": r.offsets, "size": r.end, "modified": 0, "follows": follows}
+        for column, found_values in columns.items():
+            found_values.append(values.get(column))
+        if run.rows and run.bytes + size > step:
+            found.runs.append(asdict(run))
+            run = Run("", 0, name, 0, i, 0, 0)
+        run.rows += 1
+        run.bytes += size
+    found.runs.append(asdict(run))
+    found.splits += len(rows)
+    found.split_bytes += sum(size for *_, size in rows)
+    put_table(dest, name, pa.table(columns, PLAN))

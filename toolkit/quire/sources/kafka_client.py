@@ -1,0 +1,248 @@
+"""Kafka's client: one cluster as a process sees it, kept open for the next task of the same process, and its errors in one line each.
+
+confluent-kafka is imported where it is used, so `import quire` needs it not. A client belongs to the process that has made it: after a fork
+another one is made.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from quire.errors import NotFoundError, QuireError, StorageError, TransientError, UsageError, scrub
+from quire.sources.files import Options
+from quire.sources.kafka import Key, named
+from quire.storage.retry import Told, again, silent
+from quire.storage.secret import resolved
+
+__all__ = ["Cluster", "cluster_of", "library"]
+
+T = TypeVar("T")
+
+FIRST = 10.0  # seconds in which a broker has to answer first
+ANSWER = 30.0  # seconds for any other answer
+TOPIC_IDS, TURNS = 5.0, 5  # seconds in which topics' ids have to be told, or none; so often it is asked for them
+KEPT = 4  # clusters that a process keeps open
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # all zeros: an old broker's answer
+_local = threading.local()  # two threads read with two clients
+
+
+@functools.cache
+def library() -> Any:
+    """The module `confluent_kafka`; UsageError where it is missing."""
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError as e:
+        raise UsageError(
+            f"Kafka needs the package confluent-kafka, here and on the executors ({scrub(str(e), 100)}): pip install it."
+        ) from e
+    return confluent_kafka
+
+
+def cluster_of(servers: str, options: Options) -> Cluster:
+    """The cluster there; within one thread of one process the same as before, as long as it is one of the last few."""
+    if getattr(_local, "process", None) != os.getpid():
+        # What a process was forked with is neither used here nor closed: the threads that do its work are not there.
+        _local.inherited = getattr(_local, "open", None)
+        _local.process, _local.open = os.getpid(), dict[tuple[object, ...], Cluster]()
+    settings, kept = resolved(dict(options or {})), _local.open
+    key = (servers, *sorted((name, value if callable(value) else str(value)) for name, value in settings.items()))
+    found: Cluster = kept.pop(key, None) or Cluster(servers, settings)
+    kept[key] = found
+    while len(kept) > KEPT:
+        kept.pop(next(iter(kept))).close()
+    return found
+
+
+class Cluster:
+    """A cluster and the clients that are open to it."""
+
+    def __init__(self, servers: str, settings: Mapping[str, Any]) -> None:
+        self.servers, self.kafka = servers, library()
+        self._hidden = [str(value) for name, value in settings.items() if _secret(name) and len(str(value)) > 2]
+        self._heard = deque[str](maxlen=3)  # what the client says of its connections
+        self._refused: QuireError | None = None
+        self._settings = {
+            "client.id": "quire", "log_level": 0, "socket.keepalive.enable": True, "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 2_000, **settings, "bootstrap.servers": servers, "error_cb": self._hear,
+        }  # fmt: skip
+        self._admin: Any = None
+        self._consumer: Any = None
+
+    # -------------------------------------------------------------------------------------------------------------- clients
+    @property
+    def admin(self) -> Any:
+        """Asks about topics; made when it is needed first."""
+        if self._admin is None:
+            self._admin = self._made(self.kafka.admin.AdminClient, self._settings)
+        return self._admin
+
+    @property
+    def consumer(self) -> Any:
+        """Reads partitions that are assigned to it; it has no group, and commits nothing."""
+        if self._consumer is None:
+            self._consumer = self._made(self.kafka.Consumer, {
+                # Large fetches; but a broker that has nothing answers at once, since the next range may be asked for already.
+                "fetch.wait.max.ms": 50, "fetch.message.max.bytes": 4 << 20, "queued.max.messages.kbytes": 64 << 10,
+                "queued.min.messages": 200_000, "fetch.error.backoff.ms": 100, "check.crcs": True,
+                **self._settings, "group.id": "quire", "enable.auto.commit": False, "enable.auto.offset.store": False,
+                "auto.offset.reset": "error", "enable.partition.eof": True, "isolation.level": "read_committed",
+            })  # fmt: skip
+        return self._consumer
+
+    def _made(self, kind: Any, settings: Mapping[str, Any]) -> Any:
+        try:
+            return kind(dict(settings))
+        except (self.kafka.KafkaException, ValueError, TypeError) as e:
+            text = e.args[0].str() if isinstance(e, self.kafka.KafkaException) else str(e)
+            raise UsageError(f"source_options: {self.clean(text)}. They have librdkafka's names.") from None
+
+    def group(self, name: str) -> Any:
+        """A consumer that reads and writes the committed offsets of a group; the caller closes it."""
+        return self._made(self.kafka.Consumer, {**self._settings, "group.id": name, "enable.auto.commit": False})
+
+    def close(self) -> None:
+        """Give up what is open."""
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = self._admin = None
+
+    # ---------------------------------------------------------------------------------------------------------------- errors
+    def _hear(self, error: Any) -> None:
+        text = self.clean(error.str())
+        if text not in self._heard:
+            self._heard.append(text)
+        if error.code() in (self.kafka.KafkaError._AUTHENTICATION, self.kafka.KafkaError._SSL):
+            self._refused = StorageError(f"{self.servers} does not let us in: {text}. Look at security.protocol, and who signs in.")
+
+    def clean(self, text: str) -> str:
+        """What the client says, in one line and without any of its secrets."""
+        for hidden in self._hidden:
+            text = text.replace(hidden, "***")
+        return scrub(text, 200).rstrip(".")
+
+    def failed(self, error: Any, what: str) -> QuireError:
+        """What to raise for an error of the client's, a KafkaException or a KafkaError."""
+        error = error.args[0] if isinstance(error, self.kafka.KafkaException) else error
+        if self._refused is not None:
+            found, self._refused = self._refused, None
+            return found
+        return _error_of(self.kafka, error, f"{what} ({self.servers})", self.clean("; ".join([error.str(), *self._heard])))
+
+    def ask(self, question: Callable[[], T], what: str, told: Told = silent) -> T:
+        """What a broker answers; what may go well a moment later is asked again, for a minute."""
+
+        def asked() -> T:
+            try:
+                return question()
+            except self.kafka.KafkaException as e:
+                self.admin.poll(0)  # hears why
+                raise self.failed(e, what) from None
+
+        return again(asked, told)
+
+    # ------------------------------------------------------------------------------------------------------------- questions
+    def reach(self) -> None:
+        """Wait for the first answer of any broker. Raises StorageError in one line, after a few seconds, where there is none."""
+        until, failed = time.monotonic() + FIRST, None
+        while time.monotonic() < until:
+            try:
+                self.admin.list_topics(timeout=1.0)
+            except self.kafka.KafkaException as e:
+                failed = e
+                self.admin.poll(0)
+                if self._refused is not None:
+                    raise self.failed(e, "") from None
+            else:
+                self._heard.clear()
+                return
+        assert failed is not None
+        why = self.clean("; ".join(self._heard) or failed.args[0].str())
+        raise StorageError(f"no broker answers at {self.servers} within {FIRST:.0f} s: {why}. Look at host, port and security.protocol.")
+
+    def topics(self, told: Told = silent) -> tuple[str, dict[str, int]]:
+        """The cluster's id, and of each topic how many partitions it has; those that nobody may see are not among them."""
+        found = self.ask(lambda: self.admin.list_topics(timeout=ANSWER), "cannot list topics", told)
+        return str(found.cluster_id or ""), {
+            name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None and not name.startswith("__")
+        }
+
+    def look(self, topic: str) -> None:
+        """Raise what a broker says of one topic, if that is anything: that it is not there, or that we may not read it."""
+        found = self.ask(lambda: self.consumer.list_topics(topic, timeout=ANSWER), f"cannot look at topic {topic}").topics[topic]
+        if found.error is not None:
+            raise self.failed(found.error, f"cannot read topic {topic}")
+
+    def versions(self, topics: Iterable[str], told: Told = silent) -> dict[str, str]:
+        """The topics' ids, `named` of all where they are not told in time; a topic that is gone is missing."""
+        wanted, found = list(topics), dict[str, str]()
+        for turn in range(TURNS if wanted else 0):
+            if turn:
+                # The client asks the controller, and waits for one that is away; with news of the cluster it may be another broker.
+                self.ask(lambda: self.admin.list_topics(timeout=ANSWER), "cannot list topics", told)
+            found = self.ask(lambda: self._described(wanted), "cannot ask for topics' ids", told)
+            if not any(version == named(topic) for topic, version in found.items()):
+                break
+        return found
+
+    def _described(self, wanted: list[str]) -> dict[str, str]:
+        kinds, found = self.kafka.KafkaError, dict[str, str]()
+        asked = self.admin.describe_topics(self.kafka.TopicCollection(wanted), request_timeout=TOPIC_IDS / TURNS)
+        for topic, future in asked.items():
+            try:
+                text = str(future.result().topic_id)
+            except self.kafka.KafkaException as e:
+                code = e.args[0].code()
+                if code == kinds.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                if code not in (kinds._TIMED_OUT, kinds._UNSUPPORTED_FEATURE, kinds.UNSUPPORTED_VERSION):
+                    raise
+                text = _NO_ID
+            found[topic] = named(topic) if text == _NO_ID else text
+        return found
+
+    def starts(self, keys: Iterable[Key], told: Told = silent) -> dict[Key, int]:
+        """The first offset that each partition still has."""
+        return self._offsets(keys, self.kafka.admin.OffsetSpec.earliest(), told)
+
+    def ends(self, keys: Iterable[Key], told: Told = silent) -> dict[Key, int]:
+        """The stable end of each: one more than the last offset that no open transaction can still change."""
+        return self._offsets(keys, self.kafka.admin.OffsetSpec.latest(), told)
+
+    def at(self, keys: Iterable[Key], moment: int, told: Told = silent) -> dict[Key, int]:
+        """The first offset with a timestamp (ms since 1970) from `moment` on; -1: there is none."""
+        return self._offsets(keys, self.kafka.admin.OffsetSpec.for_timestamp(moment), told)
+
+    def _offsets(self, keys: Iterable[Key], spec: Any, told: Told) -> dict[Key, int]:
+        asked = {self.kafka.TopicPartition(*key): spec for key in keys}
+        isolation = self.kafka.IsolationLevel.READ_COMMITTED
+
+        def answers() -> dict[Key, int]:
+            found = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=ANSWER)
+            return {Key(at.topic, at.partition): future.result().offset for at, future in found.items()}
+
+        return self.ask(answers, "cannot ask for offsets", told) if asked else {}
+
+
+def _error_of(kafka: Any, error: Any, what: str, text: str) -> QuireError:
+    """The error of ours for one of the client's."""
+    code, kinds = error.code(), kafka.KafkaError
+    if code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED, kinds.CLUSTER_AUTHORIZATION_FAILED):
+        return StorageError(f"{what}: no permission ({text}). Ask for the right to read it.")
+    if code in (kinds._AUTHENTICATION, kinds.SASL_AUTHENTICATION_FAILED, kinds._SSL):
+        return StorageError(f"{what}: {text}. Look at security.protocol, and who signs in.")
+    if code in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):
+        return NotFoundError(f"{what}: there is no such topic or partition")
+    if error.retriable() or code < 0 or code in (kinds.NOT_LEADER_FOR_PARTITION, kinds.LEADER_NOT_AVAILABLE):
+        return TransientError(f"{what}: {text}")
+    return StorageError(f"{what}: {text}")
+
+
+def _secret(name: str) -> bool:
+    return any(word in name for word in ("password", "secret", "key", "token", "jaas", "sasl.oauthbearer"))

@@ -1,0 +1,283 @@
+"""Reads exact ranges of offsets into Arrow batches, each offset once, of several partitions at the same time.
+
+A range has ended when a record at or behind its end has come, or the partition's end event at or behind it; nothing else ends it but an
+error. So what no reader sees (markers of transactions, aborted records, what compaction took away) is passed over, and nothing is passed
+over that is only slow. A range that begins below what retention has left is a loss, and never a gap.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from quire.errors import DataLossError, TransientError
+from quire.formats.parquet import RECORDS
+from quire.sources.kafka import Key
+from quire.sources.kafka_client import Cluster
+
+__all__ = ["Fetched", "Span", "lost_words", "read", "sample"]
+
+CHUNK = 8 << 20  # bytes of keys and values in a batch
+ROWS = 50_000  # records in one
+AT_ONCE = 32  # partitions that are read at the same time
+MANY = 10_000  # records that are asked for at once
+HOLE = 20_000  # offsets between two spans of a partition that are rather passed over than asked for anew
+WAIT = 0.1  # seconds for the next record
+PATIENCE = 90.0  # seconds without any record or event, until the attempt is given up
+_HEADERS = RECORDS.field("headers").type
+
+
+class Span(NamedTuple):
+    """Offsets of a partition, [start, end)."""
+
+    key: Key
+    start: int
+    end: int
+
+
+class Fetched(NamedTuple):
+    """What has come of a span (its number in the caller's list): the records in [start, end), or the loss of that range."""
+
+    span: int
+    start: int
+    end: int
+    records: pa.RecordBatch | None
+    lost: bool = False
+
+
+def read(cluster: Cluster, spans: Sequence[Span], *, record_loss: bool = False) -> Generator[Fetched, None, None]:
+    """All of the spans, each in its order, without a gap: every offset of a span is in one answer.
+
+    Raises DataLossError where retention has removed a part (with `record_loss` that is an answer), NotFoundError where the topic is gone,
+    TransientError where nothing comes any more.
+    """
+    for window in _windows(spans):
+        yield from _Reading(cluster, window, record_loss).run()
+
+
+def sample(cluster: Cluster, spans: Sequence[Span], size: int, seconds: float = 2.0) -> tuple[pa.Table, int]:
+    """The first records of the spans, about `size` bytes of them or what comes in time, and how many offsets they take up."""
+    batches, offsets, until = list[pa.RecordBatch](), 0, time.monotonic() + seconds
+    for window in _windows(spans):
+        reading = _Reading(cluster, window, record_loss=True, chunk=max(1, size // AT_ONCE), until=until)
+        for fetched in reading.run():
+            if fetched.records is not None:
+                batches.append(fetched.records)
+                offsets += fetched.end - fetched.start
+                size -= fetched.records.nbytes
+            if size <= 0:
+                break
+        if size <= 0 or time.monotonic() > until:
+            break
+    cluster.consumer.unassign()
+    return pa.Table.from_batches(batches, RECORDS), offsets
+
+
+@dataclass
+class _Chain:
+    """Spans of one partition that are read one after the other, as far as that has come."""
+
+    key: Key
+    spans: list[tuple[int, int, int]] = field(default_factory=list)  # (number, start, end)
+    at: int = 0  # what is not given yet begins here
+    next: int = 0  # no offset below is taken
+    held: int = 0  # bytes of these columns
+    offsets: list[int] = field(default_factory=list)
+    columns: tuple[list[Any], ...] = field(default_factory=lambda: ([], [], [], []))  # key, value, headers, timestamp
+
+    @property
+    def end(self) -> int:
+        return self.spans[-1][2]
+
+
+def _windows(spans: Sequence[Span]) -> Iterator[list[_Chain]]:
+    """Chains that are read at the same time: of one topic, and no two of one partition."""
+    chains = list[_Chain]()
+    for number, span in sorted(enumerate(spans), key=lambda item: item[1]):
+        if not chains or chains[-1].key != span.key or span.start - chains[-1].end > HOLE:
+            chains.append(_Chain(span.key, [], span.start, span.start))
+        chains[-1].spans.append((number, span.start, span.end))
+    while chains:
+        window, rest = list[_Chain](), list[_Chain]()
+        for chain in chains:
+            fits = len(window) < AT_ONCE and chain.key.topic == chains[0].key.topic and (not window or window[-1].key != chain.key)
+            (window if fits else rest).append(chain)
+        yield window
+        chains = rest
+
+
+class _Reading:
+    """A window while it is read."""
+
+    def __init__(self, cluster: Cluster, window: list[_Chain], record_loss: bool, chunk: int = CHUNK, until: float | None = None) -> None:
+        self.cluster, self.kafka, self.consumer = cluster, cluster.kafka, cluster.consumer
+        self.open = {chain.key.partition: chain for chain in window}
+        self.topic, self.record_loss, self.chunk, self.until = window[0].key.topic, record_loss, chunk, until
+        self.moved = False  # whether something came that brings the reading on
+
+    def run(self) -> Iterator[Fetched]:
+        self._assign()
+        quiet = time.monotonic()
+        try:
+            while self.open:
+                first, self.moved = self.consumer.poll(WAIT), False
+                if self.until is not None and time.monotonic() > self.until:
+                    return
+                if first is not None:
+                    # What is there already, without waiting for more.
+                    yield from self._take([first, *self.consumer.consume(MANY, 0)])
+                if self.moved:
+                    quiet = time.monotonic()
+                elif time.monotonic() - quiet > PATIENCE:
+                    raise self._silence()
+        finally:
+            self.consumer.unassign()
+
+    def _assign(self) -> None:
+        """Read on where each chain is; what has been fetched for other places is not given any more."""
+        at = self.kafka.TopicPartition
+        self.consumer.assign([at(self.topic, number, chain.next) for number, chain in self.open.items()])
+
+    def _take(self, messages: list[Any]) -> Iterator[Fetched]:
+        """Records in runs of one partition, and events between them."""
+        errors = [i for i, m in enumerate(messages) if m.error() is not None]
+        at = 0
+        for i in errors:
+            yield from self._runs(messages[at:i])
+            if (yield from self._event(messages[i])):
+                return  # assigned anew: what else came is of before
+            at = i + 1
+        yield from self._runs(messages[at:] if errors else messages)
+
+    def _runs(self, messages: list[Any]) -> Iterator[Fetched]:
+        messages = [m for m in messages if m.topic() == self.topic]
+        at = 0
+        for number, run in groupby([m.partition() for m in messages]):
+            n = sum(1 for _ in run)
+            chain = self.open.get(number)
+            if chain is not None:
+                yield from self._records(chain, messages[at : at + n])
+            at += n
+
+    def _records(self, chain: _Chain, messages: list[Any]) -> Iterator[Fetched]:
+        offsets, self.moved = [m.offset() for m in messages], True
+        low, high = bisect_left(offsets, chain.next), bisect_left(offsets, chain.end)
+        for at in range(low, high, ROWS):
+            some = messages[at : min(high, at + ROWS)]
+            values, keys = [m.value() for m in some], [m.key() for m in some]
+            for column, new in zip(chain.columns, (keys, values, [m.headers() for m in some], [m.timestamp() for m in some]), strict=True):
+                column.extend(new)
+            chain.offsets.extend(offsets[at : at + len(some)])
+            chain.held += sum(map(len, filter(None, values))) + sum(map(len, filter(None, keys)))
+            chain.next = chain.offsets[-1] + 1
+            if chain.held >= self.chunk or len(chain.offsets) >= ROWS:
+                yield from self._given(chain, chain.next)
+        if high < len(offsets) or chain.next == chain.end:
+            yield from self._ended(chain)
+
+    def _ended(self, chain: _Chain) -> Iterator[Fetched]:
+        self.moved = True
+        del self.open[chain.key.partition]
+        if self.open:
+            self.consumer.incremental_unassign([self.kafka.TopicPartition(*chain.key)])  # nobody needs what comes behind
+        yield from self._given(chain, chain.end)
+
+    def _given(self, chain: _Chain, until: int) -> Iterator[Fetched]:
+        """What is held of a chain, up to an offset: an answer for each of its spans."""
+        records = _batch(chain) if chain.offsets else None
+        for number, start, end in chain.spans:
+            first, last = max(start, chain.at), min(end, until)
+            if first < last:
+                i, j = bisect_left(chain.offsets, first), bisect_left(chain.offsets, last)
+                yield Fetched(number, first, last, records.slice(i, j - i) if records is not None and i < j else None)
+        chain.at = max(chain.at, until)
+        chain.offsets, chain.columns, chain.held = [], ([], [], [], []), 0
+
+    def _event(self, message: Any) -> Generator[Fetched, None, bool]:
+        """What is no record; whether the partitions were assigned anew."""
+        error, kinds = message.error(), self.kafka.KafkaError
+        chain = self.open.get(message.partition()) if message.topic() == self.topic else None
+        if error.code() == kinds._PARTITION_EOF:
+            if chain is not None and message.offset() >= chain.end:
+                yield from self._ended(chain)
+            return False
+        if error.code() == kinds._AUTO_OFFSET_RESET:
+            if chain is not None:
+                yield from self._lost(chain)
+            return chain is not None
+        failed = self.cluster.failed(error, f"cannot read topic {self.topic}")
+        if not isinstance(failed, TransientError):  # else the client goes on by itself
+            raise failed
+        return False
+
+    def _lost(self, chain: _Chain) -> Iterator[Fetched]:
+        """Retention was quicker."""
+        low = self.cluster.starts([chain.key])[chain.key]
+        if low <= chain.next and (end := self.cluster.ends([chain.key])[chain.key]) < chain.next:
+            raise TransientError(
+                f"topic {self.topic} partition {chain.key.partition} ends at {end:,}, and was to be read from {chain.next:,} on: it was "
+                f"made again, or its brokers have lost records"
+            )
+        if low > chain.next:
+            self.moved = True
+            yield from self._given(chain, chain.next)
+            low = min(low, chain.end)
+            if not self.record_loss:
+                raise DataLossError(lost_words({chain.key: low - chain.next}))
+            for number, start, end in chain.spans:
+                if max(start, chain.at) < min(end, low):
+                    yield Fetched(number, max(start, chain.at), min(end, low), None, lost=True)
+            chain.at = chain.next = low
+            if low == chain.end:
+                del self.open[chain.key.partition]
+        if self.open:
+            self._assign()
+
+    def _silence(self) -> TransientError:
+        left = ", ".join(f"{chain.key.partition} from {chain.next:,} on" for chain in [*self.open.values()][:3])
+        why = self.cluster.failed(self.kafka.KafkaError(self.kafka.KafkaError._TIMED_OUT), "")
+        return TransientError(f"topic {self.topic}: nothing has come for {PATIENCE:.0f} s, partition {left} ({why})")
+
+
+def lost_words(lost: dict[Key, int]) -> str:
+    """The error for records that nobody can read any more, with their count."""
+    first = next(iter(lost))
+    where = f"{first.topic} partition {first.partition}" + (f" and {len(lost) - 1} others" if len(lost) > 1 else "")
+    return (
+        f"{sum(lost.values()):,} offsets of {where} were removed by the topic's retention before they were read: nothing of this job is "
+        f"visible. Go on without them by on_data_loss='record', which writes the loss into the ledger, and let the topic keep more."
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------------------ batches
+_KINDS = {1: "create", 2: "append"}
+
+
+def _batch(chain: _Chain) -> pa.RecordBatch:
+    """The records that are held, as `RECORDS` has them."""
+    keys, values, headers, times = chain.columns
+    n = len(keys)
+    kinds, moments = zip(*times, strict=True)
+    known = all(kinds)  # a record of an old format has no time
+    stamps = pa.array(np.fromiter(moments, np.int64, n) * 1000, mask=None if known else np.equal(kinds, 0))
+    one = kinds[0] if len(set(kinds)) == 1 else None
+    columns = [
+        pa.array(keys, pa.binary()), pa.array(values, pa.binary()), _headers(headers), pa.repeat(pa.scalar(chain.key.topic), n),
+        pa.repeat(pa.scalar(chain.key.partition, pa.int32()), n), pa.array(np.fromiter(chain.offsets, np.int64, n)),
+        stamps.cast(RECORDS.field("timestamp").type),
+        pa.repeat(pa.scalar(_KINDS.get(one), pa.string()), n) if one is not None else pa.array([_KINDS.get(k) for k in kinds], pa.string()),
+    ]  # fmt: skip
+    return pa.record_batch(columns, schema=RECORDS)
+
+
+def _headers(found: list[Any]) -> pa.Array:
+    if not any(found):
+        return pa.nulls(len(found), _HEADERS)
+    return pa.array([[{"key": k, "value": v} for k, v in one] if one else None for one in found], _HEADERS)
