@@ -50,6 +50,7 @@ def test_an_executor_that_dies_in_commit_task_doubles_rows_with_v2() -> None:
     assert matrix.row("v2", "speculation").doubled == 0
 
 
+@pytest.mark.nightly
 def test_the_window_of_uploads_is_none_to_readers_of_the_log(seaweedfs: str) -> None:
     url = f"s3://{s3.BUCKET}/lab-{time.time_ns()}"
     matrix = lab.run("quire_upload", "driver_in_commit", url, storage_options=s3.options(seaweedfs), progress=False)
