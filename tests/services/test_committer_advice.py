@@ -166,7 +166,7 @@ def test_over_connect_the_settings_alone_are_checked_and_that_is_said(tmp_path: 
         run(f"quire.committers.advise({advice.url!r}, spark=spark)")
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("hosts", [1, pytest.param(2, marks=seldom)])
 def test_speculation_needs_a_cluster_of_two_hosts_and_one_is_told(tmp_path: Path, hosts: int) -> None:
     own = environment(tmp_path / "tmp") | {"PYTHONPATH": str(Path(committers.__file__).parents[2])}
     conf = {"spark.speculation": "true", "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"}
