@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -24,11 +25,13 @@ from quire.cli import main
 from quire.committers import lab
 from quire.committers.guarantees import BESIDE, FOUR, Guarantees
 from quire.committers.lab import tested, wire
+from quire.committers.lab.bench import Bench, Run, Setting
 from quire.committers.lab.places import place_of
 from quire.committers.lab.processes import Asleep, end_session, members
 from quire.committers.lab.readings import untried
-from quire.committers.lab.watch import Watcher, count, shown
+from quire.committers.lab.watch import Watcher, count
 from quire.errors import FormatError, RefusedError, UsageError
+from quire.sources.files import is_shown
 
 
 def write(path: Path, *ids: int) -> None:
@@ -52,10 +55,11 @@ def test_rows_are_counted_as_a_reader_of_the_directory_finds_them(tmp_path: Path
     assert (found.files, found.rows, found.doubled, found.lost, found.remains) == (2, 5, 1, 1, 1)
 
 
-@pytest.mark.parametrize("name", ["_SUCCESS", "a/_temporary/x", ".part.crc", "_quire/log/1.json"])
+@pytest.mark.parametrize("name", ["_SUCCESS", "a/_temporary/x", ".part.crc", "_quire/log/1.json", ".by=1/x", "x._COPYING_"])
 def test_what_spark_does_not_read_is_not_visible(name: str) -> None:
-    assert not shown(name)
-    assert shown("by=1/part_0.json")
+    assert not is_shown(name)
+    assert is_shown("by=1/part_0.json")
+    assert is_shown("_by=1/part_0.json")
 
 
 def test_files_that_come_one_by_one_are_seen_as_a_window_and_files_that_come_together_are_not(tmp_path: Path) -> None:
@@ -266,6 +270,32 @@ def test_a_destination_with_anything_in_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="holds files already"):
         lab.run("v1", "none", tmp_path, progress=False)
     assert (tmp_path / "mine.csv").read_text() == "1"
+
+
+def test_what_runs_wrote_is_deleted_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Setting(tmp_path / "scratch")
+    setting.scratch.mkdir()
+    bench = Bench(setting, lab.COMMITTERS["v1"], place_of(tmp_path / "lake", setting.scratch, None))
+    run = Run(bench, "none")
+    run.place.store().put("_temporary/0/part", b"1")
+    (tmp_path / "lake" / "theirs.csv").write_text("1")
+    with monkeypatch.context() as broken:
+        broken.setattr("quire.committers.lab.watch.connect", Mock(side_effect=OSError("no room.")))
+        with pytest.warns(UserWarning, match="not all deleted: no room"):
+            setting.clear()
+    setting.clear()
+    assert [path.name for path in (tmp_path / "lake").iterdir()] == ["theirs.csv"]
+
+
+def test_earlier_results_stay_until_the_new_ones_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "found.json"
+    lab.Matrix.example().save(target)
+    before = target.read_bytes()
+    monkeypatch.setattr(Path, "replace", Mock(side_effect=OSError(28, "No space left on device")))
+    with pytest.raises(UsageError, match=r"found\.json cannot be written: No space left"):
+        lab.Matrix([]).save(target)
+    assert target.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
 
 
 def test_a_jar_of_another_hadoop_is_named(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ class Azurite:
 
     def far(self, seconds: float) -> str:
         """The connection string with which each answer takes so much longer, as from far away."""
-        line = [sys.executable, str(HERE / "distance.py"), str(self._port), str(seconds)]
+        line = [sys.executable, "-m", "quire.committers.lab.wire", f"127.0.0.1:{self._port}", str(seconds)]
         proxy = _started(line, stdout=subprocess.PIPE)
         self._running.append(proxy)
         assert proxy.stdout is not None

@@ -17,9 +17,10 @@ from services import s3
 pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]
 
 
-def test_v2_leaks_and_doubles_and_quire_does_neither() -> None:
+def test_v2_leaks_and_doubles_and_quire_does_neither(tmp_path: Path) -> None:
     """4,000 rows in 40 files by four tasks; three are committed when the driver dies."""
-    matrix = lab.run(["v2", "quire_rename"], "driver_in_job", progress=False)
+    matrix = lab.run(["v2", "quire_rename"], "driver_in_job", tmp_path, progress=False)
+    assert list(tmp_path.iterdir()) == []  # what it wrote is gone
     assert {row.how for row in matrix.rows} == {"measured"}, str(matrix)
     v2, ours = (matrix.guarantees[name] for name in ("v2", "quire_rename"))
     assert (v2.hidden, v2.clean, v2.restart) == (False, False, False)

@@ -9,6 +9,9 @@ import pytest
 import quire
 from gathering import documents, gather, refused, write
 from quire import committers
+from quire.committers import lab
+from quire.committers.lab import tested
+from quire.committers.lab.places import place_of
 from quire.errors import FormatError, UsageError
 from services.committing import *  # noqa: F403 (the tests, by whatever names they have)
 
@@ -29,6 +32,14 @@ def test_a_job_of_quire_s_own_takes_it_by_its_name(tmp_path: Path) -> None:
     assert quire.Ledger(dest).verify(quire.InProcess()).ok
     assert not list((dest / "_quire" / "jobs").glob("*"))
     assert committers.OutputCommitter(tmp_path / "other").committer == "rename", "auto stays one of quire's"
+
+
+def test_the_lab_tries_it_by_its_name(tmp_path: Path) -> None:
+    mine = lab.UnderTest("mine", quire="ferry")
+    for one in ("quire_ferry", mine):
+        found = tested.chosen(one)[0]
+        assert found.quire == "ferry"
+        tested.check(found, place_of(tmp_path / "out", tmp_path, None))
 
 
 def test_what_others_have_written_by_path_counts(tmp_path: Path) -> None:

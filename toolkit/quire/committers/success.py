@@ -14,6 +14,7 @@ from quire.committers import leftovers
 from quire.committers.leftovers import Left, ago
 from quire.errors import printable, scrub
 from quire.sizes import format_size
+from quire.sources.files import is_shown
 from quire.storage import Entry, Store, connect, normalise
 
 __all__ = ["Inspection", "inspect_success"]
@@ -111,7 +112,7 @@ def inspect_success(url: str, *, storage_options: Mapping[str, object] | None = 
     """
     store = connect(normalise(url), storage_options)
     said = _marker(store)
-    data = [entry for entry in store.walk() if not _hidden(entry.name)]
+    data = [entry for entry in store.walk() if is_shown(entry.name)]
     left = tuple(leftovers.folders(store))
     waiting = leftovers.uploads(store)
     doubled = tuple(sorted(_doubled(store, data)))
@@ -199,11 +200,6 @@ def _marker(store: Store) -> _Marker:
     names = tuple(name.rpartition("/")[2] for name in listed or ())
     diagnostics = {scrub(str(key)): scrub(str(value)) for key, value in details.items()} if isinstance(details, dict) else {}
     return _Marker("committed", scrub(committer, 200), scrub(job, 200) if isinstance(job, str) else "", names, diagnostics)
-
-
-def _hidden(name: str) -> bool:
-    """What readers of a directory pass over. Partitions of a column that begins with _ have a = in their names."""
-    return any(part.startswith((".", "_")) and "=" not in part for part in name.split("/"))
 
 
 def _doubled(store: Store, data: list[Entry]) -> Iterable[tuple[str, ...]]:

@@ -86,10 +86,6 @@ def _look(i: int) -> dict[str, Any]:
     return {**found, "markerfacecolor": "white"} if again % 2 else found
 
 
-def _tick(y: float) -> str:
-    return f"{y:g}" if y < 1 else tick(y, "files") if y < 1e6 else f"{y / 1e6:,.0f} million"
-
-
 def _draw(title: str, note: str, found: pd.DataFrame, names: list[Any], panels: list[tuple[str, str, float]]) -> Page:
     if not names:
         page = Page(title, note, 1.2)
@@ -114,7 +110,7 @@ def _draw(title: str, note: str, found: pd.DataFrame, names: list[Any], panels: 
         ax.set_xlim(files[0] / 1.35, files[-1] * 1.35)
         ax.set_ylim(10.0 ** powers[0] / 1.3, 10.0 ** powers[-1] * 1.3)
         shown = [10.0**p for p in powers][:: max(1, len(powers) // 6)]
-        ax.set_yticks(shown, [_tick(y) for y in shown])
+        ax.set_yticks(shown, [tick(y, "files") if y >= 1 else f"{y:g}" for y in shown])
         ax.set_xticks(files, [f"{n:,}" for n in files] if not k else ["" for _ in files])
         ax.minorticks_off()
         ax.grid(color="#E4E4E4", linewidth=0.6)

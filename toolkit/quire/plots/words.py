@@ -105,9 +105,9 @@ def amount(value: float, unit: str) -> str:
 
 
 def tick(value: float, unit: str) -> str:
-    """Return `amount`, or fewer digits where it has no room beside an axis."""
+    """Return `amount`, or fewer digits where it has no room beside an axis: '10M'."""
     text = amount(value, unit)
-    return text if width(text) <= 0.6 else f"{value:.0e}"
+    return text if width(text) <= 0.6 else f"{value / 1e6:,g}M" if 1e6 <= value < 1e12 else f"{value:.0e}"
 
 
 def plural(number: int, what: str) -> str:

@@ -73,6 +73,11 @@ def is_hidden(name: str) -> bool:
     return (first == "_" and "=" not in name) or first == "." or (name[-1:] == "_" and name.endswith("._COPYING_"))
 
 
+def is_shown(name: str) -> bool:
+    """Whether who reads a directory as Spark does sees the file of this name: no part of it is hidden."""
+    return not any(map(is_hidden, name.split("/")))
+
+
 def _glob(pattern: str) -> str:
     """A glob as a regular expression; `**` is a whole part of it, and means any directories."""
     *folders, last = pattern.split("/")

@@ -63,7 +63,7 @@ def run(
     jars             a directory of jars, or a list of them, that Spark's jobs need beside pip's pyspark: hadoop-aws, hadoop-azure,
                      spark-hadoop-cloud and what they need
     save             a file for the results as JSON, written after each committer: what was found stays if the run is broken off
-    keep             leave what was written, to look at it: `made["at"]` says where
+    keep             leave what was written, to look at it: `made["at"]` says where. Else all of it is deleted, also in `store`
 
     Raises UsageError for words that it does not know, RefusedError for a destination that holds anything.
     """
@@ -84,6 +84,8 @@ def run(
             stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         place = place_of(store, scratch, storage_options)
         setting = Setting(scratch)
+        if not keep and store is not None:
+            stack.callback(setting.clear)
         stack.callback(setting.stop)
         with Progress(progress).phase("trying committers", total=len(wanted) * len(planted)) as bar:
             for one in wanted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 from quire.committers.lab.processes import PATIENCE, Cluster, Driver, wait_for
 from quire.committers.lab.tested import UnderTest
 from quire.committers.lab.watch import Count, Place, count
+from quire.errors import QuireError, scrub
 
 __all__ = ["Bench", "Job", "Run"]
 
@@ -36,6 +38,7 @@ class Setting:
 
     def __init__(self, scratch: Path) -> None:
         self.scratch, self.numbers = scratch, itertools.count(1)
+        self.written = list[tuple[Place, str]]()  # by its runs: a directory in a destination
         self._cluster: Cluster | None = None
         self._no_cluster: BaseException | None = None
 
@@ -56,6 +59,17 @@ class Setting:
     def stop(self) -> None:
         if self._cluster is not None:
             self._cluster.stop()
+
+    def clear(self) -> None:
+        """Delete what its runs wrote, and nothing else: somebody may have begun to use the destination meanwhile."""
+        try:
+            for place, folder in self.written:
+                store = place.store()
+                for name, handle in list(store.pending(folder)) if store.can_upload and not store.pieces_expire else ():
+                    store.give_up(name, handle)
+                store.remove_tree(folder)
+        except (QuireError, OSError) as e:  # what was measured is worth more
+            warnings.warn(f"what the lab wrote is not all deleted: {scrub(str(e))} Delete it by hand.", stacklevel=2)
 
 
 @dataclass(frozen=True)
@@ -84,10 +98,12 @@ class Run:
 
     def __init__(self, bench: Bench, name: str) -> None:
         self.bench = bench
-        self.place = bench.place.at(f"{bench.committer.name}-{name}")
-        self.way = (bench.through or bench.place).at(f"{bench.committer.name}-{name}")  # by which its jobs reach it
+        folder = f"{bench.committer.name}-{name}"
+        bench.setting.written.append((bench.place, folder))
+        self.place = bench.place.at(folder)
+        self.way = (bench.through or bench.place).at(folder)  # by which its jobs reach it
         self.number = next(bench.setting.numbers)
-        self.scratch = bench.setting.scratch / f"{self.number:03d}-{bench.committer.name}-{name}"
+        self.scratch = bench.setting.scratch / f"{self.number:03d}-{folder}"
         self.scratch.mkdir()
         self.marks = self.scratch  # of the job under way
         self.started = 0

@@ -167,7 +167,7 @@ def main() -> None:
     """Until the input ends."""
     import quire
 
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with the lab, also while it is stopped; its JVM's group is an orphan's then
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with the lab, whatever it is at
     told = json.loads(sys.stdin.readline())
     spark = quire.session(told["conf"], master=told["master"])
     for key, value in told["hadoop"].items():

@@ -128,6 +128,7 @@ def costs(
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         direct = place_of(store, scratch, storage_options)
         setting = Setting(scratch)
+        stack.callback(setting.clear)
         stack.callback(setting.stop)
         ask, far = stack.enter_context(_wire(scratch, storage_options, delay))
         through = place_of(store, scratch, far)

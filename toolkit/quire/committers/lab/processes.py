@@ -104,8 +104,7 @@ class Asleep:
 
     def forget(self) -> None:
         """Somebody else has dealt with them."""
-        with suppress(BrokenPipeError):
-            self.guard.communicate(b"\n")
+        self.guard.communicate(b"\n")
 
 
 def end_session(leader: subprocess.Popen[bytes]) -> None:

@@ -42,11 +42,14 @@ class Results(Generic[R]):
         return json.dumps({"kind": self.KIND, "made": self.made, "rows": rows}, indent=1, ensure_ascii=False) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the JSON, and return the path."""
+        """Write the JSON in one step, so that what was saved before stays until all of it is there; return the path."""
         target = Path(path)
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            target.write_text(self.json, encoding="utf-8")
+            draft.write_text(self.json, encoding="utf-8")
+            draft.replace(target)
         except OSError as e:
+            draft.unlink(missing_ok=True)
             raise UsageError(f"{scrub(str(target))} cannot be written: {e.strerror}. Look at its directory.") from e
         return target
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from quire.commit.committers import COMMITTERS as OURS
+from quire.commit.committers import known as ours
+from quire.commit.committers import serving
 from quire.committers.classes import CLOUD_PROTOCOL, FILE_FACTORY, PROTOCOL, SQL_PROTOCOL
 from quire.committers.lab.watch import Place
 from quire.errors import UsageError, about, choose, quoted, scrub
@@ -121,7 +122,7 @@ def chosen(committers: Iterable[str | UnderTest] | str | UnderTest | None) -> li
         return list(_ALL)
     given = [committers] if isinstance(committers, str | UnderTest) else list(committers)
     names = [one.name if isinstance(one, UnderTest) else one for one in given]
-    others = {f"quire_{name}": UnderTest(f"quire_{name}", quire=name, sign=_MANIFEST_OF_OURS) for name in OURS}
+    others = {f"quire_{name}": UnderTest(f"quire_{name}", quire=name, sign=_MANIFEST_OF_OURS) for name in ours()}
     known = {**COMMITTERS, **{name: one for name, one in others.items() if name not in COMMITTERS}}
     with about("committers"):
         if not given:
@@ -145,9 +146,9 @@ def check(one: UnderTest, place: Place) -> None:
         if place.kind not in one.schemes:
             raise UsageError(f"{one.name} is for {', '.join(one.schemes)}, and this is {place.kind}")
         return
-    if one.quire not in OURS:
+    if one.quire not in ours():
         raise UsageError(f"quire knows no committer {one.quire!r}. Register it, or look for a typing mistake.")
-    if not OURS[one.quire]().serves(place.store()):
+    if one.quire not in [by.name for by in serving(place.store(), one.quire)]:
         raise UsageError(f"quire's {one.quire} does not work on this kind of store")
 
 

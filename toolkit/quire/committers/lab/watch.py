@@ -1,7 +1,7 @@
 """What readers see of a destination, looked at again and again from outside while a job works on it.
 
-A reader of the directory sees every file with no part of its name beginning with `_` or a dot, as Spark, Hive and Hadoop do. A reader of
-the log sees what quire's log says is published. Nothing here is computed from what should be there.
+A reader of the directory sees every file with no hidden part in its name (`is_shown`), as Spark, Hive and Hadoop do. A reader of the log
+sees what quire's log says is published. Nothing here is computed from what should be there.
 """
 
 from __future__ import annotations
@@ -17,17 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from quire.reading import live
+from quire.sources.files import is_hidden, is_shown
 from quire.storage import Store, bare, connect
 
-__all__ = ["Count", "Place", "Watcher", "count", "shown"]
+__all__ = ["Count", "Place", "Watcher", "count"]
 
 _LOG = 0.02  # seconds between two looks into the log
 _REMAINS = ("_temporary/", "__magic", ".spark-staging", "_quire/jobs/")  # of a job; the log and the ledger stay for good
-
-
-def shown(name: str) -> bool:
-    """Whether readers of the directory see a file of this name."""
-    return not any(part[:1] in ("_", ".") for part in name.split("/"))
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class Place:
         """What readers of the directory see."""
         if self.kind == "file":
             return list(_below(self.url.removeprefix("file://")))
-        return [e.name for e in self.store().walk() if shown(e.name)]
+        return [e.name for e in self.store().walk() if is_shown(e.name)]
 
     def everything(self) -> list[str]:
         """All names."""
@@ -77,7 +73,7 @@ def _below(folder: str, prefix: str = "", hidden: bool = False) -> Iterator[str]
     except (FileNotFoundError, NotADirectoryError):
         return  # it has gone since it was listed
     for entry in entries:
-        if hidden or entry.name[:1] not in ("_", "."):
+        if hidden or not is_hidden(entry.name):
             if entry.is_dir(follow_symlinks=False):
                 yield from _below(entry.path, f"{prefix}{entry.name}/", hidden)
             else:
@@ -159,7 +155,7 @@ class Watcher:
             last = self._over.is_set()  # then one look more
             here = self.place.url.removeprefix("file://")
             names = list(_below(here, hidden=bool(wanted))) if store is None else [e.name for e in store.walk()]
-            seen = sum(map(shown, names))
+            seen = sum(map(is_shown, names))
             self.looks += 1
             if seen != self.states[-1][1]:
                 self.states.append((time.monotonic() - self.started, seen))
