@@ -185,7 +185,7 @@ class Cluster:
         for turn in range(TURNS if wanted else 0):
             if turn:
                 # The client asks the controller, and waits for one that is away; with news of the cluster it may be another broker.
-                self.ask(lambda: self.admin.list_topics(timeout=ANSWER), "cannot list topics", told)
+                self.ask(lambda: self.admin.list_topics(timeout=TOPIC_IDS), "cannot list topics", told)
             found = self.ask(lambda: self._described(wanted), "cannot ask for topics' ids", told)
             if not any(version == named(topic) for topic, version in found.items()):
                 break
