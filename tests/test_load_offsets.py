@@ -16,6 +16,7 @@ from gathering import gather, refused, write
 from loading import exact, load, numbered, rows, topic
 from quire import RefusedError, StorageError, UsageError, cli_load
 from quire.cli import cli
+from quire.upkeep.identifiers import identifier
 from services.kafka import Mock, mock
 
 
@@ -114,6 +115,19 @@ def test_taking_over_from_a_consumer_group(kafka: Mock, tmp_path: Path) -> None:
     assert load(kafka, name, tmp_path / "out").records == 40
     with refused(UsageError, 2, "no offset", "nobody"):
         ledger.import_offsets(source(kafka, name), "nobody", spark=quire.InProcess(), progress=False)
+
+
+def test_marks_of_offsets_and_of_files_do_not_mix(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, numbered(10))
+    here = {"spark": quire.InProcess(), "progress": False}
+    quire.Ledger(tmp_path / "topics", create=True).import_offsets(source(kafka, name), {0: 5}, **here)  # type: ignore[arg-type]
+    folder = write(tmp_path / "in", {"f.txt": b"line\n"})
+    with refused(RefusedError, 2, "marks of topics", "this call reads files"):
+        gather(folder, tmp_path / "topics")
+    write(tmp_path / "markers", {identifier(str(folder / "f.txt"), 0, 5): b""})
+    quire.Ledger(tmp_path / "files", create=True).import_markers(tmp_path / "markers", folder, **here)  # type: ignore[arg-type]
+    with refused(RefusedError, 2, "marks of files", "this call reads topics"):
+        load(kafka, name, tmp_path / "files")
 
 
 def test_wrong_offsets_are_refused(kafka: Mock, tmp_path: Path) -> None:

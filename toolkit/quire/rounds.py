@@ -11,9 +11,10 @@ from collections import Counter
 from quire import jobs
 from quire.attempt import Work
 from quire.commit import names, protocol
-from quire.commit.entries import Abort, Commit, PlanHead, Task, Words
+from quire.commit.entries import OFFSETS, Abort, Commit, PlanHead, Task, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
+from quire.coverage.fold import fold
 from quire.errors import FormatError, RefusedError, StorageError, about
 from quire.options import Options
 from quire.planning import plan as planning
@@ -23,6 +24,7 @@ from quire.planning.skew import SkewResult
 from quire.progress import Progress, Step
 from quire.report import Report
 from quire.runner import Runner
+from quire.sources.kafka import is_kafka
 from quire.storage import Store
 
 __all__ = ["check_destination", "check_words", "gather", "job_name"]
@@ -286,6 +288,7 @@ def check_words(log: Log, made: Options) -> None:
     """Refuse to mix two transforms or formats in one destination."""
     commit = log.saying()
     if commit is None:
+        _check_marks(log, made)
         return
     if commit.verb == "run" and commit.identity != (identity := made.intent.get("identity", "")):
         raise RefusedError(
@@ -304,6 +307,16 @@ def check_words(log: Log, made: Options) -> None:
             f"the destination {made.dest} holds transform {there.transform!r}, format {there.format!r}, compression "
             f"{there.compression!r}, layout {there.layout!r}{_split(there)}; this call says {ours.transform!r}, {ours.format!r}, "
             f"{ours.compression!r}, {ours.layout!r}{_split(ours)}. Say the same, or choose another destination."
+        )
+
+
+def _check_marks(log: Log, made: Options) -> None:
+    """Refuse files where offsets are marked as done elsewhere, and topics where files are."""
+    ours, theirs = ("topics", "files") if made.words.split == OFFSETS else ("files", "topics")
+    if any(is_kafka(source.first) is (theirs == "topics") for source in fold(log).sources):
+        raise RefusedError(
+            f"the ledger of {made.dest} has marks of {theirs} that another tool has done, and this call reads {ours}: nothing was read. "
+            f"Choose another destination."
         )
 
 
