@@ -252,6 +252,30 @@ def test_retry_gives_bad_records_to_a_repaired_function(kafka: Mock, tmp_path: P
     assert ledger.offsets()["offset"].tolist() == [500, 500]
 
 
+def test_retry_and_compact_keep_to_the_directories(kafka: Mock, tmp_path: Path) -> None:
+    name, out = topic(kafka, 1, [b"x%d" % i if i % 10 == 7 else b"%d" % i for i in range(100)]), tmp_path / "out"
+
+    def thirds(batch: pa.RecordBatch) -> pa.RecordBatch:
+        numbers = [int(v) for v in batch.column("value").to_pylist()]
+        return pa.record_batch([pa.array(numbers), pa.array([n % 3 for n in numbers])], ["number", "third"])
+
+    def repaired(batch: pa.RecordBatch) -> pa.RecordBatch:
+        values = [v.removeprefix(b"x") for v in batch.column("value").to_pylist()]
+        return thirds(pa.record_batch([pa.array(values)], ["value"]))
+
+    load(kafka, name, out, thirds, partition_by="third")
+    ledger, here = quire.Ledger(out), {"spark": quire.InProcess(), "progress": False}
+    done = ledger.retry(function=repaired, **here)  # type: ignore[arg-type]
+    assert (done.gathered, done.set_aside) == (10, 0)
+    assert {path.parent.name: path.parent.parent for path in files(out)} == {f"third={i}": out for i in range(3)}
+    ledger.compact(**here)  # type: ignore[arg-type]
+    live = ledger.files()["data_file"].tolist()
+    assert len(live) == 3
+    found = [(number, int(path[6])) for path in live for number in pq.read_table(out / path)["number"].to_pylist()]
+    assert sorted(found) == [(i, i % 3) for i in range(100)]
+    assert ledger.verify(quire.InProcess()).ok
+
+
 def test_retry_leaves_set_aside_what_retention_has_removed(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, [b"1", b"bad", b"3", b"worse"])
     load(kafka, name, tmp_path / "out", even)
