@@ -8,8 +8,9 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -460,3 +461,11 @@ def test_what_is_not_done_is_named_one_a_line(run: Run, tmp_path: Path) -> None:
     assert answer(run("ledger", "unprocessed", dest, source, "--include", "d2/*", "--json")) == [f"file://{source}/d2/f0002.txt"]
     code, _, said = run("ledger", "unprocessed", dest, tmp_path / "typo")
     assert (code, said.count("\n")) == (2, 1)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_one_line_without_a_place_in_the_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(cli, "first_rows", lambda *_, **__: warnings.warn("no broker tells", UserWarning, stacklevel=1) or [])
+    with suppress(SystemExit):
+        cli.main(["read", "somewhere"])
+    assert capsys.readouterr().err.splitlines()[0] == "warning: no broker tells"

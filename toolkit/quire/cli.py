@@ -14,6 +14,7 @@ import select
 import shlex
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -408,7 +409,9 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name or an arrow that the terminal's encoding lacks
     try:
-        cli.main(arguments, prog_name="quire", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warned  # type: ignore[assignment]  # it is called by place
+            cli.main(arguments, prog_name="quire", standalone_mode=False)
         sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
         _end("interrupted: what was committed is safe, and the next run goes on", 130)
@@ -424,6 +427,11 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as e:  # of Spark, say: a line of text and a code that is not that of max_failures
         place = traceback.extract_tb(e.__traceback__)[-1]
         _end(f"error: {type(e).__name__}: {scrub(str(e), 500)} (at {Path(place.filename).name}:{place.lineno})", 3)
+
+
+def _warned(message: Warning | str, *_: object) -> None:
+    """One line, as of an error; where in the code it was said means nothing to who types commands."""
+    click.echo(f"warning: {scrub(str(message), 1000)}", err=True)
 
 
 def _said(e: click.ClickException) -> str:
