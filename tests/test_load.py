@@ -224,6 +224,7 @@ def test_a_function_makes_columns_and_bad_records_are_set_aside_with_offset_and_
     name = topic(kafka, 1, values)
     report = load(kafka, name, tmp_path / "out", even)
     assert (report.records, report.set_aside_count) == (997, 3)
+    assert report.set_aside[1][0].endswith(f"/{name}/0 offset 500")
     found = quire.Ledger(tmp_path / "out").rejected()
     assert found["offset"].tolist() == [17, 500, 999]
     assert "ValueError" in found["error"][0]

@@ -125,7 +125,7 @@ class Call:
             self.unnamed |= new
             warnings.warn(
                 f"no broker of {asked.servers} tells the id of {', '.join(sorted(new)[:3])}: the ledger knows it by its name, and would "
-                f"not see that it was deleted and made again.", UserWarning, stacklevel=6,
+                f"not see that it was deleted and made again.", UserWarning, stacklevel=5,
             )  # fmt: skip
         if self.unnamed:
             self.notes.append(f"known by name, as no broker tells the id: {', '.join(sorted(self.unnamed)[:5])}")

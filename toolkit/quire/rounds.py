@@ -210,8 +210,8 @@ class _Call:
                 self.lost += task.lost
                 self.taken_up.update({u.path for u in task.uncovers})
                 if task.set_aside and len(self.bad_examples) < EXAMPLES and task.segment:
-                    rows = segments.read(store, task.segment, ["path", "state", "reason"]).to_pylist()
-                    self.bad_examples += [(r["path"], r["reason"]) for r in rows if r["state"] == "bad"]
+                    rows = segments.read(store, task.segment, ["path", "start", "state", "reason"]).to_pylist()
+                    self.bad_examples += [(_shown(r["path"], r["start"]), r["reason"]) for r in rows if r["state"] == "bad"]
         self.taken_up.update({item.path for item in left})
         self.left.update({item.path: item.why for item in left})
         return isinstance(outcome, Commit) and not left and not outcome.dropped and not lost
@@ -308,6 +308,11 @@ def check_words(log: Log, made: Options) -> None:
             f"{there.compression!r}, layout {there.layout!r}{_split(there)}; this call says {ours.transform!r}, {ours.format!r}, "
             f"{ours.compression!r}, {ours.layout!r}{_split(ours)}. Say the same, or choose another destination."
         )
+
+
+def _shown(path: str, start: int) -> str:
+    """What was set aside: a file, or a record."""
+    return f"{path} offset {start:,}" if is_kafka(path) else path
 
 
 def _check_marks(log: Log, made: Options) -> None:
