@@ -33,6 +33,7 @@ from quire.commit.entries import (
     decode,
     encode,
 )
+from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError, UsageError
 from quire.storage import Folder, Store
@@ -228,14 +229,14 @@ def clean(log: Log, job: str) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------------- recover
-def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _silent) -> Log:
+def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _silent, held: Held | None = None) -> Log:
     """Publish and clean what others left behind; before that give up the job `abort_jobs`, or all open ones ("open").
 
-    Open jobs that nobody names are left alone: the next run of the same intent goes on with them.
+    Open jobs that nobody names are left alone: the next run of the same intent goes on with them. `held`: of a call that recovers again.
     """
     store.sweep(names.STATE)
     listed = jobs(store)
-    log = Log(store).refresh()
+    log = (held or Held()).read(store)
     for job in _to_abort(abort_jobs, listed, log, store):
         abort(log, job, "given up on request")
     for entry in log.refresh().unpublished():

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from quire.commit import names
 from quire.coverage.fold import Fold
-from quire.coverage.ranges import LOST, Covered, covered
+from quire.coverage.ranges import LOST, Covered, Known, covered
 from quire.errors import DataLossError, RefusedError, TransientError
 from quire.planning.drops import put_table
 from quire.planning.listing import CHUNK, PLAN, Cut, Listed, Run
@@ -52,7 +52,7 @@ class Offsets:
     max_bytes: int | None = None  # of records in one job
     record_loss: bool = False
     without: frozenset[str] = frozenset()  # partitions that this call has taken up often enough
-    read: dict[str, dict[str, Covered]] = field(default_factory=dict, repr=False)  # see `covered`
+    known: Known = field(default_factory=Known, repr=False)  # see `covered`
 
 
 @dataclass
@@ -102,7 +102,7 @@ def _ranges(wanted: Offsets, fold: Fold, dest: Store, found: Listed, told: Told)
     """What no row covers, in the order of topics and partitions."""
     topics = wanted.topics
     cluster = cluster_of(topics.servers, topics.options)
-    known = covered(fold, dest, f"{topics.url}/", f"{topics.url}/\U0010ffff", wanted.read)
+    known = covered(fold, dest, f"{topics.url}/", f"{topics.url}/\U0010ffff", wanted.known)
     _check_ends(wanted, known, cluster, told)
     starts = cluster.starts(wanted.ends, told)
     ranges, lost = list[_Range](), dict[Key, int]()
