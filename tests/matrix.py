@@ -24,7 +24,7 @@ from quire import committers, options, rounds, storage
 from quire.errors import StorageError
 from quire.progress import Progress
 from services.kinds import SERVICES, running
-from sim import races, ways
+from sim import loads, races, ways
 from sim.ways import By, Case, Finding, Pipeline
 
 
@@ -251,6 +251,8 @@ PIPELINES = {
         Pipeline("shuffle", "shuffle", _four, shuffles),
         Pipeline("claim", "claim", _four, claims, ("rename", "copy")),
         Pipeline("write", "write", few, writes),
+        Pipeline("load", "load", loads.fill, loads.once, grows=True),
+        Pipeline("loads", "load", loads.fill, loads.again, grows=True),
     )
 }
 COMMITTERS = {
