@@ -24,6 +24,7 @@ from quire import storage
 SERVERS = "memory:9092"
 CLUSTER = "cluster-in-memory"
 FETCHED = 5  # records that a request brings
+PATIENCE = 1_000  # requests in a row that bring nothing
 RECORD, ABORTED, MARKER, OPEN = "record", "aborted", "marker", "open"
 
 
@@ -232,11 +233,12 @@ class _Consumer:
         self.committed_only = settings.get("isolation.level", "read_committed") == "read_committed"
         assert settings.get("auto.offset.reset") == "error" and settings.get("enable.partition.eof"), settings
         self.at = dict[tuple[str, int], int]()
-        self.told = set[tuple[str, int]]()  # of which nothing more is to be said
+        self.told = dict[tuple[str, int], int]()  # the end that was told, or -1: of this one nothing more is to be said
+        self.nothing = 0  # fetches in a row that brought nothing
 
     def assign(self, wanted: list[TopicPartition]) -> None:
         self.at = {(one.topic, one.partition): one.offset for one in wanted}
-        self.told = set()
+        self.told = {}
 
     def incremental_unassign(self, ended: list[TopicPartition]) -> None:
         for one in ended:
@@ -262,15 +264,15 @@ class _Consumer:
     def _fetched(self, most: int) -> list[_Message]:
         """Of the first partition of which there is something; it is the last one then."""
         for where in list(self.at):
-            if where in self.told:
-                continue
-            _step(f"fetch {where[0]}/{where[1]}")
-            if where not in self.at:
-                continue
-            found = self._of(where, self.at[where], most)
-            self.at[where] = self.at.pop(where)
-            if found:
-                return found
+            if self.told.get(where) != -1:
+                _step(f"fetch {where[0]}/{where[1]}")
+                found = self._of(where, self.at[where], most)
+                self.at[where] = self.at.pop(where)
+                if found:
+                    self.nothing = 0
+                    return found
+        self.nothing += 1
+        assert self.nothing < PATIENCE, f"who reads {self.at} waits for what never comes"
         return []
 
     def _of(self, where: tuple[str, int], at: int, most: int) -> list[_Message]:
@@ -279,7 +281,7 @@ class _Consumer:
         partition = TOPICS.topics[where[0]][where[1]]
         end = partition.stable if self.committed_only else partition.high
         if not partition.low <= at <= partition.high:
-            self.told.add(where)
+            self.told[where] = -1
             return [_Message(*where, at, None, KafkaError._AUTO_OFFSET_RESET)]
         found = list[_Message]()
         seen = (RECORD,) if self.committed_only else (RECORD, ABORTED, OPEN)
@@ -290,8 +292,9 @@ class _Consumer:
         if found:
             self.at[where] = found[-1].offset() + 1
             return found
-        self.at[where] = end
-        self.told.add(where)
+        if self.told.get(where) == end:
+            return []
+        self.at[where] = self.told[where] = end
         return [_Message(*where, end, None, KafkaError._PARTITION_EOF)]
 
 
