@@ -277,7 +277,10 @@ class _Consumer:
 
     def _of(self, where: tuple[str, int], at: int, most: int) -> list[_Message]:
         if TOPICS.events.get(where):
-            return [_Message(*where, at, None, TOPICS.events[where].popleft())]
+            code = TOPICS.events[where].popleft()
+            if code == KafkaError._LOG_TRUNCATION:
+                self.told[where] = -1  # as the client does: it reads no further
+            return [_Message(*where, at, None, code)]
         partition = TOPICS.topics[where[0]][where[1]]
         end = partition.stable if self.committed_only else partition.high
         if not partition.low <= at <= partition.high:
