@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 
 import quire
 import sim
-from matrix import COMMITTERS, KINDS, Line, cases, fit, race_lines
+from matrix import COMMITTERS, KINDS, cases, fit, race_lines
 from quire.errors import RefusedError, TransientError
 from quire.sources import kafka_client
 from sim import loads, races, ways

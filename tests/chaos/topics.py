@@ -122,7 +122,9 @@ class Loaded(Story):
             assert not silent, f"removed before it was read, and the ledger does not say so: {sorted(silent)[:5]}"
             if len(lost) != self.told:
                 self.told = len(lost)
-                self.tale.say(f"     {self.name}: {self.told} records were removed before they were read; the ledger says so of exactly these")
+                self.tale.say(
+                    f"     {self.name}: {self.told} records were removed before they were read; the ledger says so of exactly these"
+                )
             left = [str(p) for kind in ("jobs", "tmp") for p in (self.dest / "_quire" / kind).rglob("*") if p.is_file()]
             assert not left, f"left over: {left[:5]}"
 

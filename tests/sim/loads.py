@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 import quire
 from sim.topics import CLUSTER, SERVERS, TOPICS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["ASKED", "again", "checked", "fill", "load", "once", "path"]
 

@@ -21,8 +21,8 @@ from quire.errors import QuireError, UsageError
 from sim import loads
 from sim.drivers import Scheduler
 from sim.kinds import Kind
-from sim.ways import By, Finding, same
 from sim.topics import TOPICS
+from sim.ways import By, Finding, same
 from sim.witness import Log, Observer, Tree, check, forget_all
 from sim.world import DEST, SOURCE, Actor, Crash, Endless, World
 
@@ -75,7 +75,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class Race:
-    """All that decides a run, but for random ids. `transform` "records" stands for a function that rejects some, "load" for one of topics."""
+    """All that decides a run, but for random ids. `transform` "records" stands for a function that rejects some, "load" for topics."""
 
     seed: int
     transform: str
@@ -152,7 +152,9 @@ def _of_loads(rng: random.Random, odds: dict[str, float]) -> Step:
     if kind == "forget":
         return Step(kind, path=rng.choice((loads.path("events"), loads.path("events", 1), loads.path("bound"), loads.path("short"))))
     # As one call, or by another one: of two targets, or only so many bytes a job.
-    return Step(kind, (), 20_000 if kind == "compact" else rng.choice((4_000, 4_000, 6_000)), rng.choice((0, 0, 60)), repaired=rng.random() < 0.5)
+    return Step(
+        kind, (), 20_000 if kind == "compact" else rng.choice((4_000, 4_000, 6_000)), rng.choice((0, 0, 60)), repaired=rng.random() < 0.5
+    )
 
 
 OF_LOADS: dict[str, float] = {

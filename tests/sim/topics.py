@@ -145,9 +145,7 @@ def check(there: Mapping[str, bytes], live: Iterable[str], rows: Mapping[str, li
 
     `whole`: nothing that is stable by now is left.
     """
-    found = Counter(
-        (Place(r["topic"], r["partition"], r["offset"]), r["key"], r["value"]) for name in live for r in rows_of(there[name])
-    )
+    found = Counter((Place(r["topic"], r["partition"], r["offset"]), r["key"], r["value"]) for name in live for r in rows_of(there[name]))
     done = set[Place]()
     for path, mine in rows.items():
         scheme, _, cluster, topic, number = path.split("/")
@@ -231,7 +229,7 @@ class _Consumer:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.committed_only = settings.get("isolation.level", "read_committed") == "read_committed"
-        assert settings.get("auto.offset.reset") == "error" and settings.get("enable.partition.eof"), settings
+        assert (settings["auto.offset.reset"], settings["enable.partition.eof"]) == ("error", True), settings
         self.at = dict[tuple[str, int], int]()
         self.told = dict[tuple[str, int], int]()  # the end that was told, or -1: of this one nothing more is to be said
         self.nothing = 0  # fetches in a row that brought nothing
@@ -316,9 +314,7 @@ class _Admin:
         _step("ids")
         gone = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         names: list[str] = wanted.topic_names
-        return {
-            name: _answer(types.SimpleNamespace(topic_id=TOPICS.ids[name]) if name in TOPICS.topics else gone) for name in names
-        }
+        return {name: _answer(types.SimpleNamespace(topic_id=TOPICS.ids[name]) if name in TOPICS.topics else gone) for name in names}
 
     def list_offsets(self, asked: Mapping[TopicPartition, Any], isolation_level: Any, request_timeout: float) -> dict[Any, Future[Any]]:
         _step("offsets")
@@ -360,5 +356,7 @@ def _either(ours: Callable[[dict[str, Any]], Any], theirs: Any) -> Callable[[dic
 _library = types.SimpleNamespace(
     **{name: getattr(real, name) for name in ("KafkaError", "KafkaException", "TopicPartition", "TopicCollection", "IsolationLevel")},
     Consumer=_either(_Consumer, real.Consumer),
-    admin=types.SimpleNamespace(AdminClient=_either(_Admin, confluent_kafka.admin.AdminClient), OffsetSpec=confluent_kafka.admin.OffsetSpec),
+    admin=types.SimpleNamespace(
+        AdminClient=_either(_Admin, confluent_kafka.admin.AdminClient), OffsetSpec=confluent_kafka.admin.OffsetSpec
+    ),
 )
