@@ -70,42 +70,6 @@ def sample(scenarios: Iterator[Scenario], n: int, seed: int) -> list[Scenario]:
     return random.Random(seed).sample(found, min(n, len(found)))
 
 
-# --------------------------------------------------------------------------------------------------------------------------- crashes
-@pytest.mark.parametrize(
-    "case",
-    [
-        *cases(["load", "loads"], ["rename"], ["hdfs"]),
-        *(pytest.param(case, marks=ON_S3) for case in cases(["loads"], ["upload"], ["s3"])),
-        *(pytest.param(case, marks=ON_S3) for case in cases(["loads"], ["rename_v2"], ["objects"])),
-    ],
-    ids=lambda case: str(case).replace(" × ", "-"),
-)
-def test_a_loader_dies_anywhere(case: Case) -> None:
-    """Dead at an operation of a load, a retry, a merge or an expiry, or told a wrong answer: the next ones make it good."""
-    case.fill()
-    for scenario in [
-        *sample(ways.crashes(case), 12, seed=1), *sample(ways.answers(case), 6, seed=2), *sample(ways.expiries(case), 4, seed=3),
-        *ways.some_pairs(case, 6, seed=4),
-    ]:  # fmt: skip
-        scenario()
-
-
-# ----------------------------------------------------------------------------------------------------------------------------- races
-@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.services) for n in (12, 36))])
-def test_races_of_loaders(first: int) -> None:
-    """Two or three at once, on one job or on overlapping ones, beside verbs of the ledger, while topics grow and shrink."""
-    for number in range(first, first + (12 if first == 0 else 24)):
-        races.play(races.draw_load(number, FITTING))
-
-
-def test_races_of_loaders_are_in_the_matrix() -> None:
-    """A quarter as many as of files; each pair of a committer and a store has its line."""
-    lines = list(race_lines(4, first=4))
-    assert sum(line.counts.get("races", 0) for line in lines) == 5
-    assert [line for line in lines if line.said.startswith("loaders ×") and line.counts.get("races")]
-    assert not any(line.findings for line in lines)
-
-
 # --------------------------------------------------------------------------------------------------- what changes while it is loaded
 def meanwhile(world: World, what: str, happens: Callable[[], object]) -> None:
     """Before the first request of such a name something happens."""
@@ -219,3 +183,39 @@ def test_a_leader_that_has_lost_records_ends_the_attempt(world: World) -> None:
     load()
     assert not TOPICS.events["events", 0]
     hold(world)
+
+
+# --------------------------------------------------------------------------------------------------------------------------- crashes
+@pytest.mark.parametrize(
+    "case",
+    [
+        *cases(["load", "loads"], ["rename"], ["hdfs"]),
+        *(pytest.param(case, marks=ON_S3) for case in cases(["loads"], ["upload"], ["s3"])),
+        *(pytest.param(case, marks=ON_S3) for case in cases(["loads"], ["rename_v2"], ["objects"])),
+    ],
+    ids=lambda case: str(case).replace(" × ", "-"),
+)
+def test_a_loader_dies_anywhere(case: Case) -> None:
+    """Dead at an operation of a load, a retry, a merge or an expiry, or told a wrong answer: the next ones make it good."""
+    case.fill()
+    for scenario in [
+        *sample(ways.crashes(case), 12, seed=1), *sample(ways.answers(case), 6, seed=2), *sample(ways.expiries(case), 4, seed=3),
+        *ways.some_pairs(case, 6, seed=4),
+    ]:  # fmt: skip
+        scenario()
+
+
+# ----------------------------------------------------------------------------------------------------------------------------- races
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.services) for n in (12, 36))])
+def test_races_of_loaders(first: int) -> None:
+    """Two or three at once, on one job or on overlapping ones, beside verbs of the ledger, while topics grow and shrink."""
+    for number in range(first, first + (12 if first == 0 else 24)):
+        races.play(races.draw_load(number, FITTING))
+
+
+def test_races_of_loaders_are_in_the_matrix() -> None:
+    """A quarter as many as of files; each pair of a committer and a store has its line."""
+    lines = list(race_lines(4, first=4))
+    assert sum(line.counts.get("races", 0) for line in lines) == 5
+    assert [line for line in lines if line.said.startswith("loaders ×") and line.counts.get("races")]
+    assert not any(line.findings for line in lines)
