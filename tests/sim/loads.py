@@ -65,7 +65,7 @@ def wave() -> None:
 
 def load(dest: str, committer: str, **settings: Any) -> quire.LoadReport:
     """One call, with small tasks; what retention has removed is written down."""
-    given = {"target_size": 4_000, "compression": "none", "version": "1", "on_data_loss": "record", **HERE, **settings}
+    given = {"target_size": 8_000, "compression": "none", "version": "1", "on_data_loss": "record", **HERE, **settings}
     return quire.load(ASKED, dest, checked(), committer=committer, **given)
 
 

@@ -140,7 +140,7 @@ def draw_load(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
             hows = ("after", "torn", "ambiguous", "transient", "refused", *(() if kind.disk else ("late",)))
             faults = tuple((rng.randint(1, 45 * length), rng.choice(hows)) for _ in range(rng.choice((1, 2))))
         drivers.append(Driver(name, steps, faults, sleeps))
-    begun = (Step("run", target=6_000),) if odds is OF_VERBS or rng.random() < 0.5 else ()
+    begun = (Step("run", target=9_000),) if odds is OF_VERBS or rng.random() < 0.5 else ()
     changes = ("produce", "produce", "abort", "open", "end", "compact", "retain", "retain", "grow")
     edits = tuple((rng.randint(2, 60), rng.randrange(14), rng.choice(changes)) for _ in range(rng.randint(0, 6)))
     expires = rng.randint(20, 200) if kind.uploads and rng.random() < 0.2 else 0
@@ -153,7 +153,7 @@ def _of_loads(rng: random.Random, odds: dict[str, float]) -> Step:
         return Step(kind, path=rng.choice((loads.path("events"), loads.path("events", 1), loads.path("bound"), loads.path("short"))))
     # As one call, or by another one: of two targets, or only so many bytes a job.
     return Step(
-        kind, (), 20_000 if kind == "compact" else rng.choice((4_000, 4_000, 6_000)), rng.choice((0, 0, 60)), repaired=rng.random() < 0.5
+        kind, (), 20_000 if kind == "compact" else rng.choice((6_000, 6_000, 9_000)), rng.choice((0, 0, 60)), repaired=rng.random() < 0.5
     )
 
 
