@@ -199,17 +199,17 @@ def test_a_loader_dies_anywhere(case: Case) -> None:
     """Dead at an operation of a load, a retry, a merge or an expiry, or told a wrong answer: the next ones make it good."""
     case.fill()
     for scenario in [
-        *sample(ways.crashes(case), 12, seed=1), *sample(ways.answers(case), 6, seed=2), *sample(ways.expiries(case), 4, seed=3),
-        *ways.some_pairs(case, 6, seed=4),
+        *sample(ways.crashes(case), 10, seed=1), *sample(ways.answers(case), 6, seed=2), *sample(ways.expiries(case), 4, seed=3),
+        *ways.some_pairs(case, 5, seed=4),
     ]:  # fmt: skip
         scenario()
 
 
 # ----------------------------------------------------------------------------------------------------------------------------- races
-@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.services) for n in (12, 36))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.services) for n in (10, 34))])
 def test_races_of_loaders(first: int) -> None:
     """Two or three at once, on one job or on overlapping ones, beside verbs of the ledger, while topics grow and shrink."""
-    for number in range(first, first + (12 if first == 0 else 24)):
+    for number in range(first, first + (24 if first else 10)):
         races.play(races.draw_load(number, FITTING))
 
 
