@@ -24,7 +24,7 @@ from quire import committers, options, rounds, storage
 from quire.errors import StorageError
 from quire.progress import Progress
 from services.kinds import SERVICES, running
-from sim import races, ways
+from sim import loads, races, ways
 from sim.ways import By, Case, Finding, Pipeline
 
 
@@ -251,6 +251,8 @@ PIPELINES = {
         Pipeline("shuffle", "shuffle", _four, shuffles),
         Pipeline("claim", "claim", _four, claims, ("rename", "copy")),
         Pipeline("write", "write", few, writes),
+        Pipeline("load", "load", loads.fill, loads.once, grows=True),
+        Pipeline("loads", "load", loads.fill, loads.again, grows=True),
     )
 }
 COMMITTERS = {
@@ -356,14 +358,15 @@ def sample(case: Case, n: int, seed: int) -> Line:
 
 
 def race_lines(number: int, first: int = 0) -> Iterable[Line]:
-    """So many interleavings, over all that fit."""
+    """So many interleavings, over all that fit; and of loaders a quarter as many."""
     fitting = [(by, kind) for by in COMMITTERS.values() for kind in KINDS.values() if fit(by, kind)]
-    lines = {pair: Line(f"races × {pair[0].name} × {pair[1].name}") for pair in fitting}
+    lines = {(who, *pair): Line(f"{who} × {pair[0].name} × {pair[1].name}") for who in ("races", "loaders") for pair in fitting}
     for seed in range(first, first + number):
-        drawn = races.draw(seed, fitting)
-        found, began = lines[drawn.by, drawn.kind], time.process_time()
-        found.tried("races", lambda drawn=drawn: races.play(drawn))
-        found.seconds += time.process_time() - began
+        for who, draw in (("races", races.draw), ("loaders", races.draw_load))[: 1 + (seed % 4 == 0)]:
+            drawn = draw(seed, fitting)
+            found, began = lines[who, drawn.by, drawn.kind], time.process_time()
+            found.tried("races", lambda drawn=drawn: races.play(drawn))
+            found.seconds += time.process_time() - began
     return lines.values()
 
 

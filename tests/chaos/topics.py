@@ -16,6 +16,7 @@ import quire
 from services.kafka import Record
 from services.kafka_broker import Cluster
 from services.kafka_witness import Account, Content, Position, account, look, parquet
+from sim import witness
 
 __all__ = ["Loaded", "broker_part", "loaded"]
 
@@ -53,7 +54,7 @@ class Loaded(Story):
         cluster.create(self.short, 2)
         self.seen = dict[Position, Content]()  # whatever a consumer of its own has ever seen
         self.excused = set[Position]()  # what was removed before a reader saw it in the destination
-        self.written, self.calls, self.lasts = 0, 150, 1.0
+        self.written, self.told, self.calls, self.lasts = 0, 0, 150, 1.0
 
     def add(self, files: int) -> None:
         """So many records in each topic; sometimes the oldest ones of one go."""
@@ -77,7 +78,8 @@ class Loaded(Story):
     def _remove_oldest(self) -> None:
         """What nobody sees in the destination by now may be lost, and must be said to be; what somebody sees stays."""
         loaded = {position for position, _ in parquet(self.dest)}
-        before = {p: self.rng.randint(start, end) for p, (start, end) in self.cluster.ends(self.short).items()}
+        ends = self.cluster.ends(self.short).items()
+        before = {p: self.rng.randint(start if self.rng.random() < 0.5 else max(start, end - 20), end) for p, (start, end) in ends}
         self.cluster.delete_records(self.short, before)
         gone = {one for one in self.seen if one.topic == self.short and one.offset < before[one.partition]}
         self.excused |= gone - loaded
@@ -95,11 +97,34 @@ class Loaded(Story):
         size = sum(len(content.value or b"") for content in self.seen.values())
         return Count(len(found.lost), len(found.double) + len(found.other), found.expected, size, "records")
 
+    def covered(self, state: str) -> set[Position]:
+        """What the ledger has in a state, as independent eyes see its segments: "lost", or "mark": removed before it knew the topic."""
+        there = {str(p.relative_to(self.dest)): p.read_bytes() for p in (self.dest / "_quire").rglob("*") if p.is_file()}
+        return {
+            Position(path.split("/")[-2], int(path.split("/")[-1]), offset)
+            for path, rows in witness.fold(there, witness.Log(there)).items()
+            for row in rows
+            if row["state"] == state
+            for offset in range(row["start"], row["start"] + row["length"])
+        }
+
     def hold(self, settled: bool) -> None:
-        """Nothing is lost or double; when all is settled, nothing but the log and the ledger is left over."""
+        """Nothing is lost or double; when all is settled, nothing but the log and the ledger is left over, and the ledger says of exactly
+        those records that they are lost that were removed before anybody had loaded them."""
         found = self.account()
         assert found.exact, found
         if settled:
+            held, lost, before = {position for position, _ in parquet(self.dest)}, self.covered("lost"), self.covered("mark")
+            wrong = (lost | before) - self.excused
+            assert not wrong, f"lost, by the ledger, and not removed before it was read: {sorted(wrong)[:5]}"
+            assert not held & (lost | before), f"lost, by the ledger, and loaded: {sorted(held & (lost | before))[:5]}"
+            silent = self.excused - held - lost - before
+            assert not silent, f"removed before it was read, and the ledger does not say so: {sorted(silent)[:5]}"
+            if len(lost) != self.told:
+                self.told = len(lost)
+                self.tale.say(
+                    f"     {self.name}: {self.told} records were removed before they were read; the ledger says so of exactly these"
+                )
             left = [str(p) for kind in ("jobs", "tmp") for p in (self.dest / "_quire" / kind).rglob("*") if p.is_file()]
             assert not left, f"left over: {left[:5]}"
 

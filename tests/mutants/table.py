@@ -20,6 +20,7 @@ REFUSALS, BINDING, SWEEPING = "committers/refusals.py", "committers/binding.py",
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "upkeep/whole.py", "upkeep/compact.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
+LOADING, PLANNED, OFFSETS, CLIENT = "loading.py", "planning/offsets.py", "sources/offsets.py", "sources/kafka_client.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "upkeep/job.py", "upkeep/expire.py"
 
 
@@ -267,6 +268,19 @@ MUTANTS = (
     m("a dry run sweeps", SWEEPING, "    if not dry_run:\n", "    if True:\n", first="tests/test_committer_leftovers.py"),
     m("who is asleep outlives the lab", PROCESSES, "read -r _ || kill -KILL", "read -r _ || true", first="tests/test_lab.py"),
     m("all files at once are a part of them", FACTS, "sum(0 < seen < whole for _, seen in self.states)", "sum(0 < seen <= whole for _, seen in self.states)", first="tests/test_lab.py"),
+    # loads
+    m("an offset behind the range is loaded, too", LOADING, "Span(one.key, one.start, one.end)", "Span(one.key, one.start, one.end + 1)", first="tests/test_load_matrix.py"),
+    m("a range is what there is by now, and not what was planned", LOADING, "Span(one.key, one.start, one.end)", "Span(one.key, one.start, cluster.ends([one.key])[one.key])", first="tests/test_load_matrix.py"),
+    m("a topic that was made again is loaded on", PLANNED, "[version for version in versions if version != now]", "[]", first="tests/test_load_matrix.py"),
+    m("a topic that was made again while it was read counts", LOADING, "            if now.get(topic) != version:\n", "            if topic not in now:\n", first="tests/test_load_matrix.py"),
+    m("aborted records are loaded", CLIENT, '"isolation.level": "read_committed"', '"isolation.level": "read_uncommitted"', first="tests/test_load_matrix.py"),
+    m("what an open transaction can change is planned", CLIENT, "isolation = self.kafka.IsolationLevel.READ_COMMITTED", "isolation = self.kafka.IsolationLevel.READ_UNCOMMITTED", first="tests/test_load_matrix.py"),
+    m("what was removed before it was read is done", LOADING, "(*key, found.start, length, LOST, _WHY[LOST],", '(*key, found.start, length, "done", None,', first="tests/test_load_matrix.py"),
+    m("what was removed before it was planned stands nowhere", PLANNED, "_Range(key, gone, until, (LOST, start, gone))", "_Range(key, gone, until)", first="tests/test_load_matrix.py"),
+    m("any end of a partition ends a range", OFFSETS, "            if chain is not None and message.offset() >= chain.end:\n", "            if chain is not None:\n", first="tests/test_load_matrix.py"),
+    m("markers and aborted records at a range's end are not covered", OFFSETS, "        yield from self._given(chain, chain.end)\n", "        yield from self._given(chain, chain.next)\n", first="tests/test_load_matrix.py"),
+    m("what a topic had lost before is not marked", PLANNED, 'mark = ("mark", 0, low) if low or low >= end else None', "mark = None", first="tests/test_load_matrix.py"),
+    m("a new leader ends a load", CLIENT, "code in {getattr(kinds, name, None) for name in _PASSING}", "code == kinds.NOT_LEADER_FOR_PARTITION", first="tests/test_load_matrix.py"),
     # errors that pass
     m("what is busy is not tried again", RETRY, "        except TransientError as e:\n", "        except TimeoutError as e:\n", first="tests/test_retry.py"),
     m("a second rename that finds nothing has failed", RETRY, "            if patience.tries and unsure is not None and ", "            if False and ", first="tests/test_retry.py"),

@@ -25,6 +25,8 @@ import checker
 from gathering import documents, gather, write
 from quire.storage import bare
 from services import s3
+from services.kafka import Mock, Record
+from services.kafka_witness import account, look, parquet
 from services.spark import (
     OURS,
     PATIENCE,
@@ -147,6 +149,35 @@ def test_a_shuffle_and_a_claim_run_there_too(driver: Driver, place: Path) -> Non
         print(c.files, quire.read(spark, {claimed!r}).count(), ledger.unprocessed(spark, {source!r}).count())
     """)
     assert said.split() == ["60", "60", "20", "20", "40"]
+
+
+def test_topics_are_loaded_there_too(driver: Driver, kafka_mock: Mock, tmp_path: Path) -> None:
+    """Each record once, by the client on the executors; a function of the notebook's own goes along; what comes later is a second load."""
+    name = f"t{uuid.uuid4().hex}"
+    kafka_mock.create(name, 3)
+    kafka_mock.produce(name, [Record(b"%d" % i, b"key", partition=i % 3) for i in range(600)])
+    cell = f"""
+        def known(batch):
+            import pyarrow.compute as pc
+            if pc.any(pc.match_substring(batch.column("value"), b"13")).as_py():
+                raise ValueError("it brings bad luck")
+            return batch.select(["topic", "partition", "offset", "key", "value"])
+        source, dest = "kafka://{kafka_mock.address}/{name}", {str(tmp_path / "out")!r}
+        report = quire.load(source, dest, known, spark=spark, progress=False, target_size="40 KiB", version="1")
+        print(report.records, report.set_aside_count, report.data_files)
+    """
+    unlucky = {i for i in range(650) if "13" in str(i)}
+    first, aside, files = map(int, driver(cell).split())
+    assert (first, aside) == (600 - len([i for i in unlucky if i < 600]), len([i for i in unlucky if i < 600]))
+    assert files > 3, "several tasks, on executors of several processes"
+    kafka_mock.produce(name, [Record(b"%d" % i, b"key", partition=i % 3) for i in range(600, 650)])
+    assert driver(cell).split()[0] == str(50 - len([i for i in unlucky if i >= 600]))
+    must = {position: what for position, what in look(kafka_mock, name).items() if int(what.value or b"") not in unlucky}
+    assert account(must, parquet(tmp_path / "out")).exact
+    said = driver(
+        "ledger = quire.Ledger(dest)\nprint(*ledger.offsets()['offset'], ledger.verify(spark).ok, quire.read(spark, dest).count())"
+    )
+    assert said.split() == ["217", "217", "216", "True", str(len(must))]
 
 
 def test_executors_without_quire_run_the_drivers(driver: Driver, place: Path) -> None:

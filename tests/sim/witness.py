@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from quire.storage import memory
+from sim import topics
 from sim.world import DEST, SOURCE
 
 
@@ -275,6 +276,9 @@ def check(
         found, wanted = sorted(there[name] for name in live), sorted(content for _, content in tree.now.values())
         assert found == wanted or (not found and not all_taken), f"{found} in the files, {wanted} were to be written"
         assert not rows, f"covered by what reads nothing: {sorted(rows)}"
+        return log
+    if transform == "load":
+        topics.check(there, live, rows, rows_of, all_taken)
         return log
     # Before a retry what it will take is still set aside.
     if transform in TOGETHER:

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import quire
 from quire import storage
 from quire.errors import StorageError, TransientError
+from quire.sources import kafka_client
 from quire.storage import memory, retry
+from sim import topics
 from sim.disk import Disk
 from sim.kinds import KINDS, Kind
 from sim.wire import Wire
@@ -169,6 +171,8 @@ class World:
         real = storage.bare
         changed: list[tuple[Any, str, Any]] = [(retry, "clock", retry.clock), (retry, "pause", retry.pause)]
         retry.clock, retry.pause = lambda: self.time, self._pass
+        changed.append((kafka_client, "library", kafka_client.library))
+        kafka_client.library = topics.library
 
         def connect(url: str, options: Any = None, told: storage.Told = storage.silent) -> Any:
             return self._opened(real, url, options, told)

@@ -29,6 +29,16 @@ ANSWER = 30.0  # seconds for any other answer
 TOPIC_IDS, TURNS = 5.0, 5  # seconds in which topics' ids have to be told, or none; so often it is asked for them
 KEPT = 4  # clusters that a process keeps open
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # all zeros: an old broker's answer
+# What a broker says of the moment and not of the question: the leader is another one by now, or the broker has just come back, or it knows
+# newer things than whoever asks. Kafka's protocol calls these errors retriable; the client tells so of its transactions alone.
+_PASSING = (
+    "INVALID_MSG", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REQUEST_TIMED_OUT", "BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE",
+    "NETWORK_EXCEPTION", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NOT_CONTROLLER",
+    "KAFKA_STORAGE_ERROR", "FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH", "LISTENER_NOT_FOUND", "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH", "STALE_BROKER_EPOCH", "OFFSET_NOT_AVAILABLE", "PREFERRED_LEADER_NOT_AVAILABLE",
+    "ELIGIBLE_LEADERS_NOT_AVAILABLE", "UNSTABLE_OFFSET_COMMIT", "THROTTLING_QUOTA_EXCEEDED", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID",
+    "REBOOTSTRAP_REQUIRED",
+)  # fmt: skip
 _local = threading.local()  # two threads read with two clients
 
 
@@ -239,7 +249,7 @@ def _error_of(kafka: Any, error: Any, what: str, text: str) -> QuireError:
         return StorageError(f"{what}: {text}. Look at security.protocol, and who signs in.")
     if code in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):
         return NotFoundError(f"{what}: there is no such topic or partition")
-    if error.retriable() or code < 0 or code in (kinds.NOT_LEADER_FOR_PARTITION, kinds.LEADER_NOT_AVAILABLE):
+    if error.retriable() or code < 0 or code in {getattr(kinds, name, None) for name in _PASSING}:
         return TransientError(f"{what}: {text}")
     return StorageError(f"{what}: {text}")
 

@@ -219,9 +219,9 @@ class _Reading:
                 yield from self._lost(chain)
             return chain is not None
         failed = self.cluster.failed(error, f"cannot read topic {self.topic}")
-        if not isinstance(failed, TransientError):  # else the client goes on by itself
-            raise failed
-        return False
+        if not isinstance(failed, TransientError) or error.code() == kinds._LOG_TRUNCATION:
+            raise failed  # of what was lost behind a leader's back something may have been read: it is all read anew
+        return False  # the client goes on by itself
 
     def _lost(self, chain: _Chain) -> Iterator[Fetched]:
         """Retention was quicker."""
