@@ -34,6 +34,7 @@ def test_the_build_ends_with_all_that_the_notebooks_need() -> None:
     done = subprocess.run([ROOT / "binder/postBuild"], cwd=ROOT, capture_output=True, text=True, check=False, env=around)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "azurite-" in done.stdout
+    assert "[0, 1, 2, 3]" in done.stdout  # partitions of a topic of Kafka's mock cluster
 
 
 def test_the_drivers_memory_is_capped_in_binder() -> None:

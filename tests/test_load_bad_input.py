@@ -15,6 +15,8 @@ from gathering import gather, refused, write
 from loading import exact, files, load, numbered, rows, topic
 from quire import DataLossError, QuireError, RefusedError, StorageError, TooManyFailures, UsageError
 from quire.sources import kafka_client
+from quire.sources.kafka import Key
+from quire.sources.offsets import lost_words
 from services.kafka import Kafka, Mock, mock
 
 
@@ -261,6 +263,12 @@ def test_what_retention_removed_is_a_loud_error_with_the_count(kafka: Mock, tmp_
     ranges = quire.Ledger(tmp_path / "out").coverage(f"kafka://{found['cluster'][0]}/{name}/0")
     assert ranges[ranges["state"] == "lost"][["start", "length"]].values.tolist() == [[50, 20]]
     assert load(kafka, name, tmp_path / "out").bytes == 0  # it is said once
+
+
+def test_the_partitions_that_have_lost_records_are_counted_in_words() -> None:
+    lost = {Key("t", 0): 1000, Key("t", 1): 5, Key("t", 2): 1}
+    for n, words in [(1, "1,000 offsets of t partition 0 were"), (2, "0 and 1 other were"), (3, "0 and 2 others were")]:
+        assert words in lost_words(dict([*lost.items()][:n]))
 
 
 def test_what_retention_removes_between_plan_and_reading(kafka: Mock, tmp_path: Path) -> None:

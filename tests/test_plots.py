@@ -57,6 +57,7 @@ def rate_table(*rows: tuple[int, int, float]) -> pd.DataFrame:
 
 COMMITS = ["version", "verb", "files", "forgotten", "set_aside", "written", "removed", "data_files"]
 RANGES = ["start", "length", "state", "commit"]
+LOADS = ["loader", "killed", "expected", "lost", "double"]
 
 
 def commit_table(*rows: tuple[str, int, int, int, int]) -> pd.DataFrame:
@@ -70,6 +71,16 @@ def range_table(*rows: tuple[int, int, str, int | None]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=RANGES)
 
 
+def load_table(*rows: tuple[str, str, int, int, int]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=LOADS)
+
+
+DESIGNS = load_table(
+    ("at least once", "before the acknowledgement", 1100, 100, 0),
+    ("offsets beside data", "between the two", 1100, 0, 1000),
+    ("both", "", 1100, 1100, 3),
+    ("quire", "before the commit", 1100, 0, 0),
+)
 STORY = commit_table(
     ("run", 2000, 0, 5, 0), ("run", 30, 0, 1, 0), ("retry", 12, 0, 1, 0), ("forget", 0, 300, 1, 2), ("compact", 0, 0, 1, 6)
 )
@@ -155,6 +166,12 @@ PICTURES: dict[str, Any] = {
     "2,000 ranges": lambda: plots.coverage(range_table(*((k << 26, 1 << 26, ("done", "bad")[k % 2], k) for k in range(2000)))),
     "a tail beside much": lambda: plots.coverage(range_table((0, 2**50, "done", 1), (2**50, 3, "held", 9))),
     "no ranges": lambda: plots.coverage(range_table()),
+    "loads": lambda: plots.accounts(DESIGNS),
+    "loads of no records": lambda: plots.accounts(load_table(("a", "", 0, 0, 0), ("b", "", 0, 0, 7))),
+    "loads of all sizes": lambda: plots.accounts(load_table(*((f"to {k}", "somewhere", 10**k, k, 10 ** (k // 2)) for k in range(1, 15)))),
+    "hostile loads": lambda: plots.accounts(load_table(*((who, who, n, 1, 1) for who, n in HOSTILE.items()))),
+    "200 loads": lambda: plots.accounts(load_table(*((f"load {k}", "", 10, 0, 0) for k in range(200)))),
+    "no loads": lambda: plots.accounts(load_table()),
 }  # fmt: skip
 
 
@@ -528,6 +545,15 @@ class UnrunPlan:
     tasks = pd.DataFrame({"task": [0], "directory": [""], "part": [""], "files": [3], "bytes": [9]})
 
 
+def test_what_is_lost_or_double_is_said_beside_its_bar_and_what_is_exact_is_marked() -> None:
+    picture = plots.accounts(DESIGNS)
+    told = texts(picture).split("\n")
+    assert [told.count(one) for one in ("100 lost", "1,000 double", "1,100 lost", "3 double", "✔ each once")] == [1, 1, 1, 1, 1]
+    assert "killed before the acknowledgement" in told
+    assert picture.title == "Each record once: 1 of 4 loads"
+    assert picture.note == "At most 1,100 lost (both); at most 1,000 there once too often (offsets beside data)."
+
+
 @pytest.mark.parametrize(
     ("draw", "given", "message"),
     [
@@ -562,6 +588,10 @@ class UnrunPlan:
         (plots.coverage, 3, "coverage draws a Ledger and a path, or a table of ranges, not 3"),
         (plots.coverage, EVERY_STATE.assign(state="dne"), "Did you mean 'done'"),
         (plots.coverage, EVERY_STATE.assign(length=-1), "length is -1"),
+        (plots.accounts, 3, "accounts draws a table of what was loaded, not 3"),
+        (plots.accounts, DESIGNS.drop(columns="killed"), "no column 'killed'"),
+        (plots.accounts, DESIGNS.assign(double=-1), "double is -1"),
+        (plots.accounts, DESIGNS.assign(lost=2000), "lost is 2,000 in a row of the table, and only 1,100 were expected"),
         (lambda what: plots.rates(what, 0), FLIGHTS, "round_trip is 0"),
         (lambda what: plots.rates(what, "far"), FLIGHTS, "round_trip='far' is no time span"),
     ],
@@ -584,6 +614,8 @@ def test_nothing_is_drawn_as_nothing() -> None:
         (plots.commits(commit_table()), "no commits"),
         (plots.commits(pd.DataFrame()), "no commits"),
         (plots.coverage(range_table()), "no ranges"),
+        (plots.accounts(load_table()), "no records"),
+        (plots.accounts(pd.DataFrame()), "no records"),
         (plots.coverage(pd.DataFrame()), "no ranges"),
     ):
         assert told in texts(picture)

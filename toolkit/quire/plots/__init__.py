@@ -1,5 +1,5 @@
 """Pictures of what quire's objects know, drawn with matplotlib: are the parts even, how large are the files, what ran when and how fast,
-what did each commit do, and which bytes of a file are done.
+what did each commit do, which bytes of a file are done, and is each record there once.
 
     plots.partitions(plan)      a bar for each part, what it should have, and the parts that stand out
     plots.sizes(ledger)         how many files there are of each size, before and after
@@ -7,6 +7,7 @@ what did each commit do, and which bytes of a file are done.
     plots.rates(table)          files a second against reads in flight
     plots.commits(ledger)       what each commit brought and took, and the data files after it
     plots.coverage(ledger, path)    which bytes of a file are done, set aside, held back or not covered
+    plots.accounts(table)       what of the records that were sent is there once, lost, or double, by loader
     plots.guarantees(table)     which committer keeps which guarantee, as the lab has measured it
     plots.windows(table)        how long readers see a part of a job's files, against their number
     plots.costs(table)          requests, bytes copied and the window of each committer, against the number of files
@@ -23,6 +24,7 @@ try:
 except ImportError as e:
     raise ImportError('quire.plots needs matplotlib: pip install "quire[plots]"') from e
 
+from quire.plots.accounts import accounts
 from quire.plots.bars import partitions
 from quire.plots.classes import sizes
 from quire.plots.curves import costs, windows
@@ -33,4 +35,4 @@ from quire.plots.picture import Picture
 from quire.plots.ranges import coverage
 from quire.plots.rates import rates
 
-__all__ = ["Picture", "commits", "costs", "coverage", "guarantees", "partitions", "rates", "sizes", "tasks", "windows"]
+__all__ = ["Picture", "accounts", "commits", "costs", "coverage", "guarantees", "partitions", "rates", "sizes", "tasks", "windows"]

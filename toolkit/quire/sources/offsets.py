@@ -255,7 +255,8 @@ class _Reading:
 def lost_words(lost: dict[Key, int]) -> str:
     """The error for records that nobody can read any more, with their count."""
     first = next(iter(lost))
-    where = f"{first.topic} partition {first.partition}" + (f" and {len(lost) - 1} others" if len(lost) > 1 else "")
+    others = f" and {len(lost) - 1:,} other{'s' if len(lost) > 2 else ''}" if len(lost) > 1 else ""
+    where = f"{first.topic} partition {first.partition}{others}"
     return (
         f"{sum(lost.values()):,} offsets of {where} were removed by the topic's retention before they were read: nothing of this job is "
         f"visible. Go on without them by on_data_loss='record', which writes the loss into the ledger, and let the topic keep more."

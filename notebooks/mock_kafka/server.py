@@ -1,4 +1,4 @@
-"""librdkafka's mock cluster, in a process of its own: `python kafka_mock.py BROKERS`.
+"""librdkafka's mock cluster, in a process of its own: `python server.py BROKERS`.
 
 It says its address in the first line. Then each line of JSON that it reads, a name of `CALLS` and its arguments, is done, and answered by a
 line with an error code of librdkafka, 0 for none. It ends with its input, so it does not outlive who started it.
@@ -31,6 +31,7 @@ CALLS = {
 
 
 def main(brokers: int) -> None:
+    """Run it until the input ends."""
     _C.rd_kafka_conf_new.restype = _C.rd_kafka_new.restype = _C.rd_kafka_mock_cluster_new.restype = c_void_p
     _C.rd_kafka_mock_cluster_bootstraps.restype = c_char_p
     conf = c_void_p(_C.rd_kafka_conf_new())
