@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ HOLE = 20_000  # offsets between two spans of a partition that are rather passed
 WAIT = 0.1  # seconds for the next record
 PATIENCE = 90.0  # seconds without any record or event, until the attempt is given up
 _HEADERS = RECORDS.field("headers").type
+UNREADABLE = ((None, None),)  # headers that the client cannot give: one without a name, which no other record has
 
 
 class Span(NamedTuple):
@@ -101,6 +102,8 @@ def _windows(spans: Sequence[Span]) -> Iterator[list[_Chain]]:
     """Chains that are read at the same time: of one topic, and no two of one partition."""
     chains = list[_Chain]()
     for number, span in sorted(enumerate(spans), key=lambda item: item[1]):
+        if span.start == span.end:
+            continue  # there is nothing to read, and what retention removes behind it is no part of it
         if not chains or chains[-1].key != span.key or span.start - chains[-1].end > HOLE:
             chains.append(_Chain(span.key, [], span.start, span.start))
         chains[-1].spans.append((number, span.start, span.end))
@@ -172,7 +175,9 @@ class _Reading:
         for at in range(low, high, ROWS):
             some = messages[at : min(high, at + ROWS)]
             values, keys = [m.value() for m in some], [m.key() for m in some]
-            for column, new in zip(chain.columns, (keys, values, [m.headers() for m in some], [m.timestamp() for m in some]), strict=True):
+            for column, new in zip(
+                chain.columns, (keys, values, _headers_of(self.kafka.Message, some), [m.timestamp() for m in some]), strict=True
+            ):
                 column.extend(new)
             chain.offsets.extend(offsets[at : at + len(some)])
             chain.held += sum(map(len, filter(None, values))) + sum(map(len, filter(None, keys)))
@@ -275,6 +280,22 @@ def _batch(chain: _Chain) -> pa.RecordBatch:
         pa.repeat(pa.scalar(_KINDS.get(one), pa.string()), n) if one is not None else pa.array([_KINDS.get(k) for k in kinds], pa.string()),
     ]  # fmt: skip
     return pa.record_batch(columns, schema=RECORDS)
+
+
+def _headers_of(message: Any, some: Iterable[Any]) -> list[Any]:
+    """The headers of each; of one that has a name which is no UTF-8, `UNREADABLE`: the client cannot give them.
+
+    Its answer is then no whole object and an error at once. So it is asked once, and by `map`, which looks for the error: the interpreter's
+    own calls may take such an answer, and end the process.
+    """
+    found, asked = list[Any](), iter(some)
+    while True:
+        try:
+            found.extend(map(message.headers, asked))
+        except (SystemError, UnicodeDecodeError):
+            found.append(UNREADABLE)
+        else:
+            return found
 
 
 def _headers(found: list[Any]) -> pa.Array:
