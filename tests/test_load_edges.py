@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import pytest
 import quire
 from gathering import refused
 from loading import exact, load, numbered, rows, topic
-from quire import RefusedError, StorageError, UsageError, loading
+from quire import RefusedError, StorageError, UsageError, loader, loading
 from quire.cli import main
-from quire.sources import kafka_client, positions
+from quire.sources import kafka_client, offsets, positions
 from quire.sources.offsets import Fetched, Span
 from services import kafka_raw
 from services.kafka import Mock, Record, mock
@@ -53,18 +54,18 @@ def test_a_data_file_of_one_date_is_forgotten_with_all_that_was_read_with_it(kaf
     load(kafka, name, dest, function, partition_by="date", version="1")
     kafka.produce(name, dates[15:])
     load(kafka, name, dest, function, partition_by="date", version="1")
-    for i in range(3):  # the one that has the range of offsets in its row, and those that have none
-        ledger(dest).forget(file=sorted(ledger(dest).files()["data_file"])[2 * i], spark=quire.InProcess(), progress=False)
+    for i in (0, 2):  # the one that has the range of offsets in its row, and one that has none
+        ledger(dest).forget(file=sorted(ledger(dest).files()["data_file"])[i], spark=quire.InProcess(), progress=False)
         assert ledger(dest).files()["records"].sum() < 30
         load(kafka, name, dest, function, partition_by="date", version="1")
         found = exact(kafka, dest, name)
         aside = {0, 3, 4} if function else set()
         assert (found.double, found.other) == ([], [])
-        assert {offset for *_, offset in found.lost} == aside
+        assert {position.offset for position, _ in found.lost} == aside
     ledger(dest).compact(spark=quire.InProcess(), progress=False)
     ledger(dest).forget(file=sorted(ledger(dest).files()["data_file"])[1], spark=quire.InProcess(), progress=False)
     load(kafka, name, dest, function, partition_by="date", version="1")
-    assert {offset for *_, offset in exact(kafka, dest, name).lost} == aside
+    assert {position.offset for position, _ in exact(kafka, dest, name).lost} == aside
     assert not exact(kafka, dest, name).double
     assert ledger(dest).verify(quire.InProcess()).ok
 
@@ -88,7 +89,7 @@ def test_a_record_in_quarantine_stays_there_when_compaction_has_removed_it(
     (left,) = ledger(dest).rejected("arrow").to_pylist()
     assert (left["offset"], left["content"]) == (3, b"v3")
     assert "gone at its source" in left["error"]
-    assert [offset for *_, offset in exact(kafka, dest, name).lost] == [3]
+    assert [position.offset for position, _ in exact(kafka, dest, name).lost] == [3]
     ledger(dest).retry(function=as_it_is, spark=quire.InProcess(), progress=False)
     assert exact(kafka, dest, name).exact
 
@@ -149,27 +150,35 @@ def test_headers_that_are_no_utf8_set_their_record_aside(kafka: Mock, tmp_path: 
     assert rows(tmp_path / "0").column("headers").to_pylist()[-1] == [{"key": "fine", "value": b"2"}]
 
 
-def test_columns_are_those_of_the_first_records_however_slow_these_come(kafka: Mock, tmp_path: Path) -> None:
-    name = topic(kafka, 1, numbered(100))
-    kafka.delay(500)
-    try:
-        load(kafka, name, tmp_path / "out", as_it_is)
-    finally:
-        kafka.delay(0)
+def test_columns_are_those_of_the_first_records_however_slow_these_come(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, slow = offsets._Reading._assign, iter([2.2])
+
+    def slowly(reading: Any) -> None:
+        time.sleep(next(slow, 0))
+        asked(reading)
+
+    monkeypatch.setattr(offsets._Reading, "_assign", slowly)
+    load(kafka, topic(kafka, 1, numbered(100)), tmp_path / "out", as_it_is)
     assert "offset" in ledger(tmp_path / "out")._log.frozen()
 
 
-def test_columns_that_nobody_knew_beforehand_are_those_of_the_first_records_that_are_taken(kafka: Mock, tmp_path: Path) -> None:
-    bad, good = [Record(b"bad" * 1000, partition=0)] * 50, [Record(b"%d" % i, partition=0) for i in range(9)]
+def test_columns_that_nobody_knew_beforehand_are_those_of_the_first_records_that_are_taken(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when all of the records that are looked at before a job begins are bad ones."""
 
     def function(batch: pa.RecordBatch) -> pa.RecordBatch:
         found = [int(value) for value in batch.column("value").to_pylist()]
-        return pa.RecordBatch.from_pydict({"n": [str(n) if len(found) == 1 and n > 5 else n for n in found]})
+        return pa.RecordBatch.from_pydict({"n": [f"n{n}" if len(found) == 1 and n > 5 else n for n in found]})
 
-    name = topic(kafka, 1, [*bad, *good[:7], bad[0], good[7]])
+    monkeypatch.setattr(loader, "_of_first_records", lambda *_: None)
+    name = topic(kafka, 1, [b"bad", *(b"%d" % n for n in range(7)), b"bad", b"7", b"bad"])
     report = load(kafka, name, tmp_path / "out", function)
-    assert report.records + report.set_aside_count == 59
+    assert report.records + report.set_aside_count == 11
     assert rows(tmp_path / "out").schema.field("n").type == pa.int64()
+    assert "TypeError: the column 'n'" in str(ledger(tmp_path / "out").rejected()["error"].tolist())
 
 
 def test_another_default_for_topics_is_refused_as_it_would_pass_over_records(kafka: Mock, tmp_path: Path) -> None:
