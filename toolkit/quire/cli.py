@@ -25,7 +25,7 @@ import quire
 from quire.cli_committer import COMMITTER
 from quire.cli_function import function_of
 from quire.cli_lab import LAB
-from quire.cli_load import OFFSETS, load
+from quire.cli_load import OFFSETS, load, without_secrets
 from quire.cli_pages import PAGES
 from quire.cli_show import AS_JSON, MASTER, QUIET, as_line, frame, show, spark_of
 from quire.cli_upkeep import UPKEEP
@@ -418,7 +418,8 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as e:
         _end(_said(e), 2)
     except QuireError as e:
-        again = f" The same command: quire {scrub(shlex.join(sys.argv[1:]), 400)}" if e.exit_code == QuireError.exit_code else ""
+        command = scrub(shlex.join(without_secrets(sys.argv[1:])), 400)
+        again = f" The same command: quire {command}" if e.exit_code == QuireError.exit_code else ""
         _end(f"error: {scrub(str(e), 1000)}{again}", e.exit_code)
     except (_NobodyReads, BrokenPipeError):
         # The reader of a pipe has gone: nothing is left to say, and the interpreter must not try at exit.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -11,8 +12,9 @@ from quire.cli_function import function_of
 from quire.cli_show import AS_JSON, MASTER, QUIET, frame, show, spark_of
 from quire.errors import UsageError
 from quire.load import check
+from quire.sources.kafka import hides
 
-__all__ = ["OFFSETS", "load"]
+__all__ = ["OFFSETS", "load", "without_secrets"]
 
 _OPTION = click.option(
     "--option", "options", multiple=True, help="For Kafka's client, NAME=VALUE by librdkafka's names (again for more); see --secret."
@@ -32,6 +34,16 @@ def _options(options: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, An
             )
         found[name] = quire.secret(value) if secret else value
     return found or None
+
+
+def without_secrets(arguments: Sequence[str]) -> list[str]:
+    """A command's arguments as they may be shown again."""
+    shown = list[str]()
+    for before, text in zip(["", *arguments], arguments, strict=False):
+        name, equals, _ = text.removeprefix("--option=").partition("=")
+        secret = (before == "--option" or text.startswith("--option=")) and equals and hides(name)
+        shown.append(f"{text[: text.index(name)]}{name}=***" if secret else text)
+    return shown
 
 
 def _until(text: str | None) -> Any:

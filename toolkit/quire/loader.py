@@ -25,7 +25,6 @@ from quire.progress import Progress
 from quire.report import LoadReport, Report
 from quire.rounds import check_destination, check_words
 from quire.sources import kafka, offsets, records, schemas
-from quire.sources.content import BadContent
 from quire.sources.files import Selection
 from quire.sources.kafka import Key, Topics, is_kafka, named
 from quire.sources.kafka_client import Cluster, cluster_of
@@ -36,7 +35,7 @@ from quire.sources.until import Until
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Call", "Job"]
+__all__ = ["Call", "Job", "check_cluster"]
 
 LOOKED_AT = 64 << 10  # bytes of records by which a function shows its columns
 
@@ -98,7 +97,7 @@ class Call:
         cluster = cluster_of(made.topics.servers, made.topics.options)
         with about("source"):
             topics, keys = self._found(cluster, bars)
-            _check_cluster(log, topics, made.dest)
+            check_cluster(log, topics, made.dest)
             ends = cluster.ends(keys, bars.again)
         if self.until is not None:
             with about("until"):
@@ -181,7 +180,7 @@ class Call:
         return LoadReport.of(report, self.notes)
 
 
-def _check_cluster(log: Log, topics: Topics, dest: str) -> None:
+def check_cluster(log: Log, topics: Topics, dest: str) -> None:
     """Refuse another cluster's topics: what the ledger knows of offsets would not be about them."""
     for source in fold(log).sources:
         for path in (source.first, source.last):
@@ -205,15 +204,8 @@ def _of_first_records(made: Job, loading: Loading, cluster: Cluster) -> pa.Schem
     """What the function gives for some of the first records; None where there is none yet."""
     starts = cluster.starts(made.ends)
     spans = [offsets.Span(key, starts[key], end) for key, end in sorted(made.ends.items()) if starts[key] < end]
-    some, _ = offsets.sample(cluster, spans[: offsets.AT_ONCE], LOOKED_AT)
-    for batch in some.to_batches():
-        parts = [batch, *(batch.slice(i, 1) for i in range(min(batch.num_rows, 100)))]
-        for part in parts:
-            try:
-                return schemas.canonical(loading.call(part).schema)
-            except BadContent:
-                continue  # of records that are set aside nobody learns the columns
-    return None
+    some, _ = offsets.sample(cluster, spans[: offsets.AT_ONCE], LOOKED_AT, seconds=offsets.PATIENCE)
+    return next((columns for batch in some.to_batches() if (columns := loading.columns(batch)) is not None), None)
 
 
 def _missing(cluster: Cluster, name: str, there: list[str]) -> None:

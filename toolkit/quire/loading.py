@@ -3,11 +3,13 @@
 A batch of records is written at once and has a row of its own, so a range becomes several rows that follow one another. Records that are
 set aside cut it: `done` before, between and behind them, `bad` for each; all pieces that are done stand for one output (see `splitting`).
 Where records of a batch lie in several files, as they have several dates, the first file's row has the range, and each other one has an
-empty range within it: so every offset is counted once, and every file has a row that says where its records are.
+empty range where that begins: so every offset is counted once, and every file has a row that says where its records are. They leave the
+ledger together (see `upkeep.forget`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +29,7 @@ from quire.sources import offsets
 from quire.sources.kafka import Key, Topics, key_of, named
 from quire.sources.kafka_client import Cluster, cluster_of
 from quire.sources.offsets import Fetched, Span
-from quire.sources.records import Loading, Part, Rejected
+from quire.sources.records import Loading, Part, Rejected, check_by
 from quire.storage import Gone, Store
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ __all__ = ["OfOffsets", "Remade"]
 
 _COLUMNS = ["path", "version", "start", "length", "replaces", "follows"]
 _STATES = ("mark", LOST)
+_GONE = " (gone at its source since then)"
 _WHY = {LOST: "removed by the topic's retention before it was read", "mark": None}
 
 
@@ -96,16 +99,20 @@ class OfOffsets:
         planned = self._same(cluster, self._ranges(source, runs, job))
         for one in planned:
             if one.replaces:
-                self._replaces(one, json.loads(one.replaces))
+                self._replaces(one)
             if one.before is not None:
                 state, start, end = one.before
                 self.others.append((one.path, one.version, start, end - start, state, _WHY[state], None, None, 0))
                 if state == LOST:
                     self.bytes_in, self.lost_offsets = self.bytes_in + end - start, self.lost_offsets + end - start
         spans = [Span(one.key, one.start, one.end) for one in planned]
-        with closing(offsets.read(cluster, spans, record_loss=self._loading.record_loss)) as found:
+        passed = self._loading.record_loss or any(one.replaces for one in planned)
+        with closing(offsets.read(cluster, spans, record_loss=passed)) as found:
             for fetched in found:
-                self._fetched(planned[fetched.span], fetched)
+                if planned[fetched.span].replaces and fetched.records is None:
+                    self._stays(planned[fetched.span])
+                else:
+                    self._fetched(planned[fetched.span], fetched)
                 self._flush()
         self.gathered += len(planned)
         if len(self._same(cluster, planned)) < len(planned):
@@ -132,13 +139,21 @@ class OfOffsets:
                     raise FormatError(f"the plan of job {job} is damaged ({e}): nothing was read. Look who wrote it.") from e
         return found
 
-    def _replaces(self, one: _Planned, given: list[list[Any]]) -> None:
+    def _replaces(self, one: _Planned) -> None:
         """What of the quarantine gives way to a range that is read again."""
-        out = [Uncover(one.path, version, tuple((s, n) for s, n in ranges)) for version, ranges, *_ in given]
+        given, out = json.loads(one.replaces or "[]"), _out(one)
         self.tries |= {(one.path, each[0]): each[2] for each in given}
         self.tried[one.path, one.start] = max(0, *(each[2] for each in given))
         self.uncovers += out
         self._replace(out, 1)
+
+    def _stays(self, one: _Planned) -> None:
+        """What is in quarantine, and gone at its source since then: there its value is still, and so it is left there."""
+        ((_, _, _, name),) = json.loads(one.replaces or "[]")
+        old = quarantine.one(self.store, name, one.path, one.version, one.start)
+        error, content, message = (old["error"], old["content"], old["message"]) if old else ("", None, None)
+        self._set_record_aside(one, Rejected(one.start, content, error if error.endswith(_GONE) else error + _GONE, message))
+        self.gathered, self.bad, self.rejected = self.gathered - 1, self.bad + 1, self.rejected - 1
 
     def _same(self, cluster: Cluster, planned: list[_Planned]) -> list[_Planned]:
         """Those whose topic is still the one that was planned; the others are left out."""
@@ -163,7 +178,10 @@ class OfOffsets:
             self.lost_offsets += length
             self.others.append((*key, found.start, length, LOST, _WHY[LOST], None, None, 0))
             return
-        parts, rejected = ([], []) if found.records is None else self._loading.made(found.records)
+        parts, rejected = list[Part](), list[Rejected]()
+        if found.records is not None:
+            self._fix_columns(found.records)
+            parts, rejected = self._loading.made(found.records)
         done = _between(found.start, found.end, sorted(record.offset for record in rejected))
         for record in rejected:
             self._set_record_aside(one, record)
@@ -173,9 +191,16 @@ class OfOffsets:
             self.others += [(*key, *span, "done", None, None, None, 0) for span in done]
             return
         for i, part in enumerate(parts):
-            self._put(part, (*key, *(done[0] if i == 0 else (found.start + i, 0))))
+            self._put(part, (*key, done[0][0], done[0][1] if i == 0 else 0))
         if len(done) > 1:
             self._rides(*key, done[0][0], [{"start": s, "length": n, "fingerprint": None} for s, n in done[1:]])
+
+    def _fix_columns(self, some: pa.RecordBatch) -> None:
+        """Take the columns of the first records, where nobody could tell before what a function gives: one file has one schema."""
+        loading = self._loading
+        if loading.function is not None and loading.schema is None and (columns := loading.columns(some)) is not None:
+            check_by(loading.by, columns)
+            self.convert = dataclasses.replace(self.convert, loading=dataclasses.replace(loading, schema=columns))
 
     def _put(self, part: Part, key: tuple[Any, ...]) -> None:
         made = part.made
@@ -194,6 +219,10 @@ class OfOffsets:
         length = len(record.value or b"")
         self.quarantine.add(one.path, one.version, record.offset, record.value, length, record.reason, record.message, tries)
         self.rejected += 1
+
+
+def _out(one: _Planned) -> list[Uncover]:
+    return [Uncover(one.path, version, tuple((s, n) for s, n in ranges)) for version, ranges, *_ in json.loads(one.replaces or "[]")]
 
 
 def _before(found: Any) -> tuple[str, int, int]:

@@ -229,7 +229,8 @@ class _Call:
 
     def state(self) -> str:
         """How far this call has come, for an error that ends it: from what it knows, since the store may not answer."""
-        before = f"{self.files:,} files were gathered by this call and stay; " if self.jobs else ""
+        taken = f"{self.records:,} records were loaded" if self.made.source else f"{self.files:,} files were gathered"
+        before = f"{taken} by this call and stay; " if self.jobs else ""
         dest = self.made.dest
         if self.head is None:
             return f"{before or 'Nothing of this call is visible; '}call again to go on."

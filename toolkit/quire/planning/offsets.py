@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,11 +21,11 @@ from quire.errors import DataLossError, RefusedError, TransientError
 from quire.planning.drops import put_table
 from quire.planning.listing import CHUNK, PLAN, Cut, Listed, Run
 from quire.sources import offsets
-from quire.sources.kafka import Key, Topics, named
+from quire.sources.kafka import Key, Topics, named, topic_of
 from quire.sources.kafka_client import Cluster, cluster_of
 from quire.storage import Store, Told
 
-__all__ = ["Measure", "Offsets", "listed"]
+__all__ = ["Measure", "Offsets", "as_known", "check_version", "listed"]
 
 FEW = 2_000  # offsets in all that are not worth a look at how large records are
 GUESS = 1_000  # bytes of a record that nobody has looked at
@@ -75,7 +75,9 @@ def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: s
     Raises DataLossError for what retention has removed since it was known of, RefusedError where a topic is another one than the ledger's.
     """
     found = Listed()
-    ranges = _ranges(wanted, fold, dest, found, told)
+    known = covered(fold, dest, f"{wanted.topics.url}/", f"{wanted.topics.url}/\U0010ffff", wanted.known)
+    wanted = replace(wanted, topics=as_known(wanted.topics, known))
+    ranges = _ranges(wanted, known, found, told)
     if not ranges:
         return found, 1.0
     measures = _measures(wanted, ranges)
@@ -98,11 +100,10 @@ def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: s
     return found, ratio
 
 
-def _ranges(wanted: Offsets, fold: Fold, dest: Store, found: Listed, told: Told) -> list[_Range]:
+def _ranges(wanted: Offsets, known: Mapping[str, Covered], found: Listed, told: Told) -> list[_Range]:
     """What no row covers, in the order of topics and partitions."""
     topics = wanted.topics
     cluster = cluster_of(topics.servers, topics.options)
-    known = covered(fold, dest, f"{topics.url}/", f"{topics.url}/\U0010ffff", wanted.known)
     _check_ends(wanted, known, cluster, told)
     starts = cluster.starts(wanted.ends, told)
     ranges, lost = list[_Range](), dict[Key, int]()
@@ -143,6 +144,13 @@ def _check_ends(wanted: Offsets, known: Mapping[str, Covered], cluster: Cluster,
                 f"topic {key.topic} partition {key.partition} ends at {end:,}, and was loaded up to {reached[key]:,}: it was made again, "
                 f"or its brokers have lost records, and what comes now has offsets that are loaded. Load it into another destination."
             )
+
+
+def as_known(topics: Topics, known: Mapping[str, Covered]) -> Topics:
+    """Topics that the ledger knows by their names, as no broker has told their ids, by these, though one tells them now."""
+    told = {topic_of(path): min(found.versions) for path, found in known.items() if found.versions}
+    by_name = {topic: named(topic) for topic in topics.versions if told.get(topic) == named(topic)}
+    return replace(topics, versions={**topics.versions, **by_name}) if by_name else topics
 
 
 def check_version(topics: Topics, topic: str, versions: Iterable[str]) -> None:

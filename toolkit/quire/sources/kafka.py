@@ -16,7 +16,7 @@ from quire.errors import UsageError, quoted, scrub
 from quire.sources.files import Options, Root
 from quire.storage import Store, Told, silent
 
-__all__ = ["SCHEME", "Key", "Topics", "client_options", "is_kafka", "key_of", "named", "parsed", "topic_of"]
+__all__ = ["SCHEME", "Key", "Topics", "client_options", "hides", "is_kafka", "key_of", "named", "parsed", "topic_of"]
 
 SCHEME = "kafka://"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -26,7 +26,7 @@ _NAMED = "name:"  # the version of a topic of which no broker tells an id
 # What quire sets by itself: another value would lose or double records.
 _OURS = (
     "bootstrap.servers", "metadata.broker.list", "group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset",
-    "enable.partition.eof", "isolation.level", "error_cb", "on_commit", "log_cb", "logger",
+    "enable.partition.eof", "isolation.level", "default.topic.config", "error_cb", "on_commit", "log_cb", "logger",
 )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def parsed(source: object, options: Options = None) -> Topics:
     servers, slash, rest = source.removeprefix(SCHEME).partition("/")
     shown = scrub(source, 200)
     if "@" in servers:
-        raise UsageError(f"{shown!r}: who signs in stands in source_options, {{'sasl.username': …, 'sasl.password': …}}, not in the URL.")
+        raise UsageError(f"{shown!r}: who signs in stands in source_options, by sasl.username and sasl.password, not in the URL.")
     if not slash or not rest.strip("/") or not servers:
         raise UsageError(f"{shown!r} names {'no topic' if servers else 'no broker'}. Write 'kafka://host:9092/topic'.")
     for server in servers.split(","):
@@ -130,6 +130,11 @@ def _check_topic(one: str, shown: str) -> None:
             re.compile(one)
         except re.error as e:
             raise UsageError(f"{shown!r}: {scrub(one, 80)!r} is neither a topic's name nor a regular expression ({e}).") from e
+
+
+def hides(name: str) -> bool:
+    """Whether an option of the client's is likely to hold a secret, by its name."""
+    return any(word in name for word in ("password", "secret", "key", "token", "jaas", "sasl.oauthbearer"))
 
 
 def client_options(storage: Options, source: Options) -> dict[str, object]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from quire.errors import NotFoundError, QuireError, StorageError, TransientError, UsageError, scrub
 from quire.sources.files import Options
-from quire.sources.kafka import Key, named
+from quire.sources.kafka import Key, hides, named
 from quire.storage.retry import Told, again, silent
 from quire.storage.secret import resolved
 
@@ -75,7 +75,7 @@ class Cluster:
 
     def __init__(self, servers: str, settings: Mapping[str, Any]) -> None:
         self.servers, self.kafka = servers, library()
-        self._hidden = [str(value) for name, value in settings.items() if _secret(name) and len(str(value)) > 2]
+        self._hidden = [str(value) for name, value in settings.items() if hides(name) and len(str(value)) > 2]
         self._heard = deque[str](maxlen=3)  # what the client says of its connections
         self._refused: QuireError | None = None
         self._settings = {
@@ -160,10 +160,11 @@ class Cluster:
     # ------------------------------------------------------------------------------------------------------------- questions
     def reach(self) -> None:
         """Wait for the first answer of any broker. Raises StorageError in one line, after a few seconds, where there is none."""
-        until, failed = time.monotonic() + FIRST, None
+        until, failed, patience = time.monotonic() + FIRST, None, 0.5
         while time.monotonic() < until:
+            patience *= 2  # what refuses us is heard between two tries; and a broker that is far away answers one of them
             try:
-                self.admin.list_topics(timeout=1.0)
+                self.admin.list_topics(timeout=patience)
             except self.kafka.KafkaException as e:
                 failed = e
                 self.admin.poll(0)
@@ -252,7 +253,3 @@ def _error_of(kafka: Any, error: Any, what: str, text: str) -> QuireError:
     if error.retriable() or code < 0 or code in {getattr(kinds, name, None) for name in _PASSING}:
         return TransientError(f"{what}: {text}")
     return StorageError(f"{what}: {text}")
-
-
-def _secret(name: str) -> bool:
-    return any(word in name for word in ("password", "secret", "key", "token", "jaas", "sasl.oauthbearer"))

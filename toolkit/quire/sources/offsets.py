@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ HOLE = 20_000  # offsets between two spans of a partition that are rather passed
 WAIT = 0.1  # seconds for the next record
 PATIENCE = 90.0  # seconds without any record or event, until the attempt is given up
 _HEADERS = RECORDS.field("headers").type
+UNREADABLE = ((None, None),)  # headers that the client cannot give: one without a name, which no other record has
 
 
 class Span(NamedTuple):
@@ -107,6 +108,8 @@ def _windows(spans: Sequence[Span]) -> Iterator[list[_Chain]]:
     """Chains that are read at the same time: of one topic, and no two of one partition."""
     chains = list[_Chain]()
     for number, span in sorted(enumerate(spans), key=lambda item: item[1]):
+        if span.start == span.end:
+            continue  # there is nothing to read, and what retention removes behind it is no part of it
         if not chains or chains[-1].key != span.key or span.start - chains[-1].end > HOLE:
             chains.append(_Chain(span.key, [], span.start, span.start))
         chains[-1].spans.append((number, span.start, span.end))
@@ -272,7 +275,7 @@ def _columns(message: Any, some: list[Any], offsets: np.ndarray) -> tuple[Any, .
 
     `message` is the class: its methods are mapped over the records, as a loop of Python's would take twice as long.
     """
-    n, headers = len(some), [*map(message.headers, some)]
+    n, headers = len(some), _headers_of(message, some)
     times = np.fromiter(itertools.chain.from_iterable(map(message.timestamp, some)), np.int64, 2 * n)
     return (
         pa.array([*map(message.key, some)], pa.binary()), pa.array([*map(message.value, some)], pa.binary()),
@@ -295,6 +298,22 @@ def _batch(held: _Chain) -> tuple[pa.RecordBatch, np.ndarray]:
         else pa.array([_KINDS.get(k) for k in kinds.tolist()], pa.string()),
     ]  # fmt: skip
     return pa.record_batch(columns, schema=RECORDS), offsets
+
+
+def _headers_of(message: Any, some: Iterable[Any]) -> list[Any]:
+    """The headers of each; of one that has a name which is no UTF-8, `UNREADABLE`: the client cannot give them.
+
+    Its answer is then no whole object and an error at once. So it is asked once, and by `map`, which looks for the error: the interpreter's
+    own calls may take such an answer, and end the process.
+    """
+    found, asked = list[Any](), iter(some)
+    while True:
+        try:
+            found.extend(map(message.headers, asked))
+        except (SystemError, UnicodeDecodeError):
+            found.append(UNREADABLE)
+        else:
+            return found
 
 
 def _headers(parts: Sequence[list[Any] | None], lengths: Sequence[int]) -> pa.Array:

@@ -61,8 +61,8 @@ def mirror(topics: Topics, log: Log, group: str, known: Known | None = None) -> 
 
     It is for people who watch the group: nothing of quire reads it, so what goes wrong is told, and raises nothing.
     """
-    found = {p.key: p.offset for p in positions(fold(log, reader=True), log.store, topics.cluster, known) if p.offset}
     try:
+        found = {p.key: p.offset for p in positions(fold(log, reader=True), log.store, topics.cluster, known) if p.offset}
         commit(cluster_of(topics.servers, topics.options), group, found)
     except QuireError as e:
         return f"the consumer group {group} does not follow: {e}"

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.errors import UsageError
+from quire.sources import schemas
 from quire.sources.content import BadContent
 from quire.sources.functions import WrongTypeError, reason, type_name
 from quire.sources.rows import as_batch, fitted
@@ -60,6 +61,9 @@ class Loading:
     def made(self, records: pa.RecordBatch) -> tuple[list[Part], list[Rejected]]:
         """What is written for a batch, and which of its records are not."""
         rejected = list[Rejected]()
+        records = _readable(records, rejected)
+        if not records.num_rows:
+            return [], rejected
         if self.function is not None:
             columns = [*self._called(records, rejected)]
             rows = as_batch(pa.Table.from_batches(columns, self.schema)) if columns else None
@@ -86,6 +90,11 @@ class Loading:
             raise BadContent(f"TypeError: {e}") from None
         except (Exception, SystemExit) as e:
             raise BadContent(reason(self.function, e, self.keep_messages)) from None
+
+    def columns(self, records: pa.RecordBatch) -> pa.Schema | None:
+        """The columns that the function gives for the first records that it takes; None where it takes none of these."""
+        found = next(self._called(_readable(records, []), []), None) if records.num_rows else None
+        return None if found is None else schemas.canonical(found.schema)
 
     def _called(self, records: pa.RecordBatch, rejected: list[Rejected]) -> Iterator[pa.RecordBatch]:
         try:
@@ -152,6 +161,16 @@ def check_by(by: str, schema: pa.Schema) -> None:
         raise UsageError(f"partition_by={by!r}: a column of {kind} makes no directories. Take text, whole numbers, days or truth values.")
     if len(schema) == 1:
         raise UsageError(f"partition_by={by!r}: it is the only column, and nothing would be left in the files.")
+
+
+def _readable(records: pa.RecordBatch, rejected: list[Rejected]) -> pa.RecordBatch:
+    """The records without those whose headers the client cannot give."""
+    headers = records.column("headers")
+    if headers.null_count == len(headers) or not (nameless := pc.is_null(pc.struct_field(headers.flatten(), "key"))).true_count:
+        return records
+    bad = pc.is_in(pa.array(range(len(headers))), pc.list_parent_indices(headers).filter(nameless))
+    rejected += [_rejected(records, i, "a header's name is no UTF-8") for i in pc.indices_nonzero(bad).to_pylist()]
+    return records.filter(pc.invert(bad))
 
 
 def _rejected(records: pa.RecordBatch, row: int, why: str, message: str | None = None) -> Rejected:

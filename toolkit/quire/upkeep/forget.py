@@ -44,6 +44,8 @@ def forget(dest: Dest, paths: Sequence[Sequence[str]], file: str | None, rows: R
             whole.refuse_file(log.store.url, file, live)
         if file is not None:
             drops = _of_file(log, folded, file, live)
+            if words_of(log).by:
+                drops = with_riders(log.store, folded, drops)
         elif rows is not None:
             objects, touched = rows(folded, named)
             if traced:
@@ -81,13 +83,20 @@ def _of_path(log: Log, folded: Fold, keys: Sequence[str]) -> pa.Table:
 
 
 def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:
-    """With a piece of a split that was cut around rejected records go all that stand for the same output."""
+    """With a piece of a split that was cut around rejected records go all that stand for the same output.
+
+    And with a batch of records that lie in several files, as they have several dates, go all of its rows: which of its offsets are in which
+    file, the ledger does not say.
+    """
     files = [name for name in pc.unique(drops.column("data_file")).to_pylist() if name]
     if not files:
         return _distinct(_named(drops))
     paths = pc.unique(drops.column("path"))  # a piece's path is that of its split
     ends = pc.min_max(paths).as_py()
     rows = folded.rows(store, [*_COLUMNS, "offset", "skip", "written", "records"], ends["min"], ends["max"], paths)
+    if pc.any(pc.and_(pc.equal(rows.column("length"), 0), pc.greater(rows.column("records"), 0))).as_py():
+        rows = rows.filter(pc.is_valid(rows.column("data_file")))
+        return _distinct(pa.concat_tables([_named(drops), _named(_batches(rows, drops))]))
     rows = rows.filter(pc.is_in(rows.column("data_file"), pa.array(files, pa.string())))
     rider = pc.and_(pc.equal(rows.column("written"), 0), pc.equal(rows.column("records"), 0))
     tables = [drops]
@@ -99,6 +108,17 @@ def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:
         found = rows.take([i for i, place in enumerate(places) if place in going])
         tables.append(_named(found.select(_COLUMNS)))
     return _distinct(pa.concat_tables([_named(table) for table in tables]))
+
+
+def _batches(rows: pa.Table, drops: pa.Table) -> pa.Table:
+    """The rows of all batches of which one is to leave: those of each file, which begin at the same offset, and what rides with them."""
+    found = rows.select(["path", "version", "start", "data_file", "offset", "skip", "records"]).to_pylist()
+    places = [(row["data_file"], row["offset"], row["skip"]) for row in found]
+    batch_of = {place: (row["path"], row["version"], row["start"]) for place, row in zip(places, found, strict=True) if row["records"]}
+    chosen = {tuple(row.values()) for row in drops.select(["data_file", "path", "start"]).to_pylist()}
+    named = [(row["data_file"], row["path"], row["start"]) in chosen for row in found]
+    going = {batch_of[place] for place, mine in zip(places, named, strict=True) if mine}
+    return rows.take([i for i, place in enumerate(places) if batch_of[place] in going]).select(_COLUMNS)
 
 
 def _named(rows: pa.Table) -> pa.Table:

@@ -14,9 +14,10 @@ from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.coverage.ranges import covered
 from quire.errors import RefusedError, UsageError, about, choose, quoted
+from quire.loader import check_cluster
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Run
-from quire.planning.offsets import check_version
+from quire.planning.offsets import as_known, check_version
 from quire.planning.pack import PlannedTask
 from quire.progress import Step
 from quire.runner import Runner
@@ -115,23 +116,23 @@ class OffsetsOf:
                     raise UsageError(
                         f"offset {wanted[key]:,} lies beyond the end of {key.topic} partition {key.partition}, which is {end:,}."
                     )
-        versions = cluster.versions({key.topic for key in wanted})
-        topics = replace(topics, versions=versions)
+        topics = replace(topics, versions=cluster.versions({key.topic for key in wanted}))
         said = {"verb": "mark", "cluster": topics.cluster, "offsets": sorted([*key, offset] for key, offset in wanted.items())}
 
         def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
             words = log.words()
             if words is not None and words.split != OFFSETS:
                 raise RefusedError(f"{self._url} holds what was made of files, and offsets mean nothing to it. Choose another destination.")
+            check_cluster(log, topics, self._url)
             known, rows = covered(fold(log, base), log.store, f"{topics.url}/", f"{topics.url}/\U0010ffff"), list[dict[str, Any]]()
+            mine = as_known(topics, known)
             for key, offset in sorted(wanted.items()):
                 path = topics.path(key)
                 if path in known:
-                    check_version(topics, key.topic, known[path].versions)
+                    check_version(mine, key.topic, known[path].versions)
                 for start, end in known[path].gaps(offset) if path in known else [(0, offset)] if offset else []:
-                    rows.append(
-                        {"path": path, "size": offset, "version": versions[key.topic], "modified": 0, "start": start, "length": end - start}
-                    )
+                    version = mine.versions[key.topic]
+                    rows.append({"path": path, "size": offset, "version": version, "modified": 0, "start": start, "length": end - start})
             if not rows:
                 return Planned([], known=len(wanted))
             put_table(log.store, name := named("marks"), pa.Table.from_pylist(rows, PLAN))

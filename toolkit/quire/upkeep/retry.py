@@ -22,6 +22,7 @@ from quire.shuffle import Reduce
 from quire.sources.files import Options, Root
 from quire.sources.identity import by_content, identified, with_stored
 from quire.sources.kafka import Topics, client_options, is_kafka, key_of, parsed
+from quire.sources.kafka import named as name_of
 from quire.sources.kafka_client import cluster_of
 from quire.sources.positions import reached
 from quire.sources.transforms import UserFunction
@@ -125,10 +126,11 @@ def _of_topics(topics: Topics, rows: list[dict[str, Any]], left: list[tuple[str,
     starts = cluster_of(topics.servers, topics.options).starts(set(there.values()))
     for row in rows:
         key = there.get(row["path"])
-        if key is None or topics.versions[key.topic] != row["version"] or row["start"] < starts[key]:
+        same = key is not None and row["version"] in (topics.versions[key.topic], name_of(key.topic))
+        if key is None or not same or row["start"] < starts[key]:
             left.append((row["path"], f"offset {row['start']:,} is gone at its source: it stays set aside"))
         else:
-            yield _split({**row, "quarantine": None}, row["version"], row["start"] + row["length"], 0)
+            yield _split(row, row["version"], row["start"] + row["length"], 0)
 
 
 def _fresh(rows: list[dict[str, Any]], max_attempts: int | None, left: list[tuple[str, str]]) -> list[dict[str, Any]]:

@@ -1,0 +1,235 @@
+"""Loads at their edges: what stands in several files, what nobody can read any more, what is known by its name, what is slow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import quire
+from gathering import refused
+from loading import exact, load, numbered, rows, topic
+from quire import RefusedError, StorageError, UsageError, loader, loading
+from quire.cli import main
+from quire.sources import kafka_client, offsets, positions
+from quire.sources.offsets import Fetched, Span
+from services import kafka_raw
+from services.kafka import Mock, Record, mock
+
+DAY = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Mock]:
+    with mock(brokers=1) as cluster:
+        yield cluster
+
+
+def ledger(dest: Path) -> quire.Ledger:
+    return quire.Ledger(dest)
+
+
+def as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.drop_columns(["headers"])
+
+
+def rejecting(*values: bytes) -> Any:
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if set(batch.column("value").to_pylist()) & set(values):
+            raise ValueError("not this one")
+        return as_it_is(batch)
+
+    return function
+
+
+# -------------------------------------------------------------------------------------------------------------- in several files
+@pytest.mark.parametrize("function", [None, rejecting(b"v0", b"v3", b"v4")], ids=["all", "some rejected"])
+def test_a_data_file_of_one_date_is_forgotten_with_all_that_was_read_with_it(kafka: Mock, tmp_path: Path, function: Any) -> None:
+    dates = [Record(b"v%d" % i, partition=0, timestamp=1_700_000_000_000 + i % 3 * DAY) for i in range(30)]
+    name, dest = topic(kafka, 1, dates[:15]), tmp_path / "out"
+    load(kafka, name, dest, function, partition_by="date", version="1")
+    kafka.produce(name, dates[15:])
+    load(kafka, name, dest, function, partition_by="date", version="1")
+    for i in (0, 2):  # the one that has the range of offsets in its row, and one that has none
+        ledger(dest).forget(file=sorted(ledger(dest).files()["data_file"])[i], spark=quire.InProcess(), progress=False)
+        assert ledger(dest).files()["records"].sum() < 30
+        load(kafka, name, dest, function, partition_by="date", version="1")
+        found = exact(kafka, dest, name)
+        aside = {0, 3, 4} if function else set()
+        assert (found.double, found.other) == ([], [])
+        assert {position.offset for position, _ in found.lost} == aside
+    ledger(dest).compact(spark=quire.InProcess(), progress=False)
+    ledger(dest).forget(file=sorted(ledger(dest).files()["data_file"])[1], spark=quire.InProcess(), progress=False)
+    load(kafka, name, dest, function, partition_by="date", version="1")
+    assert {position.offset for position, _ in exact(kafka, dest, name).lost} == aside
+    assert not exact(kafka, dest, name).double
+    assert ledger(dest).verify(quire.InProcess()).ok
+
+
+# ------------------------------------------------------------------------------------------------------- what is gone at its source
+def test_a_record_in_quarantine_stays_there_when_compaction_has_removed_it(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, dest = topic(kafka, 1, numbered(10)), tmp_path / "out"
+    load(kafka, name, dest, rejecting(b"v3", b"v5"))
+    read = loading.offsets.read
+
+    def without_the_third(cluster: Any, spans: list[Span], **settings: Any) -> Iterator[Fetched]:
+        for found in read(cluster, spans, **settings):
+            yield found._replace(records=None) if found.start == 3 else found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loading.offsets, "read", without_the_third)
+        done = ledger(dest).retry(function=as_it_is, spark=quire.InProcess(), progress=False)
+    assert (done.gathered, done.set_aside) == (1, 1)
+    (left,) = ledger(dest).rejected("arrow").to_pylist()
+    assert (left["offset"], left["content"]) == (3, b"v3")
+    assert "gone at its source" in left["error"]
+    assert [position.offset for position, _ in exact(kafka, dest, name).lost] == [3]
+    ledger(dest).retry(function=as_it_is, spark=quire.InProcess(), progress=False)
+    assert exact(kafka, dest, name).exact
+
+
+def test_an_empty_partition_that_retention_goes_over_is_no_loss(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, numbered(20))
+    kafka.delete_records(name, {0: 20})
+
+    def goes_on(step: Any) -> None:
+        if step.phase == "gathering" and not step.done:
+            kafka.produce(name, numbered(10))
+            kafka.delete_records(name, {0: 25})
+
+    assert load(kafka, name, tmp_path / "out", progress=goes_on).records == 0
+    report = load(kafka, name, tmp_path / "out", on_data_loss="record")
+    assert (report.records, report.lost) == (5, 5)
+
+
+# -------------------------------------------------------------------------------------------------------------------- other names
+def test_a_topic_known_by_its_name_goes_on_when_a_broker_tells_its_id(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when old brokers are replaced: its records are the same."""
+    name, dest = topic(kafka, 2, numbered(10, 2)), tmp_path / "out"
+    with monkeypatch.context() as patched:
+        patched.setattr(kafka_client.Cluster, "versions", lambda _, topics, *__: {one: kafka_client.named(one) for one in topics})
+        with pytest.warns(UserWarning, match="by its name"):
+            load(kafka, name, dest, rejecting(b"v3"))
+    kafka.produce(name, numbered(10, 2, first=10))
+    assert load(kafka, name, dest, rejecting(b"v3")).records == 10
+    kafka.produce(name, numbered(10, 2, first=20))
+    ledger(dest).import_offsets(f"kafka://{kafka.address}/{name}", {0: 12}, spark=quire.InProcess(), progress=False)
+    assert load(kafka, name, dest, rejecting(b"v3")).records == 8
+    assert ledger(dest).retry(function=as_it_is, spark=quire.InProcess(), progress=False).gathered == 1
+    assert ledger(dest).offsets()["topic_id"].tolist() == [f"name:{name}"] * 2
+
+
+def test_offsets_of_another_cluster_are_not_imported(kafka: Mock, tmp_path: Path) -> None:
+    name, dest = topic(kafka, 1, numbered(10)), tmp_path / "out"
+    load(kafka, name, dest)
+    with mock() as other:
+        theirs = topic(other, 1, numbered(5))
+        with refused(RefusedError, 2, "holds topics of cluster", "Choose another destination"):
+            ledger(dest).import_offsets(f"kafka://{other.address}/{theirs}", {0: 3}, spark=quire.InProcess(), progress=False)
+    kafka.produce(name, numbered(5))
+    assert load(kafka, name, dest).records == 5
+
+
+# ------------------------------------------------------------------------------------------------------------- records and columns
+def test_headers_that_are_no_utf8_set_their_record_aside(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, numbered(3))
+    kafka_raw.produce(kafka.address, name, b"odd", [(b"\xff\xfe", b"1"), (b"fine", b"2")])
+    kafka_raw.produce(kafka.address, name, b"good", [(b"fine", b"2")])
+    for number, function in enumerate((None, as_it_is, rejecting(b"odd", b"v1"))):
+        dest = tmp_path / str(number)
+        report = load(kafka, name, dest, function)
+        assert (report.records, report.set_aside_count) == ((4, 1), (4, 1), (3, 2))[number]
+        odd = ledger(dest).rejected("arrow").to_pylist()[-1]
+        assert (odd["offset"], odd["content"], odd["error"]) == (3, b"odd", "a header's name is no UTF-8")
+    assert rows(tmp_path / "0").column("headers").to_pylist()[-1] == [{"key": "fine", "value": b"2"}]
+
+
+def test_columns_are_those_of_the_first_records_however_slow_these_come(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, slow = offsets._Reading._assign, iter([2.2])
+
+    def slowly(reading: Any) -> None:
+        time.sleep(next(slow, 0))
+        asked(reading)
+
+    monkeypatch.setattr(offsets._Reading, "_assign", slowly)
+    load(kafka, topic(kafka, 1, numbered(100)), tmp_path / "out", as_it_is)
+    assert "offset" in ledger(tmp_path / "out")._log.frozen()
+
+
+def test_columns_that_nobody_knew_beforehand_are_those_of_the_first_records_that_are_taken(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when all of the records that are looked at before a job begins are bad ones."""
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = [int(value) for value in batch.column("value").to_pylist()]
+        return pa.RecordBatch.from_pydict({"n": [f"n{n}" if len(found) == 1 and n > 5 else n for n in found]})
+
+    monkeypatch.setattr(loader, "_of_first_records", lambda *_: None)
+    name = topic(kafka, 1, [b"bad", *(b"%d" % n for n in range(7)), b"bad", b"7", b"bad"])
+    report = load(kafka, name, tmp_path / "out", function)
+    assert report.records + report.set_aside_count == 11
+    assert rows(tmp_path / "out").schema.field("n").type == pa.int64()
+    assert "TypeError: the column 'n'" in str(ledger(tmp_path / "out").rejected()["error"].tolist())
+
+
+def test_another_default_for_topics_is_refused_as_it_would_pass_over_records(kafka: Mock, tmp_path: Path) -> None:
+    with refused(UsageError, 2, "default.topic.config", "lost or double"):
+        load(kafka, "any", tmp_path / "out", source_options={"default.topic.config": {"auto.offset.reset": "latest"}})
+
+
+# ------------------------------------------------------------------------------------------------------------------- what is said
+@pytest.mark.parametrize("given", ["ssl.key.pem=hunter2", "sasl.oauthbearer.config=hunter2", "sasl.password=hunter2 and 3"])
+@pytest.mark.parametrize("form", ["apart", "together"])
+def test_the_command_to_say_again_has_no_secret(
+    kafka: Mock, given: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kafka_client, "FIRST", 0.3)
+    options = ["--option", given] if form == "apart" else [f"--option={given}"]
+    arguments = ["ledger", "lag", str(tmp_path / "out"), "--source", "kafka://127.0.0.1:1/t", *options, "--option", "client.id=me"]
+    load(kafka, topic(kafka, 1, numbered(1)), tmp_path / "out")
+    monkeypatch.setattr("sys.argv", ["quire", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    said = capsys.readouterr().err
+    assert ended.value.code == 3
+    assert "The same command" in said
+    assert f"{given.partition('=')[0]}=***" in said
+    assert "client.id=me" in said
+    assert not {"hunter2", "and 3"} & {word for word in ("hunter2", "and 3") if word in said}
+
+
+def test_what_a_call_has_loaded_before_it_failed_is_counted_in_records(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, asked = topic(kafka, 1, numbered(3000, size=100)), kafka_client.Cluster.starts
+
+    def fails(cluster: Any, keys: Any, told: Any) -> Any:
+        if (tmp_path / "out" / "_quire" / "log").exists():
+            raise StorageError("the broker is away")
+        return asked(cluster, keys, told)
+
+    monkeypatch.setattr(kafka_client.Cluster, "starts", fails)
+    with pytest.raises(StorageError, match=r"away\. [0-9,]+ records were loaded by this call and stay") as told:
+        load(kafka, name, tmp_path / "out", max_bytes=150_000)
+    assert " 0 records" not in str(told.value)
+
+
+def test_a_group_that_cannot_follow_since_the_ledger_cannot_be_read_is_told(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise StorageError("the store is away")
+
+    monkeypatch.setattr(positions, "positions", fails)
+    report = load(kafka, topic(kafka, 1, numbered(5)), tmp_path / "out", consumer_group="follower")
+    assert report.records == 5
+    assert "follower does not follow: the store is away" in report.notes[0]
