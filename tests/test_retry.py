@@ -146,7 +146,8 @@ def test_a_job_on_a_share_that_is_away_now_and_then_gathers_everything_and_says_
         if what == "read":
             fails = _read_fails(patch)
         else:
-            fails = Fails(patch, os, what, lambda call: call % 7 == 1, after=what not in ("open", "scandir"))
+            # Not for ever: in step with what tasks do, the same call of each could fail each time.
+            fails = Fails(patch, os, what, lambda call: call % 7 == 1 and call < 100, after=what not in ("open", "scandir"))
         report = quire.consolidate(source, tmp_path / "out", spark=quire.InProcess(), progress=told.append, planner="hash", parts=3)
     assert fails.failed
     assert (report.files, report.set_aside_count) == (40, 0)
