@@ -22,6 +22,8 @@ KAFKA   := $(VENV)/kafka/of-$(shell cksum < tests/services/kafka/pom.xml | cut -
 # Matplotlib's list of fonts stays: it takes a while to make.
 TIDY := tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && TMPDIR=$$tmp IPYTHONDIR=$$tmp/ipython JUPYTER_CONFIG_DIR=$$tmp/jupyter \
     JUPYTER_DATA_DIR=$$tmp/jupyter/data JUPYTER_RUNTIME_DIR=$$tmp/jupyter/run MPLCONFIGDIR="$(CURDIR)/$(VENV)/matplotlib"
+# Two processes, each with services and a Spark of its own; the tests of a file stay together.
+BOTH := --numprocesses 2 --dist loadfile
 # Every cell's output is compared with what is kept.
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with notebooks/nbval.cfg --nbval-cell-timeout 300 --nbval-kernel-startup-timeout 180
 SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
@@ -48,12 +50,12 @@ demo: $(STAMP)-core ## 5,000 small files become a few large ones, exactly once
 
 .PHONY: test
 test: $(STAMP)-test ## all tests but the slow lanes below, then every notebook, cell by cell
-	$(TIDY) $(BIN)/python -m pytest
-	$(TIDY) $(BIN)/python -m pytest $(NBVAL) notebooks
+	$(TIDY) $(BIN)/python -m pytest $(BOTH)
+	$(TIDY) $(BIN)/python -m pytest $(BOTH) $(NBVAL) notebooks
 
 .PHONY: test-services
 test-services: $(STAMP)-test $(HDFS) $(CLOUD) $(KAFKA) ## what needs HDFS and Kafka (Java 17 or newer, and Maven), and what takes long: clusters, sessions, kills
-	$(TIDY) $(BIN)/python -m pytest -m "services and not nightly"
+	$(TIDY) $(BIN)/python -m pytest $(BOTH) -m "services and not nightly"
 
 .PHONY: test-browser
 test-browser: $(STAMP)-browser ## notebooks and widgets in a real JupyterLab, by mouse and by keyboard (PICTURES=directory keeps pictures)
