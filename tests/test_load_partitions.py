@@ -6,15 +6,16 @@ import tracemalloc
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 import quire
 from quire.commit import protocol
 from quire.planning import plan as planning
 from quire.progress import Progress
 from quire.sources.kafka import Key
+
+if TYPE_CHECKING:
+    import pytest
 
 MOST = 2_000  # bytes a partition
 ASKING = [import_module(f"quire.{name}") for name in ("load", "loader", "planning.offsets")]
