@@ -65,7 +65,8 @@ class Job(Options):
         loading = self.convert.loading
         assert loading is not None
         measure = functools.partial(_written, loading, self.convert.compression)
-        wanted = Offsets(self.topics, {} if supersede else self.ends, measure, self.most, loading.record_loss, without, self.known)
+        ends, in_step = {} if supersede else self.ends, loading.by not in ("", "topic", "partition")
+        wanted = Offsets(self.topics, ends, measure, self.most, loading.record_loss, without, in_step, self.known)
         return Wanted(self.roots, Selection(), self.cut, self.dest, self.dest_options, None, None, self.policy, wanted)
 
 

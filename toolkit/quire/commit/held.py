@@ -6,11 +6,15 @@ made again between two runs. Where a checkpoint has come, which stands for what 
 
 from __future__ import annotations
 
+import time
+
 from quire.commit import checkpoints
 from quire.commit.log import Log
 from quire.storage import Store
 
 __all__ = ["Held"]
+
+EVERY = 300.0  # seconds from one look at what others may have left to the next
 
 
 class Held:
@@ -18,6 +22,7 @@ class Held:
 
     def __init__(self) -> None:
         self._log: Log | None = None
+        self._looked = float("-inf")  # when it was time for a look
 
     def read(self, store: Store) -> Log:
         """The log there, read to its tip; it is the same destination each time."""
@@ -26,6 +31,14 @@ class Held:
             log.store = store  # its retries are told to whoever asks now
         self._log = (log if log is not None and _current(log) else Log(store)).refresh()
         return self._log
+
+    def looks(self) -> bool:
+        """Whether it is time for a look at all that dead attempts may have left, which takes the longer the longer a ledger is."""
+        now = time.monotonic()
+        if now - self._looked < EVERY:
+            return False
+        self._looked = now
+        return True
 
 
 def _current(log: Log) -> bool:
