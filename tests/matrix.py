@@ -24,7 +24,7 @@ from quire import committers, options, rounds, storage
 from quire.errors import StorageError
 from quire.progress import Progress
 from services.kinds import SERVICES, running
-from sim import loads, races, ways
+from sim import load_races, loads, races, ways
 from sim.ways import By, Case, Finding, Pipeline
 
 
@@ -362,7 +362,7 @@ def race_lines(number: int, first: int = 0) -> Iterable[Line]:
     fitting = [(by, kind) for by in COMMITTERS.values() for kind in KINDS.values() if fit(by, kind)]
     lines = {(who, *pair): Line(f"{who} × {pair[0].name} × {pair[1].name}") for who in ("races", "loaders") for pair in fitting}
     for seed in range(first, first + number):
-        for who, draw in (("races", races.draw), ("loaders", races.draw_load))[: 1 + (seed % 4 == 0)]:
+        for who, draw in (("races", races.draw), ("loaders", load_races.draw))[: 1 + (seed % 4 == 0)]:
             drawn = draw(seed, fitting)
             found, began = lines[who, drawn.by, drawn.kind], time.process_time()
             found.tried("races", lambda drawn=drawn: races.play(drawn))

@@ -21,7 +21,7 @@ import sim
 from matrix import COMMITTERS, KINDS, cases, fit, race_lines
 from quire.errors import RefusedError, TransientError
 from quire.sources import kafka_client
-from sim import loads, races, ways
+from sim import load_races, loads, races, ways
 from sim.topics import TOPICS, Place
 from sim.ways import Case, Scenario
 from sim.witness import Log, check
@@ -210,7 +210,7 @@ def test_a_loader_dies_anywhere(case: Case) -> None:
 def test_races_of_loaders(first: int) -> None:
     """Two or three at once, on one job or on overlapping ones, beside verbs of the ledger, while topics grow and shrink."""
     for number in range(first, first + (24 if first else 10)):
-        races.play(races.draw_load(number, FITTING))
+        races.play(load_races.draw(number, FITTING))
 
 
 def test_races_of_loaders_are_in_the_matrix() -> None:

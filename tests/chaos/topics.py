@@ -52,7 +52,8 @@ class Loaded(Story):
         # Not before the witness has seen them.
         cluster.create(self.compacted, cleanup_policy="compact", segment_ms=200, min_cleanable_dirty_ratio=0.01, min_compaction_lag_ms=3000)
         cluster.create(self.short, 2)
-        self.seen = dict[Position, Content]()  # whatever a consumer of its own has ever seen
+        self.now = dict[Position, Content]()  # what a consumer of its own saw last
+        self.seen = dict[Position, Content]()  # whatever it has ever seen
         self.excused = set[Position]()  # what was removed before a reader saw it in the destination
         self.written, self.told, self.calls, self.lasts = 0, 0, 150, 1.0
 
@@ -65,10 +66,14 @@ class Loaded(Story):
                 self.cluster.transactions(topic, records, size=max(1, files // 6), abort_every=3)
             else:
                 self.cluster.produce(topic, records)
-        self.seen |= look(self.cluster, *self.topics)
+        self._look()
         if rng.random() < 0.3:
             self._remove_oldest()
         self.waves += 1
+
+    def _look(self) -> None:
+        self.now = look(self.cluster, *self.topics)
+        self.seen |= self.now
 
     def _record(self) -> Record:
         self.written += 1
@@ -85,14 +90,14 @@ class Loaded(Story):
         self.excused |= gone - loaded
 
     def account(self) -> Account:
-        """By the topics as they are, and by what was seen in them before."""
-        now = look(self.cluster, *self.topics)
-        self.seen |= now
+        """By the topics as they were at the last look, and by what was seen in them before."""
+        now = self.now
         # A broker that was killed forgets that it has removed records: then they are there again, and nobody has to load them.
         must = {one: what for one, what in self.seen.items() if (one in now if one.topic == self.compacted else one not in self.excused)}
         return account(must, parquet(self.dest), may=self.seen)
 
     def count(self) -> Count:
+        self._look()
         found = self.account()
         size = sum(len(content.value or b"") for content in self.seen.values())
         return Count(len(found.lost), len(found.double) + len(found.other), found.expected, size, "records")

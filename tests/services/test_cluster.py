@@ -163,13 +163,13 @@ def test_topics_are_loaded_there_too(driver: Driver, kafka_mock: Mock, tmp_path:
                 raise ValueError("it brings bad luck")
             return batch.select(["topic", "partition", "offset", "key", "value"])
         source, dest = "kafka://{kafka_mock.address}/{name}", {str(tmp_path / "out")!r}
-        report = quire.load(source, dest, known, spark=spark, progress=False, target_size="40 KiB", version="1")
+        report = quire.load(source, dest, known, spark=spark, progress=False, target_size="200 KiB", version="1")
         print(report.records, report.set_aside_count, report.data_files)
     """
     unlucky = {i for i in range(650) if "13" in str(i)}
     first, aside, files = map(int, driver(cell).split())
     assert (first, aside) == (600 - len([i for i in unlucky if i < 600]), len([i for i in unlucky if i < 600]))
-    assert files > 3, "several tasks, on executors of several processes"
+    assert files > 2, "several tasks, on executors of several processes"
     kafka_mock.produce(name, [Record(b"%d" % i, b"key", partition=i % 3) for i in range(600, 650)])
     assert driver(cell).split()[0] == str(50 - len([i for i in unlucky if i >= 600]))
     must = {position: what for position, what in look(kafka_mock, name).items() if int(what.value or b"") not in unlucky}

@@ -11,7 +11,7 @@ from sim.topics import CLUSTER, SERVERS, TOPICS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ASKED", "again", "checked", "fill", "load", "once", "path"]
+__all__ = ["ASKED", "again", "checked", "fill", "happens", "load", "once", "path"]
 
 ASKED = f"kafka://{SERVERS}/events,bound,short"
 HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
@@ -88,3 +88,21 @@ def again(_: str, dest: str, committer: str) -> None:
         ledger.retry(function=checked(repaired=True), committer=committer, **HERE)
     ledger.compact(20_000, committer=committer, **HERE)
     ledger.expire()
+
+
+def happens(change: str, i: int, edition: int) -> None:
+    """To a topic, while loaders race: one of the edits that `load_races` draws."""
+    topic, partition = (("events", 0), ("events", 1), ("bound", 0), ("short", 0))[i % 4]
+    if change in ("produce", "abort", "open") and topic == "bound":
+        TOPICS.transaction(topic, 0, b"%s %d" % (change.encode(), edition), commit={"produce": True, "abort": False}.get(change))
+    elif change in ("produce", "abort", "open"):
+        TOPICS.produce(topic, partition, b"%s %d" % (change.encode(), edition), b"-rejected %d" % edition)
+    elif change == "end":
+        TOPICS.end("bound", 0, commit=i % 2 == 0)
+    elif change == "compact":
+        TOPICS.compact(topic, partition, i)
+    elif change == "retain":
+        TOPICS.retain(topic, partition, i)
+    else:
+        TOPICS.grow("events")
+        TOPICS.produce("events", len(TOPICS.topics["events"]) - 1, b"in a new one")

@@ -21,7 +21,6 @@ from quire.errors import QuireError, UsageError
 from sim import loads
 from sim.drivers import Scheduler
 from sim.kinds import Kind
-from sim.topics import TOPICS
 from sim.ways import By, Finding, same
 from sim.witness import Log, Observer, Tree, check, forget_all
 from sim.world import DEST, SOURCE, Actor, Crash, Endless, World
@@ -125,41 +124,6 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     return Race(seed, transform, by, kind, tuple(drivers), edits, sticky, split, expires, on_append, on_change, begun)
 
 
-def draw_load(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
-    """A race of loaders of that seed: beside one another, and beside what changes their ledger."""
-    rng = random.Random(f"load {seed}")
-    by, kind = rng.choice([pair for pair in fitting if not pair[0].leaks] * 2 + [pair for pair in fitting if pair[0].leaks])
-    length = 4 if kind.disk else 1
-    odds = OF_LOADS if rng.random() < 0.65 else OF_VERBS
-    faulty, drivers = rng.random() < 0.4, []
-    for name in "ABC"[: rng.choice((2, 2, 3))]:
-        steps = tuple(_of_loads(rng, odds) for _ in range(rng.choice((1, 1, 2))))
-        sleeps = int(rng.triangular(1, 220, 60)) * length if rng.random() < 0.5 else 0
-        faults: tuple[tuple[int, str], ...] = ()
-        if faulty and rng.random() < 0.6:
-            hows = ("after", "torn", "ambiguous", "transient", "refused", *(() if kind.disk else ("late",)))
-            faults = tuple((rng.randint(1, 45 * length), rng.choice(hows)) for _ in range(rng.choice((1, 2))))
-        drivers.append(Driver(name, steps, faults, sleeps))
-    begun = (Step("run", target=9_000),) if odds is OF_VERBS or rng.random() < 0.5 else ()
-    changes = ("produce", "produce", "abort", "open", "end", "compact", "retain", "retain", "grow")
-    edits = tuple((rng.randint(2, 60), rng.randrange(14), rng.choice(changes)) for _ in range(rng.randint(0, 6)))
-    expires = rng.randint(20, 200) if kind.uploads and rng.random() < 0.2 else 0
-    return Race(seed, "load", by, kind, tuple(drivers), edits, rng.choice((0.0, 0.5, 0.9, 0.97)), rng.random() < 0.3, expires, begun=begun)
-
-
-def _of_loads(rng: random.Random, odds: dict[str, float]) -> Step:
-    kind = rng.choices(list(odds), list(odds.values()))[0]
-    if kind == "forget":
-        return Step(kind, path=rng.choice((loads.path("events"), loads.path("events", 1), loads.path("bound"), loads.path("short"))))
-    # As one call, or by another one: of two targets, or only so many bytes a job.
-    return Step(
-        kind, (), 20_000 if kind == "compact" else rng.choice((6_000, 6_000, 9_000)), rng.choice((0, 0, 60)), repaired=rng.random() < 0.5
-    )
-
-
-OF_LOADS: dict[str, float] = {
-    "run": 7, "abort": 1, "recover": 1, "checkpoint": 1, "forget": 1, "compact": 1, "retry": 1, "expire": 1,
-}  # fmt: skip
 OF_STEPS: dict[str, float] = {
     "run": 6, "plan": 2, "discard": 0.5, "abort": 1, "recover": 1, "checkpoint": 1, "forget": 1, "compact": 1, "retry": 1, "expire": 1,
 }  # fmt: skip
@@ -264,7 +228,7 @@ def _edit(race: Race, world: World, tree: Tree) -> Callable[[], None]:
             for _ in range(wait):
                 store.stat("clock")  # time passes
             if race.transform == "load":
-                _happens(change, i, edition)
+                loads.happens(change, i, edition)
                 continue
             name = f"d{i % 3}/f{i:02}"
             there = f"{SOURCE}/{name}" in tree.now
@@ -276,24 +240,6 @@ def _edit(race: Race, world: World, tree: Tree) -> Callable[[], None]:
                 tree.put(name, tree.content(name) if there and change == "touch" else content(i, race.transform, edition))
 
     return work
-
-
-def _happens(change: str, i: int, edition: int) -> None:
-    """To a topic."""
-    topic, partition = (("events", 0), ("events", 1), ("bound", 0), ("short", 0))[i % 4]
-    if change in ("produce", "abort", "open") and topic == "bound":
-        TOPICS.transaction(topic, 0, b"%s %d" % (change.encode(), edition), commit={"produce": True, "abort": False}.get(change))
-    elif change in ("produce", "abort", "open"):
-        TOPICS.produce(topic, partition, b"%s %d" % (change.encode(), edition), b"-rejected %d" % edition)
-    elif change == "end":
-        TOPICS.end("bound", 0, commit=i % 2 == 0)
-    elif change == "compact":
-        TOPICS.compact(topic, partition, i)
-    elif change == "retain":
-        TOPICS.retain(topic, partition, i)
-    else:
-        TOPICS.grow("events")
-        TOPICS.produce("events", len(TOPICS.topics["events"]) - 1, b"in a new one")
 
 
 def _expire(race: Race, world: World) -> Callable[[], None]:

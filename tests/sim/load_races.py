@@ -1,0 +1,49 @@
+"""Races of loaders, as `races` has them of files: beside one another, and beside what changes their ledger, while topics change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from sim import loads
+from sim.kinds import Kind
+from sim.races import OF_VERBS, Driver, Race, Step
+from sim.ways import By
+
+__all__ = ["draw"]
+
+OF_LOADS: dict[str, float] = {
+    "run": 7, "abort": 1, "recover": 1, "checkpoint": 1, "forget": 1, "compact": 1, "retry": 1, "expire": 1,
+}  # fmt: skip
+
+
+def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
+    """A race of that seed."""
+    rng = random.Random(f"load {seed}")
+    by, kind = rng.choice([pair for pair in fitting if not pair[0].leaks] * 2 + [pair for pair in fitting if pair[0].leaks])
+    length = 4 if kind.disk else 1
+    odds = OF_LOADS if rng.random() < 0.65 else OF_VERBS
+    faulty, drivers = rng.random() < 0.4, []
+    for name in "ABC"[: rng.choice((2, 2, 3))]:
+        steps = tuple(_step(rng, odds) for _ in range(rng.choice((1, 1, 2))))
+        sleeps = int(rng.triangular(1, 220, 60)) * length if rng.random() < 0.5 else 0
+        faults: tuple[tuple[int, str], ...] = ()
+        if faulty and rng.random() < 0.6:
+            hows = ("after", "torn", "ambiguous", "transient", "refused", *(() if kind.disk else ("late",)))
+            faults = tuple((rng.randint(1, 45 * length), rng.choice(hows)) for _ in range(rng.choice((1, 2))))
+        drivers.append(Driver(name, steps, faults, sleeps))
+    begun = (Step("run", target=9_000),) if odds is OF_VERBS or rng.random() < 0.5 else ()
+    changes = ("produce", "produce", "abort", "open", "end", "compact", "retain", "retain", "grow")
+    edits = tuple((rng.randint(2, 60), rng.randrange(14), rng.choice(changes)) for _ in range(rng.randint(0, 6)))
+    expires = rng.randint(20, 200) if kind.uploads and rng.random() < 0.2 else 0
+    return Race(seed, "load", by, kind, tuple(drivers), edits, rng.choice((0.0, 0.5, 0.9, 0.97)), rng.random() < 0.3, expires, begun=begun)
+
+
+def _step(rng: random.Random, odds: dict[str, float]) -> Step:
+    kind = rng.choices(list(odds), list(odds.values()))[0]
+    if kind == "forget":
+        return Step(kind, path=rng.choice((loads.path("events"), loads.path("events", 1), loads.path("bound"), loads.path("short"))))
+    # As one call, or by another one: of two targets, or only so many bytes a job.
+    return Step(
+        kind, (), 20_000 if kind == "compact" else rng.choice((6_000, 6_000, 9_000)), rng.choice((0, 0, 60)), repaired=rng.random() < 0.5
+    )
