@@ -17,7 +17,7 @@ from quire.sources.kafka import SCHEME, Key, Topics, key_of
 from quire.sources.kafka_client import Cluster, cluster_of
 from quire.storage import Store
 
-__all__ = ["Position", "mirror", "positions", "reached"]
+__all__ = ["Position", "mirror", "placed", "positions", "reached"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Position:
     until: int  # the end of what is covered at all
     lost: int  # offsets that retention had removed before they were read
     set_aside: int
+    path: str = ""  # by which the ledger knows it
 
 
 def positions(
@@ -38,13 +39,16 @@ def positions(
 ) -> Iterator[Position]:  # fmt: skip
     """Of all partitions that the ledger knows (of one cluster), in the order of their topics and numbers."""
     first = SCHEME + (f"{cluster}/" if cluster else "")
-    for path, found in sorted(
-        covered(folded, store, first, first + "\U0010ffff", read).items(), key=lambda item: (key_of(item[0]), item[0])
-    ):
+    yield from placed(covered(folded, store, first, first + "\U0010ffff", read))
+
+
+def placed(found_of: Mapping[str, Covered]) -> Iterator[Position]:
+    """The same, of what is covered."""
+    for path, found in sorted(found_of.items(), key=lambda item: (key_of(item[0]), item[0])):
         until = found.ranges[-1][1] if found.ranges else 0
         where = path.removeprefix(SCHEME).partition("/")[0]
         version = min(found.versions)
-        yield Position(key_of(path), where, version, found.end, until, found.states.get(LOST, 0), found.states.get("bad", 0))
+        yield Position(key_of(path), where, version, found.end, until, found.states.get(LOST, 0), found.states.get("bad", 0), path)
 
 
 def reached(topics: Topics) -> tuple[Cluster, Topics, list[Key]]:
