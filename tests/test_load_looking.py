@@ -151,10 +151,15 @@ def test_whoever_looks_again_learns_by_one_question_whether_there_is_news(kafka:
     load(kafka, name, tmp_path / "out")
     ledger = quire.Ledger(tmp_path / "out")
     assert ledger.is_current()
+    before = (ledger.version, ledger.summary(), ledger.offsets())
     kafka.produce(name, numbered(1))
     load(kafka, name, tmp_path / "out")
     assert not ledger.is_current()
+    assert (ledger.summary(), ledger.open_jobs(), ledger.version) == (before[1], (), before[0]), "it tells of its version, all of it"
+    assert ledger.offsets().equals(before[2])
+    assert not ledger.is_current()
     assert ledger.refresh().is_current()
+    assert ledger.offsets()["offset"].tolist() == [11]
 
 
 # ---------------------------------------------------------------------------------------------------------------------------- stopping

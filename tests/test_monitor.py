@@ -66,10 +66,10 @@ def partitions(monitor: LoadMonitor) -> list[list[str]]:
     return [[html.unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)] for row in rows[1:]]
 
 
-def eventually(true: Callable[[], object], said: Callable[[], object] = lambda: "", seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"it does not come: {said()}"
+def eventually(monitor: LoadMonitor, words: str, name: str = "summary") -> None:
+    end = time.monotonic() + 20
+    while words not in shows(monitor, name):
+        assert time.monotonic() < end, f"{words!r} does not come: {monitor!r}"
         time.sleep(0.02)
 
 
@@ -109,21 +109,21 @@ def test_it_looks_by_itself_while_it_watches_and_is_seen(kafka: Mock, tmp_path: 
     for views, more in ((1, 5), (2, 7)):
         monitor._view_count = views
         kafka.produce(name, numbered(more))
-        eventually(lambda more=more: f"lag {more} offsets" in shows(monitor, "summary"))
+        eventually(monitor, f"lag {more} offsets")
         load(kafka, name, tmp_path / "out")
-        eventually(lambda: "lag 0 offsets" in shows(monitor, "summary"), lambda: repr(monitor))
+        eventually(monitor, "lag 0 offsets")
     monitor._view_count = 0  # the cell has another output now
-    monitor.wait(20)
-    time.sleep(0.2)
-    before = monitor.seen
+    before = looked(monitor).seen
+    kafka.produce(name, numbered(3))
     time.sleep(0.3)
     assert monitor.seen is before
     monitor._view_count = 1
-    eventually(lambda: monitor.seen is not before)
+    eventually(monitor, "lag 3 offsets")
+    load(kafka, name, tmp_path / "out")
+    eventually(monitor, "lag 0 offsets")
     one(monitor, "quire-watch").value = False
     assert not monitor.watching
-    time.sleep(0.2)
-    before = monitor.seen
+    before = looked(monitor).seen
     time.sleep(0.2)
     assert monitor.seen is before
 
@@ -255,9 +255,9 @@ def test_a_loop_is_started_watched_and_stopped_after_a_whole_commit(kafka: Mock,
     assert one(monitor, "quire-start-button").disabled
     assert "<progress" in one(monitor, "quire-load-progress").value
     slow.go.set()
-    eventually(lambda: "lag 0 offsets" in shows(monitor, "summary"), lambda: repr(monitor))
+    eventually(monitor, "lag 0 offsets")
     kafka.produce(name, numbered(50, 2))
-    eventually(lambda: "records loaded 150" in shows(monitor, "summary"))
+    eventually(monitor, "records loaded 150")
     assert monitor.state == "loading"
     click(monitor, "stop")
     assert monitor.wait(20)
@@ -266,7 +266,7 @@ def test_a_loop_is_started_watched_and_stopped_after_a_whole_commit(kafka: Mock,
     assert one(monitor, "quire-start-button").description == "Resume"
     kafka.produce(name, numbered(7))
     click(monitor, "start")
-    eventually(lambda: "records loaded 157" in shows(monitor, "summary"))
+    eventually(monitor, "records loaded 157")
     monitor.stop()
     assert monitor.wait(20)
     assert not quire.Ledger(tmp_path / "out").summary().open_jobs

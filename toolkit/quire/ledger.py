@@ -171,7 +171,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
 
     def is_current(self) -> bool:
         """Whether nothing was appended to the log since it was read: one request, for whoever looks again and again."""
-        return self._store.stat(names.entry(self._log.tip + 1)) is None
+        return self._store.stat(names.entry(self._fold.version + 1)) is None
 
     @property
     def version(self) -> int:
@@ -202,7 +202,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
 
     def open_jobs(self) -> tuple[str, ...]:
         """The jobs that have a plan and no outcome yet, as they are now: nothing of them stands in the log."""
-        return tuple(head.job for head in open_jobs(self._store, self._log))
+        now = self._log.cut(self._log.tip)  # is read to its end; what this ledger tells stays that of its version
+        return tuple(head.job for head in open_jobs(self._store, now))
 
     def history(self, as_: str = "pandas") -> Any:
         """One row an entry of the log: version, kind, verb, job, time, tasks, files, bytes, data_files, set_aside, left_out, note.

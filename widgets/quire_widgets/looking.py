@@ -29,24 +29,30 @@ class Looking:
         self._source, self._source_options = source, source_options
         self.ledger = quire.Ledger(dest, storage_options, create=source is not None)
         self._read: tuple[Any, ...] | None = None
+        self._ends: pd.DataFrame | None = None  # as brokers told them last
+        self._trouble = ""
+
+    def news(self) -> bool:
+        """Whether something was committed since the last look."""
+        return self._read is None or not self.ledger.is_current()
 
     def look(self, *, ask: bool = True) -> Seen:
-        """Look at all of it; where brokers do not answer (or `ask` is not wanted), at the rest."""
+        """Look at all of it; where brokers do not answer, at the rest. Unless they are to be asked, their ends are those of before."""
         ledger = self.ledger
-        if self._read is None or not ledger.is_current():
+        if self.news():
             self._read = self._of_ledger(ledger.refresh())
         summary, *found = self._read
         open_jobs = ledger.open_jobs()  # the log says nothing of them
         shown = replace(summary, open_jobs=open_jobs) if summary.commits or open_jobs else None
         offsets, commits, reasons, rejected, skew = found
-        lag, trouble, error = None, "", None
         if ask:
+            self._ends, self._trouble = None, ""
             try:
-                lag = ledger.lag(self._source, source_options=self._source_options)
+                self._ends = ledger.lag(self._source, source_options=self._source_options)
             except Exception as e:  # whatever it is: it is told, and the rest is shown
-                trouble, error = f"The lag is not known: {line(e)}", e
+                self._trouble = f"The lag is not known: {line(e)}"
         when = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        return Seen(shown, pages.merged(offsets, lag), commits, reasons, rejected, skew, when, trouble, error)
+        return Seen(shown, pages.merged(offsets, self._ends), commits, reasons, rejected, skew, when, self._trouble)
 
     def _of_ledger(self, ledger: quire.Ledger) -> tuple[Any, ...]:
         summary = ledger.summary()

@@ -20,6 +20,7 @@ from quire.report import LoadReport
 from quire_widgets import as_code, html, monitor_pages, stopped
 from quire_widgets.call import Call, Stopped
 from quire_widgets.fields import Field, button, place, shown
+from quire_widgets.ledger_pages import Table
 from quire_widgets.looking import Looking, line
 from quire_widgets.monitor_pages import ORDERS, Seen
 from quire_widgets.running import Running
@@ -123,9 +124,9 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
             "previous": button("Previous", "quire-previous-button", lambda: self.turn(-1)),
             "next": button("Next", "quire-next-button", lambda: self.turn(1)),
         }
-        self._commits = Shutter("commits", "the last commits", lambda: monitor_pages.commits(self.seen).html())
+        self._commits = Shutter("commits", "the last commits", lambda: _wide(monitor_pages.commits(self.seen)))
         self._skew = Shutter("skew", "records by partition", lambda: page_of(self.seen.skew, self._skew.model_id))
-        self._rejected = Shutter("rejected", "the first records in quarantine", lambda: monitor_pages.rejected(self.seen).html())
+        self._rejected = Shutter("rejected", "the first records in quarantine", lambda: _wide(monitor_pages.rejected(self.seen)))
         traitlets.link((self._watch_box, "value"), (self, "watching"))
         traitlets.link((self._order.input, "value"), (self, "order"))
         traitlets.link((self._topic.input, "value"), (self, "topic"))
@@ -194,8 +195,9 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
     def _look(self) -> None:
         """In the thread of the watch."""
         try:
-            found = self._looking.look()
-            self._show(found)
+            if self._looking.news():  # before brokers are asked, who may take their time
+                self._show(self._looking.look(ask=False))
+            self._show(self._looking.look())
         except Exception as e:  # the store is away, or an observer of the user's: one line, and what was shown before stays
             shown(self._trouble, html.alert(line(e)))
 
@@ -301,7 +303,7 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
                 skew = seen.skew if seen.skew is not None and seen.skew.parts > 1 else None
                 shown(self._verdict, html.block(_verdict(skew)) if skew is not None else "")
                 self._skew.show(skew is not None)
-                shown(self._why, monitor_pages.reasons(seen).html())
+                shown(self._why, _wide(monitor_pages.reasons(seen)))
                 self._rejected.show(bool(len(seen.rejected)))
                 losses = monitor_pages.losses(seen)
                 shown(self._lost, losses.html() if losses.rows else "")
@@ -312,7 +314,7 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
         if self._offset >= max(len(table), 1):
             self._offset = max(len(table) - 1, 0) // self._page_size * self._page_size
         self._page = monitor_pages.partitions(table, self._offset, self._page_size, several=self.seen.several)
-        shown(self._table, self._page.html())
+        shown(self._table, _wide(self._page))
         possible = {"first": self._offset > 0, "previous": self._offset > 0, "next": self._offset + self._page_size < len(table)}
         for name, one in self._turners.items():
             one.disabled = not possible[name]
@@ -351,11 +353,11 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
             f'<p style="white-space:pre-wrap">{html.lines(f"{self.state}: {message}" if message else self.state)}</p>',
             self._outcome.value,
             html.image(self._picture.svg(), _said(self._picture)),
-            html.details("The last commits", monitor_pages.commits(seen).html()) if len(seen.commits) else "",
+            html.details("The last commits", _wide(monitor_pages.commits(seen))) if len(seen.commits) else "",
             self._table.value,
             page_of(seen.skew) if seen.skew is not None and seen.skew.parts > 1 else "",
             self._why.value,
-            html.details("The first records in quarantine", monitor_pages.rejected(seen).html()) if len(seen.rejected) else "",
+            html.details("The first records in quarantine", _wide(monitor_pages.rejected(seen))) if len(seen.rejected) else "",
             losses.html() if losses.rows else "",
             html.code(self.code),
         )
@@ -380,6 +382,10 @@ def _check(source: object, transform: object, settings: Mapping[str, Any]) -> No
             raise UsageError(f"{['transform', *others][-1]}= is for a load, and this monitor has no source= to load from.")
     elif not isinstance(source, str):
         raise UsageError(f"source= takes one URL, not {type(source).__name__}: for example 'kafka://host:9092/topic'.")
+
+
+def _wide(table: Table) -> str:
+    return html.scrolling(table.html(), table.caption)
 
 
 def _said(picture: plots.Picture) -> str:

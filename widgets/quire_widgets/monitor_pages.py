@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -42,7 +42,6 @@ class Seen:
     skew: SkewResult | None
     when: str = ""
     trouble: str = ""  # why the lag is not known, in one line
-    error: BaseException | None = field(default=None, repr=False)
 
     @property
     def several(self) -> bool:
@@ -51,14 +50,18 @@ class Seen:
 
 
 def merged(offsets: pd.DataFrame, lag: pd.DataFrame | None) -> pd.DataFrame:
-    """One row a partition that the ledger or the brokers know; what is not known is missing (NA)."""
+    """One row a partition that the ledger or the brokers know; what is not known is missing (NA).
+
+    The ledger's offset counts where both tell one, as it may be newer: so does what is still to be loaded up to the end.
+    """
     whole = {column: "Int64" for column in _COLUMNS if column != "topic"}
     if lag is None:
         return offsets.reindex(columns=_COLUMNS).astype(whole)
-    both = lag[["topic", "partition", "offset", "end", "lag"]].merge(
-        offsets.drop(columns=["covered", "cluster", "topic_id"]), "outer", ["topic", "partition"], suffixes=("", "_known")
+    both = offsets.drop(columns=["covered", "cluster", "topic_id"]).merge(
+        lag[["topic", "partition", "offset", "end"]], "outer", ["topic", "partition"], suffixes=("", "_told")
     )
-    both["offset"] = both["offset"].fillna(both["offset_known"])  # of a topic that the brokers have no more
+    both["offset"] = both["offset"].fillna(both["offset_told"])
+    both["lag"] = (both["end"] - both["offset"]).clip(lower=0)
     counts = ["records", "bytes", "set_aside", "lost"]
     both[counts] = both[counts].fillna(0)
     return both.reindex(columns=_COLUMNS).astype(whole)
