@@ -580,13 +580,14 @@ def test_pictures_side_by_side_do_not_share_ids_and_leave_the_page_alone() -> No
 # ------------------------------------------------------------------------------------------------- without the extra, in a kernel
 
 
-@pytest.mark.parametrize(("missing", "names"), [("ipywidgets", 4), ("matplotlib", 3)])  # CommitterSelector draws no picture
+@pytest.mark.parametrize(("missing", "names"), [("ipywidgets", 5), ("matplotlib", 4)])  # CommitterSelector draws no picture
 def test_without_the_extra_it_imports_and_a_name_says_what_to_install(missing: str, names: int) -> None:
     script = f"""
 import sys
 sys.modules[{missing!r}] = None
 import quire_widgets
-assert {{"CommitterSelector", "ConsolidationPanel", "LedgerInspector", "SkewView"}} <= set(dir(quire_widgets)) & set(quire_widgets.__all__)
+assert {{"CommitterSelector", "ConsolidationPanel", "LedgerInspector", "LoadMonitor", "SkewView"}} <= set(quire_widgets.__all__)
+assert set(quire_widgets.__all__) <= set(dir(quire_widgets))
 for name in quire_widgets.__all__:
     try:
         getattr(quire_widgets, name)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import random
+import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import lab
 import nbformat
+import pyarrow as pa
 from playwright.sync_api import sync_playwright
 
 import quire
 from quire import committers, plots
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from services.kafka import Mock, Record, mock  # where the tests find it
 
 PLACE = Path(__file__).parents[2] / "notebooks" / "pictures"
 DOCS = Path(__file__).parents[2] / "docs" / "pictures"
@@ -27,6 +35,10 @@ LedgerInspector("gathered", spark=quire.InProcess(), page_size=8)"""
 SELECTOR = """\
 from quire_widgets import CommitterSelector
 CommitterSelector("s3a://lake/events", {"append", "speculation"})"""
+
+MONITOR = """\
+from quire_widgets import LoadMonitor
+LoadMonitor("events", page_size=8, watch=False)"""
 
 
 def main() -> None:
@@ -46,6 +58,7 @@ def main() -> None:
             _panel(files, address, browser)
             _inspector(files, address, browser)
             _selector(files, address, browser)
+            _monitor(files, address, browser)
             browser.close()
 
 
@@ -124,11 +137,47 @@ def _selector(files: Path, address: str, browser: Any) -> None:
     notebook.close()
 
 
-def _save(page: Any, part: Any, last: Any, name: str) -> None:
+def _monitor(files: Path, address: str, browser: Any) -> None:
+    with mock(brokers=1) as kafka:
+        _loads(files, kafka)
+        notebook, page = _opened(files, address, browser, "monitor", MONITOR, 1000)
+        monitor = page.locator(".quire-monitor").last
+        monitor.get_by_role("button", name="Show records by partition").click()
+        monitor.locator(".quire-skew svg").wait_for(timeout=60_000)
+        page.wait_for_timeout(500)
+        _save(page, monitor, monitor.locator(".quire-reasons table"), "monitor.png", DOCS)
+        notebook.close()
+
+
+def _loads(files: Path, kafka: Mock) -> None:
+    """A topic that is loaded while it grows, one of its partitions more than the others."""
+    kafka.create("events", 12)
+
+    def readings(batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = [json.loads(value) for value in batch.column("value").to_pylist()]
+        columns = [pa.array([one["device"] for one in found], pa.int64()), pa.array([one["value"] for one in found], pa.float64())]
+        return pa.RecordBatch.from_arrays([*columns, batch.column("timestamp")], ["device", "value", "timestamp"])
+
+    settings: dict[str, Any] = {"spark": quire.InProcess(), "progress": False, "on_data_loss": "record"}
+    chance = random.Random(1)
+    for turn in range(9):
+        many = 4_000 + chance.randrange(3_000)
+        values = (b'{"device": %d, "value": %.3f}' % (chance.randrange(500), chance.random()) for _ in range(many))
+        kafka.produce("events", (Record(value, partition=5 if i % 4 == 0 else i % 12) for i, value in enumerate(values)))
+        if turn in (2, 6):
+            kafka.produce("events", [Record(b"no JSON", partition=turn) for _ in range(5 * turn)])
+        if turn == 7:
+            kafka.delete_records("events", {3: kafka.ends("events")[3][1] - 100})
+        if turn < 8:
+            quire.load(f"kafka://{kafka.address}/events", files / "events", readings, **settings)
+            time.sleep(1.5 + chance.random())
+
+
+def _save(page: Any, part: Any, last: Any, name: str, place: Path = PLACE) -> None:
     """A widget, down to the last of its parts that is to be seen."""
     top, end = part.bounding_box(), last.bounding_box()
     clip = {"x": top["x"], "y": top["y"], "width": top["width"], "height": end["y"] + end["height"] + 4 - top["y"]}
-    page.screenshot(path=PLACE / name, clip=clip)
+    page.screenshot(path=place / name, clip=clip)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ may die at it, and another may go on before it is answered.
 
 from __future__ import annotations
 
+import operator
 import types
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -355,6 +356,10 @@ def _either(ours: Callable[[dict[str, Any]], Any], theirs: Any) -> Callable[[dic
 
 _library = types.SimpleNamespace(
     **{name: getattr(real, name) for name in ("KafkaError", "KafkaException", "TopicPartition", "TopicCollection", "IsolationLevel")},
+    # Its methods are mapped over messages, and here these are of two kinds.
+    Message=types.SimpleNamespace(
+        **{name: operator.methodcaller(name) for name in ("error", "topic", "partition", "offset", "key", "value", "headers", "timestamp")}
+    ),
     Consumer=_either(_Consumer, real.Consumer),
     admin=types.SimpleNamespace(
         AdminClient=_either(_Admin, confluent_kafka.admin.AdminClient), OffsetSpec=confluent_kafka.admin.OffsetSpec

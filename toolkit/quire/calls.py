@@ -23,18 +23,25 @@ __all__ = ["repeat", "runner_of"]
 def repeat(
     made: Options, runner: Runner, bars: Progress, every: str | float | None, max_runs: int | None,
     decide: Callable[[Options], Options] = lambda made: made, told: Callable[[Report], Report] = lambda report: report,
+    stop: threading.Event | None = None,
 ) -> Report:  # fmt: skip
-    """Run a call once, or again and again; `decide` completes it before each run, `told` does so with its report. The last report."""
+    """Run a call once, or again and again; `decide` completes it before each run, `told` does so with its report. The last report.
+
+    `stop`: where it is set, the call ends after the commit under way, as after a signal.
+    """
+    bars.stop = stop
     if every is None:
         if max_runs is not None:
             raise UsageError("max_runs goes with every=: how often to run, and how far apart.")
         return told(gather(decide(made), runner, bars))
     pause = seconds(every, "every")
     runs = whole(max_runs, "max_runs", 1) if max_runs is not None else None
-    with _until_signal() as stopped:
+    with _until_signal(stop) as stopped:
+        bars.stop = stopped
         while True:
             report = told(gather(decide(made), runner, bars))
-            bars.say(f"{report.taken}, {report.set_aside_count:,} set aside; version {report.version}")
+            if report.jobs:  # of a run that found nothing new there is nothing to say
+                bars.say(f"{report.taken}, {report.set_aside_count:,} set aside; version {report.version}")
             runs = None if runs is None else runs - 1
             if runs == 0 or stopped.wait(pause):
                 return report
@@ -61,19 +68,19 @@ def runner_of(spark: Any, made: Options) -> Runner:
 
 
 @contextmanager
-def _until_signal() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set: the run under way ends whole. A second signal interrupts at once."""
-    stopped = threading.Event()
+def _until_signal(stop: threading.Event | None) -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set: the commit under way ends whole. A second signal interrupts at once."""
+    stopped = stop or threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped
         return
 
-    def stop(*_: Any) -> None:
+    def heard(*_: Any) -> None:
         if stopped.is_set():
             raise KeyboardInterrupt
         stopped.set()
 
-    before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    before = {s: signal.signal(s, heard) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stopped
     finally:

@@ -28,6 +28,7 @@ from quire.coverage import segments
 from quire.coverage.fold import fold
 from quire.coverage.live import live, totals
 from quire.coverage.quarantine import rejected
+from quire.coverage.ranges import Known
 from quire.errors import NotFoundError, QuireError, StorageError, UsageError, about, choose, scrub
 from quire.formats import lines, parquet
 from quire.options import whole
@@ -141,7 +142,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
 
         `create`: also where none is yet, before the first claim, or for what was done elsewhere (`import_markers`).
         """
-        self._url, self._options = normalise(dest), storage_options
+        self._url, self._options, self._known = normalise(dest), storage_options, Known()
         self._until: int | None = None  # the version that is looked at, where it is not the last one
         self._store = connect(self._url, storage_options)
         if create:
@@ -163,11 +164,15 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         """The ledger as it was at a version; UsageError if that is not there yet. Its verbs change what is there now."""
         whole(version, "version", 0)
         found = copy.copy(self)
-        found._until = None
+        found._until, found._known = None, Known()
         if version > found.refresh().version:
             raise UsageError(f"version {version} of {self._url} is not there yet: the last one is {found.version}.")
         found._until = version
         return found.refresh()
+
+    def is_current(self) -> bool:
+        """Whether nothing was appended to the log since it was read: one request, for whoever looks again and again."""
+        return self._store.stat(names.entry(self._fold.version + 1)) is None
 
     @property
     def version(self) -> int:
@@ -192,9 +197,14 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             compression=words.compression if words else "", layout=words.layout if words else "", commits=found.commits,
             files=found.files, bytes_read=found.bytes_read, set_aside=found.set_aside, data_files=found.data_files,
             bytes_written=found.bytes_written, held_back=found.held_back, ledger_rows=found.ledger_rows, last_commit=found.last_commit,
-            unpublished=len(self._log.unpublished()), open_jobs=tuple(h.job for h in open_jobs(self._store, self._log)),
+            unpublished=len(self._log.unpublished()), open_jobs=self.open_jobs(),
             reduce=words.reduce if words else "", records=records, source="" if records is None else self._log.source(),
         )  # fmt: skip
+
+    def open_jobs(self) -> tuple[str, ...]:
+        """The jobs that have a plan and no outcome yet, as they are now: nothing of them stands in the log."""
+        now = self._log.cut(self._log.tip)  # is read to its end; what this ledger tells stays that of its version
+        return tuple(head.job for head in open_jobs(self._store, now))
 
     def history(self, as_: str = "pandas") -> Any:
         """One row an entry of the log: version, kind, verb, job, time, tasks, files, bytes, data_files, set_aside, left_out, note.
@@ -263,12 +273,14 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
                 tables.append(rows.filter(pc.equal(rows.column("state"), "bad")).select(tables[0].schema.names))
         return inspection.given("failed", pa.concat_tables(tables), as_)
 
-    def rejected(self, as_: str = "pandas") -> Any:
+    def rejected(self, as_: str = "pandas", *, limit: int | None = None) -> Any:
         """The records that a function has rejected: path, version, offset, length, error, message, tries, content, attempt, commit.
 
-        `content` is the record's bytes; None for one of more than 1 MiB, which is kept at its source alone.
+        `content` is the record's bytes; None for one of more than 1 MiB, which is kept at its source alone. `limit`: so many of the newest
+        commits, which reads little, however many there are.
         """
-        return inspection.given("rejected", rejected(self._store, self._fold), as_)
+        limit = None if limit is None else whole(limit, "limit", 1)
+        return inspection.given("rejected", rejected(self._store, self._fold, limit), as_)
 
     def splits(self, spark: SparkSession, where: str | None = None) -> DataFrame:
         """Every row as a Spark DataFrame; `where` is a condition in SQL: `"state = 'bad'"`, `"path like '%/dt=2026-11-21/%'"`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,6 +42,7 @@ def load(
     keep_messages: bool = False, consumer_group: str | None = None, version: str | None = None, committer: str = "auto",
     append: bool = False, storage_options: Mapping[str, Any] | None = None, source_options: Mapping[str, Any] | None = None,
     dest_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
+    stop: threading.Event | None = None,
 ) -> LoadReport:  # fmt: skip
     r"""Load what `source` holds and the ledger does not cover into data files below `dest`: no record is lost, and none is there twice.
 
@@ -70,6 +72,7 @@ def load(
     consumer_group  its committed offsets follow the ledger after each commit, for tools that watch them (the report says where they do not)
     source_options  for Kafka's client, by librdkafka's names: {"security.protocol": "SASL_SSL", "sasl.password": quire.secret("PW"), …}
     storage_options, dest_options   for the destination; what has a dot in its name is for Kafka, too
+    stop          a threading.Event: once it is set, the call ends after the commit under way, in whatever thread it runs
 
     Returns the report (of the last run). Raises UsageError, DataLossError, TooManyFailures or another QuireError, each in one line.
     """
@@ -79,11 +82,13 @@ def load(
         max_failures=max_failures, keep_messages=keep_messages, consumer_group=consumer_group, version=version, committer=committer,
         append=append, storage_options=storage_options, source_options=source_options, dest_options=dest_options,
     )  # fmt: skip
-    bars = Progress(progress)
+    if stop is not None and not isinstance(stop, threading.Event):
+        raise UsageError(f"stop={quoted(stop)} is no threading.Event, which ends the call after a commit once it is set.")
+    bars = Progress(progress, "range")
     runner = runner_of(spark, call.made)
     with about("source"):
         cluster_of(call.made.topics.servers, call.made.topics.options).reach()
-    found = repeat(call.made, runner, bars, every, max_runs, functools.partial(call.decided, bars), call.told)
+    found = repeat(call.made, runner, bars, every, max_runs, functools.partial(call.decided, bars), call.told, stop)
     assert isinstance(found, LoadReport)
     return found
 

@@ -37,6 +37,7 @@ AT_ONCE = 8  # segments
 ROWS_AT_ONCE = 1_000_000
 KINDS = 200  # of reasons; what comes beyond them is counted as one
 OTHERS = "(other reasons)"
+_COMMITS = "version verb time files forgotten set_aside written removed data_files records bytes lost note"
 _END = "\U0010ffff"
 
 
@@ -155,7 +156,8 @@ class Pages:
         """The commits that count, one row each, from the log alone; `last`: so many of them at the end.
 
         version, verb, time, files (that came), forgotten (or replaced), set_aside, written and removed (data files), data_files (that
-        count after it), note.
+        count after it), records (in those that it has written), bytes (read; of topics: offsets), lost (offsets that retention had removed
+        before), note.
         """
         import pandas as pd
 
@@ -172,11 +174,11 @@ class Pages:
             written, removed = sum(len(t.files) for t in tasks), sum(len(t.removes) for t in tasks)
             rows.append(
                 (number, commit.verb, commit.time, sum(t.files_in for t in tasks), _out(commit, tasks),
-                 sum(t.bad for t in tasks), written, removed, live, commit.why)
+                 sum(t.set_aside for t in tasks), written, removed, live, sum(f.records for t in tasks for f in t.files),
+                 sum(t.bytes_in for t in tasks), sum(t.lost for t in tasks), commit.why)
             )  # fmt: skip
             live += removed - written
-        columns = ["version", "verb", "time", "files", "forgotten", "set_aside", "written", "removed", "data_files", "note"]
-        return pd.DataFrame(rows[::-1], columns=columns)
+        return pd.DataFrame(rows[::-1], columns=_COMMITS.split())
 
     def _newest_first(self, state: str | None) -> list[Source]:
         """The segments that may hold rows in a state."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ class Step:
 
     While gathering, `unit` is "B", `tasks` and `files` are those that are done, and `parts` has one `Part` for each account where there
     are several. `retries`: how often this call has tried again what a store could not do; `waits` says why it does so at this moment.
+    `what` the `files` are: "file", or of a load "range" (of offsets).
     """
 
     phase: str
@@ -44,6 +46,7 @@ class Step:
     retries: int = 0
     waits: str = ""
     parts: tuple[Part, ...] = ()
+    what: str = "file"
 
     @property
     def accounts(self) -> str:
@@ -93,10 +96,11 @@ class Progress:
     call as an interrupt does: nothing is lost, and an unfinished job stays open.
     """
 
-    def __init__(self, show: bool | Callable[[Step], object] = True) -> None:
+    def __init__(self, show: bool | Callable[[Step], object] = True, what: str = "file") -> None:
         if not isinstance(show, bool) and not callable(show):
             raise UsageError(f"progress= takes True, False or a function of a quire.Step, not {type(show).__name__}.")
-        self.show = show
+        self.show, self.what = show, what
+        self.stop: threading.Event | None = None  # set: the call ends after the commit under way
         self._widget: Any = None  # of a notebook: shown once, however many phases and rounds there are
         self.last = Phase(Step(""), lambda _: None)
 
@@ -105,6 +109,11 @@ class Progress:
         """How often something was tried again so far."""
         return self.last.step.retries
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the call is to end after the commit under way."""
+        return self.stop is not None and self.stop.is_set()
+
     def again(self, why: str) -> None:
         """A store could not do something, and it is tried again in a moment."""
         self.last.again(why)
@@ -112,7 +121,7 @@ class Progress:
     @contextmanager
     def phase(self, name: str, total: int | None = None, unit: str = "file") -> Iterator[Phase]:
         """A bar for one phase; it stays when the phase ends well."""
-        step = Step(name, total=total, unit=unit, retries=self.retries)
+        step = Step(name, total=total, unit=unit, retries=self.retries, what=self.what)
         if callable(self.show):
             self.last = Phase(step, self.show)
             yield self.last
@@ -166,7 +175,7 @@ def _words(step: Step) -> str:
     if step.waits:
         return printable(step.waits)
     parts = [step.accounts] if step.parts else []
-    parts += [f"{step.tasks:,} tasks, {step.files:,} files"] if step.tasks else []
+    parts += [f"{step.tasks:,} tasks, {step.files:,} {step.what}s"] if step.tasks else []
     if step.retries:
         parts.append(f"tried again {step.retries:,} times" if step.retries > 1 else "tried again once")
     return ", ".join(parts)

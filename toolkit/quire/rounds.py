@@ -86,14 +86,10 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
         work = Work(made.dest, made.dest_options, made.roots, head, made.convert)
         call.takes_up(head)
         jobs.run(runner, log, work, bars, made.max_failures, made.reduce)
-        if not (call.ended(log.refresh(), head.job, store) and fresh):
-            supersede = False
-        elif call.more():
-            continue  # with what did not fit into that job
-        elif supersede or not call.outdated():
-            break
-        else:
-            supersede = True
+        settled = call.ended(log.refresh(), head.job, store) and fresh
+        if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
+            break  # where it is to stop, the next call takes what is left
+        supersede = settled and (supersede or not call.more())  # first what did not fit into that job
     checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
     return call.report(log, time.monotonic() - started, bars.retries - retries)
 

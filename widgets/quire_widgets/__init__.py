@@ -4,6 +4,7 @@
     SkewView(counts or a plan)          is it even? a picture, the verdict in words, the heaviest parts
     CommitterSelector(url, needs)       which committer for Spark's own jobs: settings to copy, a check of the session, what was measured
     LedgerInspector(dest)               the ledger: search, pages, commits, one file's coverage; retry and forget what failed
+    LoadMonitor(dest, source)           a load from Kafka: lag, commits, quarantine, losses, skew; start, stop and resume
 
 Needs the extra `widgets`: `pip install "quire[widgets]"`. Importing this package does not; using one of its names does.
 """
@@ -15,16 +16,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from quire_widgets.inspector import LedgerInspector
+    from quire_widgets.monitor import LoadMonitor
     from quire_widgets.panel import ConsolidationPanel
     from quire_widgets.selector import CommitterSelector
     from quire_widgets.skew_view import SkewView
 
-__all__ = ["CommitterSelector", "ConsolidationPanel", "LedgerInspector", "SkewView"]
+__all__ = ["CommitterSelector", "ConsolidationPanel", "LedgerInspector", "LoadMonitor", "SkewView"]
 
 _HOMES = {
     "CommitterSelector": "selector",
     "ConsolidationPanel": "panel",
     "LedgerInspector": "inspector",
+    "LoadMonitor": "monitor",
     "SkewView": "skew_view",
 }
 _EXTRA = ("ipywidgets", "traitlets", "matplotlib")

@@ -9,16 +9,27 @@ from typing import Any
 import quire
 from quire.errors import scrub
 
-__all__ = ["Variable", "advise", "check", "consolidate", "ledger", "recover", "skew"]
+__all__ = ["Variable", "advise", "check", "consolidate", "ledger", "load", "recover", "skew"]
 
 _DEFAULTS = {p.name: p.default for p in inspect.signature(quire.consolidate).parameters.values()}
+_OF_LOAD = {p.name: p.default for p in inspect.signature(quire.load).parameters.values()}
 _SECRET = ("storage_options", "source_options", "dest_options")
 _WIDTH = 100
 
 
 def consolidate(source: str, dest: str, spark: Any, settings: Mapping[str, Any]) -> str:
     """`report = quire.consolidate(…)`, with the settings that are not the defaults."""
-    given = {name: value for name, value in settings.items() if not _is_default(name, value)}
+    given = {name: value for name, value in settings.items() if not _is_default(name, value, _DEFAULTS)}
+    return _job("quire.consolidate", "panel", source, dest, spark, given)
+
+
+def load(source: str, dest: str, spark: Any, settings: Mapping[str, Any]) -> str:
+    """`report = quire.load(…)`, likewise."""
+    given = {name: value for name, value in settings.items() if not _is_default(name, value, _OF_LOAD)}
+    return _job("quire.load", "monitor", source, dest, spark, given)
+
+
+def _job(call: str, widget: str, source: str, dest: str, spark: Any, given: Mapping[str, Any]) -> str:
     named = {"source": _value("source", source), "dest": _value("dest", dest)}
     if isinstance(spark, quire.InProcess):
         named["spark"] = "quire.InProcess()"
@@ -27,9 +38,9 @@ def consolidate(source: str, dest: str, spark: Any, settings: Mapping[str, Any])
     named |= {name: _value(name, value) for name, value in given.items()}
     # A value that is its own name is a variable of the reader's.
     theirs = [name for name, value in named.items() if value.isidentifier() and value not in ("True", "False", "None")]
-    note = f"# yours, as the panel has them: {', '.join(named[name] for name in theirs)}\n" if theirs else ""
+    note = f"# yours, as the {widget} has them: {', '.join(named[name] for name in theirs)}\n" if theirs else ""
     arguments = [value if name in ("source", "dest") else f"{name}={value}" for name, value in named.items()]
-    return f"import quire\n\n{note}{_call('report = quire.consolidate', arguments)}"
+    return f"import quire\n\n{note}{_call(f'report = {call}', arguments)}"
 
 
 def recover(dest: str, settings: Mapping[str, Any], abort: bool) -> str:
@@ -84,9 +95,9 @@ def skew(what: Any, arguments: Mapping[str, Any]) -> str:
     return _call("quire.skew.check", ["counts", *(f"{name}={_value(name, value)}" for name, value in arguments.items())])
 
 
-def _is_default(name: str, value: Any) -> bool:
+def _is_default(name: str, value: Any, defaults: Mapping[str, Any]) -> bool:
     """Compared by type too: 1 is not True, and an array is equal to nothing."""
-    default = _DEFAULTS.get(name, inspect.Parameter.empty)
+    default = defaults.get(name, inspect.Parameter.empty)
     return type(value) is type(default) and bool(value == default)
 
 

@@ -16,6 +16,7 @@ _PAUSE = 0.1  # seconds between two messages to the browser
 _UNITS = {
     "file": (" file", " files"),
     "dir": (" directory", " directories"),
+    "partition": (" partition", " partitions"),
     "segment": (" part of the ledger", " parts of the ledger"),
 }  # one, many
 _STEADY = 0.5  # seconds after which a speed can be told
@@ -81,8 +82,8 @@ class Call:
         if step.parts:
             parts.append(step.accounts)
         if step.tasks:
-            parts += [f"tasks done: {step.tasks:,}", f"files: {step.files:,}"]
-        if self._first is not None and now - self._first[0] > _STEADY:
+            parts += [f"tasks done: {step.tasks:,}", f"{step.what}s: {step.files:,}"]
+        if step.what == "file" and self._first is not None and now - self._first[0] > _STEADY:
             parts.append(f"{(step.files - self._first[1]) / (now - self._first[0]):,.0f} files/s")
         if step.waits:
             parts.append(step.waits)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from quire.errors import printable
 
-__all__ = ["alert", "block", "code", "copyable", "details", "image", "lines", "picture", "progress", "status", "table", "text"]
+__all__ = ["alert", "block", "code", "copyable", "details", "image", "lines", "picture", "progress", "scrolling", "status", "table", "text"]
 
 _FONT = "color:var(--jp-ui-font-color1, inherit);font-family:var(--jp-ui-font-family, sans-serif);font-size:var(--jp-ui-font-size1, 13px)"
 _MONO = "font-family:var(--jp-code-font-family, monospace);font-size:var(--jp-code-font-size, 13px);line-height:1.4"
@@ -89,6 +89,11 @@ def table(
 def details(summary: str, inside: str) -> str:
     """Something that opens on request, by mouse or keyboard."""
     return f'<details style="margin:4px 0"><summary style="cursor:pointer">{text(summary)}</summary>{inside}</details>'
+
+
+def scrolling(inside: str, label: str) -> str:
+    """What may be wider than a narrow cell, to be moved sideways by mouse or keyboard."""
+    return f'<div role="region" aria-label="{text(label)}" tabindex="0" style="overflow-x:auto">{inside}</div>' if inside else ""
 
 
 def code(source: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import quire
 from quire_widgets import as_code
 
-__all__ = ["change", "what_now"]
+__all__ = ["change", "load", "what_now"]
 
 
 def what_now(dest: str, settings: Mapping[str, Any], phase: str, *, planning: bool) -> tuple[str, str]:
@@ -46,3 +46,15 @@ def change(ledger: quire.Ledger, dest: str, options: Mapping[str, Any] | None, v
         words = f"Cancelled: nothing of the {verb} is visible, and nothing is lost. The same again goes on. To give it up:"
         return words, as_code.recover(dest, {"storage_options": options}, abort=True)
     return "Cancelled: no job is open, and what was committed stays.", ""
+
+
+def load(ledger: quire.Ledger, dest: str, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """The same after a load that was stopped in the middle of a commit."""
+    found = ledger.refresh().summary()
+    if found.unpublished:
+        words = "Stopped after the commit: its records count, and not all of its files are published yet. Resume publishes the rest"
+        return f"{words}, and so does:", as_code.recover(dest, settings, abort=False)
+    if found.open_jobs:
+        words = "Stopped at once: what is done is kept, and none of it is visible. Resume goes on with its plan. To give it up:"
+        return words, as_code.recover(dest, settings, abort=True)
+    return f"Stopped at once: no job is open, and what was committed stays (version {found.version}).", ""

@@ -6,6 +6,7 @@ bytes as far as they lie in the split; `length` is the record's own. Records of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from quire.commit.entries import Commit
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, Source, fold
 from quire.errors import FormatError, NotFoundError
-from quire.formats.parquet import DAMAGED, OwnParquet
+from quire.formats.parquet import DAMAGED, OwnParquet, stored
 from quire.storage import Store
 
 __all__ = ["QuarantineWriter", "dead", "one", "read", "rejected"]
@@ -78,8 +79,15 @@ class QuarantineWriter:
 
 def read(store: Store, name: str, columns: list[str] | None = None) -> pa.Table:
     """The records of a quarantine file. One that is missing is an error, never empty."""
+    return pa.concat_tables(_groups(store, name, columns, whole=True))
+
+
+def _groups(store: Store, name: str, columns: list[str] | None = None, *, whole: bool = False) -> Iterator[pa.Table]:
+    """The same row group by row group, so that whoever wants a few records reads no more than they need; `whole`: all in one."""
     try:
-        return OwnParquet(store.get(name), SCHEMA).read(columns)
+        file = OwnParquet(store.get(name) if whole else stored(store, name), SCHEMA)
+        for groups in [None] if whole else [[i] for i in range(len(file.groups))]:
+            yield file.read(columns, groups)
     except NotFoundError as e:
         raise FormatError(
             f"the quarantine file {store.url}/{name} is missing, and the log names it: put it back from a backup. Nothing was changed."
@@ -104,21 +112,38 @@ def one(store: Store, name: str, path: str, version: str, offset: int) -> dict[s
     return row
 
 
-def rejected(store: Store, folded: Fold) -> pa.Table:
-    """The records that are in quarantine at a version, as their files tell of them, with `attempt` and `commit`."""
-    tables = [SCHEMA.empty_table().append_column("attempt", pa.array([], pa.string())).append_column("commit", pa.array([], pa.int64()))]
-    for source in folded.sources:
+def rejected(store: Store, folded: Fold, limit: int | None = None) -> pa.Table:
+    """The records that are in quarantine at a version, as their files tell of them, with `attempt` and `commit`.
+
+    `limit`: so many of the newest commits, of which only the files that hold them are read.
+    """
+    empty = SCHEMA.empty_table().append_column("attempt", pa.array([], pa.string())).append_column("commit", pa.array([], pa.int64()))
+    tables, left = [empty], limit
+    for source in folded.sources if limit is None else sorted(folded.sources, key=lambda s: -s.number):
+        if left is not None and left <= 0:
+            break
         rows = _records(store, folded, source, ["path", "version", "start", "attempt"])
+        if left is not None:  # of a checkpoint, too, the newest first
+            rows = rows.sort_by([("commit", "descending"), ("path", "ascending"), ("start", "ascending")]).slice(0, left)
+            left -= rows.num_rows
         for name in pc.unique(rows.column("quarantine")).to_pylist():
-            mine = rows.filter(pc.equal(rows.column("quarantine"), name))
-            there = {tuple(row.values()) for row in mine.select(["path", "version", "start"]).to_pylist()}
-            found = read(store, name)
-            keys = zip(*(found.column(c).to_pylist() for c in ("path", "version", "offset")), strict=True)
-            found = found.take(pa.array([i for i, key in enumerate(keys) if key in there], pa.int64()))
-            for column in ("attempt", "commit"):  # one attempt of one commit has written the file
-                found = found.append_column(column, pa.array([mine.column(column)[0].as_py()] * found.num_rows, mine.column(column).type))
-            tables.append(found)
+            tables += _those(store, name, rows.filter(pc.equal(rows.column("quarantine"), name)), whole=limit is None)
     return pa.concat_tables(tables).sort_by([("path", "ascending"), ("offset", "ascending")])
+
+
+def _those(store: Store, name: str, mine: pa.Table, *, whole: bool) -> Iterator[pa.Table]:
+    """The records of a file that rows stand for."""
+    there = {tuple(row.values()) for row in mine.select(["path", "version", "start"]).to_pylist()}
+    for found in _groups(store, name, whole=whole):
+        keys = list(zip(*(found.column(c).to_pylist() for c in ("path", "version", "offset")), strict=True))
+        some = found.take(pa.array([i for i, key in enumerate(keys) if key in there], pa.int64()))
+        for column in ("attempt", "commit"):  # one attempt of one commit has written the file
+            value = mine.column(column)
+            some = some.append_column(column, pa.array([value[0].as_py()] * some.num_rows, value.type))
+        yield some
+        there.difference_update(keys)
+        if not there:
+            return
 
 
 def dead(store: Store, log: Log, below: int) -> list[str]:

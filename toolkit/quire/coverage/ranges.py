@@ -15,16 +15,21 @@ from quire.storage import Store
 __all__ = ["LOST", "Covered", "Known", "covered"]
 
 LOST = "lost"  # the state of a range that was removed at its source before it was read
-_COLUMNS = ["path", "version", "start", "length", "state"]
+_COLUMNS = ["path", "version", "start", "length", "state", "records", "written"]
 
 
 @dataclass
 class Covered:
-    """The rows of a path: their versions, their ranges [start, end) joined and in order, and how much of them is in which state."""
+    """The rows of a path: their versions, their ranges [start, end) joined and in order, and how much of them is in which state.
+
+    `records` and `written`: what those that are done have become in data files, the bytes before they were compressed.
+    """
 
     versions: set[str] = field(default_factory=set)
     ranges: list[tuple[int, int]] = field(default_factory=list)
     states: dict[str, int] = field(default_factory=dict)
+    records: int = 0
+    written: int = 0
 
     def add(self, other: Covered) -> None:
         """What other rows say of the same path."""
@@ -32,6 +37,7 @@ class Covered:
         self.ranges = _joined([*self.ranges, *other.ranges])
         for state, length in other.states.items():
             self.states[state] = self.states.get(state, 0) + length
+        self.records, self.written = self.records + other.records, self.written + other.written
 
     @property
     def end(self) -> int:
@@ -95,10 +101,11 @@ def _take(rows: pa.RecordBatch, found: dict[str, Covered]) -> None:
         one = found.setdefault(paths.dictionary[int(codes[mine[0]])].as_py(), Covered())
         some = rows.take(pa.array(mine)) if len(mine) < rows.num_rows else rows
         one.versions.update(pc.unique(some.column("version")).to_pylist())
-        for entry in pa.table([some.column("state"), some.column("length")], ["state", "length"]).group_by(
-            "state", use_threads=False
-        ).aggregate([("length", "sum")]).to_pylist():  # fmt: skip
+        sums = [(column, "sum") for column in ("length", "records", "written")]
+        for entry in pa.Table.from_batches([some]).group_by("state", use_threads=False).aggregate(sums).to_pylist():
             one.states[entry["state"]] = one.states.get(entry["state"], 0) + entry["length_sum"]
+            if entry["state"] == "done":
+                one.records, one.written = one.records + (entry["records_sum"] or 0), one.written + (entry["written_sum"] or 0)
         one.ranges = _joined([*one.ranges, *_merged(starts[mine], ends[mine])])
 
 

@@ -48,7 +48,7 @@ def check(
 ) -> SkewResult:
     """Say whether the parts of a plan are even, and if not, whether a missing abs() is the reason.
 
-    counts    files (or bytes) of each part: a sequence, name -> count, or a Series. Parts without files belong into it, as 0.
+    counts    files (or bytes, or records) of each part: a sequence, name -> count, or a Series. Parts without files belong into it, as 0.
               Part 0 is the one whose name is, or ends with, the lowest number; else the first.
     groups    the group, for example the directory, of each part, in the same order or under the same names: parts are
               compared within their group only, and the chi-square statistics and degrees of freedom are summed. Groups with
@@ -57,15 +57,16 @@ def check(
               with it in proportion, so that only the evenness counts; bytes are compared with it as it is.
     listed    how many files (or bytes) there are in all, or group -> how many: only then is it known whether any are in no
               part. For files the sum of `expected` stands in for it.
-    unit      "files" | "bytes". Bytes come by the file, not one by one, so no chi-square test holds for them: the verdict
-              goes by the ratio alone. Check hash plans by files, within each directory; balanced plans by bytes.
+    unit      "files" | "bytes" | "records". Bytes come by the file, and records by their keys, not one by one, so no chi-square test
+              holds for them: the verdict goes by the ratio alone. Check hash plans by files, within each directory; balanced
+              plans by bytes.
 
     The verdict is "skewed" if p < 0.001 and the heaviest part has more than 1.25 times its share. It is "missing abs()" if
     part 0 has about twice the median of the others, these are even, and about (N-1)/2N of what was listed is in no part;
     "looks like a missing abs()" if it is not known what was listed; "too few to tell" if the test cannot hold.
     Raises UsageError for counts that are negative or no numbers, and for arguments that do not fit together.
     """
-    in_files = choose(unit, ("files", "bytes"), "unit") == "files"
+    in_files = choose(unit, ("files", "bytes", "records"), "unit") == "files"
     parts = read_parts(counts, groups, expected, listed)
     fair = _fair(parts, in_files)
     blocks = _blocks(parts, fair) if in_files else _groups(parts, fair)
@@ -73,7 +74,7 @@ def check(
     known = parts.listed
     if known is None and in_files and parts.expected is not None:
         known = float(parts.expected.sum())
-    signature = _signature(blocks, in_files)
+    signature = None if unit == "records" else _signature(blocks, in_files)  # no part of a topic is missing
     found = _Found(unit, parts, blocks, evenness, signature, known)
     verdict = _verdict(found)
     rows = _rows(found, fair, doubled=verdict.endswith("missing abs()"))

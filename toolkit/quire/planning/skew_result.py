@@ -41,7 +41,7 @@ class SkewResult:
     missing_share  share of what was listed that is in no part (below 0: there is more in the parts than was listed);
                    None if it is not known how much there is
     explanation    one or two sentences
-    unit           what was counted: "files" | "bytes"
+    unit           what was counted: "files" | "bytes" | "records"
     """
 
     verdict: str

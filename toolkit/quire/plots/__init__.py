@@ -6,6 +6,7 @@ what did each commit do, which bytes of a file are done, and is each record ther
     plots.tasks(ledger)         when each task ran, and how many ran at once
     plots.rates(table)          files a second against reads in flight
     plots.commits(ledger)       what each commit brought and took, and the data files after it
+    plots.loads(ledger)         records of each commit of a topic's destination, at the time of the commit
     plots.coverage(ledger, path)    which bytes of a file are done, set aside, held back or not covered
     plots.accounts(table)       what of the records that were sent is there once, lost, or double, by loader
     plots.guarantees(table)     which committer keeps which guarantee, as the lab has measured it
@@ -31,8 +32,9 @@ from quire.plots.curves import costs, windows
 from quire.plots.guarantees import guarantees
 from quire.plots.history import commits
 from quire.plots.lanes import tasks
+from quire.plots.loads import loads
 from quire.plots.picture import Picture
 from quire.plots.ranges import coverage
 from quire.plots.rates import rates
 
-__all__ = ["Picture", "accounts", "commits", "costs", "coverage", "guarantees", "partitions", "rates", "sizes", "tasks", "windows"]
+__all__ = ["Picture", "accounts", "commits", "costs", "coverage", "guarantees", "loads", "partitions", "rates", "sizes", "tasks", "windows"]

@@ -42,7 +42,7 @@ def partitions(what: Any) -> Picture:
 
     `what` is a SkewResult, a Plan, a Ledger, a Report, or the files of each part as `quire.skew.check` takes them: a sequence,
     a dict, a Series. The grey band is what each part should have: for files 4 standard deviations up and down, which chance
-    hardly leaves; for bytes, for which there is no such test, a quarter up and down. Marked are parts outside of it that are
+    hardly leaves; for bytes and records, for which there is no such test, a quarter up and down. Marked are parts outside of it that are
     off by more than a quarter: heavy, light, or doubled if abs() is missing.
 
     The table has one row a part: group (where there are several), part, files or bytes, expected, ratio, flag; of more than 20
@@ -86,7 +86,7 @@ def _result(what: Any) -> SkewResult:
 def _total(result: SkewResult) -> str:
     if result.unit == "bytes":
         return amount(result.total, "bytes")
-    return f"{amount(result.total, 'files')} file{'' if result.total == 1 else 's'}"
+    return f"{amount(result.total, result.unit)} {result.unit.removesuffix('s')}{'' if result.total == 1 else 's'}"
 
 
 def _band(rows: Rows, unit: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

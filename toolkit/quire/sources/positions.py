@@ -31,6 +31,8 @@ class Position:
     until: int  # the end of what is covered at all
     lost: int  # offsets that retention had removed before they were read
     set_aside: int
+    records: int  # in data files
+    written: int  # bytes of them, before they were compressed
 
 
 def positions(
@@ -38,13 +40,12 @@ def positions(
 ) -> Iterator[Position]:  # fmt: skip
     """Of all partitions that the ledger knows (of one cluster), in the order of their topics and numbers."""
     first = SCHEME + (f"{cluster}/" if cluster else "")
-    for path, found in sorted(
-        covered(folded, store, first, first + "\U0010ffff", known).items(), key=lambda item: (key_of(item[0]), item[0])
-    ):
+    there = covered(folded, store, first, first + "\U0010ffff", known)
+    for path, found in sorted(there.items(), key=lambda item: (key_of(item[0]), item[0])):
         until = found.ranges[-1][1] if found.ranges else 0
         where = path.removeprefix(SCHEME).partition("/")[0]
-        version = min(found.versions)
-        yield Position(key_of(path), where, version, found.end, until, found.states.get(LOST, 0), found.states.get("bad", 0))
+        lost, aside = found.states.get(LOST, 0), found.states.get("bad", 0)
+        yield Position(key_of(path), where, min(found.versions), found.end, until, lost, aside, found.records, found.written)
 
 
 def reached(topics: Topics) -> tuple[Cluster, Topics, list[Key]]:

@@ -12,13 +12,14 @@ from quire import inspection
 from quire.commit.entries import OFFSETS, UNSAID
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
-from quire.coverage.ranges import covered
+from quire.coverage.ranges import Known, covered
 from quire.errors import RefusedError, UsageError, about, choose, quoted
 from quire.loader import check_cluster
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Run
 from quire.planning.offsets import as_known, check_version
 from quire.planning.pack import PlannedTask
+from quire.planning.skew import SkewResult, check
 from quire.progress import Step
 from quire.runner import Runner
 from quire.sources import kafka
@@ -38,6 +39,7 @@ class OffsetsOf:
     _store: Store
     _log: Log
     _fold: Fold
+    _known: Known  # what was read of partitions when they were looked at last
 
     def refresh(self) -> Any:
         """Read the log to its tip."""
@@ -53,17 +55,32 @@ class OffsetsOf:
         raise NotImplementedError
 
     def offsets(self, as_: str = "pandas") -> Any:
-        """How far each partition is loaded: topic, partition, offset, covered, lost, set_aside, cluster, topic_id.
+        """How far each partition is loaded: topic, partition, offset, covered, records, bytes, lost, set_aside, cluster, topic_id.
 
         offset    the committed one: all before it has been seen to, without a gap
         covered   the end of what is covered behind a gap, too
+        records   rows or lines that it became in the data files; `bytes` of them before they were compressed
         lost      offsets that retention had removed before they were read (on_data_loss="record")
         topic_id  "name:…" where no broker has told one
         """
         choose(as_, inspection.KINDS, "as_")
-        found = positions(self._fold, self._store)
-        rows = [(p.key.topic, p.key.partition, p.offset, p.until, p.lost, p.set_aside, p.cluster, p.version) for p in found]
+        found = positions(self._fold, self._store, known=self._known)
+        rows = [(*p.key, p.offset, p.until, p.records, p.written, p.lost, p.set_aside, p.cluster, p.version) for p in found]
         return inspection.given("offsets", rows, as_)
+
+    def partition_skew(self, by: str = "records") -> SkewResult:
+        """Whether the partitions of each topic became equally much: a `quire.skew.check` of their "records" or "bytes".
+
+        `plots.partitions` draws it. A key that many records have makes its partition heavy, and each load as slow as that one.
+        """
+        choose(by, ("records", "bytes"), "by")
+        found = list(positions(self._fold, self._store, known=self._known))
+        several = len({p.key.topic for p in found}) > 1
+        topics = {f"{p.key.topic}/{p.key.partition}" if several else str(p.key.partition): p.key.topic for p in found}
+        counts = dict.fromkeys(topics, 0)
+        for name, p in zip(topics, found, strict=True):
+            counts[name] = p.records if by == "records" else p.written
+        return check(counts, groups=topics if several else None, unit=by)
 
     def lag(self, source: str | None = None, as_: str = "pandas", *, source_options: Mapping[str, Any] | None = None) -> Any:
         """How far each partition is behind: topic, partition, offset, end, lag, lost. The stable end is asked of the brokers now.
@@ -75,7 +92,7 @@ class OffsetsOf:
         with about("source"):
             topics = self._topics(source, source_options)
             cluster, topics, keys = reached(topics)
-        known = {p.key: p for p in positions(self._fold, self._store, topics.cluster)}
+        known = {p.key: p for p in positions(self._fold, self._store, known=self._known) if p.cluster == topics.cluster}
         starts, ends = cluster.starts(keys), cluster.ends(keys)
         rows = []
         for key in keys:
@@ -85,7 +102,7 @@ class OffsetsOf:
 
     def export_offsets(self) -> dict[tuple[str, int], int]:
         """The committed offset of each partition, {(topic, partition): offset}: where another loader would go on."""
-        return {tuple(p.key): p.offset for p in positions(self._fold, self._store)}  # type: ignore[misc]  # a Key is such a pair
+        return {tuple(p.key): p.offset for p in positions(self._fold, self._store, known=self._known)}  # type: ignore[misc]  # a Key is such a pair
 
     def import_offsets(
         self, source: str, offsets: str | Mapping[Any, int], *, spark: Any = None, committer: str = "auto",

@@ -1,0 +1,396 @@
+"""A load from Kafka to look at and to drive: how far each partition is, what was committed when, what was set aside or lost."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ipywidgets as widgets
+import traitlets
+
+import quire
+from quire import Step, UsageError, display, plots
+from quire.errors import choose, scrub
+from quire.options import seconds, whole
+from quire.report import LoadReport
+from quire_widgets import as_code, html, monitor_pages, stopped
+from quire_widgets.call import Call, Stopped
+from quire_widgets.fields import Field, button, place, shown
+from quire_widgets.ledger_pages import Table
+from quire_widgets.looking import Looking, line
+from quire_widgets.monitor_pages import ORDERS, Seen
+from quire_widgets.running import Running
+from quire_widgets.shutter import Shutter
+from quire_widgets.skew_view import page_of
+from quire_widgets.watching import Watch
+
+__all__ = ["LoadMonitor"]
+
+BUSY = ("loading", "stopping")
+FIRST = 3.0  # seconds that the first look may take before the monitor is there without it
+_STOPPING = "Stopping after the commit under way. Stop now interrupts it: nothing is lost, and Resume goes on with its plan."
+_OWN = ("stop", "progress", "spark", "source", "dest")
+
+
+class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """What `quire.load` does to a destination, wherever it runs; with a `source` it can be started, stopped and resumed here.
+
+    dest                   where records are loaded to, by this kernel or any other process
+    source, transform, spark, **settings    as for `quire.load`, unchanged. Without a source the monitor looks, and changes nothing
+    storage_options, source_options         for looking, too: brokers that ask who you are want them
+    look_every             seconds between two looks while it watches, or "10 s"
+    watch                  whether it looks again by itself, as long as it is shown
+    page_size              partitions of a page
+
+    order, topic           of the table: "lag", "partition", "records", "bytes", "set aside" or "lost"; a part of topics' names
+    .start()               load, in the background; also to go on after a stop or an error. With every= it loads again and again
+    .stop()                end after the commit under way; called again, at once. Nothing is lost: a plan that was begun is gone on with
+    .refresh() .turn(pages) .wait(timeout)
+    .state                 "idle" | "loading" | "stopping" | "stopped" | "done" | "failed"
+    .seen                  what the last look has found; .result is the LoadReport of the last run that ended, .error why it failed
+    .code                  the same as Python, without secrets
+
+    Observers are called in the thread that does the work. Raises UsageError where there is no ledger and no source, where a destination
+    was made of files, and for settings that do not exist.
+    """
+
+    _watch: Watch | None = None
+
+    order = traitlets.Unicode("lag", help="what the partitions are ordered by")
+    topic = traitlets.Unicode(help="a part of topics' names")
+    watching = traitlets.Bool(True, help="whether it looks again by itself")
+    state = traitlets.Enum(("idle", *BUSY, "stopped", "done", "failed"), "idle", help="where it is")
+    seen = traitlets.Any(help="what the last look has found")
+    result = traitlets.Instance(LoadReport, allow_none=True, help="what the last run has loaded")
+    error = traitlets.Instance(BaseException, allow_none=True, help="why the last run failed")
+    code = traitlets.Unicode(help="the same as Python")
+
+    def __init__(
+        self, dest: str | os.PathLike[str], source: str | None = None, transform: Callable[..., Any] | None = None, *, spark: Any = None,
+        look_every: str | float = 5, watch: bool = True, page_size: int = 20, **settings: Any,
+    ) -> None:  # fmt: skip
+        _check(source, transform, settings)
+        self._dest, self._source, self._spark = os.fsdecode(dest), source, spark
+        self._settings = {**({"transform": transform} if transform is not None else {}), **settings}
+        self._page_size, self._offset = whole(page_size, "page_size", 1), 0
+        self._pause = seconds(look_every, "look_every")
+        options = {**(settings.get("storage_options") or {}), **(settings.get("dest_options") or {})} or None
+        self._looking = Looking(self._dest, source, options, settings.get("source_options"))
+        self._watch = Watch(self._look, self._pause)
+        self._call: Call | None = None
+        self._stop = threading.Event()
+        self._begin_lock, self._show_lock = threading.RLock(), threading.RLock()
+        self._unseen = False  # it was shown, and is not any more
+        self._build()
+        super().__init__(self._parts())
+        self.add_class("quire-monitor")
+        self._show(self._looking.look(ask=False))
+        self._watch.ask()
+        self._watch.wait(FIRST)
+        self.watching = watch
+        self._follow_watching()
+        self._view_count = 0  # so that the browser says how many views there are
+        self.observe(self._viewed, "_view_count")
+
+    # ------------------------------------------------------------------------------------------------------------ what it holds
+    def _build(self) -> None:
+        self._head, self._trouble, self._timeline, self._table, self._verdict, self._why, self._lost, self._outcome = (
+            place(f"quire-{name}") for name in ("summary", "trouble", "timeline", "partitions", "verdict", "reasons", "losses", "result")
+        )
+        self._code = widgets.HTML()
+        self._code.add_class("quire-code")
+        self.code = self._written()
+        self._code.value = html.block("The same as Python:", html.copyable(self.code, "the same as Python"))
+        self._start_button = button(
+            "Start", "quire-start-button", self.start, button_style="primary", tooltip="Load, in the background of this kernel"
+        )
+        self._stop_button = button(
+            "Stop", "quire-stop-button", self.stop, disabled=True, tooltip="After the commit under way; once more: at once"
+        )
+        for one in (self._start_button, self._stop_button):
+            one.layout.display = None if self._source else "none"
+        self._refresh_button = button("Refresh", "quire-refresh-button", self.refresh, tooltip="Look at the ledger and the brokers")
+        self._watch_box = widgets.Checkbox(description=f"look every {self._pause:g} s", indent=False, layout={"width": "auto"})
+        self._watch_box.add_class("quire-watch")
+        self._running = Running("load", self.stop)
+        self._order = Field(widgets.Dropdown, "order by", "order", options=[*ORDERS])
+        self._topic = Field(widgets.Text, "topic", "topic", placeholder="any part of its name")
+        self._turners = {
+            "first": button("First", "quire-first-button", lambda: self.turn(None)),
+            "previous": button("Previous", "quire-previous-button", lambda: self.turn(-1)),
+            "next": button("Next", "quire-next-button", lambda: self.turn(1)),
+        }
+        self._commits = Shutter("commits", "the last commits", lambda: _wide(monitor_pages.commits(self.seen)))
+        self._skew = Shutter("skew", "records by partition", lambda: page_of(self.seen.skew, self._skew.model_id))
+        self._rejected = Shutter("rejected", "the first records in quarantine", lambda: _wide(monitor_pages.rejected(self.seen)))
+        traitlets.link((self._watch_box, "value"), (self, "watching"))
+        traitlets.link((self._order.input, "value"), (self, "order"))
+        traitlets.link((self._topic.input, "value"), (self, "topic"))
+
+    def _parts(self) -> list[Any]:
+        row = {"margin": "4px 0", "flex_flow": "row wrap"}
+        return [
+            self._head,
+            self._trouble,
+            widgets.HBox([self._start_button, self._stop_button, self._refresh_button, self._watch_box], layout=row),
+            self._running,
+            self._outcome,
+            self._timeline,
+            self._commits,
+            self._order,
+            self._topic,
+            widgets.HBox([*self._turners.values()], layout=row),
+            self._table,
+            self._verdict,
+            self._skew,
+            self._why,
+            self._rejected,
+            self._lost,
+            self._code,
+        ]
+
+    @traitlets.validate("order")
+    def _check_order(self, proposal: Mapping[str, Any]) -> str:
+        return choose(proposal["value"], tuple(ORDERS), "order")
+
+    def _written(self) -> str:
+        if self._source:
+            return as_code.load(self._source, self._dest, self._spark, self._settings)
+        options = "source_options" if self._settings.get("source_options") else None
+        has = bool(self._settings.get("storage_options") or self._settings.get("dest_options"))
+        return as_code.ledger(self._dest, has, None, "lag", "", source_options=options and as_code.Variable(options))
+
+    # ----------------------------------------------------------------------------------------------------------------- to look
+    def refresh(self) -> None:
+        """Look now, in the background; `wait` waits for it."""
+        self._watch.ask()
+
+    def turn(self, pages: int | None) -> None:
+        """So many pages of partitions on, or back if it is negative; None: the first one."""
+        with self._show_lock:
+            self._offset = 0 if pages is None else max(self._offset + pages * self._page_size, 0)
+            self._show_partitions()
+
+    @traitlets.observe("order", "topic")
+    def _chosen(self, _: object) -> None:
+        if self.seen is not None:
+            self.turn(None)
+
+    @traitlets.observe("watching")
+    def _follow_watching(self, _: object = None) -> None:
+        self._watch.on((self.watching and not self._unseen) or self.state in BUSY)
+
+    def _viewed(self, change: Mapping[str, Any]) -> None:
+        """Where nobody sees it any more, it does not look; where somebody does again, at once."""
+        gone, back = change["new"] == 0, self._unseen and change["new"]
+        self._unseen = gone
+        self._follow_watching()
+        if back and self.watching:
+            self.refresh()
+
+    def _look(self) -> None:
+        """In the thread of the watch."""
+        try:
+            if self._looking.news():  # before brokers are asked, who may take their time
+                self._show(self._looking.look(ask=False))
+            self._show(self._looking.look())
+        except Exception as e:  # the store is away, or an observer of the user's: one line, and what was shown before stays
+            shown(self._trouble, html.alert(line(e)))
+
+    # ----------------------------------------------------------------------------------------------------------------- to load
+    def start(self) -> None:
+        """Load what the settings say, in the background; a plan that was begun before is gone on with."""
+        if not self._source:
+            raise UsageError("This monitor has no source, so it only looks: LoadMonitor(dest, 'kafka://host:9092/topic') can load.")
+        with self._begin_lock:  # a double click begins one load
+            if self.state in BUSY:
+                return
+            self.error, self._stop = None, threading.Event()
+            self._running.say("")
+            shown(self._outcome, "")
+            source, stop = self._source, self._stop
+
+            def act(progress: Callable[[Step], None]) -> LoadReport:
+                return quire.load(source, self._dest, spark=self._spark, progress=progress, stop=stop, **self._settings)
+
+            self._call = Call(act, self._ended, self._show_progress)
+            self._running.show(0, None, "starting")
+            self._start_button.description = "Resume"  # from now on there may be a plan to go on with
+            self._set_state("loading")
+            self._call.start()
+
+    def stop(self) -> None:
+        """End the load after the commit under way; called again, at once."""
+        with self._begin_lock:
+            if self._call is None or self.state not in BUSY:
+                return
+            if self.state == "loading":
+                self._stop.set()
+                self._running.say(_STOPPING)
+                self._set_state("stopping")
+            else:
+                self._call.stop()
+                self._running.show(0, None, "stopping at once")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until no load is under way and what was asked for is shown, at most `timeout` seconds; return whether that is so."""
+        return (self._call is None or self._call.wait(timeout)) and self._watch.wait(timeout)
+
+    def close(self) -> None:
+        """Look no more; a load under way ends after its commit."""
+        if self._watch is not None:  # else its arguments were wrong
+            self._stop.set()
+            self._watch.on(False)
+        super().close()
+
+    def _ended(self, answer: LoadReport | None, error: BaseException | None) -> None:
+        """What a load ended with, in its thread."""
+        try:
+            if isinstance(error, Stopped):
+                self._running.say(*stopped.load(quire.Ledger(self._dest, self._options()), self._dest, self._settings))
+                self._set_state("stopped")
+            elif error is not None:
+                self._fail(error)
+            elif answer is not None:
+                self.result = answer
+                # A loop ends with a run that found nothing, mostly: what was loaded is shown anyway.
+                shown(self._outcome, html.block(answer._repr_html_()) if answer.jobs or answer.notes else "")
+                asked = self._stop.is_set()
+                self._running.say(f"Stopped after a whole commit: version {answer.version}. Resume goes on from there." if asked else "")
+                self._set_state("stopped" if asked else "done")
+        except Exception as e:  # an observer of the user's, or the look after a stop: one line too
+            self._fail(e)
+        self._watch.ask()
+
+    def _options(self) -> dict[str, Any] | None:
+        return {**(self._settings.get("storage_options") or {}), **(self._settings.get("dest_options") or {})} or None
+
+    def _fail(self, error: BaseException) -> None:
+        """One line below the buttons; never a traceback."""
+        self.error = error
+        self._running.say(line(error), wrong=True)
+        self._set_state("failed")
+
+    # ------------------------------------------------------------------------------------------------------------- what it shows
+    def _set_state(self, state: str) -> None:
+        busy = state in BUSY
+        self._start_button.disabled = busy
+        self._stop_button.disabled = not busy
+        self._stop_button.description = "Stop now" if state == "stopping" else "Stop"
+        if not busy:
+            self._running.busy(False)
+        self.state = state
+        self._follow_watching()
+
+    def _show_progress(self, done: int, total: int | None, told: str) -> None:
+        self._running.show(done, total, told)
+
+    def _show(self, seen: Seen) -> None:
+        with self._show_lock:
+            before: Seen | None = self.seen
+            self.seen = seen
+            shown(self._head, display.facts(self._title(), monitor_pages.facts(seen)))
+            shown(self._trouble, html.alert(seen.trouble) if seen.trouble else "")
+            if before is None or before.commits is not seen.commits:
+                self._picture = plots.loads(seen.commits)
+                drawn = html.picture(self._picture.svg(), _said(self._picture), self._timeline.model_id)
+                shown(self._timeline, html.block(drawn))
+                self._commits.show(bool(len(seen.commits)))
+                skew = seen.skew if seen.skew is not None and seen.skew.parts > 1 else None
+                shown(self._verdict, html.block(_verdict(skew)) if skew is not None else "")
+                self._skew.show(skew is not None)
+                shown(self._why, _wide(monitor_pages.reasons(seen)))
+                self._rejected.show(bool(len(seen.rejected)))
+                losses = monitor_pages.losses(seen)
+                shown(self._lost, losses.html() if losses.rows else "")
+            self._show_partitions()
+
+    def _show_partitions(self) -> None:
+        table = monitor_pages.ordered(self.seen, self.order, self.topic.strip())
+        if self._offset >= max(len(table), 1):
+            self._offset = max(len(table) - 1, 0) // self._page_size * self._page_size
+        self._page = monitor_pages.partitions(table, self._offset, self._page_size, several=self.seen.several)
+        shown(self._table, _wide(self._page))
+        possible = {"first": self._offset > 0, "previous": self._offset > 0, "next": self._offset + self._page_size < len(table)}
+        for name, one in self._turners.items():
+            one.disabled = not possible[name]
+        shows = None if len(table) > self._page_size or self._offset else "none"
+        for one in self._turners.values():
+            one.layout.display = shows
+        self._topic.layout.display = None if self.seen.several or self.topic else "none"
+
+    def _title(self) -> str:
+        source = self._source or (self.seen.summary.source if self.seen and self.seen.summary else "")
+        return scrub(f"{source} → {self._dest}" if source else self._dest, 500)
+
+    def __repr__(self) -> str:
+        seen = self.seen
+        skew = seen.skew
+        parts = [
+            display.lines(f"{self._title()}: {self.state}", monitor_pages.facts(seen), seen.trouble),
+            f"{self._picture.title}\n{self._picture.note}",
+            self._page.text(),
+            f"{skew.verdict}: {skew.explanation}" if skew is not None and skew.parts > 1 else "",
+            monitor_pages.reasons(seen).text(),
+            monitor_pages.losses(seen).text(),
+            "" if self.result is None else repr(self.result),
+            self._running.message,
+            self.code,
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """The widget, and what stands in its place without a kernel: the present state as a page, and as text."""
+        seen, message = self.seen, self._running.message
+        losses = monitor_pages.losses(seen)
+        page = html.block(
+            self._head.value,
+            self._trouble.value,
+            f'<p style="white-space:pre-wrap">{html.lines(f"{self.state}: {message}" if message else self.state)}</p>',
+            self._outcome.value,
+            html.image(self._picture.svg(), _said(self._picture)),
+            html.details("The last commits", _wide(monitor_pages.commits(seen))) if len(seen.commits) else "",
+            self._table.value,
+            page_of(seen.skew) if seen.skew is not None and seen.skew.parts > 1 else "",
+            self._why.value,
+            html.details("The first records in quarantine", _wide(monitor_pages.rejected(seen))) if len(seen.rejected) else "",
+            losses.html() if losses.rows else "",
+            html.code(self.code),
+        )
+        return {**super()._repr_mimebundle_(**kwargs), "text/plain": repr(self), "text/html": page}
+
+
+# ------------------------------------------------------------------------------------------------------------------------- helpers
+def _check(source: object, transform: object, settings: Mapping[str, Any]) -> None:
+    """UsageError for what `quire.load` would not take."""
+    known = [name for name in inspect.signature(quire.load).parameters if name not in (*_OWN, "transform")]
+    for name in settings:
+        if name in _OWN:
+            raise UsageError(f"{name}= is not for a monitor, which has a bar and a stop of its own. Call quire.load with it.")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise UsageError(
+                f"unknown option {name!r}." + (f" Did you mean {near[0]!r}?" if near else f" It is one of: {', '.join(known)}.")
+            )
+    if source is None:
+        others = [name for name in settings if not name.endswith("_options")]
+        if others or transform is not None:
+            raise UsageError(f"{['transform', *others][-1]}= is for a load, and this monitor has no source= to load from.")
+    elif not isinstance(source, str):
+        raise UsageError(f"source= takes one URL, not {type(source).__name__}: for example 'kafka://host:9092/topic'.")
+
+
+def _wide(table: Table) -> str:
+    return html.scrolling(table.html(), table.caption)
+
+
+def _said(picture: plots.Picture) -> str:
+    return f"{picture.title}. {picture.note}"
+
+
+def _verdict(skew: Any) -> str:
+    return f'<p style="margin:8px 0 0"><strong>Partitions: {html.text(skew.verdict)}.</strong> {html.text(skew.explanation)}</p>'

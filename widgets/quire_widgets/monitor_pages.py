@@ -1,0 +1,198 @@
+"""What of a load stands in tables: how far each partition is, a page at a time; its commits, its quarantine, its losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from quire.errors import printable, scrub
+from quire.ledger import Summary
+from quire.planning.skew import SkewResult
+from quire.sizes import format_size
+from quire_widgets import words
+from quire_widgets.ledger_pages import Table
+
+__all__ = ["COMMITS", "ORDERS", "REJECTED", "Seen", "commits", "facts", "losses", "ordered", "partitions", "reasons", "rejected"]
+
+COMMITS = 500  # in the picture
+LATEST = 20  # in the table
+REJECTED = 10  # records of the quarantine
+LOST = 20  # partitions in the table of losses
+VALUE = 120  # characters of a record
+# What partitions are ordered by: the column, and whether the largest come first.
+ORDERS: Mapping[str, tuple[str, bool]] = {
+    "lag": ("lag", True), "partition": ("", False), "records": ("records", True), "bytes": ("bytes", True),
+    "set aside": ("set_aside", True), "lost": ("lost", True),
+}  # fmt: skip
+_COLUMNS = ["topic", "partition", "offset", "end", "lag", "records", "bytes", "set_aside", "lost"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a look has found. `offsets` has one row a partition: what the ledger says, and `end` and `lag`, if brokers have answered."""
+
+    summary: Summary | None  # None: nothing is loaded yet
+    offsets: pd.DataFrame
+    commits: pd.DataFrame
+    reasons: pd.DataFrame
+    rejected: pd.DataFrame
+    skew: SkewResult | None
+    when: str = ""
+    trouble: str = ""  # why the lag is not known, in one line
+
+    @property
+    def several(self) -> bool:
+        """Whether partitions are of more than one topic."""
+        return self.offsets["topic"].nunique() > 1
+
+
+def merged(offsets: pd.DataFrame, lag: pd.DataFrame | None) -> pd.DataFrame:
+    """One row a partition that the ledger or the brokers know; what is not known is missing (NA).
+
+    The ledger's offset counts where both tell one, as it may be newer: so does what is still to be loaded up to the end.
+    """
+    whole = {column: "Int64" for column in _COLUMNS if column != "topic"}
+    if lag is None:
+        return offsets.reindex(columns=_COLUMNS).astype(whole)
+    both = offsets.drop(columns=["covered", "cluster", "topic_id"]).merge(
+        lag[["topic", "partition", "offset", "end"]], "outer", ["topic", "partition"], suffixes=("", "_told")
+    )
+    both["offset"] = both["offset"].fillna(both["offset_told"])
+    both["lag"] = (both["end"] - both["offset"]).clip(lower=0)
+    counts = ["records", "bytes", "set_aside", "lost"]
+    both[counts] = both[counts].fillna(0)
+    return both.reindex(columns=_COLUMNS).astype(whole)
+
+
+def facts(seen: Seen) -> dict[str, object]:
+    """The load in a few lines."""
+    table, found = seen.offsets, seen.summary
+    rows: dict[str, object] = {"topics": _topics(table)}
+    if table["lag"].notna().any():
+        behind = table[table["lag"].fillna(0) > 0]
+        rows["lag"] = f"{int(table['lag'].sum()):,} offsets" + (f", in {len(behind):,} of {len(table):,} partitions" if len(behind) else "")
+    else:
+        rows["lag"] = "not known"
+    if found is not None:
+        rows["records loaded"] = f"{found.records or 0:,} (of {found.bytes_read:,} offsets)"
+        rows["set aside"] = f"{found.set_aside:,}"
+        rows["lost to retention"] = f"{int(table['lost'].sum()):,}"
+        rows["data files"] = f"{found.data_files:,} ({format_size(found.bytes_written)})"
+        rows["commits"] = f"{found.commits:,}, the last one {found.last_commit or 'never'}"
+        rows["version"] = found.version
+        if found.unpublished:
+            rows["unpublished commits"] = found.unpublished
+        if found.open_jobs:
+            rows["open jobs"] = ", ".join(found.open_jobs)
+    rows["looked at"] = seen.when
+    return rows
+
+
+def _topics(table: pd.DataFrame) -> str:
+    names = sorted(set(table["topic"]))
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
+    return f"{shown or 'none yet'} ({words.more_than(len(table), len(table), 'partition')})"
+
+
+def ordered(seen: Seen, order: str, topic: str) -> pd.DataFrame:
+    """The partitions of the topics in whose names the text stands, in an order."""
+    column, falling = ORDERS[order]
+    table = seen.offsets
+    if topic:
+        table = table[table["topic"].str.contains(topic, regex=False, case=False)]
+    by = [*([column] if column else []), "topic", "partition"]
+    return table.sort_values(by, ascending=[not falling, True, True][-len(by) :], na_position="last", kind="stable")
+
+
+def partitions(table: pd.DataFrame, offset: int, limit: int, *, several: bool) -> Table:
+    """A page of them; `several`: they may be of more than one topic."""
+    page = table.iloc[offset : offset + limit]
+    header = [name for name in _COLUMNS if (several if name == "topic" else _told(table, name))]
+    rows = [tuple(_cell(name, row[name]) for name in header) for row in page.to_dict("records")]
+    if not len(table):
+        return Table("No partitions.", header, [])
+    caption = f"{offset + 1:,}–{offset + len(page):,} of {words.more_than(len(table), len(table), 'partition')}"
+    return Table(caption, [name.replace("_", " ") for name in header], rows, [name.replace("_", " ") for name in header if name != "topic"])
+
+
+def _told(table: pd.DataFrame, name: str) -> bool:
+    """Whether a column says anything."""
+    if name in ("end", "lag"):
+        return bool(table[name].notna().any())
+    return name not in ("set_aside", "lost") or bool(table[name].fillna(0).any())
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "topic":
+        return str(value)
+    if pd.isna(value):
+        return "?"
+    return str(value) if name == "partition" else format_size(int(value)) if name == "bytes" else f"{int(value):,}"
+
+
+def commits(seen: Seen) -> Table:
+    """The last commits, the newest first."""
+    last = seen.commits.iloc[::-1].head(LATEST)
+    counts = ("records", "set_aside", "lost")
+    rows = [
+        (r["version"], r["verb"], str(r["time"])[:19].replace("T", " "), *(f"{r[name]:,}" for name in counts), r["note"])
+        for r in last.to_dict("records")
+    ]
+    total = seen.summary.commits if seen.summary is not None else len(last)
+    header, numbers = ["commit", "verb", "time (UTC)", "records", "set aside", "lost", "note"], ["commit", "records", "set aside", "lost"]
+    if not any(row[-1] for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    return Table(f"{words.more_than(len(last), total, 'commit')}, the newest first", header, rows, numbers)
+
+
+def reasons(seen: Seen) -> Table:
+    """Why records were set aside."""
+    total = seen.summary.set_aside if seen.summary is not None else 0
+    counted = int(seen.reasons["files"].sum())
+    caption = f"In quarantine: {words.more_than(counted, total, 'record')}, by reason" if total else "Nothing is in quarantine."
+    rows = [
+        (_cut(reason or "(none)"), f"{n:,}", tries, "/".join(example.split("/")[-2:]))
+        for reason, n, tries, example in seen.reasons.itertuples(index=False, name=None)
+    ]
+    return Table(caption, ("reason", "records", "times read", "for example in"), rows, ("records", "times read"))
+
+
+def rejected(seen: Seen) -> Table:
+    """The first records of the newest commits that are in quarantine."""
+    rows = list[tuple[str, ...]]()
+    for r in seen.rejected.to_dict("records"):
+        why = f"{r['error']}: {r['message']}" if r["message"] else r["error"]
+        rows.append(("/".join(r["path"].split("/")[-2:]), f"{r['offset']:,}", _cut(why), _value(r)))
+    total = seen.summary.set_aside if seen.summary else 0
+    caption = f"{words.more_than(len(rows), total, 'record')} in quarantine; ledger.rejected() has all"
+    return Table(caption, ("partition", "offset", "reason", "value"), rows, ("offset",))
+
+
+def losses(seen: Seen) -> Table:
+    """Which partitions have lost offsets to retention before they were read."""
+    table = seen.offsets[seen.offsets["lost"].fillna(0) > 0].sort_values("lost", ascending=False, kind="stable")
+    if not len(table):
+        return Table("", (), ())
+    rows = [(f"{r['topic']}/{r['partition']}", f"{int(r['lost']):,}") for r in table.head(LOST).to_dict("records")]
+    caption = f"Lost: {int(table['lost'].sum()):,} offsets that retention had removed before they were read, in "
+    return Table(caption + words.more_than(len(rows), len(table), "partition"), ("partition", "offsets"), rows, ("offsets",))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= VALUE else f"{text[: VALUE - 1]}…"
+
+
+def _value(row: Mapping[Any, Any]) -> str:
+    """A record as far as one can read it."""
+    content = row["content"]
+    if not isinstance(content, bytes):
+        return "(none)" if not row["length"] else f"(too long to be kept: {format_size(row['length'])})"
+    some = content[: 4 * VALUE]
+    try:
+        text = some.decode("utf-8", "strict" if len(some) == len(content) else "ignore")
+    except UnicodeDecodeError:
+        text = f"0x{some[: VALUE // 2].hex()}"
+    return _cut(scrub(printable(text), 4 * VALUE))
