@@ -211,6 +211,7 @@ def test_brokers_that_stay_away_end_the_call_in_one_line_and_the_next_goes_on(
     from quire.sources import kafka_client, offsets
     from quire.storage import retry
 
+    monkeypatch.setattr(kafka_client, "ANSWER", 1.0)
     monkeypatch.setattr(offsets, "PATIENCE", 0.5)
     monkeypatch.setattr(kafka_client, "TOPIC_IDS", 0.5)
     monkeypatch.setattr(retry, "PATIENCE", 1.0)
