@@ -14,13 +14,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import KafkaError
 
 import quire
 import sim
 from loading import exact, files, load, numbered, topic
 from quire.commit import protocol
 from quire.errors import QuireError
-from services.kafka import Mock, Record, mock
+from services.kafka import FETCH, LIST_OFFSETS, Mock, Record, mock
 from services.kafka_witness import Content, Position, account, look
 from sim.drivers import Scheduler
 from sim.ways import changing
@@ -202,6 +203,15 @@ def test_brokers_that_are_away_for_a_moment_are_waited_for(kafka: Mock, tmp_path
     report = load(kafka, name, tmp_path / "out", progress=cut)
     away[0].join()
     assert report.records == 2_000
+    assert exact(kafka, tmp_path / "out", name).exact
+
+
+def test_a_broker_that_has_another_leader_in_mind_is_asked_again(kafka: Mock, tmp_path: Path) -> None:
+    """Both for where a topic ends, and for its records: its leader's epoch may be older, or newer."""
+    name = topic(kafka, 2, numbered(100, 2))
+    for request in (LIST_OFFSETS, FETCH):
+        kafka.fail(request, KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH)
+    assert load(kafka, name, tmp_path / "out").records == 100
     assert exact(kafka, tmp_path / "out", name).exact
 
 
