@@ -233,3 +233,10 @@ def test_a_group_that_cannot_follow_since_the_ledger_cannot_be_read_is_told(
     report = load(kafka, topic(kafka, 1, numbered(5)), tmp_path / "out", consumer_group="follower")
     assert report.records == 5
     assert "follower does not follow: the store is away" in report.notes[0]
+
+
+def test_many_small_topics_do_not_take_a_second_each(kafka: Mock, tmp_path: Path) -> None:
+    names = [topic(kafka, 1, numbered(2)) for _ in range(15)]
+    started = time.monotonic()
+    assert load(kafka, "|".join(names), tmp_path / "out").records == 30
+    assert time.monotonic() - started < 10
