@@ -16,7 +16,7 @@ from quire.commit import names, protocol
 from quire.commit.entries import Commit, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
-from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures, TransientError
+from quire.errors import DataLossError, FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures, TransientError
 from quire.planning.pack import FEW, SMALL, PlannedTask, read_head
 from quire.progress import Part, Phase, Progress
 from quire.runner import Failure, Runner
@@ -245,7 +245,10 @@ def _said(failed: list[tuple[int, Failure]], total: int) -> str:
 
 
 def _give_up(failed: list[tuple[int, Failure]], total: int, job: str, dest: str) -> None:
-    raise failed[0][1].kind_of_error(
+    kind = failed[0][1].kind_of_error
+    if kind is DataLossError:  # to call again in the same words brings nothing back
+        raise kind(f"{failed[0][1].text.rstrip('.')}. Or give job {job} up with recover({dest!r}, abort={job!r}).")
+    raise kind(
         f"{_said(failed, total)} ({ATTEMPTS} times). Nothing of job {job} is visible in {dest}, and what is done is kept: call again to go "
         f"on, or give it up with recover(dest, abort={job!r})."
     )
