@@ -108,6 +108,15 @@ def test_an_empty_partition_that_retention_goes_over_is_no_loss(kafka: Mock, tmp
     assert (report.records, report.lost) == (5, 5)
 
 
+def test_retry_reads_topics_that_the_last_load_has_not_named(kafka: Mock, tmp_path: Path) -> None:
+    a, b, dest = topic(kafka, 1, numbered(5)), topic(kafka, 1, numbered(5)), tmp_path / "out"
+    load(kafka, a, dest, rejecting(b"v1"))
+    load(kafka, b, dest, rejecting(b"v2"), append=True)
+    done = ledger(dest).retry(function=as_it_is, spark=quire.InProcess(), progress=False)
+    assert (done.gathered, done.left) == (2, ())
+    assert exact(kafka, dest, a, b).exact
+
+
 # -------------------------------------------------------------------------------------------------------------------- other names
 def test_a_topic_known_by_its_name_goes_on_when_a_broker_tells_its_id(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when old brokers are replaced: its records are the same."""
