@@ -18,6 +18,8 @@ HDFS    := $(VENV)/hdfs/of-$(shell cksum < tests/services/hdfs/pom.xml | cut -d 
 CLOUD   := $(VENV)/committers/of-$(shell cksum < tests/services/committers/pom.xml | cut -d ' ' -f 1)
 # And a broker of Kafka.
 KAFKA   := $(VENV)/kafka/of-$(shell cksum < tests/services/kafka/pom.xml | cut -d ' ' -f 1)
+# And Spark's own connector to it, which loads are measured against.
+PEER    := $(VENV)/connector/of-$(shell cksum < tests/benchmarks/kafka/pom.xml | cut -d ' ' -f 1)
 # Tests have a temporary directory of their own, which goes with them; Jupyter's settings and the user's are not looked at.
 # Matplotlib's list of fonts stays: it takes a while to make.
 TIDY := tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && TMPDIR=$$tmp IPYTHONDIR=$$tmp/ipython JUPYTER_CONFIG_DIR=$$tmp/jupyter \
@@ -87,8 +89,9 @@ format: $(STAMP)-dev ## put the code into its form
 ##@ Check at length
 
 .PHONY: bench
-bench: $(STAMP)-test ## measure against the peers, in the same run: about an hour and a half, 8 GB of disk (AT=directory)
-	@failed=; for one in populate gather first_task rerun ledger memory objects objects_s3 reading_cpu endtoend publish; do \
+bench: $(STAMP)-test $(KAFKA) $(PEER) ## measure against the peers, in the same run: about two hours, 8 GB of disk (AT=directory)
+	@failed=; for one in populate gather first_task rerun ledger memory objects objects_s3 reading_cpu endtoend publish \
+	    kafka kafka_loop kafka_memory; do \
 	    echo; echo "== $$one"; $(BIN)/python tests/benchmarks/$$one.py $(if $(AT),--at $(AT)) || failed="$$failed $$one"; \
 	done; [ -z "$$failed" ] || { echo "not all promises hold:$$failed" >&2; exit 1; }
 
@@ -170,6 +173,15 @@ $(KAFKA): | $(BIN)/python
 	mvn -B -q -f tests/services/kafka/pom.xml -Dmaven.repo.local="$(CURDIR)/$(VENV)/kafka/repository" \
 	    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$(VENV)/kafka/jars"
 	rm -rf $(VENV)/kafka/repository
+	@touch $@
+
+$(PEER): | $(BIN)/python
+	@command -v mvn > /dev/null || { echo "Loads are measured against Spark's connector to Kafka, which needs Java and Maven: install them (apt-get install maven openjdk-17-jre-headless)." >&2; exit 1; }
+	@echo "Getting Spark's connector to Kafka: some 10 MB."
+	rm -rf $(VENV)/connector
+	mvn -B -q -f tests/benchmarks/kafka/pom.xml -Dmaven.repo.local="$(CURDIR)/$(VENV)/connector/repository" \
+	    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$(VENV)/connector/jars"
+	rm -rf $(VENV)/connector/repository
 	@touch $@
 
 $(STAMP)-browser: $(STAMP)-test

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,6 +124,20 @@ def test_files_have_the_target_size_and_not_one_a_partition(kafka: Mock, tmp_pat
     sizes = [p.stat().st_size for p in files(tmp_path / "out")]
     assert len(sizes) <= 1.1 * sum(sizes) / 500_000 + 1
     assert exact(kafka, tmp_path / "out", name).exact
+
+
+@pytest.mark.parametrize(("by", "most"), [("", None), ("date", None), ("partition", None), ("", "500 KB"), ("date", "500 KB")])
+def test_batches_write_few_files(kafka: Mock, tmp_path: Path, by: str, most: str | None) -> None:
+    """Of each commit at most a tenth more than its bytes fill, and one for each value by which they lie apart."""
+    rnd, first, target = random.Random(1), 1_763_800_000_000, 200_000
+    day = 86_400_000 // 2_000  # two and a half days
+    name = topic(kafka, 8, [Record(rnd.randbytes(300), timestamp=first + i * day, partition=i % 8) for i in range(5_000)])
+    settings = {"partition_by": by or None, "max_bytes": most, "target_size": target}
+    load(kafka, name, tmp_path / "out", **settings)
+    for _, found in quire.Ledger(tmp_path / "out").files().groupby("commit"):
+        values = {str(Path(file).parent) for file in found["data_file"]}
+        assert len(found) <= 1.1 * found["bytes"].sum() / target + len(values)
+    assert len(rows(tmp_path / "out")) == 5_000
 
 
 def test_max_bytes_makes_several_commits_of_one_call(kafka: Mock, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from quire.commit import protocol
 from quire.commit.entries import OFFSETS
 from quire.commit.log import Log
 from quire.coverage.fold import fold
-from quire.coverage.ranges import Covered
+from quire.coverage.ranges import Known
 from quire.errors import NotFoundError, RefusedError, UsageError, about
 from quire.formats.measure import written
 from quire.options import Options
@@ -45,7 +45,7 @@ class Job(Options):
     """A call as a job. `ends` are of the run under way."""
 
     ends: Mapping[Key, int] = field(default_factory=dict)
-    read: dict[str, dict[str, Covered]] = field(default_factory=dict, repr=False)  # what the ledger's segments say, of the whole call
+    known: Known = field(default_factory=Known, repr=False)  # of what the ledger covers, by all runs of the call
     most: int | None = None
 
     @property
@@ -65,7 +65,8 @@ class Job(Options):
         loading = self.convert.loading
         assert loading is not None
         measure = functools.partial(_written, loading, self.convert.compression)
-        wanted = Offsets(self.topics, {} if supersede else self.ends, measure, self.most, loading.record_loss, without, self.read)
+        ends, in_step = {} if supersede else self.ends, loading.by not in ("", "topic", "partition")
+        wanted = Offsets(self.topics, ends, measure, self.most, loading.record_loss, without, in_step, self.known)
         return Wanted(self.roots, Selection(), self.cut, self.dest, self.dest_options, None, None, self.policy, wanted)
 
 
@@ -92,7 +93,7 @@ class Call:
         store = made.store()
         with about("dest"):
             check_destination(store, made.append)
-            log = Log(store).refresh()
+            log = made.held.read(store)
             self._check_owner(log)
         cluster = cluster_of(made.topics.servers, made.topics.options)
         with about("source"):
@@ -176,7 +177,7 @@ class Call:
         """The report of a run; after it, the consumer group follows."""
         assert self.job is not None
         if self.group is not None:
-            self.notes.append(mirror(self.job.topics, self.job.store(), self.group, self.job.read))
+            self.notes.append(mirror(self.job.topics, self.job.held.read(self.job.store()), self.group, self.job.known))
         return LoadReport.of(report, self.notes)
 
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from quire.attempt import Convert
 from quire.commit.committers import choice
 from quire.commit.entries import CLAIM, Words
+from quire.commit.held import Held
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
 from quire.formats.lines import _compressor
@@ -100,6 +101,7 @@ class Options:
     append: bool
     intent: dict[str, Any]
     reduce: Callable[[Any], Any] | None = field(default=None, repr=False)  # all rows of a job go through it together
+    held: Held = field(default_factory=Held, repr=False, compare=False)  # the destination's log, for all runs of the call
 
     @property
     def closing(self) -> bool:

@@ -48,7 +48,7 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
     with about("dest"):
         check_destination(store, made.append)
     while True:
-        log = protocol.recover(store)
+        log = protocol.recover(store, held=made.held)
         with about("dest"):
             check_words(log, made)
         head = _open_job(store, log, made, call)

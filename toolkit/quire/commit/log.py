@@ -91,6 +91,10 @@ class Log:
         self._read_on()
         return self
 
+    def stands(self) -> bool:
+        """Whether the last entry that is held is still there; of one that holds none nobody knows."""
+        return bool(self._held) and self._get(self.tip) == self._held[-1]
+
     def at(self, version: int) -> Log:
         """The log as it was at a version: this one, unless its checkpoint is younger; then one that was read up to there alone."""
         if version >= self.merged:

@@ -8,7 +8,7 @@ several at once; the log decides, and each step does what the log says there is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -33,8 +33,10 @@ from quire.commit.entries import (
     decode,
     encode,
 )
+from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError, UsageError
+from quire.storage import Entry as File
 from quire.storage import Folder, Store
 
 # Which tasks must be dropped because of what was committed since the job's base; what is kept, and why a job cannot commit.
@@ -213,10 +215,10 @@ def clean(log: Log, job: str) -> None:
             files.update(file.name for file in task.files)
     for by in _committers_of(outcome.committer, store):
         by.clean(store, job, files)
-    for e in [*store.walk(names.LEDGER), *store.walk(names.QUARANTINE)]:
+    for e in [e for folder in (names.LEDGER, names.QUARANTINE) for e in _of_job(store, folder, job)]:
         if names.job_of_segment(e.name) == job and e.name not in segments:
             store.remove(e.name)
-    for e in list(store.walk(names.PARTS)):
+    for e in list(_of_job(store, names.PARTS, job)):
         if names.job_of_part(e.name) == job and e.name != part:
             store.remove(e.name)
     store.remove_tree(names.manifests(job))
@@ -227,20 +229,26 @@ def clean(log: Log, job: str) -> None:
     store.remove_tree(names.job_folder(job))
 
 
+def _of_job(store: Store, folder: str, job: str) -> Iterator[File]:
+    """What lies in a folder under names that begin with a job's: a ledger has many more."""
+    return (e for e in store.scan(folder, after=f"{job}-", until=f"{job}.") if isinstance(e, File))
+
+
 # -------------------------------------------------------------------------------------------------------------------- recover
-def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _silent) -> Log:
+def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _silent, held: Held | None = None) -> Log:
     """Publish and clean what others left behind; before that give up the job `abort_jobs`, or all open ones ("open").
 
-    Open jobs that nobody names are left alone: the next run of the same intent goes on with them.
+    Open jobs that nobody names are left alone: the next run of the same intent goes on with them. `held`: of a call that recovers again;
+    it looks only now and then for what lies elsewhere than in the folders of jobs, which it has not left and which does no harm.
     """
     store.sweep(names.STATE)
-    listed = jobs(store)
-    log = Log(store).refresh()
+    listed, held = jobs(store), held or Held()
+    log = held.read(store)
     for job in _to_abort(abort_jobs, listed, log, store):
         abort(log, job, "given up on request")
     for entry in log.refresh().unpublished():
         publish(log, entry, progress)
-    for job in sorted(_leftovers(store, log)):
+    for job in sorted(_leftovers(store, log, everywhere=held.looks())):
         clean(log, job)
     return log
 
@@ -259,9 +267,11 @@ def _to_abort(wanted: str | None, listed: dict[str, set[str]], log: Log, store: 
     return [wanted]
 
 
-def _leftovers(store: Store, log: Log) -> set[str]:
-    """The jobs with an outcome that have left anything which clean() would delete."""
+def _leftovers(store: Store, log: Log, *, everywhere: bool) -> set[str]:
+    """The jobs with an outcome that have left anything which clean() would delete, in their folders or everywhere."""
     found = set(jobs(store))
+    if not everywhere:
+        return {job for job in found if log.outcome(job) is not None}
     named, parts = set[str](), set[str]()
     for _, c in log.recent():
         named |= {name or "" for t in log.in_effect(c) for name in (t.segment, t.quarantine)}

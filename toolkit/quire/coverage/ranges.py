@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from quire.coverage.fold import Fold
 from quire.storage import Store
 
-__all__ = ["LOST", "Covered", "covered"]
+__all__ = ["LOST", "Covered", "Known", "covered"]
 
 LOST = "lost"  # the state of a range that was removed at its source before it was read
 _COLUMNS = ["path", "version", "start", "length", "state"]
@@ -48,24 +48,38 @@ class Covered:
         return [*found, (at, end)] if at < end else found
 
 
-def covered(fold: Fold, store: Store, first: str, last: str, read: dict[str, dict[str, Covered]] | None = None) -> dict[str, Covered]:
+@dataclass
+class Known:
+    """What a loop has read of the ledger so far, and goes on with: a segment never changes, so each is read once.
+
+    Where a later commit has taken rows away since, or a checkpoint stands for segments, all is read anew.
+    """
+
+    of: tuple[object, ...] = ()  # which paths, and what takes rows away
+    sources: tuple[str, ...] = ()  # those that were read
+    found: dict[str, Covered] = field(default_factory=dict)
+
+
+def covered(fold: Fold, store: Store, first: str, last: str, known: Known | None = None) -> dict[str, Covered]:
     """What is covered of the paths in [first, last]; the rows of one source of the fold are held at a time.
 
-    `read`: what segments said when they were read before, by their names. A segment never changes, so a loop reads each of them once; but
-    where a later commit has taken rows away, it is asked anew.
+    `known`: of a call that asks again. What is given then is its own, and not to be changed.
     """
-    found, keep = dict[str, Covered](), {} if read is None or fold.removed or fold.uncovered else read
-    for source in fold.sources:
-        if source.first > last or source.last < first:
-            continue
-        if source.segment not in keep:
-            keep[source.segment] = {}
-            rows = fold.of(source).rows(store, _COLUMNS, first, last)
-            for batch in rows.combine_chunks().to_batches():
-                _take(batch, keep[source.segment])
-        for path, one in keep[source.segment].items():
-            found.setdefault(path, Covered()).add(one)
-    return found
+    known = Known() if known is None else known
+    of = first, last, fold.removed, fold.uncovered
+    names = tuple(source.segment for source in fold.sources)
+    read = len(known.sources)
+    if known.of != of or names[:read] != known.sources:
+        known.of, known.sources, known.found, read = of, (), {}, 0
+    for source in fold.sources[read:]:
+        if source.first <= last and source.last >= first:
+            mine = dict[str, Covered]()
+            for batch in fold.of(source).rows(store, _COLUMNS, first, last).combine_chunks().to_batches():
+                _take(batch, mine)
+            for path, one in mine.items():
+                known.found.setdefault(path, Covered()).add(one)
+        known.sources += (source.segment,)
+    return known.found
 
 
 def _take(rows: pa.RecordBatch, found: dict[str, Covered]) -> None:

@@ -7,6 +7,7 @@ are read by the tasks alone, but for a few that show how large they are.
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from quire.commit import names
 from quire.coverage.fold import Fold
-from quire.coverage.ranges import LOST, Covered, covered
+from quire.coverage.ranges import LOST, Covered, Known, covered
 from quire.errors import DataLossError, RefusedError, TransientError
 from quire.planning.drops import put_table
 from quire.planning.listing import CHUNK, PLAN, Cut, Listed, Run
@@ -32,6 +33,7 @@ GUESS = 1_000  # bytes of a record that nobody has looked at
 SAMPLE = 1 << 20  # bytes of records of one topic that are looked at
 SAMPLED = 4  # partitions of it
 FINE = 16  # ranges that fill a task
+MOST = 200_000  # ranges, where partitions are cut so that each task has a piece of each
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Offsets:
     max_bytes: int | None = None  # of records in one job
     record_loss: bool = False
     without: frozenset[str] = frozenset()  # partitions that this call has taken up often enough
-    read: dict[str, dict[str, Covered]] = field(default_factory=dict, repr=False)  # see `covered`
+    in_step: bool = False  # a task reads all partitions side by side, since files are kept apart by what changes with time
+    known: Known = field(default_factory=Known, repr=False)  # see `covered`
 
 
 @dataclass
@@ -75,7 +78,7 @@ def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: s
     Raises DataLossError for what retention has removed since it was known of, RefusedError where a topic is another one than the ledger's.
     """
     found = Listed()
-    known = covered(fold, dest, f"{wanted.topics.url}/", f"{wanted.topics.url}/\U0010ffff", wanted.read)
+    known = covered(fold, dest, f"{wanted.topics.url}/", f"{wanted.topics.url}/\U0010ffff", wanted.known)
     wanted = replace(wanted, topics=as_known(wanted.topics, known))
     ranges = _ranges(wanted, known, found, told)
     if not ranges:
@@ -85,16 +88,20 @@ def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: s
     total = sum(r.offsets * measures[r.key.topic].size for r in ranges)
     ratio = sum(r.offsets * measures[r.key.topic].size * measures[r.key.topic].ratio for r in ranges) / max(1.0, total) or 1.0
     step = max(1.0, cut.target / ratio / FINE)
-    rows = list[tuple[str, str, _Range, int]]()
+    rows, when = list[tuple[str, str, _Range, int]](), list[float]()
+    pieces = min(FINE * math.ceil(total * ratio / cut.target), MOST // len(ranges)) if wanted.in_step else 1
     for r in ranges:
         path, version = wanted.topics.path(r.key), wanted.topics.versions[r.key.topic]
         size = measures[r.key.topic].size
-        n = min(max(1, round(r.offsets * size / step)), max(1, r.offsets))
+        n = min(max(1, pieces, round(r.offsets * size / step)), max(1, r.offsets))
         for i in range(n):
             start, end = r.start + r.offsets * i // n, r.start + r.offsets * (i + 1) // n
             # What was there before a partition's first record goes with all of its ranges: any of them may be dropped alone.
             before = r.before if i == 0 or (r.before and r.before[0] == "mark") else None
             rows.append((path, version, _Range(r.key, start, end, before), max(1, int((end - start) * size))))
+            when.append((i + 0.5) / n)
+    if wanted.in_step:
+        rows = [rows[i] for i in sorted(range(len(rows)), key=when.__getitem__)]
     for at in range(0, len(rows), CHUNK):
         _write(rows[at : at + CHUNK], names.plan_parquet(job, plan, f"offsets-{names.new_id()}"), step, dest, found)
     return found, ratio

@@ -7,11 +7,10 @@ over that is only slow. A range that begins below what retention has left is a l
 
 from __future__ import annotations
 
+import itertools
 import time
-from bisect import bisect_left
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from quire.errors import DataLossError, TransientError
 from quire.formats.parquet import RECORDS
+from quire.sources.ahead import ahead
 from quire.sources.kafka import Key
 from quire.sources.kafka_client import Cluster
 
@@ -56,18 +56,24 @@ class Fetched(NamedTuple):
 def read(cluster: Cluster, spans: Sequence[Span], *, record_loss: bool = False) -> Generator[Fetched, None, None]:
     """All of the spans, each in its order, without a gap: every offset of a span is in one answer.
 
+    It reads on, in a thread of its own, while the caller works with what it has.
+
     Raises DataLossError where retention has removed a part (with `record_loss` that is an answer), NotFoundError where the topic is gone,
     TransientError where nothing comes any more.
     """
-    for window in _windows(spans):
-        yield from _Reading(cluster, window, record_loss).run()
+
+    def reading(stopped: Callable[[], bool]) -> Generator[Fetched, None, None]:
+        for window in itertools.takewhile(lambda _: not stopped(), _windows(spans)):
+            yield from _Reading(cluster, window, record_loss, stopped=stopped).run()
+
+    return ahead(reading)
 
 
 def sample(cluster: Cluster, spans: Sequence[Span], size: int, seconds: float = 2.0) -> tuple[pa.Table, int]:
     """The first records of the spans, about `size` bytes of them or what comes in time, and how many offsets they take up."""
     batches, offsets, until = list[pa.RecordBatch](), 0, time.monotonic() + seconds
     for window in _windows(spans):
-        reading = _Reading(cluster, window, record_loss=True, chunk=max(1, size // AT_ONCE), until=until)
+        reading = _Reading(cluster, window, record_loss=True, chunk=max(1, size // AT_ONCE), stopped=lambda: time.monotonic() > until)
         for fetched in reading.run():
             if fetched.records is not None:
                 batches.append(fetched.records)
@@ -89,9 +95,9 @@ class _Chain:
     spans: list[tuple[int, int, int]] = field(default_factory=list)  # (number, start, end)
     at: int = 0  # what is not given yet begins here
     next: int = 0  # no offset below is taken
-    held: int = 0  # bytes of these columns
-    offsets: list[int] = field(default_factory=list)
-    columns: tuple[list[Any], ...] = field(default_factory=lambda: ([], [], [], []))  # key, value, headers, timestamp
+    held: int = 0  # bytes of these keys and values
+    rows: int = 0
+    parts: list[tuple[Any, ...]] = field(default_factory=list)  # as `_columns` makes them
 
     @property
     def end(self) -> int:
@@ -119,10 +125,12 @@ def _windows(spans: Sequence[Span]) -> Iterator[list[_Chain]]:
 class _Reading:
     """A window while it is read."""
 
-    def __init__(self, cluster: Cluster, window: list[_Chain], record_loss: bool, chunk: int = CHUNK, until: float | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, window: list[_Chain], record_loss: bool, chunk: int = CHUNK, stopped: Callable[[], bool] = lambda: False
+    ) -> None:  # fmt: skip
         self.cluster, self.kafka, self.consumer = cluster, cluster.kafka, cluster.consumer
         self.open = {chain.key.partition: chain for chain in window}
-        self.topic, self.record_loss, self.chunk, self.until = window[0].key.topic, record_loss, chunk, until
+        self.topic, self.record_loss, self.chunk, self.stopped = window[0].key.topic, record_loss, chunk, stopped
         self.moved = False  # whether something came that brings the reading on
 
     def run(self) -> Iterator[Fetched]:
@@ -131,7 +139,7 @@ class _Reading:
         try:
             while self.open:
                 first, self.moved = self.consumer.poll(WAIT), False
-                if self.until is not None and time.monotonic() > self.until:
+                if self.stopped():
                     return
                 if first is not None:
                     # What is there already, without waiting for more.
@@ -151,7 +159,7 @@ class _Reading:
 
     def _take(self, messages: list[Any]) -> Iterator[Fetched]:
         """Records in runs of one partition, and events between them."""
-        errors = [i for i, m in enumerate(messages) if m.error() is not None]
+        errors = [i for i, error in enumerate(map(self.kafka.Message.error, messages)) if error is not None]
         at = 0
         for i in errors:
             yield from self._runs(messages[at:i])
@@ -161,29 +169,25 @@ class _Reading:
         yield from self._runs(messages[at:] if errors else messages)
 
     def _runs(self, messages: list[Any]) -> Iterator[Fetched]:
-        messages = [m for m in messages if m.topic() == self.topic]
-        at = 0
-        for number, run in groupby([m.partition() for m in messages]):
-            n = sum(1 for _ in run)
-            chain = self.open.get(number)
+        if {*map(self.kafka.Message.topic, messages)} != {self.topic}:
+            messages = [m for m in messages if m.topic() == self.topic]
+        numbers = np.fromiter(map(self.kafka.Message.partition, messages), np.int32, len(messages))
+        bounds = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1)).tolist()
+        for low, high in itertools.pairwise(bounds):
+            chain = self.open.get(int(numbers[low]))
             if chain is not None:
-                yield from self._records(chain, messages[at : at + n])
-            at += n
+                yield from self._records(chain, messages[low:high])
 
     def _records(self, chain: _Chain, messages: list[Any]) -> Iterator[Fetched]:
-        offsets, self.moved = [m.offset() for m in messages], True
-        low, high = bisect_left(offsets, chain.next), bisect_left(offsets, chain.end)
+        offsets, self.moved = np.fromiter(map(self.kafka.Message.offset, messages), np.int64, len(messages)), True
+        low, high = (int(i) for i in np.searchsorted(offsets, [chain.next, chain.end]))
         for at in range(low, high, ROWS):
-            some = messages[at : min(high, at + ROWS)]
-            values, keys = [m.value() for m in some], [m.key() for m in some]
-            for column, new in zip(
-                chain.columns, (keys, values, _headers_of(self.kafka.Message, some), [m.timestamp() for m in some]), strict=True
-            ):
-                column.extend(new)
-            chain.offsets.extend(offsets[at : at + len(some)])
-            chain.held += sum(map(len, filter(None, values))) + sum(map(len, filter(None, keys)))
-            chain.next = chain.offsets[-1] + 1
-            if chain.held >= self.chunk or len(chain.offsets) >= ROWS:
+            end = min(high, at + ROWS)
+            part = _columns(self.kafka.Message, messages[at:end], offsets[at:end])
+            chain.parts.append(part)
+            chain.held, chain.rows = chain.held + part[0].nbytes + part[1].nbytes, chain.rows + end - at
+            chain.next = int(offsets[end - 1]) + 1
+            if chain.held >= self.chunk or chain.rows >= ROWS:
                 yield from self._given(chain, chain.next)
         if high < len(offsets) or chain.next == chain.end:
             yield from self._ended(chain)
@@ -197,14 +201,14 @@ class _Reading:
 
     def _given(self, chain: _Chain, until: int) -> Iterator[Fetched]:
         """What is held of a chain, up to an offset: an answer for each of its spans."""
-        records = _batch(chain) if chain.offsets else None
+        records, offsets = _batch(chain) if chain.parts else (None, np.zeros(0, np.int64))
         for number, start, end in chain.spans:
             first, last = max(start, chain.at), min(end, until)
             if first < last:
-                i, j = bisect_left(chain.offsets, first), bisect_left(chain.offsets, last)
+                i, j = (int(i) for i in np.searchsorted(offsets, [first, last]))
                 yield Fetched(number, first, last, records.slice(i, j - i) if records is not None and i < j else None)
         chain.at = max(chain.at, until)
-        chain.offsets, chain.columns, chain.held = [], ([], [], [], []), 0
+        chain.parts, chain.held, chain.rows = [], 0, 0
 
     def _event(self, message: Any) -> Generator[Fetched, None, bool]:
         """What is no record; whether the partitions were assigned anew."""
@@ -266,21 +270,34 @@ def lost_words(lost: dict[Key, int]) -> str:
 _KINDS = {1: "create", 2: "append"}
 
 
-def _batch(chain: _Chain) -> pa.RecordBatch:
-    """The records that are held, as `RECORDS` has them."""
-    keys, values, headers, times = chain.columns
-    n = len(keys)
-    kinds, moments = zip(*times, strict=True)
-    known = all(kinds)  # a record of an old format has no time
-    stamps = pa.array(np.fromiter(moments, np.int64, n) * 1000, mask=None if known else np.equal(kinds, 0))
-    one = kinds[0] if len(set(kinds)) == 1 else None
+def _columns(message: Any, some: list[Any], offsets: np.ndarray) -> tuple[Any, ...]:
+    """Keys, values, headers (None: nobody has any), offsets, kinds of times and times of some records.
+
+    `message` is the class: its methods are mapped over the records, as a loop of Python's would take twice as long.
+    """
+    n, headers = len(some), _headers_of(message, some)
+    times = np.fromiter(itertools.chain.from_iterable(map(message.timestamp, some)), np.int64, 2 * n)
+    return (
+        pa.array([*map(message.key, some)], pa.binary()), pa.array([*map(message.value, some)], pa.binary()),
+        None if headers.count(None) == n else headers, offsets, times[::2], times[1::2],
+    )  # fmt: skip
+
+
+def _batch(held: _Chain) -> tuple[pa.RecordBatch, np.ndarray]:
+    """The records that are held, as `RECORDS` has them, and their offsets."""
+    keys, values, headers, *numbers = zip(*held.parts, strict=True)
+    offsets, kinds, moments = map(np.concatenate, numbers)
+    n, one = len(offsets), int(kinds[0]) if (kinds == kinds[0]).all() else None
+    stamps = pa.array(moments * 1000, mask=None if kinds.all() else kinds == 0)  # a record of an old format has no time
     columns = [
-        pa.array(keys, pa.binary()), pa.array(values, pa.binary()), _headers(headers), pa.repeat(pa.scalar(chain.key.topic), n),
-        pa.repeat(pa.scalar(chain.key.partition, pa.int32()), n), pa.array(np.fromiter(chain.offsets, np.int64, n)),
+        pa.concat_arrays(keys), pa.concat_arrays(values), _headers(headers, [len(part) for part in keys]),
+        pa.repeat(pa.scalar(held.key.topic), n), pa.repeat(pa.scalar(held.key.partition, pa.int32()), n), pa.array(offsets),
         stamps.cast(RECORDS.field("timestamp").type),
-        pa.repeat(pa.scalar(_KINDS.get(one), pa.string()), n) if one is not None else pa.array([_KINDS.get(k) for k in kinds], pa.string()),
+        pa.repeat(pa.scalar(_KINDS.get(one), pa.string()), n)
+        if one is not None
+        else pa.array([_KINDS.get(k) for k in kinds.tolist()], pa.string()),
     ]  # fmt: skip
-    return pa.record_batch(columns, schema=RECORDS)
+    return pa.record_batch(columns, schema=RECORDS), offsets
 
 
 def _headers_of(message: Any, some: Iterable[Any]) -> list[Any]:
@@ -299,7 +316,8 @@ def _headers_of(message: Any, some: Iterable[Any]) -> list[Any]:
             return found
 
 
-def _headers(found: list[Any]) -> pa.Array:
-    if not any(found):
-        return pa.nulls(len(found), _HEADERS)
+def _headers(parts: Sequence[list[Any] | None], lengths: Sequence[int]) -> pa.Array:
+    if not any(parts):
+        return pa.nulls(sum(lengths), _HEADERS)
+    found = itertools.chain.from_iterable(part or [None] * n for part, n in zip(parts, lengths, strict=True))
     return pa.array([[{"key": k, "value": v} for k, v in one] if one else None for one in found], _HEADERS)

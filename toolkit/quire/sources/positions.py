@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
-from quire.coverage.ranges import LOST, Covered, covered
+from quire.coverage.ranges import LOST, Known, covered
 from quire.errors import QuireError
 from quire.sources.kafka import SCHEME, Key, Topics, key_of
 from quire.sources.kafka_client import Cluster, cluster_of
@@ -34,12 +34,12 @@ class Position:
 
 
 def positions(
-    folded: Fold, store: Store, cluster: str = "", read: dict[str, dict[str, Covered]] | None = None
+    folded: Fold, store: Store, cluster: str = "", known: Known | None = None
 ) -> Iterator[Position]:  # fmt: skip
     """Of all partitions that the ledger knows (of one cluster), in the order of their topics and numbers."""
     first = SCHEME + (f"{cluster}/" if cluster else "")
     for path, found in sorted(
-        covered(folded, store, first, first + "\U0010ffff", read).items(), key=lambda item: (key_of(item[0]), item[0])
+        covered(folded, store, first, first + "\U0010ffff", known).items(), key=lambda item: (key_of(item[0]), item[0])
     ):
         until = found.ranges[-1][1] if found.ranges else 0
         where = path.removeprefix(SCHEME).partition("/")[0]
@@ -56,13 +56,13 @@ def reached(topics: Topics) -> tuple[Cluster, Topics, list[Key]]:
     return cluster, replace(topics, url=SCHEME + identity), keys
 
 
-def mirror(topics: Topics, store: Store, group: str, read: dict[str, dict[str, Covered]] | None = None) -> str:
+def mirror(topics: Topics, log: Log, group: str, known: Known | None = None) -> str:
     """Let the committed offsets of a consumer group be the ledger's; what went wrong, in one line, or nothing.
 
     It is for people who watch the group: nothing of quire reads it, so what goes wrong is told, and raises nothing.
     """
     try:
-        found = {p.key: p.offset for p in positions(fold(Log(store).refresh(), reader=True), store, topics.cluster, read) if p.offset}
+        found = {p.key: p.offset for p in positions(fold(log, reader=True), log.store, topics.cluster, known) if p.offset}
         commit(cluster_of(topics.servers, topics.options), group, found)
     except QuireError as e:
         return f"the consumer group {group} does not follow: {e}"
