@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import quire
 from gathering import refused
@@ -193,6 +194,20 @@ def test_columns_that_nobody_knew_beforehand_are_those_of_the_first_records_that
 def test_another_default_for_topics_is_refused_as_it_would_pass_over_records(kafka: Mock, tmp_path: Path) -> None:
     with refused(UsageError, 2, "default.topic.config", "lost or double"):
         load(kafka, "any", tmp_path / "out", source_options={"default.topic.config": {"auto.offset.reset": "latest"}})
+
+
+def test_a_broker_that_takes_more_than_a_second_to_answer_is_waited_for() -> None:
+    class Slow:
+        def list_topics(self, timeout: float) -> None:
+            if timeout < 1.5:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+        def poll(self, _: float) -> None:
+            """Nothing to tell."""
+
+    far = kafka_client.Cluster("far:9092", {})
+    far._admin = Slow()
+    far.reach()
 
 
 # ------------------------------------------------------------------------------------------------------------------- what is said

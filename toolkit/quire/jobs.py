@@ -13,7 +13,7 @@ from typing import Any
 from quire import shuffle
 from quire.attempt import Work, attempt
 from quire.commit import names, protocol
-from quire.commit.entries import Commit, Task
+from quire.commit.entries import OFFSETS, Commit, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
 from quire.errors import DataLossError, FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures, TransientError
@@ -59,13 +59,13 @@ def run(
     _check_schema(log, tasks, head.job, alone=head.closing)
     bad = sum(task.set_aside for task in tasks)
     if max_failures is not None and bad > max_failures:
-        first = _first_bad(log, tasks)
-        protocol.abort(log, head.job, f"{bad} files had to be set aside, more than max_failures={max_failures}")
+        first, what = _first_bad(log, tasks), "records" if head.words.split == OFFSETS else "files"
+        protocol.abort(log, head.job, f"{bad} {what} had to be set aside, more than max_failures={max_failures}")
         if isinstance(log.outcome(head.job), Commit):  # another driver of the job allows more
             _settle(log, head.job, progress)
             return
         raise TooManyFailures(
-            f"{bad:,} files had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {first}. "
+            f"{bad:,} {what} had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {first}. "
             f"Repair them, or call again with a larger max_failures."
         )
     if head.closing:

@@ -156,7 +156,7 @@ class Cluster:
         while time.monotonic() < until:
             patience *= 2  # what refuses us is heard between two tries; and a broker that is far away answers one of them
             try:
-                self.admin.list_topics(timeout=patience)
+                self.admin.list_topics(timeout=min(patience, max(1.0, until - time.monotonic())))
             except self.kafka.KafkaException as e:
                 failed = e
                 self.admin.poll(0)
