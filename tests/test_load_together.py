@@ -208,9 +208,10 @@ def test_brokers_that_are_away_for_a_moment_are_waited_for(kafka: Mock, tmp_path
 def test_brokers_that_stay_away_end_the_call_in_one_line_and_the_next_goes_on(
     kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from quire.sources import offsets
+    from quire.sources import kafka_client, offsets
     from quire.storage import retry
 
+    monkeypatch.setattr(kafka_client, "ANSWER", 1.0)
     monkeypatch.setattr(offsets, "PATIENCE", 0.5)
     monkeypatch.setattr(retry, "PATIENCE", 1.0)
     name = topic(kafka, 2, numbered(100, 2))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from common import Verdict, arguments, listed, load, machine, session, table, workplace
+from confluent_kafka.admin import NewTopic
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from services.kafka import Kafka, Record
@@ -69,6 +71,8 @@ def times(out: Path, starts: list[float]) -> list[tuple[float, float, float, int
         at = published[commit.job]
         began = next(start for start, end in zip(starts, ends, strict=True) if start <= at < end)
         files = [file for task in commit.tasks for file in task.files]
+        if not files:
+            continue  # of partitions that had no record yet
         stamps = [pq.ParquetFile(out / file.name).read(columns=["timestamp"]).column(0) for file in files]
         first = min(pc.min(column).as_py().timestamp() for column in stamps)
         found.append((began, at - began, at - first, sum(file.records for file in files)))
@@ -87,6 +91,7 @@ def main() -> int:
         runs={"type": int, "default": 100},
         rate={"type": int, "default": 1_000, "help": "records a second; 0: a hundred before each run"},
         every={"default": "1 s"},
+        address={"help": "a broker that runs already"},
     )
     return run(args)
 
@@ -97,20 +102,23 @@ def run(args: Any) -> int:
 
     print(f"{machine()}; {args.runs} runs, every {args.every}, {args.rate or 'no'} records/s of {SIZE} B; load {load()}", flush=True)
     over, starts = threading.Event(), list[float]()
-    with workplace(args.at) as place, broker() as kafka:
-        kafka.create("loop", PARTITIONS)
+    with workplace(args.at) as place, ExitStack() as stack:
+        kafka = Kafka(args.address) if args.address else stack.enter_context(broker())
+        topic = f"loop-{time.time_ns()}"
+        admin = kafka.admin()  # its answers come as long as it is there
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)], operation_timeout=30)[topic].result()
         few = [Record(b"x" * SIZE, partition=i % PARTITIONS) for i in range(100)]
-        watched(starts, lambda: None if args.rate else kafka.produce("loop", few))
-        producer = threading.Thread(target=produce, args=(kafka, "loop", args.rate, over), daemon=True)
+        watched(starts, lambda: None if args.rate else kafka.produce(topic, few))
+        producer = threading.Thread(target=produce, args=(kafka, topic, args.rate, over), daemon=True)
         spark = quire.InProcess() if args.rate == 0 else session()
         if args.rate:
             producer.start()
         began, out = time.monotonic(), place / "out"
-        quire.load(f"kafka://{kafka.address}/loop", out, spark=spark, every=args.every, max_runs=args.runs, progress=False)
+        quire.load(f"kafka://{kafka.address}/{topic}", out, spark=spark, every=args.every, max_runs=args.runs, progress=False)
         took = time.monotonic() - began
         over.set()
         found = times(out, starts)
-        verified = quire.load(f"kafka://{kafka.address}/loop", out, spark=spark, progress=False)
+        verified = quire.load(f"kafka://{kafka.address}/{topic}", out, spark=spark, progress=False)
     seconds = [one[1] for one in found[1:]]  # the first one starts the workers
     ages, fifth = [one[2] for one in found[1:]], max(1, len(seconds) // 5)
     early, late = seconds[:fifth], seconds[-fifth:]

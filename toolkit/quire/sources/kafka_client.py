@@ -28,6 +28,7 @@ FIRST = 10.0  # seconds in which a broker has to answer first
 ANSWER = 30.0  # seconds for any other answer
 TOPIC_IDS, TURNS = 5.0, 5  # seconds in which topics' ids have to be told, or none; so often it is asked for them
 KEPT = 4  # clusters that a process keeps open
+ASKED = 1_000  # partitions whose offsets are asked for in one go: each of them has some kilobytes until its answer is there
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # all zeros: an old broker's answer
 _local = threading.local()  # two threads read with two clients
 
@@ -229,14 +230,16 @@ class Cluster:
         return self._offsets(keys, self.kafka.admin.OffsetSpec.for_timestamp(moment), told)
 
     def _offsets(self, keys: Iterable[Key], spec: Any, told: Told) -> dict[Key, int]:
-        asked = {self.kafka.TopicPartition(*key): spec for key in keys}
-        isolation = self.kafka.IsolationLevel.READ_COMMITTED
+        isolation, wanted, found = self.kafka.IsolationLevel.READ_COMMITTED, list(keys), dict[Key, int]()
+        for at in range(0, len(wanted), ASKED):
+            asked = {self.kafka.TopicPartition(*key): spec for key in wanted[at : at + ASKED]}
 
-        def answers() -> dict[Key, int]:
-            found = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=ANSWER)
-            return {Key(at.topic, at.partition): future.result().offset for at, future in found.items()}
+            def answers(asked: dict[Any, Any] = asked) -> dict[Key, int]:
+                told = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=ANSWER)
+                return {Key(at.topic, at.partition): future.result().offset for at, future in told.items()}
 
-        return self.ask(answers, "cannot ask for offsets", told) if asked else {}
+            found |= self.ask(answers, "cannot ask for offsets", told)
+        return found
 
 
 def _error_of(kafka: Any, error: Any, what: str, text: str) -> QuireError:
