@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 import quire
 from gathering import refused
@@ -108,6 +109,15 @@ def test_an_empty_partition_that_retention_goes_over_is_no_loss(kafka: Mock, tmp
     assert (report.records, report.lost) == (5, 5)
 
 
+def test_retry_reads_topics_that_the_last_load_has_not_named(kafka: Mock, tmp_path: Path) -> None:
+    a, b, dest = topic(kafka, 1, numbered(5)), topic(kafka, 1, numbered(5)), tmp_path / "out"
+    load(kafka, a, dest, rejecting(b"v1"))
+    load(kafka, b, dest, rejecting(b"v2"), append=True)
+    done = ledger(dest).retry(function=as_it_is, spark=quire.InProcess(), progress=False)
+    assert (done.gathered, done.left) == (2, ())
+    assert exact(kafka, dest, a, b).exact
+
+
 # -------------------------------------------------------------------------------------------------------------------- other names
 def test_a_topic_known_by_its_name_goes_on_when_a_broker_tells_its_id(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when old brokers are replaced: its records are the same."""
@@ -186,6 +196,20 @@ def test_another_default_for_topics_is_refused_as_it_would_pass_over_records(kaf
         load(kafka, "any", tmp_path / "out", source_options={"default.topic.config": {"auto.offset.reset": "latest"}})
 
 
+def test_a_broker_that_takes_more_than_a_second_to_answer_is_waited_for() -> None:
+    class Slow:
+        def list_topics(self, timeout: float) -> None:
+            if timeout < 1.5:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+        def poll(self, _: float) -> None:
+            """Nothing to tell."""
+
+    far = kafka_client.Cluster("far:9092", {})
+    far._admin = Slow()
+    far.reach()
+
+
 # ------------------------------------------------------------------------------------------------------------------- what is said
 @pytest.mark.parametrize("given", ["ssl.key.pem=hunter2", "sasl.oauthbearer.config=hunter2", "sasl.password=hunter2 and 3"])
 @pytest.mark.parametrize("form", ["apart", "together"])
@@ -233,3 +257,10 @@ def test_a_group_that_cannot_follow_since_the_ledger_cannot_be_read_is_told(
     report = load(kafka, topic(kafka, 1, numbered(5)), tmp_path / "out", consumer_group="follower")
     assert report.records == 5
     assert "follower does not follow: the store is away" in report.notes[0]
+
+
+def test_many_small_topics_do_not_take_a_second_each(kafka: Mock, tmp_path: Path) -> None:
+    names = [topic(kafka, 1, numbered(2)) for _ in range(15)]
+    started = time.monotonic()
+    assert load(kafka, "|".join(names), tmp_path / "out").records == 30
+    assert time.monotonic() - started < 10

@@ -13,10 +13,10 @@ from typing import Any
 from quire import shuffle
 from quire.attempt import Work, attempt
 from quire.commit import names, protocol
-from quire.commit.entries import Commit, Task
+from quire.commit.entries import OFFSETS, Commit, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
-from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures, TransientError
+from quire.errors import DataLossError, FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures, TransientError
 from quire.planning.pack import FEW, SMALL, PlannedTask, read_head
 from quire.progress import Part, Phase, Progress
 from quire.runner import Failure, Runner
@@ -59,13 +59,13 @@ def run(
     _check_schema(log, tasks, head.job, alone=head.closing)
     bad = sum(task.set_aside for task in tasks)
     if max_failures is not None and bad > max_failures:
-        first = _first_bad(log, tasks)
-        protocol.abort(log, head.job, f"{bad} files had to be set aside, more than max_failures={max_failures}")
+        first, what = _first_bad(log, tasks), "records" if head.words.split == OFFSETS else "files"
+        protocol.abort(log, head.job, f"{bad} {what} had to be set aside, more than max_failures={max_failures}")
         if isinstance(log.outcome(head.job), Commit):  # another driver of the job allows more
             _settle(log, head.job, progress)
             return
         raise TooManyFailures(
-            f"{bad:,} files had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {first}. "
+            f"{bad:,} {what} had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {first}. "
             f"Repair them, or call again with a larger max_failures."
         )
     if head.closing:
@@ -245,7 +245,10 @@ def _said(failed: list[tuple[int, Failure]], total: int) -> str:
 
 
 def _give_up(failed: list[tuple[int, Failure]], total: int, job: str, dest: str) -> None:
-    raise failed[0][1].kind_of_error(
+    kind = failed[0][1].kind_of_error
+    if kind is DataLossError:  # to call again in the same words brings nothing back
+        raise kind(f"{failed[0][1].text.rstrip('.')}. Or give job {job} up with recover({dest!r}, abort={job!r}).")
+    raise kind(
         f"{_said(failed, total)} ({ATTEMPTS} times). Nothing of job {job} is visible in {dest}, and what is done is kept: call again to go "
         f"on, or give it up with recover(dest, abort={job!r})."
     )

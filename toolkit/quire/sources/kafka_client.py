@@ -85,6 +85,7 @@ class Cluster:
         }  # fmt: skip
         self._admin: Any = None
         self._consumer: Any = None
+        self._met = set[str]()  # topics that the consumer has heard of
 
     # -------------------------------------------------------------------------------------------------------------- clients
     @property
@@ -123,6 +124,7 @@ class Cluster:
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = self._admin = None
+        self._met.clear()
 
     # ---------------------------------------------------------------------------------------------------------------- errors
     def _hear(self, error: Any) -> None:
@@ -165,7 +167,7 @@ class Cluster:
         while time.monotonic() < until:
             patience *= 2  # what refuses us is heard between two tries; and a broker that is far away answers one of them
             try:
-                self.admin.list_topics(timeout=patience)
+                self.admin.list_topics(timeout=min(patience, max(1.0, until - time.monotonic())))
             except self.kafka.KafkaException as e:
                 failed = e
                 self.admin.poll(0)
@@ -190,6 +192,12 @@ class Cluster:
         found = self.ask(lambda: self.consumer.list_topics(topic, timeout=ANSWER), f"cannot look at topic {topic}").topics[topic]
         if found.error is not None:
             raise self.failed(found.error, f"cannot read topic {topic}")
+
+    def meet(self, topic: str) -> None:
+        """Let the consumer hear where a topic's partitions are, before it reads there first: by itself it may look only a second later."""
+        if topic not in self._met:
+            self.ask(lambda: self.consumer.list_topics(topic, timeout=ANSWER), f"cannot look at topic {topic}")
+            self._met.add(topic)
 
     def versions(self, topics: Iterable[str], told: Told = silent) -> dict[str, str]:
         """The topics' ids, `named` of all where they are not told in time; a topic that is gone is missing."""

@@ -154,6 +154,7 @@ class _Reading:
     def _assign(self) -> None:
         """Read on where each chain is; what has been fetched for other places is not given any more."""
         at = self.kafka.TopicPartition
+        self.cluster.meet(self.topic)
         self.consumer.assign([at(self.topic, number, chain.next) for number, chain in self.open.items()])
 
     def _take(self, messages: list[Any]) -> Iterator[Fetched]:

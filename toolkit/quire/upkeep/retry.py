@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby, takewhile
@@ -52,7 +52,8 @@ def retry(
         left, runs, roots = list[tuple[str, str]](), list[Run](), list[Root]()
         by_root = _by_root(rows, options)
         if rows.num_rows and is_kafka(rows.column("path")[0].as_py()):
-            by_root = iter([(_topics(log, options), "", rows.sort_by([("path", "ascending"), ("start", "ascending")]).to_pylist())])
+            topics = _topics(log, options, pc.unique(rows.column("path")).to_pylist())
+            by_root = iter([(topics, "", rows.sort_by([("path", "ascending"), ("start", "ascending")]).to_pylist())])
         for root, folder, mine in by_root:
             if not roots or roots[-1].url != root.url:
                 roots.append(root)
@@ -112,9 +113,10 @@ def _by_root(rows: pa.Table, options: Options) -> Iterator[tuple[Root, str, list
             yield root, folder, list(mine)
 
 
-def _topics(log: Log, options: Options) -> Topics:
-    """The topics of the last load, as they are now."""
-    asked = parsed(log.source(), client_options(options, None))
+def _topics(log: Log, options: Options, paths: Iterable[str]) -> Topics:
+    """The topics of these partitions, as they are now, where the last load has found its own: all are of one cluster."""
+    names = sorted({key_of(path).topic for path in paths})
+    asked = replace(parsed(log.source(), client_options(options, None)), asked=tuple(names))
     cluster, topics, keys = reached(asked)
     return replace(topics, versions=cluster.versions({key.topic for key in keys}))
 
