@@ -23,7 +23,7 @@ from quire.sizes import parse_size
 from quire.sources import kafka, records, schemas, transforms
 from quire.sources.convert import Convert
 from quire.sources.kafka import is_kafka
-from quire.sources.kafka_client import cluster_of
+from quire.sources.kafka_client import cluster_of, library
 from quire.sources.records import BatchFunction, Loading
 from quire.sources.until import Until
 from quire.storage import connect, normalise
@@ -99,6 +99,7 @@ def check(
     options.check_options(storage_options, source_options, dest_options)
     with about("source"):
         topics = kafka.parsed(source, kafka.client_options(storage_options, source_options))
+    library()  # where the client is missing, that is said before Spark is started
     laid_out = _format(transform, format)
     choose(newlines, records.NEWLINES, "newlines")
     if newlines == "escape" and laid_out != "lines":
