@@ -21,7 +21,7 @@ _COUNTS = _COLUMNS[2:]
 # what → colour, hatch, outline
 _KINDS: dict[str, tuple[str, str, Literal["-", "--"]]] = {
     "once": ("#56B4E9", "", "-"),
-    "lost": ("white", "....", "--"),
+    "lost": ("white", "////", "--"),
     "double": ("#D55E00", "xxxx", "-"),
 }
 _HIGH = 0.5  # inches of a row
