@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,18 @@ def test_a_source_that_is_none(source: Any, words: str, tmp_path: Path) -> None:
     assert str(caught.value).isprintable()
     assert "hunter2" not in str(caught.value)
     assert caught.value.argument == "source"
+
+
+def test_a_client_that_is_not_installed_is_one_line_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    monkeypatch.setattr(sys.modules["quire.session"], "session", lambda: pytest.fail("Spark was started"))
+    kafka_client.library.cache_clear()
+    try:
+        with refused(UsageError, 2, "needs the package confluent-kafka", "pip install"):
+            quire.load("kafka://host:9092/t", tmp_path / "out")
+    finally:
+        kafka_client.library.cache_clear()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

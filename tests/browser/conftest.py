@@ -21,7 +21,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("lab")
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         shutil.copy(notebook, place)
-    shutil.copytree(ROOT / "notebooks" / "azurite", place / "azurite", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("azurite", "mock_kafka"):
+        shutil.copytree(ROOT / "notebooks" / package, place / package, ignore=shutil.ignore_patterns("__pycache__"))
     return place
 
 

@@ -50,6 +50,7 @@ def main() -> None:
         state.mkdir()
         quire.populate(files / "in", 20_000, "5KB", 10, dirty=0.01, progress=False)
         _missing_abs()
+        _exactly_once()
         _committers()
         _sizes(files, place / "gathered")
         _story(files)
@@ -66,6 +67,13 @@ def _missing_abs() -> None:
     """The parts of the article's bug."""
     counts = {f"part {i}": n for i, n in enumerate((5028, 2481, 2517, 2466, 2532, 2499, 2520, 2457))}
     plots.partitions(quire.skew.check(counts, listed=40_000)).save(PLACE / "missing-abs.svg")
+
+
+def _exactly_once() -> None:
+    """Three designs of loading Kafka, killed at the same place: as the notebook has counted."""
+    cells = nbformat.read(PLACE.parent / "05_kafka_exactly_once.ipynb", as_version=4).cells
+    (drawn,) = (cell for cell in cells if cell.source == "plots.accounts(counted)")
+    (PLACE / "exactly-once.svg").write_text(drawn.outputs[0].data["image/svg+xml"], "utf-8")
 
 
 def _committers() -> None:

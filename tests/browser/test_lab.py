@@ -200,7 +200,14 @@ class Selector(Inspector):
 # ------------------------------------------------------------------------------------------------------------------ the notebooks
 @pytest.mark.parametrize(
     "name",
-    ["00_quickstart.ipynb", "01_small_files_and_skew.ipynb", "02_cloud_stores.ipynb", "03_skip_ledger.ipynb", "04_committers.ipynb"],
+    [
+        "00_quickstart.ipynb",
+        "01_small_files_and_skew.ipynb",
+        "02_cloud_stores.ipynb",
+        "03_skip_ledger.ipynb",
+        "04_committers.ipynb",
+        "05_kafka_exactly_once.ipynb",
+    ],
 )
 def test_a_notebook_runs_in_the_browser_as_it_was_kept(page: Any, address: str, folder: Path, name: str) -> None:
     kept = nbformat.read(folder / name, as_version=4)

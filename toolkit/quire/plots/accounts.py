@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from matplotlib.patches import Patch, Rectangle
 
@@ -19,7 +19,11 @@ __all__ = ["accounts"]
 _COLUMNS = ["loader", "killed", "expected", "lost", "double"]
 _COUNTS = _COLUMNS[2:]
 # what → colour, hatch, outline
-_KINDS = {"once": ("#56B4E9", "", "-"), "lost": ("white", "....", "--"), "double": ("#D55E00", "xxxx", "-")}
+_KINDS: dict[str, tuple[str, str, Literal["-", "--"]]] = {
+    "once": ("#56B4E9", "", "-"),
+    "lost": ("white", "////", "--"),
+    "double": ("#D55E00", "xxxx", "-"),
+}
 _HIGH = 0.5  # inches of a row
 _BAR = 0.26
 _NAMES = 2.75  # inches for the names
