@@ -350,7 +350,7 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
         page = html.block(
             self._head.value,
             self._trouble.value,
-            f'<p style="white-space:pre-wrap">{html.lines(f"{self.state}: {message}" if message else self.state)}</p>',
+            f'<p style="white-space:pre-wrap">{html.lines(f"State: {self.state}. {message}".strip())}</p>',
             self._outcome.value,
             html.image(self._picture.svg(), _said(self._picture)),
             html.details("The last commits", _wide(monitor_pages.commits(seen))) if len(seen.commits) else "",
