@@ -66,6 +66,14 @@ def commit_table(*rows: tuple[str, int, int, int, int]) -> pd.DataFrame:
     return found[COMMITS]
 
 
+def load_table(*rows: tuple[str, float, int, int, int]) -> pd.DataFrame:
+    """A commit each: verb, seconds after the first one, records, set aside, lost."""
+    found = pd.DataFrame(rows, columns=["verb", "time", "records", "set_aside", "lost"])
+    first = pd.Timestamp("2026-11-21T23:59:50.123Z")
+    found["time"] = [(first + pd.Timedelta(seconds=s)).isoformat() for s in found["time"].tolist()]
+    return found.assign(version=range(1, 2 * len(rows), 2))
+
+
 def range_table(*rows: tuple[int, int, str, int | None]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=RANGES)
 
@@ -73,6 +81,10 @@ def range_table(*rows: tuple[int, int, str, int | None]) -> pd.DataFrame:
 STORY = commit_table(
     ("run", 2000, 0, 5, 0), ("run", 30, 0, 1, 0), ("retry", 12, 0, 1, 0), ("forget", 0, 300, 1, 2), ("compact", 0, 0, 1, 6)
 )
+LOADS = load_table(
+    ("run", 0, 40_000, 0, 0), ("run", 11, 12_000, 3, 0), ("run", 20, 0, 0, 70), ("compact", 21, 52_000, 0, 0), ("retry", 33, 3, 0, 0),
+    ("run", 45.5, 9_000, 20, 400),
+)  # fmt: skip
 EVERY_STATE = range_table(
     (0, 4000, "done", 1), (4000, 10, "gap", None), (4010, 990, "bad", 3), (5000, 2500, "mark", 5), (7500, 60, "held", 7)
 )
@@ -149,6 +161,12 @@ PICTURES: dict[str, Any] = {
     ),
     "hostile verbs": lambda: plots.commits(commit_table(*((verb, n, 0, 1, 0) for verb, n in HOSTILE.items()))),
     "no commits": lambda: plots.commits(commit_table()),
+    "loads": lambda: plots.loads(LOADS),
+    "1 load": lambda: plots.loads(LOADS.head(1)),
+    "900 loads": lambda: plots.loads(load_table(*(("run", 10.0 * i, 5_000 + 7 * i, i % 9 == 0, i % 50 == 0) for i in range(900)))),
+    "loads of months": lambda: plots.loads(load_table(*(("run", 86_400.0 * 3 * i, 10**i, 0, 0) for i in range(19)))),
+    "hostile loads": lambda: plots.loads(load_table(*((verb, n, n, 1, 1) for verb, n in HOSTILE.items()))),
+    "no loads": lambda: plots.loads(load_table()),
     "every state": lambda: plots.coverage(EVERY_STATE),
     "an empty file": lambda: plots.coverage(range_table((0, 0, "done", 1))),
     "a file set aside": lambda: plots.coverage(range_table((0, 7, "bad", 12))),
@@ -506,6 +524,17 @@ def test_the_coverage_of_a_file_says_each_state_by_word_and_joins_neighbours() -
     assert tail.title == "The file: 15 B, all of it done"
 
 
+def test_loads_stand_at_their_times_and_what_was_set_aside_or_lost_is_marked() -> None:
+    picture = plots.loads(LOADS)
+    assert picture.title == "6 commits: 61,003 records, the last one at 2026-11-22 00:00:35 UTC"
+    assert picture.note == "At most 40,000 records at once, 1 × compact, 1 × retry, 23 set aside, 470 lost to retention."
+    assert picture.table["records"].tolist() == [40_000, 12_000, 0, 0, 3, 9_000], "what is written anew is not loaded again"
+    shown = re.findall(r">([^<>]+)</text>", picture.svg())
+    assert {"00:00:00", "00:00:30", "some set aside", "some lost", "no new records", "UTC, 2026-11-21 to 2026-11-22"} <= set(shown)
+    many = plots.loads(pd.concat([LOADS] * 100).assign(version=range(600)))
+    assert (many.more, many.title[:12]) == (580, "500 commits:")
+
+
 def test_a_ledger_is_asked_for_its_commits_and_a_files_coverage() -> None:
     class Known:
         def commits(self) -> pd.DataFrame:
@@ -559,6 +588,10 @@ class UnrunPlan:
         (plots.commits, 3, "commits draws a Ledger or a table of commits, not 3"),
         (plots.commits, STORY.drop(columns="forgotten"), "no column 'forgotten'"),
         (plots.commits, STORY.assign(files=-1), "files is -1"),
+        (plots.loads, 3, "loads draws a Ledger or a table of commits, not 3"),
+        (plots.loads, LOADS.drop(columns="lost"), "no column 'lost'"),
+        (plots.loads, LOADS.assign(time="soon"), "time takes times"),
+        (plots.loads, LOADS.assign(time=None), "time is missing"),
         (plots.coverage, 3, "coverage draws a Ledger and a path, or a table of ranges, not 3"),
         (plots.coverage, EVERY_STATE.assign(state="dne"), "Did you mean 'done'"),
         (plots.coverage, EVERY_STATE.assign(length=-1), "length is -1"),
@@ -583,6 +616,8 @@ def test_nothing_is_drawn_as_nothing() -> None:
         (plots.rates(pd.DataFrame()), "no measurements"),
         (plots.commits(commit_table()), "no commits"),
         (plots.commits(pd.DataFrame()), "no commits"),
+        (plots.loads(load_table()), "no commits"),
+        (plots.loads(pd.DataFrame()), "no commits"),
         (plots.coverage(range_table()), "no ranges"),
         (plots.coverage(pd.DataFrame()), "no ranges"),
     ):
