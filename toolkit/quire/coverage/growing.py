@@ -27,15 +27,14 @@ class Growing:
         self._forget()
 
     def _forget(self) -> None:
-        self._read = set[str]()
+        self._read, self._gone = set[str](), tuple[object, ...]()
         self.covered = dict[str, Covered]()
         self.records, self.bytes = Counter[str](), Counter[str]()
 
     def upto(self, fold: Fold, store: Store) -> Growing:
         """The same at a version; an error leaves it as it was, or empty."""
-        there = {source.segment for source in fold.sources}
-        lasting = not (fold.removed or fold.uncovered)
-        if not lasting or not self._read <= there:
+        there, gone = {source.segment for source in fold.sources}, (fold.removed, fold.uncovered)
+        if self._gone != gone or not self._read <= there:
             self._forget()
         new = replace(fold, sources=tuple(source for source in fold.sources if source.segment not in self._read))
         found, made = covered(new, store, self._first, self._last), _made(new, store, self._first, self._last)
@@ -43,7 +42,7 @@ class Growing:
             self.covered.setdefault(path, Covered()).add(one)
         self.records.update(made[0])
         self.bytes.update(made[1])
-        self._read = there if lasting else {""}  # no segment has this name: the next version is read anew
+        self._read, self._gone = there, gone
         return self
 
 
