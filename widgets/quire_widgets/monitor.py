@@ -58,8 +58,6 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
     was made of files, and for settings that do not exist.
     """
 
-    _watch: Watch | None = None
-
     order = traitlets.Unicode("lag", help="what the partitions are ordered by")
     topic = traitlets.Unicode(help="a part of topics' names")
     watching = traitlets.Bool(True, help="whether it looks again by itself")
@@ -242,9 +240,9 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
 
     def close(self) -> None:
         """Look no more; a load under way ends after its commit."""
-        if self._watch is not None:  # else its arguments were wrong
+        if watch := getattr(self, "_watch", None):  # else its arguments were wrong
             self._stop.set()
-            self._watch.on(False)
+            watch.on(False)
         super().close()
 
     def _ended(self, answer: LoadReport | None, error: BaseException | None) -> None:
