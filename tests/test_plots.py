@@ -57,7 +57,7 @@ def rate_table(*rows: tuple[int, int, float]) -> pd.DataFrame:
 
 COMMITS = ["version", "verb", "files", "forgotten", "set_aside", "written", "removed", "data_files"]
 RANGES = ["start", "length", "state", "commit"]
-LOADS = ["loader", "killed", "expected", "lost", "double"]
+ACCOUNTS = ["loader", "killed", "expected", "lost", "double"]
 
 
 def commit_table(*rows: tuple[str, int, int, int, int]) -> pd.DataFrame:
@@ -67,15 +67,23 @@ def commit_table(*rows: tuple[str, int, int, int, int]) -> pd.DataFrame:
     return found[COMMITS]
 
 
+def load_table(*rows: tuple[str, float, int, int, int]) -> pd.DataFrame:
+    """A commit each: verb, seconds after the first one, records, set aside, lost."""
+    found = pd.DataFrame(rows, columns=["verb", "time", "records", "set_aside", "lost"])
+    first = pd.Timestamp("2026-11-21T23:59:50.123Z")
+    found["time"] = [(first + pd.Timedelta(seconds=s)).isoformat() for s in found["time"].tolist()]
+    return found.assign(version=range(1, 2 * len(rows), 2))
+
+
 def range_table(*rows: tuple[int, int, str, int | None]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=RANGES)
 
 
-def load_table(*rows: tuple[str, str, int, int, int]) -> pd.DataFrame:
-    return pd.DataFrame(list(rows), columns=LOADS)
+def account_table(*rows: tuple[str, str, int, int, int]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=ACCOUNTS)
 
 
-DESIGNS = load_table(
+DESIGNS = account_table(
     ("at least once", "before the acknowledgement", 1100, 100, 0),
     ("offsets beside data", "between the two", 1100, 0, 1000),
     ("both", "", 1100, 1100, 3),
@@ -84,6 +92,10 @@ DESIGNS = load_table(
 STORY = commit_table(
     ("run", 2000, 0, 5, 0), ("run", 30, 0, 1, 0), ("retry", 12, 0, 1, 0), ("forget", 0, 300, 1, 2), ("compact", 0, 0, 1, 6)
 )
+LOADS = load_table(
+    ("run", 0, 40_000, 0, 0), ("run", 11, 12_000, 3, 0), ("run", 20, 0, 0, 70), ("compact", 21, 52_000, 0, 0), ("retry", 33, 3, 0, 0),
+    ("run", 45.5, 9_000, 20, 400),
+)  # fmt: skip
 EVERY_STATE = range_table(
     (0, 4000, "done", 1), (4000, 10, "gap", None), (4010, 990, "bad", 3), (5000, 2500, "mark", 5), (7500, 60, "held", 7)
 )
@@ -160,18 +172,24 @@ PICTURES: dict[str, Any] = {
     ),
     "hostile verbs": lambda: plots.commits(commit_table(*((verb, n, 0, 1, 0) for verb, n in HOSTILE.items()))),
     "no commits": lambda: plots.commits(commit_table()),
+    "loads": lambda: plots.loads(LOADS),
+    "1 load": lambda: plots.loads(LOADS.head(1)),
+    "900 loads": lambda: plots.loads(load_table(*(("run", 10.0 * i, 5_000 + 7 * i, i % 9 == 0, i % 50 == 0) for i in range(900)))),
+    "loads of months": lambda: plots.loads(load_table(*(("run", 86_400.0 * 3 * i, 10**i, 0, 0) for i in range(19)))),
+    "hostile loads": lambda: plots.loads(load_table(*((verb, n, n, 1, 1) for verb, n in HOSTILE.items()))),
+    "no loads": lambda: plots.loads(load_table()),
     "every state": lambda: plots.coverage(EVERY_STATE),
     "an empty file": lambda: plots.coverage(range_table((0, 0, "done", 1))),
     "a file set aside": lambda: plots.coverage(range_table((0, 7, "bad", 12))),
     "2,000 ranges": lambda: plots.coverage(range_table(*((k << 26, 1 << 26, ("done", "bad")[k % 2], k) for k in range(2000)))),
     "a tail beside much": lambda: plots.coverage(range_table((0, 2**50, "done", 1), (2**50, 3, "held", 9))),
     "no ranges": lambda: plots.coverage(range_table()),
-    "loads": lambda: plots.accounts(DESIGNS),
-    "loads of no records": lambda: plots.accounts(load_table(("a", "", 0, 0, 0), ("b", "", 0, 0, 7))),
-    "loads of all sizes": lambda: plots.accounts(load_table(*((f"to {k}", "somewhere", 10**k, k, 10 ** (k // 2)) for k in range(1, 15)))),
-    "hostile loads": lambda: plots.accounts(load_table(*((who, who, n, 1, 1) for who, n in HOSTILE.items()))),
-    "200 loads": lambda: plots.accounts(load_table(*((f"load {k}", "", 10, 0, 0) for k in range(200)))),
-    "no loads": lambda: plots.accounts(load_table()),
+    "accounts": lambda: plots.accounts(DESIGNS),
+    "accounts of no records": lambda: plots.accounts(account_table(("a", "", 0, 0, 0), ("b", "", 0, 0, 7))),
+    "accounts of all sizes": lambda: plots.accounts(account_table(*((f"to {k}", "somewhere", 10**k, k, 10 ** (k // 2)) for k in range(1, 15)))),
+    "hostile accounts": lambda: plots.accounts(account_table(*((who, who, n, 1, 1) for who, n in HOSTILE.items()))),
+    "200 accounts": lambda: plots.accounts(account_table(*((f"load {k}", "", 10, 0, 0) for k in range(200)))),
+    "no accounts": lambda: plots.accounts(account_table()),
 }  # fmt: skip
 
 
@@ -523,6 +541,17 @@ def test_the_coverage_of_a_file_says_each_state_by_word_and_joins_neighbours() -
     assert tail.title == "The file: 15 B, all of it done"
 
 
+def test_loads_stand_at_their_times_and_what_was_set_aside_or_lost_is_marked() -> None:
+    picture = plots.loads(LOADS)
+    assert picture.title == "6 commits: 61,003 records, the last one at 2026-11-22 00:00:35 UTC"
+    assert picture.note == "At most 40,000 records at once, 1 × compact, 1 × retry, 23 set aside, 470 lost to retention."
+    assert picture.table["records"].tolist() == [40_000, 12_000, 0, 0, 3, 9_000], "what is written anew is not loaded again"
+    shown = re.findall(r">([^<>]+)</text>", picture.svg())
+    assert {"00:00:00", "00:00:30", "some set aside", "some lost", "no new records", "UTC, 2026-11-21 to 2026-11-22"} <= set(shown)
+    many = plots.loads(pd.concat([LOADS] * 100).assign(version=range(600)))
+    assert (many.more, many.title[:12]) == (580, "500 commits:")
+
+
 def test_a_ledger_is_asked_for_its_commits_and_a_files_coverage() -> None:
     class Known:
         def commits(self) -> pd.DataFrame:
@@ -585,6 +614,10 @@ def test_what_is_lost_or_double_is_said_beside_its_bar_and_what_is_exact_is_mark
         (plots.commits, 3, "commits draws a Ledger or a table of commits, not 3"),
         (plots.commits, STORY.drop(columns="forgotten"), "no column 'forgotten'"),
         (plots.commits, STORY.assign(files=-1), "files is -1"),
+        (plots.loads, 3, "loads draws a Ledger or a table of commits, not 3"),
+        (plots.loads, LOADS.drop(columns="lost"), "no column 'lost'"),
+        (plots.loads, LOADS.assign(time="soon"), "time takes times"),
+        (plots.loads, LOADS.assign(time=None), "time is missing"),
         (plots.coverage, 3, "coverage draws a Ledger and a path, or a table of ranges, not 3"),
         (plots.coverage, EVERY_STATE.assign(state="dne"), "Did you mean 'done'"),
         (plots.coverage, EVERY_STATE.assign(length=-1), "length is -1"),
@@ -613,8 +646,10 @@ def test_nothing_is_drawn_as_nothing() -> None:
         (plots.rates(pd.DataFrame()), "no measurements"),
         (plots.commits(commit_table()), "no commits"),
         (plots.commits(pd.DataFrame()), "no commits"),
+        (plots.loads(load_table()), "no commits"),
+        (plots.loads(pd.DataFrame()), "no commits"),
         (plots.coverage(range_table()), "no ranges"),
-        (plots.accounts(load_table()), "no records"),
+        (plots.accounts(account_table()), "no records"),
         (plots.accounts(pd.DataFrame()), "no records"),
         (plots.coverage(pd.DataFrame()), "no ranges"),
     ):

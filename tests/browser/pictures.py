@@ -171,7 +171,7 @@ def _loads(files: Path, kafka: Mock) -> None:
     for turn in range(9):
         many = 4_000 + chance.randrange(3_000)
         values = (b'{"device": %d, "value": %.3f}' % (chance.randrange(500), chance.random()) for _ in range(many))
-        kafka.produce("events", (Record(value, partition=5 if i % 4 == 0 else i % 12) for i, value in enumerate(values)))
+        kafka.produce("events", (Record(value, partition=5 if chance.random() < 0.2 else chance.randrange(12)) for value in values))
         if turn in (2, 6):
             kafka.produce("events", [Record(b"no JSON", partition=turn) for _ in range(5 * turn)])
         if turn == 7:

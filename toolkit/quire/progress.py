@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -137,8 +138,12 @@ class Progress:
             self.last = Phase(step, move)
             yield self.last
         finally:
-            bar.refresh()
-            if self._widget is None:
+            if self._widget is not None:
+                bar.refresh()
+            elif not bar.disable:
+                if time.time() - bar.start_t >= bar.delay:  # else it was too quick to be shown
+                    bar.delay = 0  # it is shown, so it ends its line
+                    bar.refresh()
                 bar.close()
 
     def say(self, text: str) -> None:

@@ -40,7 +40,9 @@ class Looking:
         """Look at all of it; where brokers do not answer, at the rest. Unless they are to be asked, their ends are those of before."""
         ledger = self.ledger
         if self.news():
+            self._read = None  # what fails here is read again by the next look
             self._read = self._of_ledger(ledger.refresh())
+        assert self._read is not None
         summary, *found = self._read
         open_jobs = ledger.open_jobs()  # the log says nothing of them
         shown = replace(summary, open_jobs=open_jobs) if summary.commits or open_jobs else None

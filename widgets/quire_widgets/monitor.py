@@ -58,8 +58,6 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
     was made of files, and for settings that do not exist.
     """
 
-    _watch: Watch | None = None
-
     order = traitlets.Unicode("lag", help="what the partitions are ordered by")
     topic = traitlets.Unicode(help="a part of topics' names")
     watching = traitlets.Bool(True, help="whether it looks again by itself")
@@ -242,29 +240,35 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
 
     def close(self) -> None:
         """Look no more; a load under way ends after its commit."""
-        if self._watch is not None:  # else its arguments were wrong
+        if watch := getattr(self, "_watch", None):  # else its arguments were wrong
             self._stop.set()
-            self._watch.on(False)
+            watch.on(False)
         super().close()
 
     def _ended(self, answer: LoadReport | None, error: BaseException | None) -> None:
         """What a load ended with, in its thread."""
         try:
+            words = ("", "")
             if isinstance(error, Stopped):
-                self._running.say(*stopped.load(quire.Ledger(self._dest, self._options()), self._dest, self._settings))
-                self._set_state("stopped")
-            elif error is not None:
-                self._fail(error)
-            elif answer is not None:
-                self.result = answer
-                # A loop ends with a run that found nothing, mostly: what was loaded is shown anyway.
-                shown(self._outcome, html.block(answer._repr_html_()) if answer.jobs or answer.notes else "")
-                asked = self._stop.is_set()
-                self._running.say(f"Stopped after a whole commit: version {answer.version}. Resume goes on from there." if asked else "")
-                self._set_state("stopped" if asked else "done")
+                words = stopped.load(quire.Ledger(self._dest, self._options()), self._dest, self._settings)
+            with self._begin_lock:  # or a stop that comes just now would be of a load that is over
+                self._show_end(answer, error, words)
         except Exception as e:  # an observer of the user's, or the look after a stop: one line too
             self._fail(e)
         self._watch.ask()
+
+    def _show_end(self, answer: LoadReport | None, error: BaseException | None, words: tuple[str, str]) -> None:
+        if error is not None and not isinstance(error, Stopped):
+            self._fail(error)
+            return
+        asked = error is not None or self._stop.is_set()
+        if answer is not None:
+            self.result = answer
+            # A loop ends with a run that found nothing, mostly: what was loaded is shown anyway.
+            shown(self._outcome, html.block(answer._repr_html_()) if answer.jobs or answer.notes else "")
+            words = (f"Stopped after a whole commit: version {answer.version}. Resume goes on from there.", "") if asked else words
+        self._running.say(*words)
+        self._set_state("stopped" if asked else "done")
 
     def _options(self) -> dict[str, Any] | None:
         return {**(self._settings.get("storage_options") or {}), **(self._settings.get("dest_options") or {})} or None
@@ -350,7 +354,7 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
         page = html.block(
             self._head.value,
             self._trouble.value,
-            f'<p style="white-space:pre-wrap">{html.lines(f"{self.state}: {message}" if message else self.state)}</p>',
+            f'<p style="white-space:pre-wrap">{html.lines(f"State: {self.state}. {message}".strip())}</p>',
             self._outcome.value,
             html.image(self._picture.svg(), _said(self._picture)),
             html.details("The last commits", _wide(monitor_pages.commits(seen))) if len(seen.commits) else "",

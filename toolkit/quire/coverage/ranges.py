@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from quire.coverage.fold import Fold
 from quire.storage import Store
@@ -91,22 +90,24 @@ def covered(fold: Fold, store: Store, first: str, last: str, known: Known | None
 def _take(rows: pa.RecordBatch, found: dict[str, Covered]) -> None:
     """Join the rows of a batch to what was found before."""
     paths = rows.column("path").dictionary_encode()
-    codes = paths.indices.to_numpy()
+    codes, names = paths.indices.to_numpy(), paths.dictionary.to_pylist()
     starts = rows.column("start").to_numpy()
     ends = starts + rows.column("length").to_numpy()
     order = np.lexsort((starts, codes))
     bounds = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1))
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         mine = order[low:high]
-        one = found.setdefault(paths.dictionary[int(codes[mine[0]])].as_py(), Covered())
-        some = rows.take(pa.array(mine)) if len(mine) < rows.num_rows else rows
-        one.versions.update(pc.unique(some.column("version")).to_pylist())
-        sums = [(column, "sum") for column in ("length", "records", "written")]
-        for entry in pa.Table.from_batches([some]).group_by("state", use_threads=False).aggregate(sums).to_pylist():
-            one.states[entry["state"]] = one.states.get(entry["state"], 0) + entry["length_sum"]
-            if entry["state"] == "done":
-                one.records, one.written = one.records + (entry["records_sum"] or 0), one.written + (entry["written_sum"] or 0)
+        one = found.setdefault(names[codes[mine[0]]], Covered())
         one.ranges = _joined([*one.ranges, *_merged(starts[mine], ends[mine])])
+    # For all paths at once: of a topic with thousands of partitions, each has few rows.
+    sums = [(column, "sum") for column in ("length", "records", "written")]
+    table = pa.Table.from_batches([rows]).group_by(["path", "version", "state"], use_threads=False)
+    for entry in table.aggregate(sums).to_pylist():
+        one = found[entry["path"]]
+        one.versions.add(entry["version"])
+        one.states[entry["state"]] = one.states.get(entry["state"], 0) + entry["length_sum"]
+        if entry["state"] == "done":
+            one.records, one.written = one.records + (entry["records_sum"] or 0), one.written + (entry["written_sum"] or 0)
 
 
 def _merged(starts: np.ndarray, ends: np.ndarray) -> Iterable[tuple[int, int]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from quire.errors import UsageError, scrub
 from quire.plots.frames import amounts, frame
@@ -95,7 +96,7 @@ def _draw(title: str, note: str, drawn: pd.DataFrame) -> Page:
     ax.set_xlim(first - edge, first + span + edge)
     most = max(int(drawn["records"].max()), 1)
     ax.set_ylim(0, most * (_HIGH + 0.1) / (_HIGH - 0.1))
-    ticks = sorted({0, most // 2, most})
+    ticks = [int(v) for v in MaxNLocator(3, integer=True, steps=[1, 2, 5, 10]).tick_values(0, most) if 0 <= v <= most]
     ax.set_yticks(ticks, [tick(value, "files") for value in ticks])
     ax.set_axisbelow(True)
     ax.grid(axis="y", color="#E4E4E4", linewidth=0.6)
