@@ -186,7 +186,7 @@ PICTURES: dict[str, Any] = {
     "no ranges": lambda: plots.coverage(range_table()),
     "accounts": lambda: plots.accounts(DESIGNS),
     "accounts of no records": lambda: plots.accounts(account_table(("a", "", 0, 0, 0), ("b", "", 0, 0, 7))),
-    "accounts of all sizes": lambda: plots.accounts(account_table(*((f"to {k}", "somewhere", 10**k, k, 10 ** (k // 2)) for k in range(1, 15)))),
+    "accounts of all sizes": lambda: plots.accounts(account_table(*((f"to {k}", "", 10**k, k, 10 ** (k // 2)) for k in range(1, 15)))),
     "hostile accounts": lambda: plots.accounts(account_table(*((who, who, n, 1, 1) for who, n in HOSTILE.items()))),
     "200 accounts": lambda: plots.accounts(account_table(*((f"load {k}", "", 10, 0, 0) for k in range(200)))),
     "no accounts": lambda: plots.accounts(account_table()),
