@@ -63,7 +63,7 @@ def test_a_late_run_reads_no_more_of_the_store_than_an_early_one(kafka: Mock, tm
     assert exact(kafka, tmp_path / "out", name).exact
 
 
-def test_a_loop_goes_on_while_others_compact_checkpoint_expire_and_load(kafka: Mock, tmp_path: Path) -> None:
+def test_a_loop_goes_on_while_others_compact_forget_checkpoint_expire_and_load(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 2, numbered(4, 2))
     spark, ledger = quire.InProcess(), lambda: quire.Ledger(tmp_path / "out")
     runs = Runs(
@@ -71,13 +71,24 @@ def test_a_loop_goes_on_while_others_compact_checkpoint_expire_and_load(kafka: M
         in_4=lambda: ledger().compact(spark=spark, progress=False), in_5=lambda: ledger().checkpoint(spark),
         in_7=lambda: load(kafka, name, tmp_path / "out"), in_8=lambda: ledger().checkpoint(spark),
         in_9=lambda: ledger().expire(), in_10=lambda: ledger().compact(spark=spark, progress=False),
+        in_11=lambda: ledger().forget(f"kafka://{ledger().offsets()['cluster'][0]}/{name}/1", spark=spark, progress=False),
     )  # fmt: skip
-    load(kafka, name, tmp_path / "out", every="1 ms", max_runs=12, progress=runs, consumer_group="watched")
-    assert runs.number > 12, "the run that another load disturbed has planned twice"
+    load(kafka, name, tmp_path / "out", every="1 ms", max_runs=13, progress=runs, consumer_group="watched")
+    assert runs.number > 13, "the run that another load disturbed has planned twice"
     report = load(kafka, name, tmp_path / "out", consumer_group="watched")
+    assert report.records == 4, "what came after the last run had begun; what was forgotten, the loop has loaded"
     assert exact(kafka, tmp_path / "out", name).exact
     assert ledger().lag()["lag"].sum() == 0
     assert report.version == ledger().version
+
+
+def test_a_newer_checkpoint_takes_the_place_of_what_is_held(kafka: Mock, tmp_path: Path) -> None:
+    load(kafka, topic(kafka, 1, numbered(4)), tmp_path / "out")
+    store, held = connect(normalise(tmp_path / "out"), None), Held()
+    before = held.read(store)
+    quire.Ledger(tmp_path / "out").checkpoint(quire.InProcess())
+    assert held.read(store).merged == before.tip
+    assert held.read(store) is not before
 
 
 def test_a_destination_that_is_deleted_between_two_runs_is_begun_anew(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "upkeep/whole.py", "upkeep/compact.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "loading.py", "planning/offsets.py", "sources/offsets.py", "sources/kafka_client.py"
+HELD, RANGES = "commit/held.py", "coverage/ranges.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "upkeep/job.py", "upkeep/expire.py"
 
 
@@ -43,7 +44,10 @@ MUTANTS = (
     m("plan_overwrite", PROTOCOL, "    store.put_if_absent(names.plan_head(", "    store.put(names.plan_head("),
     m("plan_parts_shared_name", NAMES, "plan-{plan}{piece and", "plan-{'0' * 12}{piece and"),
     m("job_id_by_intent", ROUNDS, 'return f"{base}-{made.intent_hash}"', 'return f"0-{made.intent_hash}"'),
-    m("plan_before_roll_forward", ROUNDS, "        log = protocol.recover(store)\n", "        log = Log(store).refresh()\n"),
+    m("plan_before_roll_forward", ROUNDS, "        log = protocol.recover(store, held=made.held)\n", "        log = Log(store).refresh()\n"),
+    m("a loop trusts the log that it holds", HELD, "== base and log.stands()", "== base", first="tests/test_load_loop.py"),
+    m("a loop passes over a checkpoint", HELD, "checkpoints.seek(log.store)[:1] == base and ", "", first="tests/test_load_loop.py"),
+    m("a loop keeps ranges that were taken out", RANGES, "known.of != of or ", "", first="tests/test_load_loop.py"),
     m("base_unpublished", ROUNDS, "if not log.settled():", "if False:"),
     m("look_unsettled", LOG, "return version if open_since == at_most + 1 else self.settled_version(version)", "return at_most"),
     m("settled version looked for once", LOG, "return version if open_since == at_most + 1 else self.settled_version(version)", "return version",
@@ -116,7 +120,7 @@ MUTANTS = (
     m("a chosen piece goes alone", "upkeep/verbs.py", "forget.with_riders(store, folded, drops)", "drops", first="tests/test_process.py"),
     m("a line belongs to the range in which it ends", "sources/ranges.py", "search = [data], asked.start, max(end - 1, first)", "search = [data], asked.start, max(end, first)", first="tests/test_process.py"),
     m("a row group belongs to the ranges behind it too", "sources/rowgroups.py", "if start <= first < start + length]", "if first < start + length]", first="tests/test_process.py"),
-    m("quarantine files without a manifest count", PROTOCOL, "for e in [*store.walk(names.LEDGER), *store.walk(names.QUARANTINE)]:", "for e in [*store.walk(names.LEDGER)]:", first="tests/test_process.py"),
+    m("quarantine files without a manifest count", PROTOCOL, "for folder in (names.LEDGER, names.QUARANTINE) for e in _of_job(", "for folder in (names.LEDGER,) for e in _of_job(", first="tests/test_process.py"),
     m("expire deletes what is still in quarantine", "coverage/quarantine.py", "if name not in live and _named(log, below, name)]", "if _named(log, below, name)]", first="tests/test_process.py"),
     m("the columns are looked for again after a kill", "process.py", "_of_open_job(store, log, made) or self._of_first_rows", "self._of_first_rows", first="tests/test_process.py"),
     # commit, publish, abort
@@ -171,7 +175,7 @@ MUTANTS = (
     m("a discarded table is written on", PARQUET, "            file.given_up = True", "            file.given_up = False", first="tests/test_upload.py"),
     m("handles of other files are taken", MEMORY, " and _uploads[handle][0] == self._path(name)", "", first="tests/test_upload.py"),
     m("a run does not clean", JOBS, "    protocol.clean(log, job)\n", "    pass\n", first="tests/test_crash.py"),
-    m("recovery does not clean", PROTOCOL, "    for job in sorted(_leftovers(store, log)):\n        clean(log, job)\n"),
+    m("recovery does not clean", PROTOCOL, "    for job in sorted(_leftovers(store, log, everywhere=held.looks())):\n        clean(log, job)\n"),
     m("a zombie's segments are not found", PROTOCOL, "for e in store.walk(folder) if e.name not in named]", "for e in store.walk(folder) if False]", first="tests/test_matrix.py"),
     m("a zombie's files are not found (rename_v2)", PROTOCOL, "found |= by.leftovers(store, (file.name", "found |= set() and by.leftovers(store, (file.name", first="tests/test_matrix.py"),
     m("temporary files are not swept", LOCAL, "        self.remove_tree(TEMPORARY)\n", "        pass\n", first="tests/test_crash.py"),
