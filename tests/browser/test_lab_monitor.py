@@ -98,7 +98,6 @@ def test_the_monitor_by_mouse(page: Any, address: str, folder: Path, kafka: Mock
     monitor.shows("timeline", "7 commits", SOON)
     monitor.button("Stop").click()
     monitor.shows("load-message", "Stopped after a whole commit", SOON)
-    looked_at(lab, monitor.root, "monitor-stopped")
     assert quire.Ledger(dest).summary().open_jobs == ()
     assert quire.Ledger(dest).lag()["lag"].sum() == 0
     assert not lab.complaints

@@ -25,7 +25,6 @@ from quire_widgets.looking import Looking, line
 from quire_widgets.monitor_pages import ORDERS, Seen
 from quire_widgets.running import Running
 from quire_widgets.shutter import Shutter
-from quire_widgets.skew_view import page_of
 from quire_widgets.watching import Watch
 
 __all__ = ["LoadMonitor"]
@@ -123,7 +122,7 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
             "next": button("Next", "quire-next-button", lambda: self.turn(1)),
         }
         self._commits = Shutter("commits", "the last commits", lambda: _wide(monitor_pages.commits(self.seen)))
-        self._skew = Shutter("skew", "records by partition", lambda: page_of(self.seen.skew, self._skew.model_id))
+        self._skew = Shutter("skew", "records by partition", lambda: _skew_picture(self.seen.skew, self._skew.model_id))
         self._rejected = Shutter("rejected", "the first records in quarantine", lambda: _wide(monitor_pages.rejected(self.seen)))
         traitlets.link((self._watch_box, "value"), (self, "watching"))
         traitlets.link((self._order.input, "value"), (self, "order"))
@@ -359,7 +358,7 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
             html.image(self._picture.svg(), _said(self._picture)),
             html.details("The last commits", _wide(monitor_pages.commits(seen))) if len(seen.commits) else "",
             self._table.value,
-            page_of(seen.skew) if seen.skew is not None and seen.skew.parts > 1 else "",
+            html.block(_verdict(seen.skew), _skew_picture(seen.skew)) if seen.skew is not None and seen.skew.parts > 1 else "",
             self._why.value,
             html.details("The first records in quarantine", _wide(monitor_pages.rejected(seen))) if len(seen.rejected) else "",
             losses.html() if losses.rows else "",
@@ -398,3 +397,9 @@ def _said(picture: plots.Picture) -> str:
 
 def _verdict(skew: Any) -> str:
     return f'<p style="margin:8px 0 0"><strong>Partitions: {html.text(skew.verdict)}.</strong> {html.text(skew.explanation)}</p>'
+
+
+def _skew_picture(skew: Any, key: str = "") -> str:
+    """Records by partition; with `key`, which is of one widget alone, for that widget."""
+    svg, said = plots.partitions(skew).svg(), f"{skew.verdict}: {skew.explanation}"
+    return html.block(html.picture(svg, said, key) if key else html.image(svg, said))

@@ -16,7 +16,9 @@ class Shutter(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published wi
 
     def __init__(self, name: str, label: str, draw: Callable[[], str]) -> None:
         self._draw, self._label, self.opened = draw, label, False
-        self._button = button(f"Show {label}", f"quire-{name}-button", self.turn, layout={"width": "auto", "display": "none"})
+        self._button = button(
+            f"Show {label}", f"quire-{name}-button", self.turn, layout={"width": "auto", "align_self": "flex-start", "display": "none"}
+        )
         self._inside = place(f"quire-{name}")
         super().__init__([self._button, self._inside])
 
