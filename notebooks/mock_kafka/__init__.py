@@ -88,6 +88,10 @@ class Kafka:
                     kept += len(batch)
                 else:
                     producer.abort_transaction(PATIENCE)
+        # A broker answers before it has written the last marker.
+        end = time.monotonic() + PATIENCE
+        while self.ends(topic) != self.ends(topic, "read_uncommitted") and time.monotonic() < end:
+            time.sleep(0.05)
         return kept
 
     def partitions(self, topic: str) -> list[int]:
