@@ -141,7 +141,7 @@ def test_every_option_has_the_name_and_default_that_it_has_in_python(verb: str) 
     ours = {"as_json", "quiet", "master", *(("options", "secrets") if verb == "load" else ())}  # Python has these otherwise
     assert set(options) - ours <= set(python)
     not_in_a_shell = "source dest spark progress storage_options source_options dest_options "
-    not_in_a_shell += {"process": "function", "load": ""}.get(verb, "keep_messages version")
+    not_in_a_shell += {"process": "function", "load": "stop"}.get(verb, "keep_messages version")
     assert set(python) - set(options) == set(not_in_a_shell.split())
     defaults = every()[verb].make_context(verb, ["in", *(["function"] if verb == "process" else []), "out"]).params
     for name in set(options) - ours:
