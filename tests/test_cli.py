@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import pandas as pd
 import pytest
 
 import quire
 from checker import check, tree, with_newline
 from gathering import documents, gather, write
-from quire import cli, cli_upkeep, inspection
+from quire import cli, cli_show, cli_upkeep, inspection
 from quire.commit import protocol
 from quire.errors import QuireError
 
@@ -99,6 +100,13 @@ def every(group: click.Group = cli.cli, path: str = "") -> dict[str, click.Comma
         if isinstance(command, click.Group):
             found |= every(command, f"{path}{name} ")
     return found
+
+
+def test_a_table_keeps_both_ends_of_long_paths(capsys: pytest.CaptureFixture[str]) -> None:
+    path = f"s3://lake/{'deep/' * 60}name.xml"
+    cli_show.frame(pd.DataFrame({"path": [path], "n": [1]}), False, "none")
+    line = capsys.readouterr().out.splitlines()[1].split()[0]
+    assert (len(line), line[:15], line[-14:]) == (120, path[:15], path[-14:])
 
 
 def test_the_ledger_is_looked_at_page_by_page(run: Run, place: Path) -> None:

@@ -12,6 +12,8 @@ import click
 import quire
 from quire.errors import printable
 
+WIDE = 120  # characters of a column, at most
+
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 QUIET = click.option("--quiet", is_flag=True, help="No progress bars.")
 MASTER = click.option("--master", help="Spark's master; default: local[*].")
@@ -49,8 +51,13 @@ def frame(found: Any, as_json: bool, empty: str) -> None:
     if as_json:
         click.echo(escaped(found.to_json(orient="records", date_format="iso")))
     else:
-        shown = found.map(lambda value: printable(value) if isinstance(value, str) else value)
-        click.echo(shown.to_string(index=False, max_colwidth=120) if len(found) else empty)
+        shown = found.map(lambda value: _short(printable(value)) if isinstance(value, str) else value)
+        click.echo(shown.to_string(index=False, max_colwidth=WIDE) if len(found) else empty)
+
+
+def _short(text: str) -> str:
+    """Without its middle if it is long: what tells paths apart stands at their ends."""
+    return text if len(text) <= WIDE else f"{text[: WIDE // 3]}…{text[len(text) + WIDE // 3 + 1 - WIDE :]}"
 
 
 @contextmanager
