@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 import quire
 from gathering import gather, refused, write
 from loading import exact, load, numbered, rows, topic
-from quire import RefusedError, StorageError, UsageError, cli_load
+from quire import RefusedError, StorageError, UsageError, cli_load, cli_upkeep
 from quire.cli import cli
 from quire.upkeep.identifiers import identifier
 from services.kafka import Mock, mock
@@ -199,3 +199,13 @@ def test_in_a_shell(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     wrong = run.invoke(cli, ["load", source(kafka, name), out, "--option", "nothing"])
     assert isinstance(wrong.exception, UsageError)
     assert "NAME=VALUE" in str(wrong.exception)
+
+
+def test_a_retry_in_a_shell_takes_options_for_the_brokers(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_upkeep, "spark_of", lambda _: nullcontext(quire.InProcess()))
+    name, run, out = topic(kafka, 1, [b"a", b"b\nc"]), CliRunner(), str(tmp_path / "out")
+    load(kafka, name, tmp_path / "out", format="lines")
+    done = run.invoke(cli, ["ledger", "retry", out, "--json", "--quiet", "--option", "client.id=shell"])
+    assert json.loads(done.output)["set_aside"] == 1
+    wrong = run.invoke(cli, ["ledger", "retry", out, "--quiet", "--option", "sasl.pasword=x"])
+    assert "sasl.pasword" in str(wrong.exception)

@@ -9,31 +9,11 @@ import click
 
 import quire
 from quire.cli_function import function_of
-from quire.cli_show import AS_JSON, MASTER, QUIET, frame, show, spark_of
-from quire.errors import UsageError
+from quire.cli_show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, frame, kafka_options, show, spark_of
 from quire.load import check
 from quire.sources.kafka import hides
 
 __all__ = ["OFFSETS", "load", "without_secrets"]
-
-_OPTION = click.option(
-    "--option", "options", multiple=True, help="For Kafka's client, NAME=VALUE by librdkafka's names (again for more); see --secret."
-)
-_SECRET = click.option(
-    "--secret", "secrets", multiple=True, help="Likewise NAME=VARIABLE: the value is looked up in this variable of the environment."
-)
-
-
-def _options(options: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, Any] | None:
-    found = dict[str, Any]()
-    for text, secret in [*((text, False) for text in options), *((text, True) for text in secrets)]:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise UsageError(
-                f"--{'secret' if secret else 'option'} takes NAME={'VARIABLE' if secret else 'VALUE'}, as sasl.mechanism=PLAIN."
-            )
-        found[name] = quire.secret(value) if secret else value
-    return found or None
 
 
 def without_secrets(arguments: Sequence[str]) -> list[str]:
@@ -72,8 +52,8 @@ def _until(text: str | None) -> Any:
 @click.option("--append", is_flag=True, help="Allow a destination that holds other files or topics.")
 @click.option("--every", help="Again and again, this far apart ('10 s'), until Ctrl-C.")
 @click.option("--max-runs", type=int, help="With --every: how often.")
-@_OPTION
-@_SECRET
+@KAFKA_OPTION
+@KAFKA_SECRET
 @MASTER
 @AS_JSON
 @QUIET
@@ -82,7 +62,7 @@ def load(
     secrets: tuple[str, ...], master: str | None, as_json: bool, quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Load the topics of SOURCE, kafka://host:9092/topic[,topic…], into data files below DEST, each record once."""
-    settings = {**given, "until": _until(until), "source_options": _options(options, secrets)}
+    settings = {**given, "until": _until(until), "source_options": kafka_options(options, secrets)}
     function = None if transform is None else function_of(transform)
     check(source, dest, function, every=every, **settings)  # a wrong argument is said at once, not after Spark's start
     with spark_of(master) as spark:
@@ -100,12 +80,12 @@ def offsets(dest: str, as_json: bool) -> None:
 @click.command()
 @click.argument("dest")
 @click.option("--source", help="Brokers and topics; default: those of the last load.")
-@_OPTION
-@_SECRET
+@KAFKA_OPTION
+@KAFKA_SECRET
 @AS_JSON
 def lag(dest: str, source: str | None, options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool) -> None:
     """How far each partition is behind the end that its topic has now."""
-    frame(quire.Ledger(dest).lag(source, source_options=_options(options, secrets)), as_json, "no partition")
+    frame(quire.Ledger(dest).lag(source, source_options=kafka_options(options, secrets)), as_json, "no partition")
 
 
 OFFSETS = (offsets, lag)

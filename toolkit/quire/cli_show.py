@@ -10,13 +10,32 @@ from typing import Any
 import click
 
 import quire
-from quire.errors import printable
+from quire.errors import UsageError, printable
 
 WIDE = 120  # characters of a column, at most
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 QUIET = click.option("--quiet", is_flag=True, help="No progress bars.")
 MASTER = click.option("--master", help="Spark's master; default: local[*].")
+KAFKA_OPTION = click.option(
+    "--option", "options", multiple=True, help="For Kafka's client, NAME=VALUE by librdkafka's names (again for more); see --secret."
+)
+KAFKA_SECRET = click.option(
+    "--secret", "secrets", multiple=True, help="Likewise NAME=VARIABLE: the value is looked up in this variable of the environment."
+)
+
+
+def kafka_options(options: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, Any] | None:
+    """What a command was given for Kafka's client, or nothing."""
+    found = dict[str, Any]()
+    for text, secret in [*((text, False) for text in options), *((text, True) for text in secrets)]:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(
+                f"--{'secret' if secret else 'option'} takes NAME={'VARIABLE' if secret else 'VALUE'}, as sasl.mechanism=PLAIN."
+            )
+        found[name] = quire.secret(value) if secret else value
+    return found or None
 
 
 def show(result: Any, as_json: bool) -> None:

@@ -8,7 +8,7 @@ import click
 
 import quire
 from quire.cli_function import function_of
-from quire.cli_show import AS_JSON, MASTER, QUIET, as_line, frame, show, spark_of
+from quire.cli_show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, as_line, frame, kafka_options, show, spark_of
 
 __all__ = ["UPKEEP"]
 
@@ -36,12 +36,18 @@ def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool,
 @click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files stay set aside.")
 @click.option("--function", help="The function of the destination, module:name or file.py:name, where it was made with one.")
 @click.option("--reduce", help="Likewise, the function that all rows went through together, where there was one.")
+@KAFKA_OPTION
+@KAFKA_SECRET
 @MASTER
 @AS_JSON
 @QUIET
-def retry(dest: str, function: str | None, reduce: str | None, master: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
+def retry(
+    dest: str, function: str | None, reduce: str | None, options: tuple[str, ...], secrets: tuple[str, ...], master: str | None,
+    as_json: bool, quiet: bool, **given: Any,
+) -> None:  # fmt: skip
     """Read what was set aside in DEST once more, and nothing else."""
     ledger = quire.Ledger(dest)
+    given["storage_options"] = kafka_options(options, secrets)
     given["function"] = None if function is None else function_of(function)
     given["reduce"] = None if reduce is None else function_of(reduce)
     with spark_of(master) as spark:
