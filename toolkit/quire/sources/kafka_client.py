@@ -100,9 +100,10 @@ class Cluster:
         """Reads partitions that are assigned to it; it has no group, and commits nothing."""
         if self._consumer is None:
             self._consumer = self._made(self.kafka.Consumer, {
-                # Large fetches; but a broker that has nothing answers at once, since the next range may be asked for already.
+                # Large fetches; but a broker that has nothing answers at once, since the next range may be asked for already. And where
+                # enough waits here, the client looks again soon: by itself it would rest for a second, longer than all of that takes.
                 "fetch.wait.max.ms": 50, "fetch.message.max.bytes": 4 << 20, "queued.max.messages.kbytes": 64 << 10,
-                "queued.min.messages": 200_000, "fetch.error.backoff.ms": 100, "check.crcs": True,
+                "queued.min.messages": 200_000, "fetch.queue.backoff.ms": 10, "fetch.error.backoff.ms": 100, "check.crcs": True,
                 **self._settings, "group.id": "quire", "enable.auto.commit": False, "enable.auto.offset.store": False,
                 "auto.offset.reset": "error", "enable.partition.eof": True, "isolation.level": "read_committed",
             })  # fmt: skip
