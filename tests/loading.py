@@ -9,9 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import quire
 from quire import LoadReport
+from quire.commit import protocol
 from services.kafka import Kafka, Record
 from services.kafka_witness import Account, account, look, parquet
 
@@ -30,6 +32,20 @@ def topic(cluster: Any, partitions: int = 1, records: Iterable[Record | bytes | 
     cluster.create(name, partitions)
     cluster.produce(name, records)
     return name
+
+
+def dead(cluster: Kafka, topics: str, dest: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A load that has died before its commit; the job that it left open."""
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(protocol, "commit", dies)
+        with pytest.raises(KeyboardInterrupt):
+            load(cluster, topics, dest)
+    (job,) = quire.Ledger(dest).summary().open_jobs
+    return str(job)
 
 
 def numbered(n: int, partitions: int = 1, size: int = 0, first: int = 0) -> list[Record]:

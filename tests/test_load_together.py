@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 
 import quire
 import sim
-from loading import exact, files, load, numbered, topic
+from loading import dead, exact, files, load, numbered, topic
 from quire.commit import protocol
 from quire.errors import QuireError
 from services.kafka import FETCH, LIST_OFFSETS, Mock, Record, mock
@@ -86,15 +86,7 @@ def test_a_loader_that_dies_at_any_change_is_made_good_by_the_next(kafka: Mock, 
 
 def test_a_restarted_loader_takes_up_the_plan_of_the_dead_one(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = topic(kafka, 2, numbered(100, 2))
-
-    def dies(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(protocol, "commit", dies)
-        with pytest.raises(KeyboardInterrupt):
-            load(kafka, name, tmp_path / "out")
-    (job,) = quire.Ledger(tmp_path / "out").summary().open_jobs
+    job = dead(kafka, name, tmp_path / "out", monkeypatch)
     assert not files(tmp_path / "out")
     kafka.produce(name, numbered(50, 2))
     report = load(kafka, name, tmp_path / "out", target_size="256 MiB")

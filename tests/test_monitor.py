@@ -15,9 +15,8 @@ import pytest
 
 import quire
 from gathering import documents, gather, write
-from loading import exact, load, numbered, topic
+from loading import dead, exact, load, numbered, topic
 from pages import Balanced, click, everything, markup, one, text_of, walk
-from quire.commit import protocol
 from quire_widgets import LoadMonitor
 from services.kafka import Mock, Record, mock
 
@@ -314,15 +313,7 @@ def test_what_is_said_of_a_job_after_a_stop_gives_it_up(kafka: Mock, tmp_path: P
 
 def test_a_load_that_died_elsewhere_is_gone_on_with(kafka: Mock, tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     name = topic(kafka, 2, numbered(100, 2))
-
-    def dies(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(protocol, "commit", dies)
-        with pytest.raises(KeyboardInterrupt):
-            load(kafka, name, tmp_path / "out")
-    (job,) = quire.Ledger(tmp_path / "out").summary().open_jobs
+    job = dead(kafka, name, tmp_path / "out", monkeypatch)
     monitor = made(tmp_path / "out", source(kafka, name), spark=quire.InProcess())
     assert f"open jobs {job}" in shows(monitor, "summary")
     monitor.start()

@@ -141,7 +141,8 @@ class OfOffsets:
 
     def _replaces(self, one: _Planned) -> None:
         """What of the quarantine gives way to a range that is read again."""
-        given, out = json.loads(one.replaces or "[]"), _out(one)
+        given = json.loads(one.replaces or "[]")
+        out = [Uncover(one.path, version, tuple((s, n) for s, n in ranges)) for version, ranges, *_ in given]
         self.tries |= {(one.path, each[0]): each[2] for each in given}
         self.tried[one.path, one.start] = max(0, *(each[2] for each in given))
         self.uncovers += out
@@ -219,10 +220,6 @@ class OfOffsets:
         length = len(record.value or b"")
         self.quarantine.add(one.path, one.version, record.offset, record.value, length, record.reason, record.message, tries)
         self.rejected += 1
-
-
-def _out(one: _Planned) -> list[Uncover]:
-    return [Uncover(one.path, version, tuple((s, n) for s, n in ranges)) for version, ranges, *_ in json.loads(one.replaces or "[]")]
 
 
 def _before(found: Any) -> tuple[str, int, int]:

@@ -8,7 +8,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from quire.errors import UsageError, scrub
 from quire.plots.frames import amounts, frame
-from quire.plots.picture import EDGE, RIGHT, ROWS, WIDTH, Page, Picture, drawing
+from quire.plots.picture import EDGE, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
 from quire.plots.words import line_height, name, plural, shorten, tick, width
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def accounts(what: Any) -> Picture:
     drawn = table.head(ROWS)
     title, note = _words(table)
     with drawing():
-        figure = _draw(title, note, drawn).figure if len(drawn) else _nothing(title, note).figure
+        figure = _draw(title, note, drawn).figure if len(drawn) else blank(title, note, "no records").figure
     return Picture(title, note, drawn, figure, len(table) - len(drawn))
 
 
@@ -64,12 +64,6 @@ def _words(table: pd.DataFrame) -> tuple[str, str]:
             worst.append(f"at most {most:,} {words} ({scrub(str(who), 40)})")
     told = "; ".join(worst)
     return title, f"{told[0].upper()}{told[1:]}." if worst else "Nothing is lost, and nothing is there twice."
-
-
-def _nothing(title: str, note: str) -> Page:
-    page = Page(title, note, 1.2)
-    page.empty("no records")
-    return page
 
 
 def _draw(title: str, note: str, table: pd.DataFrame) -> Page:

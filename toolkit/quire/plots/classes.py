@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.errors import UsageError
 from quire.plots.frames import amounts, frame
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
 from quire.plots.words import amount, line_height, plural, tick, width
 from quire.sizes import format_size
 
@@ -38,7 +38,7 @@ def sizes(what: Any) -> Picture:
     title = f"{plural(before, 'file')} before, {guess}{amount(after, 'files')} after" if before or after else "No files"
     note = _note(table) if before or after else "There are no files, neither before nor after."
     with drawing():
-        figure = _draw(title, note, table).figure if before or after else _nothing(title, note).figure
+        figure = _draw(title, note, table).figure if before or after else blank(title, note, "no files").figure
     chosen = table if len(table) <= ROWS else table.loc[table["files_before"].add(table["files_after"]).nlargest(ROWS).index.sort_values()]
     shown = chosen.reset_index(drop=True)
     shown.insert(0, "size", [_class_name(up_to) for up_to in shown["up_to"].tolist()])
@@ -71,12 +71,6 @@ def _note(table: pd.DataFrame) -> str:
             told.append(f"{kind}, half of the files have {'no bytes' if middle == 0 else f'at most {format_size(middle)}'}")
     text = "; ".join(told) + "."
     return text[0].upper() + text[1:]
-
-
-def _nothing(title: str, note: str) -> Page:
-    page = Page(title, note, 1.2)
-    page.empty("no files")
-    return page
 
 
 def _draw(title: str, note: str, table: pd.DataFrame) -> Page:

@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 
 from quire.errors import UsageError, scrub
 from quire.plots.frames import frame
-from quire.plots.picture import EDGE, RIGHT, ROWS, WIDTH, Page, Picture, drawing
+from quire.plots.picture import EDGE, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
 from quire.plots.words import name, plural, shorten, width
 
 if TYPE_CHECKING:
@@ -41,15 +41,9 @@ def guarantees(what: Any) -> Picture:
         f"{len(measured)} of {len(rows)} were measured; what was only read in documentation is hatched." if rows else "Nothing was tried."
     )
     with drawing():
-        figure = _draw(title, note, found, rows, columns).figure if rows else _nothing(title, note).figure
+        figure = _draw(title, note, found, rows, columns).figure if rows else blank(title, note, "no committers").figure
     chosen = found.head(ROWS)
     return Picture(title, note, chosen, figure, len(found) - len(chosen))
-
-
-def _nothing(title: str, note: str) -> Page:
-    page = Page(title, note, 1.2)
-    page.empty("no committers")
-    return page
 
 
 def _draw(title: str, note: str, found: pd.DataFrame, rows: list[Any], columns: list[Any]) -> Page:

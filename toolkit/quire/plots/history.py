@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from quire.errors import scrub
 from quire.plots.frames import amounts, frame
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
 from quire.plots.words import amount, line_height, name, plural, tick, width
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def commits(what: Any) -> Picture:
     drawn = table.tail(ROWS).reset_index(drop=True)
     title, note = _words(drawn, len(table) - len(drawn))
     with drawing():
-        figure = _draw(title, note, drawn).figure if len(drawn) else _nothing(title, note).figure
+        figure = _draw(title, note, drawn).figure if len(drawn) else blank(title, note, "no commits").figure
     shown = drawn.rename(columns={"version": "commit"})
     return Picture(title, note, shown, figure, len(table) - len(drawn))
 
@@ -61,12 +61,6 @@ def _words(drawn: pd.DataFrame, more: int) -> tuple[str, str]:
     if most > now:
         note += f"; there were up to {plural(most, 'data file')}"
     return title, f"{note}."
-
-
-def _nothing(title: str, note: str) -> Page:
-    page = Page(title, note, 1.2)
-    page.empty("no commits")
-    return page
 
 
 def _draw(title: str, note: str, drawn: pd.DataFrame) -> Page:

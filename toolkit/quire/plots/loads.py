@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from quire.errors import UsageError, scrub
 from quire.plots.frames import amounts, frame
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
 from quire.plots.words import line_height, plural, tick, width
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def loads(what: Any) -> Picture:
     drawn = table.sort_values("version", kind="stable").tail(_MOST).reset_index(drop=True)
     title, note = _words(drawn)
     with drawing():
-        figure = _draw(title, note, drawn).figure if len(drawn) else _nothing(title, note).figure
+        figure = _draw(title, note, drawn).figure if len(drawn) else blank(title, note, "no commits", 0.8).figure
     shown = drawn.tail(ROWS).reset_index(drop=True)
     shown = shown.assign(time=shown["time"].dt.strftime("%Y-%m-%d %H:%M:%S")).rename(columns={"version": "commit"})
     return Picture(title, note, shown, figure, len(table) - len(shown))
@@ -76,12 +76,6 @@ def _words(drawn: pd.DataFrame) -> tuple[str, str]:
     largest = drawn.loc[drawn["records"].idxmax()]
     told.insert(0, f"At most {plural(int(largest['records']), 'record')} at once")
     return title, f"{', '.join(told)}."
-
-
-def _nothing(title: str, note: str) -> Page:
-    page = Page(title, note, 0.8)
-    page.empty("no commits")
-    return page
 
 
 def _draw(title: str, note: str, drawn: pd.DataFrame) -> Page:

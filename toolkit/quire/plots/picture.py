@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Text
 
-__all__ = ["LEFT", "ROWS", "WIDTH", "Page", "Picture", "as_text", "drawing"]
+__all__ = ["LEFT", "ROWS", "WIDTH", "Page", "Picture", "as_text", "blank", "drawing"]
 
 WIDTH = 9.0  # inches: what a notebook shows without scaling it down
 LEFT, RIGHT = 0.95, 0.2  # inches beside the axes: room for the numbers at the left
@@ -208,3 +208,10 @@ def _in_rows(widths: Sequence[float]) -> list[tuple[int, float]]:
         found.append((row, x))
         x += wide
     return found
+
+
+def blank(title: str, note: str, text: str, room: float = 1.2) -> Page:
+    """A picture of nothing, which says so; `room` in inches."""
+    page = Page(title, note, room)
+    page.empty(text)
+    return page

@@ -9,7 +9,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from quire.errors import UsageError, choose
 from quire.plots.frames import amounts, frame
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
 from quire.plots.words import line_height, name, plural, shorten, width
 from quire.sizes import format_size
 
@@ -50,7 +50,7 @@ def coverage(what: Any, path: str | os.PathLike[str] | None = None) -> Picture:
     table = _merged(frame(given, "coverage", "a Ledger and a path, or a table of ranges", _COLUMNS))
     title, note = _words(table, "" if path is None else name(path))
     with drawing():
-        figure = _draw(title, note, table).figure if len(table) else _nothing(title, note).figure
+        figure = _draw(title, note, table).figure if len(table) else blank(title, note, "no ranges").figure
     shown = table if len(table) <= ROWS else table.loc[table["length"].nlargest(ROWS).index.sort_values()]
     shown = shown.assign(commit=["" if one is None else str(one) for one in shown["commit"]])
     return Picture(title, note, shown[_COLUMNS].reset_index(drop=True), figure, len(table) - len(shown))
@@ -95,12 +95,6 @@ def _verdict(table: pd.DataFrame) -> str:
         return "all of it done" if "done" in states else "done elsewhere"
     kinds = {"bad": "some of it set aside", "gap": "with gaps", "held": "its last line held back", "lost": "some of it lost"}
     return "set aside" if states == {"bad"} else ", ".join(words for state, words in kinds.items() if state in states)
-
-
-def _nothing(title: str, note: str) -> Page:
-    page = Page(title, note, 1.2)
-    page.empty("no ranges")
-    return page
 
 
 def _draw(title: str, note: str, table: pd.DataFrame) -> Page:

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from quire.errors import UsageError, scrub
 from quire.options import seconds
 from quire.plots.frames import amounts, frame
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
 from quire.plots.words import amount, line_height, tick, width
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def rates(what: Any, round_trip: str | float | None = None) -> Picture:
         table.insert(2, "at_most", table["in_flight"] / trip)
     note = _note(len(table), trip)
     with drawing():
-        figure = _draw(title, note, table, trip).figure if len(table) else _nothing(title, note).figure
+        figure = _draw(title, note, table, trip).figure if len(table) else blank(title, note, "no measurements").figure
     few = len(table) <= ROWS
     chosen = table if few else table.iloc[[*range(ROWS // 2), *range(len(table) - ROWS // 2, len(table))]]
     return Picture(title, note, chosen.reset_index(drop=True), figure, len(table) - len(chosen))
@@ -85,12 +85,6 @@ def _note(number: int, trip: float | None) -> str:
 
 def _time(span: float) -> str:
     return f"{span:,.3g} s" if span >= 1 else f"{span * 1e3:.3g} ms"
-
-
-def _nothing(title: str, note: str) -> Page:
-    page = Page(title, note, 1.2)
-    page.empty("no measurements")
-    return page
 
 
 def _draw(title: str, note: str, table: pd.DataFrame, trip: float | None) -> Page:
