@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sim import loads
 from sim.kinds import Kind
-from sim.races import OF_VERBS, Driver, Race, Step
+from sim.races import OF_VERBS, Race, Step, troubled
 from sim.ways import By
 
 __all__ = ["draw"]
@@ -21,17 +21,11 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     """A race of that seed."""
     rng = random.Random(f"load {seed}")
     by, kind = rng.choice([pair for pair in fitting if not pair[0].leaks] * 2 + [pair for pair in fitting if pair[0].leaks])
-    length = 4 if kind.disk else 1
     odds = OF_LOADS if rng.random() < 0.65 else OF_VERBS
     faulty, drivers = rng.random() < 0.4, []
     for name in "ABC"[: rng.choice((2, 2, 3))]:
         steps = tuple(_step(rng, odds) for _ in range(rng.choice((1, 1, 2))))
-        sleeps = int(rng.triangular(1, 220, 60)) * length if rng.random() < 0.5 else 0
-        faults: tuple[tuple[int, str], ...] = ()
-        if faulty and rng.random() < 0.6:
-            hows = ("after", "torn", "ambiguous", "transient", "refused", *(() if kind.disk else ("late",)))
-            faults = tuple((rng.randint(1, 45 * length), rng.choice(hows)) for _ in range(rng.choice((1, 2))))
-        drivers.append(Driver(name, steps, faults, sleeps))
+        drivers.append(troubled(rng, kind, name, steps, faulty))
     begun = (Step("run", target=9_000),) if odds is OF_VERBS or rng.random() < 0.5 else ()
     changes = ("produce", "produce", "abort", "open", "end", "compact", "retain", "retain", "grow")
     edits = tuple((rng.randint(2, 60), rng.randrange(14), rng.choice(changes)) for _ in range(rng.randint(0, 6)))

@@ -90,6 +90,17 @@ class Race:
     begun: tuple[Step, ...] = ()  # what was done before
 
 
+def troubled(rng: random.Random, kind: Kind, name: str, steps: tuple[Step, ...], faulty: bool) -> Driver:
+    """A driver of these steps, who may fall asleep, and to whom a store may answer wrongly."""
+    length = 4 if kind.disk else 1  # system calls are shorter steps
+    sleeps = int(rng.triangular(1, 220, 60)) * length if rng.random() < 0.5 else 0
+    faults: tuple[tuple[int, str], ...] = ()
+    if faulty and rng.random() < 0.6:
+        hows = ("after", "torn", "ambiguous", "transient", "refused", *(() if kind.disk else ("late",)))
+        faults = tuple((rng.randint(1, 45 * length), rng.choice(hows)) for _ in range(rng.choice((1, 2))))
+    return Driver(name, steps, faults, sleeps)
+
+
 def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     """A race of that seed."""
     rng = random.Random(seed)
@@ -99,19 +110,13 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     on_change = rng.choice(("error", "reprocess"))
     odds = OF_STEPS if rng.random() < 0.65 else OF_VERBS  # of what there is to change, or of what changes it
     by, kind = rng.choice([pair for pair in fitting if not pair[0].leaks] * 2 + [pair for pair in fitting if pair[0].leaks])
-    length = 4 if kind.disk else 1  # system calls are shorter steps
     names = "ABC"[: rng.choice((2, 2, 3))]
     faulty = rng.random() < 0.4
     sticky = rng.choice((0.0, 0.5, 0.9, 0.97))
     drivers = []
     for name in names:
         steps = tuple(_step(rng, odds, transform, on_append) for _ in range(rng.choice((1, 1, 2))))
-        sleeps = int(rng.triangular(1, 220, 60)) * length if rng.random() < 0.5 else 0
-        faults: tuple[tuple[int, str], ...] = ()
-        if faulty and rng.random() < 0.6:
-            hows = ("after", "torn", "ambiguous", "transient", "refused", *(() if kind.disk else ("late",)))
-            faults = tuple((rng.randint(1, 45 * length), rng.choice(hows)) for _ in range(rng.choice((1, 2))))
-        drivers.append(Driver(name, steps, faults, sleeps))
+        drivers.append(troubled(rng, kind, name, steps, faulty))
     tail = on_append == "tail"
     first = Step("run", ("",) if odds is OF_VERBS else rng.choice(SOURCES), rng.choice((100, 250)))
     begun = (first,) if odds is OF_VERBS or rng.random() < (0.7 if tail else 0.2) else ()
