@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
+from quire.errors import TransientError
 from quire.sources.ahead import ahead
 
 
@@ -68,3 +69,14 @@ def test_closing_ends_the_thread_and_what_it_reads() -> None:
     found.close()
     assert ended == ["quire-ahead"]
     assert threading.active_count() == before
+
+
+def test_an_end_that_nobody_meant_is_not_taken_for_the_last_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(_: Callable[[], bool]) -> Generator[int, None, None]:
+        raise StopIteration
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(ahead(make))
+    monkeypatch.setattr(threading.Thread, "run", lambda _: None)
+    with pytest.raises(TransientError, match="ended before all was read"):
+        list(ahead(make))

@@ -964,3 +964,12 @@ def test_job_over_while_tasks_fail(world: sim.World, store: sim.SimStore, tree: 
         again()
     assert len(tries) == 3
     sim.check(tree, "lines")
+
+
+def test_no_commit_without_a_result_of_each_task(store: sim.SimStore) -> None:
+    head = frozen(store, 1, tasks=2)
+    first = worked(store, head, [A])
+    for results in ([], [first], [first, first]):
+        with pytest.raises(QuireError, match=rf"has 2 tasks, and {len(results)} results have come: nothing was committed"):
+            protocol.commit(Log(store).refresh(), head, results, conflicts)
+    assert entries(store) == []

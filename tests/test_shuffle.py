@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 import quire
 from gathering import documents, refused, write
-from quire import Report, options, rounds, shuffle
+from quire import Report, options, rounds, runner, shuffle
 from quire.attempt import Work
 from quire.commit.entries import PlanHead
 from quire.commit.log import Log
@@ -53,8 +54,8 @@ def made(source: Any, dest: Any, reduce: Any = count, **settings: Any) -> Option
     return options.reducing(options.build(source, dest, **settings), reduce)
 
 
-def gather(source: Any, dest: Any, reduce: Any = count, runner: Any = None, **settings: Any) -> Report:
-    return rounds.gather(made(source, dest, reduce, **settings), runner or quire.InProcess(), Progress(False))
+def gather(source: Any, dest: Any, reduce: Any = count, on: Any = None, **settings: Any) -> Report:
+    return rounds.gather(made(source, dest, reduce, **settings), on or quire.InProcess(), Progress(False))
 
 
 def counted(files: dict[str, bytes]) -> Counter[str]:
@@ -118,6 +119,77 @@ def test_a_function_that_fails_on_spark_ends_the_call_in_one_line_and_its_tasks_
         gather(source, dest, lambda found: found.selectExpr("raise_error(word) as word"), OnSpark(spark))
     assert rows(dest) == []
     assert {p.name for p in dest.iterdir()} == {"_quire"}
+
+
+# ------------------------------------------------------------------------------------------- no commit without a result that came
+def _same(found: Any) -> Any:
+    return found
+
+
+def _lost(*_: object) -> None:
+    raise ConnectionError("Connection refused")
+
+
+def test_a_lost_connection_never_looks_like_a_shuffle_without_rows(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
+    with monkeypatch.context() as patched, refused(QuireError, 3, "the shuffle failed", "Connection refused", "call again"):
+        patched.setattr(shuffle.Job, "__enter__", _lost)
+        gather(source, dest, _same, _Gathered(spark))
+    assert Log(connect(normalise(dest))).refresh().entries == []
+    assert gather(source, dest, _same, _Gathered(spark)).files == 3
+    assert len(rows(dest)) == sum(counted(documents(3)).values())
+
+
+def test_a_thread_that_dies_before_it_has_an_answer_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "run", lambda _: None)
+    with pytest.raises(runner.SparkFailed, match="ended without an answer"):
+        runner.collected(None, None, lambda: None)  # type: ignore[arg-type]  # nothing is asked of them
+
+
+class _Gathered(OnSpark):
+    """Spark does the shuffle alone, so that its tests are quick."""
+
+    def run(self, *given: Any, **named: Any) -> Any:
+        return quire.InProcess().run(*given, **named)
+
+
+def test_an_answer_that_did_not_come_is_a_failure(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "collected", lambda *_: [])
+    found = OnSpark(spark).run(lambda item: {"item": item}, [1, 2])
+    assert [str(each) for each in found] == ["SparkError: Spark has ended its job and returned nothing for it"] * 2
+
+
+def _file(records: int) -> dict[str, Any]:
+    return {"name": f"f{records}", "records": records}
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([(0, 3, [_file(3)]), (2, 1, [_file(1)])], "part 1 has answered nothing"),
+        ([(0, 3, [_file(3)]), (0, 3, [_file(3)])], "part 0 has answered twice"),
+        ([(0, 5, [_file(3), _file(1)])], "part 0 was given 5 rows, and 4 have come of it"),
+        ([(0, 1, [])], "part 0 was given 1 rows, and 0 have come of it"),
+    ],
+)
+def test_parts_that_do_not_agree_with_what_they_were_given_are_refused(tmp_path: Path, answers: list[Any], said: str) -> None:
+    with refused(QuireError, 3, said, "call again"):
+        shuffle._agreed(_work(tmp_path), answers)
+
+
+def test_rows_that_a_task_has_staged_and_the_shuffle_does_not_find_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1\n2\n3\n"}), tmp_path / "out"
+    real = shuffle._parts
+
+    def shorter(job: str, tasks: Any) -> Any:
+        parts = real(job, tasks)
+        (dest / parts[0].name).write_bytes(b"1\n2\n")
+        return parts
+
+    monkeypatch.setattr(shuffle, "_parts", shorter)
+    with refused(QuireError, 3, "holds 2 rows", "counted 3", "abort="):
+        gather(source, dest, lambda found: found, transform="lines", format="lines")
+    assert Log(connect(normalise(dest))).refresh().entries == []
 
 
 # ------------------------------------------------------------------------------------------------------- what is set aside, retried
@@ -408,12 +480,17 @@ def test_more_failures_than_allowed_commit_nothing(tmp_path: Path) -> None:
 
 
 def test_a_part_that_an_engine_runs_twice_writes_under_two_names(tmp_path: Path) -> None:
+    work = _work(tmp_path)
+    closing = shuffle.Closing(work.dest, None, work, "c" * 12)
+    store, batch = connect(work.dest), pa.record_batch({"word": ["x"]})
+    files = [file for _ in range(20) for file in shuffle._written(closing, store, 7, iter([batch]))[1]]
+    assert len({file["name"] for file in files}) == 20
+    assert all(store.stat(file["handle"]) for file in files)
+
+
+def _work(tmp_path: Path) -> Work:
     options_ = made(write(tmp_path / "in", {}), tmp_path / "out")
     head = PlanHead(
         job=f"0-{'a' * 16}", base=0, plan="b" * 12, tasks=3, committer="rename", words=options_.words, intent=options_.intent, closing=True
     )
-    closing = shuffle.Closing(options_.dest, None, Work(options_.dest, None, (), head, options_.convert), "c" * 12)
-    store, batch = connect(options_.dest), pa.record_batch({"word": ["x"]})
-    files = [file for _ in range(20) for file in shuffle._written(closing, store, 7, iter([batch]))]
-    assert len({file["name"] for file in files}) == 20
-    assert all(store.stat(file["handle"]) for file in files)
+    return Work(options_.dest, None, (), head, options_.convert)

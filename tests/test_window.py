@@ -300,3 +300,18 @@ def test_reading_works_where_a_loop_runs_already() -> None:
         return sum(len(data) for _, data in Service().read(requests(10)))
 
     assert asyncio.run(notebook()) == 1000
+
+
+def test_whatever_ends_the_loop_unseen_reaches_who_waits_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cancelled(request: Request, tries: int) -> None:
+        raise asyncio.CancelledError  # as clients do when a connection of theirs goes down
+
+    with pytest.raises(TransientError, match="was cancelled"):
+        list(Service(cancelled).read(requests(3)))
+
+    def fails(_: Any) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(window._Engine, "_pump", fails)
+    with pytest.raises(MemoryError, match="no room"):
+        list(Service().read(requests(3)))

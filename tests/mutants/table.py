@@ -14,7 +14,7 @@ LOCAL, DURABLE, MEMORY, RETRY = "storage/local.py", "storage/durable.py", "stora
 ATTEMPT, SPLITTING, JOBS, ROUNDS = "attempt.py", "splitting.py", "jobs.py", "rounds.py"
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
-ENTRIES, SHUFFLE, CLAIMS = "commit/entries.py", "shuffle.py", "claims.py"
+ENTRIES, SHUFFLE, CLAIMS, RUNNER = "commit/entries.py", "shuffle.py", "claims.py", "runner.py"
 INTERFACE, ATTEMPTS, RUNNING, RULES = "committers/interface.py", "committers/attempts.py", "committers/running.py", "committers/rules.py"
 REFUSALS, BINDING, SWEEPING = "committers/refusals.py", "committers/binding.py", "committers/sweeping.py"
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
@@ -237,6 +237,13 @@ MUTANTS = (
     m("what is lost of a shuffle is a task like another", ENTRIES, "return self.whole or any(", "return any(", first="tests/test_crash.py"),
     m("a shuffle's input is shown beside its output", SHUFFLE, 'replace(task, files=(), schema="")', "task", first="tests/test_shuffle.py"),
     m("two runs of a shuffle share their names", SHUFFLE, "secrets.randbelow(10**12)", "0", first="tests/test_shuffle.py"),
+    m("a thread that dies before its answer has collected nothing", RUNNER, "        try:  # around all of it: what ends this thread anywhere else is seen by nobody\n", "        job.__enter__()\n        try:\n",
+      ('        raise SparkFailed("the thread that waited for Spark\'s job has ended without an answer")\n', "        return []\n"), first="tests/test_shuffle.py"),
+    m("a part of a shuffle that did not answer", SHUFFLE, "        if part != expected:\n", "        if False:\n", first="tests/test_shuffle.py"),
+    m("rows of a part that did not come", SHUFFLE, "in files)) != rows:", "in files)) > rows:", first="tests/test_shuffle.py"),
+    m("rows that were staged and are not there", SHUFFLE, "    if rows != part.records:\n", "    if False:\n", first="tests/test_shuffle.py"),
+    m("a commit without all results", PROTOCOL, "    if [task.task for task in tasks] != list(range(head.tasks + head.closing)):\n", "    if False:\n", first="tests/test_pitfalls.py"),
+    m("an item that Spark returned nothing for is left out", RUNNER, "return {i: outcomes.get(i, lost) for group in groups for i in group}", "return outcomes", first="tests/test_shuffle.py"),
     m("rows leave a shuffle and its files stay", WHOLE, "for number in sorted(touched):\n", "for number in ():\n", first="tests/test_shuffle.py"),
     m("one file leaves a shuffle", WHOLE, "sorted(touched & staying.keys())", "()", first="tests/test_shuffle.py"),
     m("what was claimed is compacted", COMPACT, "if words_of(log).traced else []", "", first="tests/test_claim.py"),

@@ -253,6 +253,7 @@ def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progr
     if marks is None:
         jobs._settle(log, head.job, bars)
         return None
+    jobs._check(marks, planned, head.job)
     if protocol.get_manifest(store, head.job, head.tasks) is not None:
         _commit(log, head, marks, bars)  # a block has ended well, and its process died before it could say so
         return None

@@ -15,6 +15,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -25,7 +26,7 @@ from quire.shipping import Task, is_local, missing_module, portable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 T = TypeVar("T")
 Function = Callable[[T], dict[str, Any]]
@@ -187,54 +188,44 @@ class OnSpark:
     ) -> dict[int, Outcome]:
         if not groups:
             return {}
-        job = _Job(self.spark)
+        job = Job(self.spark)
         work = portable(self.spark, _task(function, items, groups, sight))
         frame = job.session.range(0, len(groups), 1, len(groups)).mapInArrow(work, "item long, failed boolean, answer string")
         outcomes: dict[int, Outcome] = {}
-        failed: list[BaseException] = []
-
-        def collect() -> None:
-            try:
-                with job:
-                    for row in frame.collect():
-                        answer = json.loads(row["answer"])
-                        outcomes[row["item"]] = Failure(**answer) if row["failed"] else answer
-            except BaseException as e:
-                failed.append(e)
-
-        thread = threading.Thread(target=collect, name="quire-spark-job", daemon=True)
-        thread.start()
         try:
-            while thread.is_alive():
-                thread.join(POLL)
-                if watch:
-                    watch()
-        except BaseException:
-            # Ctrl-C: Spark would run all tasks to their end. Tasks may still write for some seconds; the protocol allows it.
-            until = time.monotonic() + 10
-            while thread.is_alive() and time.monotonic() < until:
-                with suppress(Exception):  # what is interrupted is what the user should hear of, not that the server is gone
-                    job.interrupt()  # again: a job that had not begun yet would begin now
-                thread.join(0.5)
-            raise
-        if failed:
-            if error := missing_module(str(failed[0])):
-                raise error
-            lost = Failure("SparkError", scrub(first_line(str(failed[0]))))
-            return {i: outcomes.get(i, lost) for group in groups for i in group}
-        return outcomes
+            for row in collected(job, frame, watch or _nobody):
+                answer = json.loads(row["answer"])
+                outcomes[row["item"]] = Failure(**answer) if row["failed"] else answer
+        except SparkFailed as e:
+            if error := missing_module(str(e)):
+                raise error from e
+            lost = Failure("SparkError", scrub(first_line(str(e))))
+        else:
+            lost = Failure("SparkError", "Spark has ended its job and returned nothing for it")
+        return {i: outcomes.get(i, lost) for group in groups for i in group}
 
 
-class _Job:
+def _nobody() -> None:
+    """Nobody watches."""
+
+
+class SparkFailed(Exception):
+    """Spark's job failed, or nothing is known of it; the text is Spark's."""
+
+
+class Job:
     """What can be interrupted alone: none of the user's own jobs is.
 
     Where there is a context, a session of its own; over Spark Connect a tag, as a new session there has neither the files that were
-    sent to the user's nor its Python workers.
+    sent to the user's nor its Python workers. `within`: the frame is of the user's session already, so it is a tag there, too.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
-        self.tag = None if hasattr(spark, "_sc") else f"quire-{uuid.uuid4().hex}"
-        self.session = spark if self.tag else spark.newSession()
+    def __init__(self, spark: SparkSession, *, within: bool = False) -> None:
+        classic = hasattr(spark, "_sc")
+        self.own = classic and not within
+        self.session = spark.newSession() if self.own else spark
+        # Spark 3 has no tags but over Connect: there the job runs without one.
+        self.tag = None if self.own or (classic and not _tags()) else f"quire-{uuid.uuid4().hex}"
 
     def __enter__(self) -> None:
         if self.tag:
@@ -248,8 +239,50 @@ class _Job:
         """End what runs."""
         if self.tag:
             self.session.interruptTag(self.tag)
-        else:
+        elif self.own:
             self.session.interruptAll()
+
+
+def _tags() -> bool:
+    import pyspark
+
+    return int(pyspark.__version__.partition(".")[0]) >= 4
+
+
+def collected(job: Job, frame: DataFrame, watch: Watch) -> list[Row]:
+    """The rows of a frame of the job's session; `watch` is called now and then meanwhile, and whatever it raises ends Spark's job, too.
+
+    Raises SparkFailed unless Spark has returned them: an answer that did not come is never taken for an empty one.
+    """
+    answer = Future[list["Row"]]()
+
+    def collect() -> None:
+        try:  # around all of it: what ends this thread anywhere else is seen by nobody
+            with job:
+                rows = frame.collect()
+            answer.set_result(rows)
+        except BaseException as e:
+            answer.set_exception(e)
+
+    thread = threading.Thread(target=collect, name="quire-spark-job", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(POLL)
+            watch()
+    except BaseException:
+        # Ctrl-C: Spark would run all tasks to their end. Tasks may still write for some seconds; the protocol allows it.
+        until = time.monotonic() + 10
+        while thread.is_alive() and time.monotonic() < until:
+            with suppress(Exception):  # what is interrupted is what the user should hear of, not that the server is gone
+                job.interrupt()  # again: a job that had not begun yet would begin now
+            thread.join(0.5)
+        raise
+    if not answer.done():
+        raise SparkFailed("the thread that waited for Spark's job has ended without an answer")
+    if failed := answer.exception():
+        raise SparkFailed(str(failed)) from failed
+    return answer.result()
 
 
 def guarded(spark: SparkSession, work: Task, landmarks: Landmarks) -> Task:

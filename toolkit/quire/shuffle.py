@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import json
 import secrets
-import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,12 +26,12 @@ from quire.commit.entries import DataFile, Task
 from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.commit.rename import place
-from quire.errors import QuireError, TransientError, UsageError, quoted, scrub
+from quire.errors import FormatError, QuireError, TransientError, UsageError, quoted, scrub
 from quire.formats import extension, lines, parquet
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import ParquetWriter
 from quire.progress import Phase
-from quire.runner import OnSpark, Runner, first_line, guarded
+from quire.runner import Job, OnSpark, Runner, SparkFailed, collected, first_line, guarded
 from quire.shipping import missing_module
 from quire.storage import Patience, Sink, Store, connect
 from quire.storage.sight import Landmarks
@@ -49,7 +46,6 @@ Reduce = Callable[[Any], Any]  # DataFrame → DataFrame; without Spark pyarrow.
 PIECE = 32 << 20  # bytes of the tasks' output that one part of the shuffle reads
 MOST = 1_000  # parts of a file, whatever its size is said to be
 ROWS = 10_000  # that are held at once
-POLL = 0.2  # seconds between two looks at whether the caller wants to stop
 
 
 def close(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce | None, bar: Phase) -> list[Task] | None:
@@ -114,6 +110,7 @@ class _Part:
     """A share of a file that waits: of a Parquet file its row groups number `share`, `share + 1`, … of `shares` equal parts."""
 
     name: str
+    records: int  # of the whole file, as its task has counted them
     share: int = 0
     shares: int = 1
 
@@ -125,19 +122,32 @@ def _parts(job: str, tasks: list[Task]) -> list[_Part]:
             # Where it lies is computed, not read: a manifest may be forged.
             where = place(job, task.task, task.attempt, file.name)
             shares = max(1, min(-(-file.size // PIECE), MOST)) if where.endswith(".parquet") else 1
-            found += [_Part(where, share, shares) for share in range(shares)]
+            found += [_Part(where, file.records, share, shares) for share in range(shares)]
     return found
 
 
 def _batches(store: Store, part: _Part, compression: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a part. Raises FormatError where its file does not hold as many as its task has staged."""
     if not part.name.endswith(".parquet"):
-        yield from lines.batches(store, part.name, compression)
+        rows = 0
+        for batch in lines.batches(store, part.name, compression):
+            rows += batch.num_rows
+            yield batch
+        _check_rows(store, part, rows)
         return
     file = parquet.open_file(store, part.name)
+    _check_rows(store, part, file.metadata.num_rows)
     n = file.num_row_groups
     for group in range(n * part.share // part.shares, n * (part.share + 1) // part.shares):
         table = file.read_row_group(group)
         yield from table.cast(_common(table.schema)).to_batches(max_chunksize=ROWS)
+
+
+def _check_rows(store: Store, part: _Part, rows: int) -> None:
+    if rows != part.records:
+        raise FormatError(
+            f"{store.url}/{part.name} holds {rows:,} rows, and the task that has written it counted {part.records:,}: look who writes there"
+        )
 
 
 def _common(schema: pa.Schema) -> pa.Schema:
@@ -237,12 +247,14 @@ def _lines(rows: pa.RecordBatch) -> bytes:
     return b"".join(value if value.endswith(b"\n") else value + b"\n" for value in values)
 
 
-def _written(closing: Closing, store: Store, part: int, batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
-    output = _Output(closing, store, part)
+def _written(closing: Closing, store: Store, part: int, batches: Iterator[pa.RecordBatch]) -> tuple[int, list[dict[str, Any]]]:
+    """How many rows a part was given, and the files that it has made of them."""
+    output, rows = _Output(closing, store, part), 0
     try:
         for batch in batches:
+            rows += batch.num_rows
             output.add(batch)
-        return output.close()
+        return rows, output.close()
     except BaseException:
         output.discard()
         raise
@@ -254,15 +266,16 @@ def _here(closing: Closing, parts: list[_Part], reduce: Reduce) -> list[dict[str
     batches = (batch for part in parts for batch in _batches(store, part, closing.work.convert.compression))
     try:
         rows = pa.Table.from_batches(batches)
-    except pa.ArrowException as e:
-        raise _failed(closing.work, f"the shuffle failed: {scrub(str(e).rstrip('.'), 200)}") from e
+    except (pa.ArrowException, FormatError) as e:
+        raise _failed(closing.work, f"the shuffle failed: {scrub(str(e).rstrip('.'), 400)}") from e
     found = _given(closing.work, reduce, rows)
     if not isinstance(found, pa.Table):
         raise _failed(closing.work, f"without Spark reduce takes and gives a pyarrow.Table, and it gave {quoted(found)}")
     try:
-        return _written(closing, store, 0, iter(found.to_batches(max_chunksize=ROWS)))
+        _, files = _written(closing, store, 0, iter(found.to_batches(max_chunksize=ROWS)))
     except (UsageError, pa.ArrowException) as e:
         raise _failed(closing.work, scrub(str(e).rstrip("."))) from e
+    return _agreed(closing.work, [(0, found.num_rows, files)])
 
 
 def _given(work: Work, reduce: Reduce, rows: Any) -> Any:
@@ -284,11 +297,16 @@ def _spread(runner: OnSpark, closing: Closing, parts: list[_Part], reduce: Reduc
 
         context = TaskContext.get()
         assert context is not None
-        files = _written(closing, connect(closing.dest, closing.options), context.partitionId(), batches)
-        yield pa.RecordBatch.from_pydict({"file": pa.array([json.dumps(file) for file in files], pa.string())})
+        part = context.partitionId()
+        rows, files = _written(closing, connect(closing.dest, closing.options), part, batches)
+        yield pa.RecordBatch.from_pydict({"part": [part], "rows": [rows], "files": [json.dumps(files)]})
 
     try:
-        rows = _collected(spark, found.mapInArrow(guarded(spark, write, Landmarks([], closing.dest)), "file string"), bar)
+        frame = found.mapInArrow(guarded(spark, write, Landmarks([], closing.dest)), "part long, rows long, files string")
+        rows = collected(Job(spark, within=True), frame, lambda: bar.update(0))
+        answers = [(int(row["part"]), int(row["rows"]), json.loads(row["files"])) for row in rows]
+        if not answers and not found.isEmpty():
+            raise SparkFailed("Spark has returned no answer of any part, and there are rows")
     except Exception as e:
         if error := missing_module(str(e)):
             raise error from e
@@ -296,8 +314,19 @@ def _spread(runner: OnSpark, closing: Closing, parts: list[_Part], reduce: Reduc
         if TransientError.__name__ in said:
             raise TransientError(said) from e
         raise _failed(work, f"the shuffle failed: {said}") from e
-    files = [json.loads(row["file"]) for row in rows]
-    return sorted(files, key=lambda file: (file["part"], file["name"]))  # a sorted frame is read in its order
+    return _agreed(work, answers)
+
+
+def _agreed(work: Work, answers: Sequence[tuple[int, int, list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+    """The files of all parts, in a sorted frame's order; each part has answered once, and its files hold the rows that it was given."""
+    found = list[dict[str, Any]]()
+    for expected, (part, rows, files) in enumerate(sorted(answers, key=lambda answer: answer[0])):
+        if part != expected:
+            raise _failed(work, f"the shuffle failed: part {min(part, expected)} has answered {'twice' if part < expected else 'nothing'}")
+        if (collected := sum(file["records"] for file in files)) != rows:
+            raise _failed(work, f"the shuffle failed: part {part} was given {rows:,} rows, and {collected:,} have come of it")
+        found += sorted(files, key=lambda file: file["name"])
+    return found
 
 
 def _frame(spark: SparkSession, closing: Closing, parts: list[_Part]) -> DataFrame:
@@ -323,33 +352,3 @@ def _frame(spark: SparkSession, closing: Closing, parts: list[_Part]) -> DataFra
 
     n = len(parts)
     return spark.range(0, n, 1, n).mapInArrow(guarded(spark, read, Landmarks([], url)), schema)
-
-
-def _collected(spark: SparkSession, frame: DataFrame, bar: Phase) -> list[Any]:
-    """The rows of a frame, while the bar is looked after. Whatever ends this call early ends Spark's job, too."""
-    tag = f"quire-{uuid.uuid4().hex}"
-    rows, failed = list[Any](), list[BaseException]()
-
-    def collect() -> None:
-        spark.addTag(tag)  # of this thread's jobs
-        try:
-            rows.extend(frame.collect())
-        except BaseException as e:
-            failed.append(e)
-        finally:
-            spark.removeTag(tag)
-
-    thread = threading.Thread(target=collect, name="quire-shuffle", daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(POLL)
-            bar.update(0)
-    except BaseException:
-        # Parts may still write for some seconds; nobody will list what they write.
-        with suppress(Exception):  # what is interrupted is what the user should hear of
-            spark.interruptTag(tag)
-        raise
-    if failed:
-        raise failed[0]
-    return rows

@@ -55,6 +55,10 @@ class Watch:
                 number = self._asked
             try:
                 self._look()
+            except BaseException:
+                with self._state:
+                    self._thread = None  # another one begins when somebody asks; what was raised is told as of any thread
+                raise
             finally:
                 with self._state:
                     self._done = number

@@ -35,7 +35,7 @@ from quire.commit.entries import (
 )
 from quire.commit.held import Held
 from quire.commit.log import Log
-from quire.errors import FormatError, NotFoundError, UsageError
+from quire.errors import FormatError, NotFoundError, QuireError, UsageError
 from quire.storage import Entry as File
 from quire.storage import Folder, Store
 
@@ -119,7 +119,15 @@ def finished(store: Store, job: str) -> set[int]:
 
 # --------------------------------------------------------------------------------------------------------------------- commit
 def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) -> None:
-    """Append the commit of a job: its whole tasks, less those that conflict with what was committed since its base."""
+    """Append the commit of a job: its whole tasks, less those that conflict with what was committed since its base.
+
+    Raises QuireError unless there is a result of each of its tasks, and of the one that closes it.
+    """
+    if [task.task for task in tasks] != list(range(head.tasks + head.closing)):
+        raise QuireError(
+            f"job {head.job} in {log.store.url} has {head.tasks + head.closing:,} tasks, and {len(tasks):,} results have come: nothing was "
+            f"committed. Call again to go on, or give it up with recover(dest, abort={head.job!r})."
+        )
 
     def compute(log: Log) -> Entry | None:
         if log.outcome(head.job) is not None:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from contextlib import closing
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TypeVar
+
+from quire.errors import TransientError
 
 __all__ = ["ahead"]
 
 T = TypeVar("T")
+LOOK = 5.0  # seconds between two looks at whether the thread is still there
+
+
+class _End:
+    """All items were made: nothing but this says so, so an end that nobody has meant is never taken for it."""
 
 
 def ahead(make: Callable[[Callable[[], bool]], Generator[T, None, None]], most: int = 1) -> Generator[T, None, None]:
@@ -18,11 +25,11 @@ def ahead(make: Callable[[Callable[[], bool]], Generator[T, None, None]], most: 
 
     When this generator is closed, the other one is, too, and its thread has ended: it has to end soon once `stopped()` is true.
     """
-    made = SimpleQueue[tuple[T | None, BaseException | None]]()
+    made = SimpleQueue[tuple[T | None, BaseException | _End | None]]()
     room, over = threading.Semaphore(most), threading.Event()
 
     def work() -> None:
-        failed: BaseException | None = None
+        ended: BaseException | _End = _End()
         try:
             with closing(make(over.is_set)) as items:
                 for item in items:
@@ -31,21 +38,31 @@ def ahead(make: Callable[[Callable[[], bool]], Generator[T, None, None]], most: 
                     if over.is_set():
                         return
         except BaseException as e:
-            failed = e
-        made.put((None, failed or StopIteration()))
+            ended = e
+        made.put((None, ended))
 
     thread = threading.Thread(target=work, name="quire-ahead", daemon=True)
     thread.start()
     try:
         while True:
-            item, failed = made.get()
-            if isinstance(failed, StopIteration):
+            item, ended = _next(made, thread)
+            if isinstance(ended, _End):
                 return
-            if failed is not None:
-                raise failed
+            if ended is not None:
+                raise ended
             yield item  # type: ignore[misc]  # without an exception it is an item
             room.release()
     finally:
         over.set()
         room.release()
         thread.join()
+
+
+def _next(made: SimpleQueue[T], thread: threading.Thread) -> T:
+    while True:
+        alive = thread.is_alive()
+        try:
+            return made.get(timeout=LOOK if alive else 0)
+        except Empty:
+            if not alive:
+                raise TransientError("the thread that reads ahead has ended before all was read") from None

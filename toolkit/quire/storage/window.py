@@ -148,7 +148,7 @@ class _Engine:
 
     def _tell(self, what: Callable[..., None], *args: object) -> None:
         try:
-            self.loop.call_soon_threadsafe(what, *args)
+            self.loop.call_soon_threadsafe(self._guarded, what, *args)
         except RuntimeError:  # the loop has ended: its failure is raised where an answer is waited for
             if self.failure is None:
                 raise
@@ -211,8 +211,21 @@ class _Engine:
         except BaseException as e:  # whatever it is, it belongs to who waits for an answer
             self.failure = self.failure or e
         finally:
+            self.failure = self.failure or TransientError("the reading has ended before all was read")  # nobody waits where it was stopped
             self.ready.set()
             self.came.set()
+
+    def _guarded(self, what: Callable[..., None], *args: object) -> None:
+        """What the reader wants done here: the loop tells nobody that it has failed."""
+        try:
+            what(*args)
+        except BaseException as e:
+            self._fail(e)
+
+    def _fail(self, e: BaseException) -> None:
+        self.failure = self.failure or e
+        self.ending.set()
+        self.came.set()
 
     async def _serve(self) -> None:
         self.loop, self.ending = asyncio.get_running_loop(), asyncio.Event()
@@ -254,20 +267,23 @@ class _Engine:
             task.add_done_callback(self.tasks.discard)
 
     async def _one(self, slot: _Slot, cell: list[Result | None], piece: Request) -> None:
-        found: Result
         try:
-            found = await self._tried(slot, piece)
-        except (Gone, Unreadable) as e:
-            found = e
-        except asyncio.CancelledError:
-            raise
+            found: Result
+            try:
+                found = await self._tried(slot, piece)
+            except (Gone, Unreadable) as e:
+                found = e
+            finally:
+                self.running -= 1
+            self._came(slot, cell, piece, found)
+        except asyncio.CancelledError as e:
+            if self.ending.is_set():
+                raise
+            self._fail(TransientError(f"the reading of {piece.name!r} was cancelled ({e})"))  # by its client, and not by us
         except BaseException as e:
-            self.failure = self.failure or e
-            self.ending.set()
-            self.came.set()
-            return
-        finally:
-            self.running -= 1
+            self._fail(e)
+
+    def _came(self, slot: _Slot, cell: list[Result | None], piece: Request, found: Result) -> None:
         if isinstance(found, bytes) and len(found) != piece.length:
             found = Gone("changed while it was read")
         if slot.dropped or not isinstance(found, bytes):

@@ -182,14 +182,16 @@ class Driver:
 
     def _read(self) -> None:
         assert self.popen.stdout is not None
-        for line in self.popen.stdout:
-            with suppress(ValueError):  # what somebody prints in between is not for us
-                found = json.loads(line)
-                if isinstance(found, dict) and found.get("event") == "tasks":
-                    self.tasks = found["done"]
-                elif isinstance(found, dict):
-                    self.said.put(found)
-        self.said.put(None)
+        try:
+            for line in self.popen.stdout:
+                with suppress(ValueError):  # what somebody prints in between is not for us
+                    found = json.loads(line)
+                    if isinstance(found, dict) and found.get("event") == "tasks":
+                        self.tasks = found["done"]
+                    elif isinstance(found, dict):
+                        self.said.put(found)
+        finally:
+            self.said.put(None)  # however this ends, nobody waits for more
 
     def expect(self, event: str, seconds: float) -> dict[str, Any]:
         """Wait for an event; Ended if the driver has ended."""
