@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit import names
-from quire.commit.entries import FORMAT, Abort, Commit, Entry, Expired, Natural, Pin, Published, Unpin, decode
+from quire.commit.entries import FORMAT, Abort, Commit, Entry, Expired, Natural, Pin, Published, Unpin, decode, stored
 from quire.errors import FormatError, NotFoundError
 from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.storage import Entry as File
@@ -79,6 +79,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     last_commit: str = ""
 
 
+@stored
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="checkpoint"):
     """The head: which pieces there are, and what of the log is asked for again and again."""
 

@@ -21,8 +21,9 @@ OFFSETS = "offsets"  # instead of a way to split files: Kafka's topics were load
 WRITE = "write"  # the verb of a user's own job that calls the committer itself: its tasks cover no splits
 
 # What counts something, and what people look at: an entry that somebody forged must not cost hours or break a table.
-Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-Parts = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+LARGEST, PARTS = 1 << 62, 100_000
+Natural = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+Parts = Annotated[int, msgspec.Meta(ge=1, le=PARTS)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=9_000_000_000)]
 
 
@@ -232,14 +233,26 @@ class Unpin(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="un
 
 
 Entry = Commit | Abort | Published | Expired | Pin | Unpin
-T = TypeVar("T")
+S = TypeVar("S")
 
 
 class _Head(msgspec.Struct):
     format: int
 
 
-_encoder = msgspec.json.Encoder()
+# All of them are built when their module is imported: msgspec builds what it knows of a Struct at its first use, without a lock, and two
+# threads that do so at once may end the process.
+_encoder, _head, _decoders = msgspec.json.Encoder(), msgspec.json.Decoder(_Head), dict[Any, msgspec.json.Decoder[Any]]()
+
+
+def stored(kind: S) -> S:
+    """Let objects of a kind be read back by `decode`; a decorator of their class."""
+    _decoders[kind] = msgspec.json.Decoder(kind)
+    return kind
+
+
+for _kind in (Entry, Manifest, PlanHead):
+    stored(_kind)
 
 
 def encode(thing: msgspec.Struct) -> bytes:
@@ -249,13 +262,13 @@ def encode(thing: msgspec.Struct) -> bytes:
 
 
 def decode(data: bytes, kind: Any, where: str) -> Any:
-    """Read one object back, or say in one line what is wrong with it and where it lies."""
+    """Read one object of a `stored` kind back, or say in one line what is wrong with it and where it lies."""
     try:
-        if (head := msgspec.json.decode(data, type=_Head)).format > FORMAT:
+        if (head := _head.decode(data)).format > FORMAT:
             raise FormatError(f"{where} was written by a newer quire (format {head.format}; this one reads up to {FORMAT}). Update quire.")
         if head.format < 1:
             raise FormatError(f"{where} names the format {head.format}, which never was. It is damaged or not quire's.")
-        return msgspec.json.decode(data, type=kind)
+        return _decoders[kind].decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as e:
         raise FormatError(f"{where} is damaged: {str(e)[:200]}. It was not written by quire in this form; put back a good copy.") from e
 
@@ -276,12 +289,13 @@ def check_head(head: PlanHead, where: str) -> None:
         names.plan_parquet(head.job, head.plan)
     except FormatError as e:
         raise FormatError(f"{where} is damaged: {e}") from e
-    parts, target = head.intent.get("parts", 1), head.intent.get("target", 0)
-    try:
-        msgspec.convert(parts, Parts)
-        msgspec.convert(target, Natural)
-    except msgspec.ValidationError as e:
-        raise FormatError(f"{where} is damaged: {str(e)[:200]}. It was not written by quire in this form; put back a good copy.") from e
+    for name, least, most, usual in (("parts", 1, PARTS, 1), ("target", 0, LARGEST, 0)):
+        value = head.intent.get(name, usual)
+        if type(value) is not int or not least <= value <= most:
+            raise FormatError(
+                f"{where} is damaged: its {name} are {str(value)[:80]!r}, and not from {least} to {most:,}. It was not written by quire in "
+                f"this form; put back a good copy."
+            )
     if head.job.partition("-")[0] != str(head.base):
         raise FormatError(f"{where} names the base {head.base}, and its job is {head.job}: it is damaged or not quire's.")
 

@@ -27,7 +27,7 @@ import xxhash
 from quire import display
 from quire.attempt import Convert
 from quire.commit import names, protocol
-from quire.commit.entries import FORMAT, Natural, Words, decode, encode
+from quire.commit.entries import FORMAT, Natural, Words, decode, encode, stored
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, Source
 from quire.errors import FormatError, QuireError, RefusedError, StorageError, printable, scrub
@@ -54,6 +54,7 @@ Row = dict[str, Any]
 Item = tuple[list[Row], Entry]  # all rows of a file, and the file at its source
 
 
+@stored
 class Purge(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="purge"):
     """What the history knows of a call."""
 
