@@ -15,10 +15,13 @@ import quire
 from quire import Report
 from quire.errors import QuireError
 
+MANY = 1_000_000  # of what may be quarantined
+
 
 def gather(source: Any, dest: Any, **settings: Any) -> Report:
-    """`quire.consolidate`, in this process and without bars."""
-    return quire.consolidate(source, dest, spark=settings.pop("spark", None) or quire.InProcess(), progress=False, **settings)
+    """`quire.consolidate`, in this process and without bars; a few bad files may be all that there is."""
+    settings = {"max_quarantined": MANY, **settings, "spark": settings.get("spark") or quire.InProcess()}
+    return quire.consolidate(source, dest, progress=False, **settings)
 
 
 def look(source: Any, dest: Any, **settings: Any) -> quire.Plan:
@@ -45,10 +48,10 @@ def documents(n: int, kind: str = "txt", folders: int = 3) -> dict[str, bytes]:
 
 
 @contextmanager
-def refused(kind: type[QuireError], code: int, *words: str) -> Iterator[None]:
-    """The block raises `kind`: one line that holds the words, names no traceback and has the exit code."""
+def refused(kind: type[QuireError], code: int, *words: str) -> Iterator[Any]:
+    """The block raises `kind`, which is in `.value`: one line that holds the words, names no traceback and has the exit code."""
     with pytest.raises(kind) as caught:
-        yield
+        yield caught
     text = str(caught.value)
     assert caught.value.exit_code == code
     assert text.isprintable(), "more than one line, or control characters"

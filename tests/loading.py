@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
+from gathering import MANY
 from quire import LoadReport
 from quire.commit import protocol
 from services.kafka import Kafka, Record
@@ -21,8 +22,14 @@ _numbers = itertools.count(1)
 
 
 def load(cluster: Kafka, topics: str, dest: Any, transform: Any = None, **settings: Any) -> LoadReport:
-    """`quire.load`, in this process and without bars."""
-    settings = {"spark": quire.InProcess(), "progress": False, "source_options": dict(cluster.settings), **settings}
+    """`quire.load`, in this process and without bars; a few bad records may be all that there is."""
+    settings = {
+        "max_quarantined": MANY,
+        "spark": quire.InProcess(),
+        "progress": False,
+        "source_options": dict(cluster.settings),
+        **settings,
+    }
     return quire.load(f"kafka://{cluster.address}/{topics}", dest, transform, **settings)
 
 

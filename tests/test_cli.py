@@ -379,7 +379,7 @@ def test_what_is_typed_wrong_is_one_line_that_names_the_nearest_or_what_there_is
 def test_the_exit_codes(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = place / "in", place / "new"
     assert run("consolidate", source, dest, "--transform", "xml", "--quiet")[0] == 0, "files that were set aside are no failure"
-    one_line(run("consolidate", source, place / "1", "--transform", "xml", "--max-failures", 0, "--quiet"), 1)
+    one_line(run("consolidate", source, place / "1", "--transform", "xml", "--max-quarantined", 0, "--quiet"), 1)
     one_line(run("consolidate", source, dest, "--quiet"), 2, "holds transform 'xml'")
 
     def raises(error: BaseException) -> Callable[..., None]:

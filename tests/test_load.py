@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
-from gathering import refused
+from gathering import MANY, refused
 from loading import exact, files, load, numbered, rows, topic
 from quire import RefusedError, UsageError
 from quire.sources import offsets
@@ -297,7 +297,7 @@ def test_retry_leaves_set_aside_what_retention_has_removed(kafka: Mock, tmp_path
     load(kafka, name, tmp_path / "out", even)
     kafka.delete_records(name, {0: 3})
     ledger = quire.Ledger(tmp_path / "out")
-    done = ledger.retry(function=even, spark=quire.InProcess(), progress=False)
+    done = ledger.retry(function=even, spark=quire.InProcess(), progress=False, max_quarantined=MANY)
     assert (done.gathered, done.set_aside) == (0, 1)
     assert "gone at its source" in done.left[0][1]
     assert ledger.rejected()["offset"].tolist() == [1, 3]

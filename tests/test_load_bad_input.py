@@ -102,7 +102,7 @@ def test_a_client_that_is_not_installed_is_one_line_before_anything_starts(tmp_p
         ({"source_options": {"isolation.level": "read_uncommitted"}}, "isolation.level"),
         ({"source_options": {"no.such.setting": "1"}}, "no.such.setting"),
         ({"source_options": "no"}, "dictionary"),
-        ({"max_failures": -1}, "max_failures"),
+        ({"max_quarantined": -1}, "max_quarantined"),
     ],
 )
 def test_a_wrong_argument_is_one_line(kafka: Mock, settings: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -329,10 +329,10 @@ def test_a_topic_that_is_made_again_and_shorter_while_it_is_read(kafka: Mock, tm
     assert len(rows(tmp_path / "out")) == 60
 
 
-def test_max_failures_commits_nothing(kafka: Mock, tmp_path: Path) -> None:
+def test_max_quarantined_commits_nothing(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, [b"good", b"two\nlines", b"three\nmore\nlines"])
-    with refused(TooManyFailures, 1, "2 records had", "max_failures is 1"):
-        load(kafka, name, tmp_path / "out", format="lines", max_failures=1)
+    with refused(TooManyFailures, 1, "2 records were", "max_quarantined is 1"):
+        load(kafka, name, tmp_path / "out", format="lines", max_quarantined=1)
     with refused(TooManyFailures, 1, "newline"):
         load(kafka, name, tmp_path / "out", format="lines", on_error="fail")
     assert not files(tmp_path / "out")

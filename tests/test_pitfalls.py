@@ -922,7 +922,7 @@ def test_abort_without_files_and_no_file_is_lost(world: sim.World, tree: sim.Tre
 
 
 def test_too_many_failures_gives_up(world: sim.World, tree: sim.Tree) -> None:
-    """max_failures: an abort in the log, nothing left; unless another driver of the job has committed meanwhile."""
+    """max_quarantined: an abort in the log, nothing left; unless another driver of the job has committed meanwhile."""
     tree.put("a", broken(1))
     with pytest.raises(quire.TooManyFailures, match="a: "):
         gather(transform="xml", on_error="fail")

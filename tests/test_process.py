@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
-from gathering import gather, refused, write
+from gathering import MANY, gather, refused, write
 from quire import Ledger, Report, Split, cli, cli_upkeep
 from quire.commit import names
 from quire.commit.log import Log
@@ -31,7 +31,7 @@ HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
 
 
 def process(source: Any, function: Any, dest: Any, **settings: Any) -> Report:
-    return quire.process(source, function, dest, **HERE, **settings)
+    return quire.process(source, function, dest, **{**HERE, "max_quarantined": MANY, **settings})
 
 
 def rows(dest: Any) -> list[Any]:
@@ -359,7 +359,7 @@ def test_one_bad_record_is_set_aside_and_the_rest_is_done(tmp_path: Path) -> Non
     )
     assert process(source, careful, dest, split="lines", split_size=99).files == 0
     # The others are tried again by nobody but retry, and are there once then.
-    still = ledger.retry(function=careful, **HERE)
+    still = ledger.retry(function=careful, max_quarantined=MANY, **HERE)
     assert (still.gathered, still.set_aside) == (0, 4)
     assert ledger.rejected()["tries"].tolist() == [2] * 4
     done = ledger.retry(function=repaired, **HERE)
@@ -393,7 +393,7 @@ def test_a_long_record_is_kept_at_its_source_alone(tmp_path: Path) -> None:
     covered(dest)
     assert sum(p.stat().st_size for p in (dest / "_quire" / "quarantine").iterdir()) < 100_000
     (source / "a").rename(tmp_path / "away")
-    assert ledger.retry(function=repaired, **HERE).gathered == 0
+    assert ledger.retry(function=repaired, max_quarantined=1, **HERE).gathered == 0
     assert len(ledger.rejected()) == 1, "a record that could not be read is lost"
     (tmp_path / "away").rename(source / "a")
     assert ledger.retry(function=repaired, **HERE).gathered == 1
@@ -437,7 +437,7 @@ def test_poison_is_left_alone_after_max_attempts(tmp_path: Path) -> None:
     ledger = Ledger(dest)
     assert ledger.failed()["tries"].tolist() == [1, 1]
     for tries in (2, 3):
-        assert ledger.retry(function=broken, max_attempts=3, **HERE).set_aside == 2
+        assert ledger.retry(function=broken, max_attempts=3, max_quarantined=2, **HERE).set_aside == 2
         assert ledger.failed()["tries"].tolist() == [tries, tries]
     found = ledger.retry(function=broken, max_attempts=3, **HERE)
     assert (found.jobs, len(found.left)) == ((), 2)
@@ -563,12 +563,12 @@ def repaired_as(function: Any) -> Any:
     return repaired
 
 
-def test_rejected_records_count_for_max_failures(tmp_path: Path) -> None:
+def test_rejected_records_count_for_max_quarantined(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(20, bad=(1, 2, 3))}), tmp_path / "out"
     with refused(TooManyFailures, 1, "3 files", "nothing was committed"):
-        process(source, careful, dest, split="lines", max_failures=2)
+        process(source, careful, dest, split="lines", max_quarantined=2)
     assert not [p for p in dest.rglob("*") if p.is_file() and "/log/" not in str(p)], "the quarantine of what was given up is left"
-    assert process(source, careful, dest, split="lines", max_failures=3).set_aside_count == 3
+    assert process(source, careful, dest, split="lines", max_quarantined=3).set_aside_count == 3
 
 
 def test_forgetting_takes_rows_and_rejected_records_with_it(tmp_path: Path) -> None:
@@ -670,7 +670,7 @@ def test_what_was_given_up_is_read_again_also_where_a_rejected_record_comes_befo
             f.write(records(3, at, bad=(at,)).replace(b"\n", end))
         process(source, careful, dest, **settings)
     ledger = Ledger(dest)
-    assert ledger.retry(function=careful, **HERE).set_aside == 2
+    assert ledger.retry(function=careful, max_quarantined=MANY, **HERE).set_aside == 2
     for file in ledger.refresh().files()["data_file"].tolist()[1:]:
         ledger.forget(file=file, **HERE)
     with (source / "a").open("ab") as f:
@@ -842,12 +842,12 @@ def test_from_a_shell(tmp_path: Path, shell: Any, monkeypatch: pytest.MonkeyPatc
     code, out, _ = shell("ledger", "rejected", dest, "--json")
     assert [row["content"] for row in json.loads(out)] == ["BROKEN 3"]
     code, out, err = shell("ledger", "retry", dest, "--function", f"{file}:careful", "--json", "--quiet")
-    assert (code, json.loads(out)["set_aside"]) == (0, 1), err
+    assert (code, json.loads(out)["set_aside"]) == (4, 1), err
     # The same function by its module's name: nothing is left to do.
     monkeypatch.chdir(tmp_path / "jobs")
     code, out, err = shell("process", source, "shell_job:careful", dest, "--split", "lines", "--json", "--quiet")
     assert (code, json.loads(out)["files"]) == (0, 0), err
-    assert shell("process", source, f"{file}:broken", tmp_path / "no", "--max-failures", "0", "--quiet")[0] == 1
+    assert shell("process", source, f"{file}:broken", tmp_path / "no", "--max-quarantined", "0", "--quiet")[0] == 1
     for function, said in (
         ("shell_job", "Write module:name"), ("shell_job:word", "function of shell_job"), ("shell_job:carefull", "Did you mean 'careful'"),
         ("no_such_module:f", "there is no module"), ("no.py:f", "there is no file"),

@@ -142,17 +142,17 @@ def test_when_nothing_is_left_to_commit_the_call_ends(tmp_path: Path, while_read
     check(source, tmp_path / "out", without={f"{source}/busy"})
 
 
-# --------------------------------------------------------------------------------------------------------------- max_failures
+# --------------------------------------------------------------------------------------------------------------- max_quarantined
 
 
-@pytest.mark.parametrize("limit", [{"max_failures": 1}, {"on_error": "fail"}, {"max_failures": 0}])
+@pytest.mark.parametrize("limit", [{"max_quarantined": 1}, {"on_error": "fail"}, {"max_quarantined": 0}])
 def test_with_more_failures_than_allowed_nothing_is_committed_and_the_next_run_works(tmp_path: Path, limit: dict[str, Any]) -> None:
     source = write(tmp_path / "in", {**documents(5, "xml"), "bad.xml": b"<a>", "worse.xml": b"<"})
-    with refused(TooManyFailures, 1, "2 files had to be set aside", "bad.xml", "malformed", "nothing was committed"):
+    with refused(TooManyFailures, 1, "2 files were to be quarantined", "bad.xml", "malformed", "nothing was committed"):
         gather(source, tmp_path / "out", transform="xml", **limit)
     assert not look(tmp_path / "out").data
     assert not [p for p in (tmp_path / "out").iterdir() if p.name != "_quire"]
-    report = gather(source, tmp_path / "out", transform="xml", max_failures=2)
+    report = gather(source, tmp_path / "out", transform="xml", max_quarantined=2)
     assert (report.files, report.set_aside_count) == (5, 2)
     check(source, tmp_path / "out", None)
 

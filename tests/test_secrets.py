@@ -196,8 +196,8 @@ def test_calls_that_fail_in_any_way_say_no_secret(places: Path, monkeypatch: pyt
         raise OSError(28, f"No space left: token={MARK}-os")
 
     acts: list[tuple[Callable[..., object], dict[str, Any]]] = [
-        (gather, {"transform": stuck}), (gather, {"transform": "xml", "max_failures": 0}), (gather, {"transform": "xlm"}),
-        (gather, {"transform": broken, "max_failures": 0}), (gather, {"transform": "xml", "target_size": f"password={MARK}"}),
+        (gather, {"transform": stuck}), (gather, {"transform": "xml", "max_quarantined": 0}), (gather, {"transform": "xlm"}),
+        (gather, {"transform": broken, "max_quarantined": 0}), (gather, {"transform": "xml", "target_size": f"password={MARK}"}),
     ]  # fmt: skip
     said = []
     for act, settings in acts:
@@ -278,7 +278,7 @@ def test_options_in_the_wrong_place_are_not_repeated(places: Path, wrong: Any) -
         "min_age",
         "target_size",
         "parts",
-        "max_failures",
+        "max_quarantined",
         "layout",
         "hash_function",
     )
@@ -432,7 +432,7 @@ def test_a_run_on_spark_leaves_no_secret_in_its_settings_its_events_or_its_outpu
                                master="local[2]")
         print(shown_by(quire.consolidate(source, out, spark=spark, transform="xml", **planted())))
         try:
-            quire.consolidate(source, out + "2", spark=spark, transform="xml", max_failures=0, **planted())
+            quire.consolidate(source, out + "2", spark=spark, transform="xml", max_quarantined=0, **planted())
         except QuireError as e:
             print(said_by(e))
         try:

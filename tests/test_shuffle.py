@@ -474,8 +474,8 @@ def test_a_file_that_vanishes_meanwhile_is_left_out_and_the_rest_goes_on(tmp_pat
 
 def test_more_failures_than_allowed_commit_nothing(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"x", "b": b"BROKEN"}), tmp_path / "out"
-    with refused(quire.TooManyFailures, 1, "max_failures"):
-        gather(source, dest, transform=_choosy(ok=False), max_failures=0)
+    with refused(quire.TooManyFailures, 1, "max_quarantined"):
+        gather(source, dest, transform=_choosy(ok=False), max_quarantined=0)
     assert rows(dest) == []
 
 

@@ -192,7 +192,7 @@ def test_files_that_were_set_aside_are_listed_with_the_reason(tmp_path: Path) ->
 
 
 def test_settings_of_consolidate_pass_through_unchanged(source: Path, tmp_path: Path) -> None:
-    panel = panel_of(source, tmp_path / "out", include=["*1.txt"], layout="directories", max_failures=3)
+    panel = panel_of(source, tmp_path / "out", include=["*1.txt"], layout="directories", max_quarantined=3)
     panel.run()
     assert done(panel).result.files == 3
     assert (tmp_path / "out/d1").is_dir(), "layout= is quire's, not the widget's"
@@ -387,7 +387,7 @@ def shout(content: bytes, file: quire.FileInfo) -> bytes:
     "settings",
     [
         {},
-        {"planner": "hash", "parts": 3, "target_size": "1 KiB", "include": ["*'1*.txt", "*2.txt"], "max_failures": 3},
+        {"planner": "hash", "parts": 3, "target_size": "1 KiB", "include": ["*'1*.txt", "*2.txt"], "max_quarantined": 3},
         {"transform": shout, "version": "1"},
         {"storage_options": {}, "layout": "directories"},
     ],

@@ -10,6 +10,7 @@ from __future__ import annotations
 from quire import committers
 from quire.consolidate import Plan, consolidate, plan
 from quire.errors import (
+    AllQuarantined,
     DataLossError,
     FormatError,
     NotFoundError,
@@ -38,7 +39,8 @@ from quire.storage.secret import secret
 __version__ = "0.1.0"
 
 __all__ = [
-    "DataLossError", "FileInfo", "FormatError", "InProcess", "Ledger", "LoadReport", "NotFoundError", "Plan", "QuireError", "RefusedError",
-    "RejectError", "Report", "Split", "Step", "StorageError", "TooManyFailures", "TransientError", "UsageError", "__version__",
-    "committers", "consolidate", "load", "plan", "populate", "process", "read", "recover", "secret", "session", "ship", "skew",
+    "AllQuarantined", "DataLossError", "FileInfo", "FormatError", "InProcess", "Ledger", "LoadReport", "NotFoundError", "Plan",
+    "QuireError", "RefusedError", "RejectError", "Report", "Split", "Step", "StorageError", "TooManyFailures", "TransientError",
+    "UsageError", "__version__", "committers", "consolidate", "load", "plan", "populate", "process", "read", "recover", "secret", "session",
+    "ship", "skew",
 ]  # fmt: skip

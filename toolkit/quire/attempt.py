@@ -136,7 +136,7 @@ class _Attempt(OfSplits, OfOffsets):
         self.uncovers: list[Uncover] = []
         self.taken = 0  # records in the writer whose rows are in the segment
         self.file_records: dict[int, int] = {}
-        self.gathered = self.bad = self.rejected = self.bytes_in = self.files = self.lost_offsets = 0
+        self.gathered = self.bad = self.rejected = self.vain = self.bytes_in = self.files = self.lost_offsets = 0
         self.removes: tuple[str, ...] = ()
         self.tries: dict[tuple[str, str], int] = {}  # path, version of rows that give way: how often the file was tried
         self.brought: dict[tuple[str, int], set[tuple[Any, ...]]] = {}  # path, start of a split → what it takes out of the ledger
@@ -182,7 +182,8 @@ class _Attempt(OfSplits, OfOffsets):
             task=self.task, attempt=self.id, files=self._files(), folder=self.planned.folder, part=self.planned.part, segment=name,
             quarantine=aside,
             first=self.segment.first, last=self.segment.last,
-            assigned=self.planned.files, gathered=self.gathered, bad=self.bad, rejected=self.rejected, lost=self.lost_offsets,
+            assigned=self.planned.files, gathered=self.gathered, bad=self.bad, rejected=self.rejected, vain=self.vain,
+            lost=self.lost_offsets,
             pieces=0 if self.removes else self.segment.rows - self.gathered - self.bad - self.held,
             files_in=self.files, bytes_in=self.bytes_in,
             removes=self.removes, carried=self.segment.rows if self.removes else 0,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from quire.errors import UsageError
+from quire.errors import AllQuarantined, UsageError
 from quire.options import Options, seconds, whole
 from quire.progress import Progress
 from quire.report import Report
@@ -17,7 +17,7 @@ from quire.runner import InProcess, OnSpark, Runner
 from quire.sources.kafka import Topics
 from quire.storage.sight import Landmarks
 
-__all__ = ["repeat", "runner_of"]
+__all__ = ["checked", "repeat", "runner_of"]
 
 
 def repeat(
@@ -27,13 +27,15 @@ def repeat(
 ) -> Report:  # fmt: skip
     """Run a call once, or again and again; `decide` completes it before each run, `told` does so with its report. The last report.
 
+    Raises AllQuarantined if nothing of the input could be processed; of a call that runs again and again that is said, and it goes on.
+
     `stop`: where it is set, the call ends after the commit under way, as after a signal.
     """
     bars.stop = stop
     if every is None:
         if max_runs is not None:
             raise UsageError("max_runs goes with every=: how often to run, and how far apart.")
-        return told(gather(decide(made), runner, bars))
+        return checked(made, told(gather(decide(made), runner, bars)))
     pause = seconds(every, "every")
     runs = whole(max_runs, "max_runs", 1) if max_runs is not None else None
     with _until_signal(stop) as stopped:
@@ -41,10 +43,19 @@ def repeat(
         while True:
             report = told(gather(decide(made), runner, bars))
             if report.jobs:  # of a run that found nothing new there is nothing to say
-                bars.say(f"{report.taken}, {report.set_aside_count:,} set aside; version {report.version}")
+                bars.say(f"{report.taken}, {report.set_aside_count:,} quarantined; version {report.version}")
+                try:
+                    checked(made, report)
+                except AllQuarantined as e:
+                    bars.say(f"{e} The next run goes on.", always=True)
             runs = None if runs is None else runs - 1
             if runs == 0 or stopped.wait(pause):
                 return report
+
+
+def checked(made: Options, report: Report) -> Report:
+    """The report; AllQuarantined if nothing of the input could be processed, and the call does not say how much of that it allows."""
+    return report if made.max_quarantined is not None else report.checked()
 
 
 def runner_of(spark: Any, made: Options) -> Runner:

@@ -1,7 +1,7 @@
 """The same verbs and words as in Python, from a shell: `quire consolidate IN OUT`, `quire ledger summary OUT`, …
 
-Exit codes: 0 done (files that were set aside are reported), 1 more than max_failures (nothing committed), 2 wrong use,
-3 failed, but the next run goes on, 130 interrupted.
+Exit codes: 0 done (files that were quarantined are reported), 1 more than max_quarantined (nothing committed), 2 wrong use,
+3 failed, but the next run goes on, 4 all of the input was quarantined (committed as such), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quire.cli_function import function_of
 from quire.cli_lab import LAB
 from quire.cli_load import OFFSETS, load, without_secrets
 from quire.cli_pages import PAGES
-from quire.cli_show import AS_JSON, MASTER, QUIET, as_line, frame, show, spark_of
+from quire.cli_show import AS_JSON, MASTER, QUIET, as_line, frame, show, shown, spark_of
 from quire.cli_upkeep import UPKEEP
 from quire.errors import QuireError, UsageError, choose, printable, scrub
 from quire.options import LAYOUTS, PLANNERS
@@ -55,7 +55,7 @@ _JOB = [
     click.option("--follow-links", is_flag=True, help="Follow symbolic links."),
     click.option("--min-age", help="Leave files that changed within this time: '5 min'."),
     click.option("--on-error", default="quarantine", show_default=True, help="quarantine or fail."),
-    click.option("--max-failures", type=int, help="Commit nothing if more files have to be set aside."),
+    click.option("--max-quarantined", type=int, help="Commit nothing if more files are to be quarantined; up to it, also all of them."),
     click.option("--on-change", default="error", show_default=True, help="error, reprocess or ignore: files that were rewritten since."),
     click.option("--on-append", default="error", show_default=True, help="error, tail or reprocess: files that only became longer."),
     click.option("--identity", default="store", show_default=True, help="store or content: how a file is known to be another one."),
@@ -108,7 +108,7 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as e:
             if _nobody_reads():
-                raise _NobodyReads from e  # click would end with 1, which is said for max_failures
+                raise _NobodyReads from e  # click would end with 1, which is said for max_quarantined
             raise QuireError("a connection was lost. Call again: what was committed is safe.") from e
 
 
@@ -135,7 +135,7 @@ def consolidate(
     """Gather the files below SOURCE… into large files below DEST."""
     settings, master = _settings(given)
     _check_first(source, dest, settings)
-    with spark_of(master) as spark:
+    with spark_of(master) as spark, shown(as_json):
         show(quire.consolidate(_source(source), dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings), as_json)
 
 
@@ -181,7 +181,7 @@ def process(
     work = function_of(function)
     settings["reduce"] = function_of(settings["reduce"]) if settings.get("reduce") else None
     check(_source(source), work, dest, **settings)
-    with spark_of(master) as spark:
+    with spark_of(master) as spark, shown(as_json):
         report = quire.process(_source(source), work, dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings)
         show(report, as_json)
 
@@ -425,7 +425,7 @@ def main(arguments: list[str] | None = None) -> None:
         # The reader of a pipe has gone: nothing is left to say, and the interpreter must not try at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except Exception as e:  # of Spark, say: a line of text and a code that is not that of max_failures
+    except Exception as e:  # of Spark, say: a line of text and a code that is not that of max_quarantined
         place = traceback.extract_tb(e.__traceback__)[-1]
         _end(f"error: {type(e).__name__}: {scrub(str(e), 500)} (at {Path(place.filename).name}:{place.lineno})", 3)
 

@@ -9,7 +9,7 @@ import click
 
 import quire
 from quire.cli_function import function_of
-from quire.cli_show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, frame, kafka_options, show, spark_of
+from quire.cli_show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, frame, kafka_options, show, shown, spark_of
 from quire.load import check
 from quire.sources.kafka import hides
 
@@ -44,7 +44,7 @@ def _until(text: str | None) -> Any:
 @click.option("--max-bytes", help="Bytes of records in one commit; default: as much as there is.")
 @click.option("--on-data-loss", default="fail", show_default=True, help="fail or record: what retention removed before it was read.")
 @click.option("--on-error", default="quarantine", show_default=True, help="quarantine or fail.")
-@click.option("--max-failures", type=int, help="Commit nothing if more records have to be set aside.")
+@click.option("--max-quarantined", type=int, help="Commit nothing if more records are to be quarantined; up to it, also all of them.")
 @click.option("--keep-messages", is_flag=True, help="Keep the text of what the function raises (it may hold data).")
 @click.option("--consumer-group", help="Its committed offsets follow the ledger, for tools that watch them.")
 @click.option("--version", help="Names the edition of the function instead of a hash of its source.")
@@ -65,7 +65,7 @@ def load(
     settings = {**given, "until": _until(until), "source_options": kafka_options(options, secrets)}
     function = None if transform is None else function_of(transform)
     check(source, dest, function, every=every, **settings)  # a wrong argument is said at once, not after Spark's start
-    with spark_of(master) as spark:
+    with spark_of(master) as spark, shown(as_json):
         show(quire.load(source, dest, function, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings), as_json)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import quire
-from quire.errors import UsageError, printable
+from quire.errors import AllQuarantined, UsageError, printable
 
 WIDE = 120  # characters of a column, at most
 
@@ -44,6 +44,16 @@ def show(result: Any, as_json: bool) -> None:
         click.echo(str(result))
         return
     click.echo(as_line(result.as_dict() if hasattr(result, "as_dict") else result))
+
+
+@contextmanager
+def shown(as_json: bool) -> Iterator[None]:
+    """A call that returns a report: where it raises AllQuarantined, the report is printed all the same."""
+    try:
+        yield
+    except AllQuarantined as e:
+        show(e.report, as_json)
+        raise
 
 
 def as_line(found: Any) -> str:

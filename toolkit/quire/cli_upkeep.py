@@ -8,7 +8,7 @@ import click
 
 import quire
 from quire.cli_function import function_of
-from quire.cli_show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, as_line, frame, kafka_options, show, spark_of
+from quire.cli_show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, as_line, frame, kafka_options, show, shown, spark_of
 
 __all__ = ["UPKEEP"]
 
@@ -34,6 +34,7 @@ def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool,
 @click.option("--where", help="A condition in SQL about the ledger's columns: \"reason like '%max_file_size%'\".")
 @click.option("--max-attempts", default=5, show_default=True, help="Files that were read so often are left alone.")
 @click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files stay set aside.")
+@click.option("--max-quarantined", type=int, help="Change nothing if more than this would stay in quarantine; up to it, also all.")
 @click.option("--function", help="The function of the destination, module:name or file.py:name, where it was made with one.")
 @click.option("--reduce", help="Likewise, the function that all rows went through together, where there was one.")
 @KAFKA_OPTION
@@ -50,7 +51,7 @@ def retry(
     given["storage_options"] = kafka_options(options, secrets)
     given["function"] = None if function is None else function_of(function)
     given["reduce"] = None if reduce is None else function_of(reduce)
-    with spark_of(master) as spark:
+    with spark_of(master) as spark, shown(as_json):
         show(ledger.retry(spark=spark, progress=not quiet, **given), as_json)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow.compute as pc
 
 from quire import display, inspection, options
-from quire.calls import repeat, runner_of
+from quire.calls import checked, repeat, runner_of
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.errors import about, printable
@@ -51,7 +51,7 @@ def consolidate(
     include, exclude   globs; one without a slash is about the file's name
     hidden, follow_links   take names that start with _ or . too; follow symbolic links
     min_age      leave files that changed within this time ("5 min") for another run
-    on_error     "quarantine" | "fail" (the same as max_failures=0)
+    on_error     "quarantine" | "fail" (the same as max_quarantined=0)
     on_change    what of a file that was gathered in another version: "error" (it is reported, and its old content stays) |
                  "reprocess" (the new content takes the old one's place, in one commit) | "ignore"
     on_append    what of a file that only became longer: "error" (it is reported) | "tail" (its new lines are gathered; a last line
@@ -59,7 +59,8 @@ def consolidate(
     identity     how a file's version is known: "store" (its etag, or time and size) | "content" (a hash of its content: every listed file
                  is read, also by another call; what `rsync -t` has changed is seen, and a mere copy is no change)
     flush        take last lines without newline too
-    max_failures give up, with nothing committed, if more files have to be set aside
+    max_quarantined  give up, with nothing committed, if more files are to be quarantined. Left out: as many as there are, but if all are,
+                 that is committed and AllQuarantined is raised
     max_file_size  files above it are set aside where the transform has to hold them whole, "256 MiB"
     keep_messages  keep the text of what a function raises (it may hold data); its class and place are kept anyway
     version      names the edition of a function instead of a hash of its source
@@ -69,7 +70,7 @@ def consolidate(
     progress     True: bars | False | function(step), called several times a second with a `quire.Step`; what it raises ends the
                  call as an interrupt does: nothing is lost, and the next call goes on with the job
 
-    Returns the report (of the last run). Raises UsageError, TooManyFailures or another QuireError, each in one line.
+    Returns the report (of the last run). Raises UsageError, TooManyFailures, AllQuarantined or another QuireError, each in one line.
     """
     options.check_names(settings)
     made = options.build(source, dest, **settings)
@@ -159,8 +160,9 @@ class Plan:
         return self._planned.skew()
 
     def run(self, progress: bool | Callable[[Step], object] = True) -> Report:
-        """Do it. If the destination has moved on meanwhile, what is left is planned anew."""
-        return gather(self._options, self._runner, Progress(progress), None if self._discarded else self._planned)
+        """Do it, as `quire.consolidate` does. If the destination has moved on meanwhile, what is left is planned anew."""
+        found = gather(self._options, self._runner, Progress(progress), None if self._discarded else self._planned)
+        return checked(self._options, found)
 
     def discard(self) -> None:
         """Delete what looking has written, if it was not run; `run` then plans anew."""

@@ -3,7 +3,8 @@
     QuireError                exit 3   failed; the next run goes on
     ├── UsageError            exit 2   a wrong argument, or a source and destination that do not fit
     │   └── RefusedError      exit 2   right words, but doing it would lose, hide or mix data
-    ├── TooManyFailures       exit 1   more files set aside than max_failures allows; nothing was committed
+    ├── TooManyFailures       exit 1   more were to be quarantined than max_quarantined allows; nothing was committed
+    ├── AllQuarantined        exit 4   nothing of the input could be processed: all of it is quarantined, which is committed
     ├── DataLossError         exit 2   records were removed at their source before they were read; nothing was committed
     ├── FormatError           exit 2   an object below _quire/ is damaged, hostile, or of a newer quire
     └── StorageError          exit 3   the store could not do it (permission, space, network)
@@ -21,9 +22,10 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
+    "AllQuarantined",
     "DataLossError",
     "FormatError",
     "NotFoundError",
@@ -63,9 +65,22 @@ class RefusedError(UsageError):
 
 
 class TooManyFailures(QuireError):
-    """More files had to be set aside than `max_failures` allows; nothing was committed."""
+    """More was to be quarantined than `max_quarantined` allows; nothing was committed."""
 
     exit_code = 1
+
+
+class AllQuarantined(QuireError):
+    """Nothing of the input could be processed: all of it is quarantined, with the reasons, and that is committed.
+
+    `report` is what the call would have returned. A call that gives `max_quarantined` allows it, and returns the report.
+    """
+
+    exit_code = 4
+
+    def __init__(self, *args: object, report: Any = None) -> None:
+        super().__init__(*args)
+        self.report = report
 
 
 class DataLossError(QuireError):

@@ -28,7 +28,7 @@ LOOKS = 20  # manifests that are read each time the bar moves
 
 
 def run(
-    runner: Runner, log: Log, work: Work, progress: Progress, max_failures: int | None = None, reduce: shuffle.Reduce | None = None
+    runner: Runner, log: Log, work: Work, progress: Progress, max_quarantined: int | None = None, reduce: shuffle.Reduce | None = None
 ) -> None:
     """Bring an open job to its end. Afterwards the log has its outcome, by whomever. `reduce`: of a job that closes with a shuffle.
 
@@ -58,15 +58,15 @@ def run(
     _check(tasks, planned, head.job)
     _check_schema(log, tasks, head.job, alone=head.closing)
     bad = sum(task.set_aside for task in tasks)
-    if max_failures is not None and bad > max_failures:
+    if max_quarantined is not None and bad > max_quarantined:
         first, what = _first_bad(log, tasks), "records" if head.words.split == OFFSETS else "files"
-        protocol.abort(log, head.job, f"{bad} {what} had to be set aside, more than max_failures={max_failures}")
+        protocol.abort(log, head.job, f"{bad} {what} were to be quarantined, more than max_quarantined={max_quarantined}")
         if isinstance(log.outcome(head.job), Commit):  # another driver of the job allows more
             _settle(log, head.job, progress)
             return
         raise TooManyFailures(
-            f"{bad:,} {what} had to be set aside, and max_failures is {max_failures:,}: nothing was committed. First: {first}. "
-            f"Repair them, or call again with a larger max_failures."
+            f"{bad:,} {what} were to be quarantined, and max_quarantined is {max_quarantined:,}: nothing was committed. First: {first}. "
+            f"Repair them, or call again with a larger max_quarantined."
         )
     if head.closing:
         with progress.phase("shuffling", total=sum(f.size for t in tasks for f in t.files), unit="B") as bar:

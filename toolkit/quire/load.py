@@ -38,7 +38,7 @@ def load(
     source: str, dest: Any, transform: BatchFunction | None = None, *, spark: Any = None, until: Any = None,
     every: str | float | None = None, max_runs: int | None = None, format: str | None = None, schema: Any = None,
     partition_by: str | None = None, newlines: str = "quarantine", compression: str | None = None, target_size: str | int = "256 MiB",
-    max_bytes: str | int | None = None, on_data_loss: str = "fail", on_error: str = "quarantine", max_failures: int | None = None,
+    max_bytes: str | int | None = None, on_data_loss: str = "fail", on_error: str = "quarantine", max_quarantined: int | None = None,
     keep_messages: bool = False, consumer_group: str | None = None, version: str | None = None, committer: str = "auto",
     append: bool = False, storage_options: Mapping[str, Any] | None = None, source_options: Mapping[str, Any] | None = None,
     dest_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
@@ -68,18 +68,19 @@ def load(
     target_size   bytes of a data file
     max_bytes     of records in one commit, as far as can be guessed before they are read; left out: as much as there is
     on_data_loss  of records that retention has removed before they were read: "fail" | "record": the loss is written into the ledger
-    on_error, max_failures, keep_messages, version, committer, append   as in `quire.consolidate`
+    on_error, max_quarantined, keep_messages, version, committer, append   as in `quire.consolidate`
     consumer_group  its committed offsets follow the ledger after each commit, for tools that watch them (the report says where they do not)
     source_options  for Kafka's client, by librdkafka's names: {"security.protocol": "SASL_SSL", "sasl.password": quire.secret("PW"), …}
     storage_options, dest_options   for the destination; what has a dot in its name is for Kafka, too
     stop          a threading.Event: once it is set, the call ends after the commit under way, in whatever thread it runs
 
-    Returns the report (of the last run). Raises UsageError, DataLossError, TooManyFailures or another QuireError, each in one line.
+    Returns the report (of the last run). Raises UsageError, DataLossError, TooManyFailures, AllQuarantined (no record could be
+    loaded) or another QuireError, each in one line.
     """
     call = check(
         source, dest, transform, until=until, every=every, format=format, schema=schema, partition_by=partition_by, newlines=newlines,
         compression=compression, target_size=target_size, max_bytes=max_bytes, on_data_loss=on_data_loss, on_error=on_error,
-        max_failures=max_failures, keep_messages=keep_messages, consumer_group=consumer_group, version=version, committer=committer,
+        max_quarantined=max_quarantined, keep_messages=keep_messages, consumer_group=consumer_group, version=version, committer=committer,
         append=append, storage_options=storage_options, source_options=source_options, dest_options=dest_options,
     )  # fmt: skip
     if stop is not None and not isinstance(stop, threading.Event):
@@ -97,7 +98,7 @@ def check(
     source: str, dest: Any, transform: BatchFunction | None = None, *, until: Any = None, every: Any = None, format: str | None = None,
     schema: Any = None, partition_by: str | None = None, newlines: str = "quarantine", compression: str | None = None,
     target_size: str | int = "256 MiB", max_bytes: str | int | None = None, on_data_loss: str = "fail", on_error: str = "quarantine",
-    max_failures: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, version: str | None = None,
+    max_quarantined: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, version: str | None = None,
     committer: str = "auto", append: bool = False, storage_options: Any = None, source_options: Any = None, dest_options: Any = None,
 ) -> Call:  # fmt: skip
     """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
@@ -111,8 +112,8 @@ def check(
         raise UsageError("newlines='escape' is for format='lines'. In Parquet a value stays as it is.")
     choose(on_data_loss, ("fail", "record"), "on_data_loss")
     choose(on_error, ("quarantine", "fail"), "on_error")
-    if max_failures is not None:
-        options.whole(max_failures, "max_failures", 0)
+    if max_quarantined is not None:
+        options.whole(max_quarantined, "max_quarantined", 0)
     if until is not None and every is not None:
         raise UsageError("until= says where a call ends, and every= that it does not end. Leave one of them out.")
     if consumer_group is not None and (not isinstance(consumer_group, str) or not consumer_group):
@@ -152,8 +153,8 @@ def check(
     made = Job(
         roots=(topics,), dest=to, dest_options=to_options, convert=convert, words=words,
         cut=Cut("balanced", "flat", 1, "xxh64", target, True), committer=by, include=(), exclude=(), hidden=False, follow_links=False,
-        min_age=None, max_failures=0 if on_error == "fail" else max_failures, policy=Policy(), append=flag(append, "append"), intent=intent,
-        most=None if max_bytes is None else parse_size(max_bytes, "max_bytes"),
+        min_age=None, max_quarantined=0 if on_error == "fail" else max_quarantined, policy=Policy(), append=flag(append, "append"),
+        intent=intent, most=None if max_bytes is None else parse_size(max_bytes, "max_bytes"),
     )  # fmt: skip
     return Call(made, end, consumer_group)
 

@@ -81,6 +81,8 @@ class OfOffsets:
     gathered: int
     bad: int
     rejected: int
+    vain: int
+    fruitful: set[int]  # spans of the load under way of which a record was taken
     bytes_in: int
     lost_offsets: int
 
@@ -106,6 +108,7 @@ class OfOffsets:
                 if state == LOST:
                     self.bytes_in, self.lost_offsets = self.bytes_in + end - start, self.lost_offsets + end - start
         spans = [Span(one.key, one.start, one.end) for one in planned]
+        self.fruitful, stayed = set(), self.bad
         passed = self._loading.record_loss or any(one.replaces for one in planned)
         with closing(offsets.read(cluster, spans, record_loss=passed)) as found:
             for fetched in found:
@@ -115,6 +118,7 @@ class OfOffsets:
                     self._fetched(planned[fetched.span], fetched)
                 self._flush()
         self.gathered += len(planned)
+        self.vain += len(planned) - len(self.fruitful) - (self.bad - stayed)
         if len(self._same(cluster, planned)) < len(planned):
             topic = self.left[-1].path.split("/")[-2]
             raise Remade(topic, Gone("deleted or made again while it was read"))
@@ -183,6 +187,8 @@ class OfOffsets:
         if found.records is not None:
             self._fix_columns(found.records)
             parts, rejected = self._loading.made(found.records)
+            if len(rejected) < found.records.num_rows:
+                self.fruitful.add(found.span)
         done = _between(found.start, found.end, sorted(record.offset for record in rejected))
         for record in rejected:
             self._set_record_aside(one, record)

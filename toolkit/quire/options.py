@@ -96,7 +96,7 @@ class Options:
     hidden: bool
     follow_links: bool
     min_age: float | None
-    max_failures: int | None
+    max_quarantined: int | None
     policy: Policy
     append: bool
     intent: dict[str, Any]
@@ -175,7 +175,7 @@ class Settings(TypedDict, total=False):
     follow_links: bool
     min_age: str | float | None
     on_error: str
-    max_failures: int | None
+    max_quarantined: int | None
     on_change: str
     on_append: str
     flush: bool
@@ -222,7 +222,7 @@ def build(
     source: Any, dest: Any, *, transform: str | Callable[..., Any] = "lines", format: str | None = None, compression: str | None = None,
     target_size: str | int = "256 MiB", planner: str = "balanced", parts: int = 8, hash_function: str = "xxh64", committer: str = "auto",
     layout: str = "flat", include: Any = None, exclude: Any = None, hidden: bool = False, follow_links: bool = False, min_age: Any = None,
-    on_error: str = "quarantine", max_failures: int | None = None, on_change: str = "error", on_append: str = "error",
+    on_error: str = "quarantine", max_quarantined: int | None = None, on_change: str = "error", on_append: str = "error",
     flush: bool = False, identity: str = "store", max_file_size: str | int = "256 MiB",
     keep_messages: bool = False, version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, append: bool = False,
@@ -254,8 +254,8 @@ def build(
             )
     policy = Policy(on_append, on_change, flush)
     whole(parts, "parts", 1, 100_000)
-    if max_failures is not None:
-        whole(max_failures, "max_failures", 0)
+    if max_quarantined is not None:
+        whole(max_quarantined, "max_quarantined", 0)
     check_options(storage_options, source_options, dest_options)
     with about("source"):
         found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None)
@@ -302,7 +302,7 @@ def build(
     )
     return Options(
         roots, to, to_options, convert, words, cut, by, include, exclude, hidden,
-        follow_links, age, 0 if on_error == "fail" else max_failures, policy, append, intent,
+        follow_links, age, 0 if on_error == "fail" else max_quarantined, policy, append, intent,
     )  # fmt: skip
 
 

@@ -67,8 +67,9 @@ def process(
                 it gives is written; its files and all splits are one commit. See docs/together.md
     version     names the edition of the functions instead of a hash of their source
 
-    The other settings are those of `quire.consolidate`; `max_failures` counts rejected records too, `on_append="tail"` goes with
-    split="lines". Returns the report (of the last run). Raises UsageError, TooManyFailures or another QuireError, each in one line.
+    The other settings are those of `quire.consolidate`; `max_quarantined` counts rejected records too, `on_append="tail"` goes with
+    split="lines". Returns the report (of the last run). Raises UsageError, TooManyFailures, AllQuarantined (also where all
+    records were rejected, and no row came) or another QuireError, each in one line.
     """
     if "transform" in settings:
         raise UsageError("process takes a function, and no transform. Use quire.consolidate for transforms.")

@@ -146,9 +146,9 @@ class Progress:
                     bar.refresh()
                 bar.close()
 
-    def say(self, text: str) -> None:
-        """One line about something that the user should know while it runs."""
-        if self.show is True and (sys.stderr.isatty() or _in_kernel()):
+    def say(self, text: str, *, always: bool = False) -> None:
+        """One line about something that the user should know while it runs; `always`: also where nobody looks, as in a service's log."""
+        if always or (self.show is True and (sys.stderr.isatty() or _in_kernel())):
             from tqdm import tqdm
 
             tqdm.write(text, file=sys.stderr)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from quire import display
-from quire.errors import printable
+from quire.errors import AllQuarantined, printable
 from quire.planning.skew import SkewResult
 from quire.sizes import format_size
 
@@ -30,6 +30,9 @@ class Report:
     jobs              of this call, in the log's order; `version` is the log's number at the end
     retries           how often something was tried again because a store was busy or did not answer
     reduce            the function that all rows of a job went through together
+    quarantined_before  of `done`, those that were in quarantine when the call began
+    failure           words that say that nothing of the input could be processed (`all_quarantined`): all that this call has read is
+                      quarantined, or where nothing was new, all that is there. Else nothing
     skew              whether the plan was even; None if there was nothing to do
     """
 
@@ -57,6 +60,13 @@ class Report:
     deleted: int = 0
     deleted_examples: tuple[str, ...] = ()
     reduce: str = ""
+    quarantined_before: int = 0
+    failure: str = ""
+
+    @property
+    def all_quarantined(self) -> bool:
+        """Whether nothing of the input could be processed: then a call raises `quire.AllQuarantined`, if it gives no `max_quarantined`."""
+        return bool(self.failure)
 
     @property
     def taken(self) -> str:
@@ -68,13 +78,31 @@ class Report:
         """Gathered files over the whole call's time."""
         return self.files / self.seconds if self.seconds else 0.0
 
+    def _first(self) -> dict[str, object]:
+        """The line that comes first, where nothing could be processed."""
+        return {"ALL QUARANTINED": self.failure} if self.failure else {}
+
+    def _loud(self) -> str:
+        return "all_quarantined=True, " if self.failure else ""
+
+    def checked(self) -> Report:
+        """The report itself; AllQuarantined, which carries it, if nothing could be processed."""
+        if not self.failure:
+            return self
+        dest, first = shlex.quote(_plain(self.dest)), f" First: {': '.join(self.set_aside[0])}." if self.set_aside and self.jobs else ""
+        raise AllQuarantined(
+            f"all of {self.source} is quarantined in {self.dest}: {self.failure}.{first} Look at: quire ledger failed {dest} - what is "
+            f"repaired, quire ledger retry reads again; or allow it with max_quarantined.", report=self
+        )  # fmt: skip
+
     def _facts(self) -> Mapping[str, object]:
         rows: dict[str, object] = {
+            **self._first(),
             "files gathered": f"{self.files:,}",
             "bytes read": format_size(self.bytes),
             "data files": f"{self.data_files:,} ({format_size(self.written)})",
             **({"through": self.reduce} if self.reduce else {}),
-            "already done": f"{self.done:,}",
+            "already done": f"{self.done:,}" + (f", of them {self.quarantined_before:,} quarantined" if self.quarantined_before else ""),
             "set aside": f"{self.set_aside_count:,}",
         }
         if self.left_out:
@@ -109,15 +137,16 @@ class Report:
     def next(self) -> str:
         """The command to go on with."""
         dest = shlex.quote(_plain(self.dest))
-        return f"next: quire ledger failed {dest}" if self.set_aside_count else f"next: quire ledger summary {dest}"
+        return f"next: quire ledger failed {dest}" if self.set_aside_count or self.failure else f"next: quire ledger summary {dest}"
 
     def __str__(self) -> str:
         return display.lines(f"{self.source} → {self.dest}", self._facts(), self._note())
 
     def __repr__(self) -> str:
         return (
-            f"Report(files={self.files:,}, bytes={self.bytes:,}, data_files={self.data_files:,}, set_aside={self.set_aside_count:,}, "
-            f"left_out={len(self.left_out):,}, done={self.done:,}, seconds={self.seconds:.1f}, version={self.version})"
+            f"Report({self._loud()}files={self.files:,}, bytes={self.bytes:,}, data_files={self.data_files:,}, "
+            f"set_aside={self.set_aside_count:,}, left_out={len(self.left_out):,}, done={self.done:,}, "
+            f"seconds={self.seconds:.1f}, version={self.version})"
         )
 
     def _repr_html_(self) -> str:
@@ -131,6 +160,7 @@ class Report:
             "files_per_second": round(self.files_per_second, 1),
             "skew": self.skew.as_dict() if self.skew else None,
             "next": self.next,
+            "all_quarantined": self.all_quarantined,
         }
 
 
@@ -167,6 +197,7 @@ class LoadReport(Report):
 
     def _facts(self) -> Mapping[str, object]:
         rows: dict[str, object] = {
+            **self._first(),
             "records loaded": f"{self.records:,}",
             "offsets covered": f"{self.bytes:,}",
             "data files": f"{self.data_files:,} ({format_size(self.written)})",
@@ -187,7 +218,7 @@ class LoadReport(Report):
 
     def __repr__(self) -> str:
         return (
-            f"LoadReport(records={self.records:,}, offsets={self.bytes:,}, data_files={self.data_files:,}, "
+            f"LoadReport({self._loud()}records={self.records:,}, offsets={self.bytes:,}, data_files={self.data_files:,}, "
             f"set_aside={self.set_aside_count:,}, lost={self.lost:,}, seconds={self.seconds:.1f}, version={self.version})"
         )
 

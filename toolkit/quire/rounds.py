@@ -15,6 +15,7 @@ from quire.commit.entries import OFFSETS, Abort, Commit, PlanHead, Task, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
+from quire.coverage.live import totals
 from quire.errors import FormatError, RefusedError, StorageError, about
 from quire.options import Options
 from quire.planning import plan as planning
@@ -85,7 +86,7 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
             continue
         work = Work(made.dest, made.dest_options, made.roots, head, made.convert)
         call.takes_up(head)
-        jobs.run(runner, log, work, bars, made.max_failures, made.reduce)
+        jobs.run(runner, log, work, bars, made.max_quarantined, made.reduce)
         settled = call.ended(log.refresh(), head.job, store) and fresh
         if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
             break  # where it is to stop, the next call takes what is left
@@ -144,8 +145,9 @@ class _Call:
         self.others: list[str] = []
         self.listed: planning.Planned | None = None
         self.skew: SkewResult | None = None
+        self.quarantined = 0  # files that were in quarantine when the call began
         self.files = self.bytes = self.written = self.data_files = self.bad = self.rejected = self.held = self.done = 0
-        self.records = self.lost = 0
+        self.records = self.lost = self.useful = 0
         self.bad_examples: list[tuple[str, str]] = []
 
     def tired(self, most: int) -> frozenset[str]:
@@ -161,6 +163,8 @@ class _Call:
         # What this call has gathered in rounds before is found done, and was not done before.
         if not self.rejected:  # else a file whose beginning was rejected would be taken for one
             self.done = max(0, planned.listed.done - self.files - self.bad)
+        if not self.jobs:
+            self.quarantined = planned.listed.quarantined
         if planned.tasks:
             self.skew = planned.skew()
 
@@ -199,6 +203,7 @@ class _Call:
                 self.bytes += task.bytes_in
                 self.bad += task.bad
                 self.rejected += task.rejected
+                self.useful += task.gathered - task.vain + task.waiting
                 self.held += task.held
                 self.data_files += len(task.files)
                 self.written += sum(file.size for file in task.files)
@@ -239,6 +244,22 @@ class _Call:
         done = f"{step.tasks:,} of the {self.head.tasks:,} tasks of job {self.head.job} are done and kept, nothing of it is visible"
         return f"{before}{done}: call again to go on, or give it up with recover({dest!r}, abort={self.head.job!r})."
 
+    def _failure(self, log: Log) -> str:
+        """In words, that nothing of the input was of use: what this call has read, or where that is nothing, what is there since before."""
+        topics = bool(self.made.source)
+        if self.jobs:
+            if self.useful or self.left or not self.bad + self.rejected:
+                return ""
+            files, records = (0, self.bad + self.rejected) if topics else (self.bad, self.rejected)
+            aside = [f"{n:,} {what}{'s' * (n != 1)}" for n, what in ((files, "file"), (records, "record")) if n]
+            return f"nothing that was read could be processed, and {' and '.join(aside)} went into quarantine"
+        if topics:  # only the ledger tells what became of what is there
+            found = totals(log, fold(log))
+            return "nothing is new, and all that was read before is quarantined" if found.set_aside and not found.data_files else ""
+        if 0 < self.quarantined == self.done:
+            return f"nothing is new, and of {self.done:,} file{'s' * (self.done != 1)} that were read before all are quarantined"
+        return ""
+
     def report(self, log: Log, took: float, retries: int) -> Report:
         """For the user."""
         made, listed = self.made, self.listed.listed if self.listed else None
@@ -257,7 +278,7 @@ class _Call:
             young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
             held_back=self.held + (listed.held if listed else 0), seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted if listed else 0, deleted_examples=tuple(listed.deleted_examples) if listed else (),
-            reduce=made.words.reduce,
+            reduce=made.words.reduce, quarantined_before=self.quarantined, failure=self._failure(log),
         )  # fmt: skip
 
 

@@ -43,6 +43,7 @@ class OfSplits:
     gathered: int
     bad: int
     rejected: int
+    vain: int
     waiting: int
     files: int
     bytes_in: int
@@ -95,6 +96,7 @@ class OfSplits:
             self._set_aside(file, start, length, e)
         else:
             self.gathered += not held or held < length
+            self.vain += made.vain
             self.waiting += bool(held) and held == length
 
     def _retry(self, process: Processing, store: Store, request: Request, file: FileInfo, start: int, length: int, name: str) -> None:
@@ -116,7 +118,7 @@ class OfSplits:
             made = Made(b"", (Rejected(0, record, found["length"], reason, None, length),))
         given = (record or b"") + (b"", b"\n", b"\r\n")[min(max(0, length - len(record or b"")), 2) if cut and record else 0]
         if self._taken(made, store, request, file, start, length, start, given):
-            self.gathered += 1
+            self.gathered, self.vain = self.gathered + 1, self.vain + made.vain
         else:
             self.bad, self.rejected = self.bad + 1, self.rejected - 1
 

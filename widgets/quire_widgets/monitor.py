@@ -13,7 +13,7 @@ import ipywidgets as widgets
 import traitlets
 
 import quire
-from quire import Step, UsageError, display, plots
+from quire import AllQuarantined, Step, UsageError, display, plots
 from quire.errors import choose, scrub
 from quire.options import seconds, whole
 from quire.report import LoadReport
@@ -257,6 +257,9 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
         self._watch.ask()
 
     def _show_end(self, answer: LoadReport | None, error: BaseException | None, words: tuple[str, str]) -> None:
+        if isinstance(error, AllQuarantined):
+            self.result = error.report
+            shown(self._outcome, html.block(error.report._repr_html_()))
         if error is not None and not isinstance(error, Stopped):
             self._fail(error)
             return

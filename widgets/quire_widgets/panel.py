@@ -12,7 +12,7 @@ import ipywidgets as widgets
 import traitlets
 
 import quire
-from quire import Plan, QuireError, Report, Step, UsageError, display
+from quire import AllQuarantined, Plan, QuireError, Report, Step, UsageError, display
 from quire.errors import choose, scrub
 from quire.formats import TRANSFORMS
 from quire.options import PLANNERS, check_names
@@ -236,6 +236,8 @@ class ConsolidationPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets is p
                     self._say(*stopped.what_now(what["dest"], self._settings, phase, planning=planning))
                     self._set_state("cancelled")
                 else:
+                    if isinstance(error, AllQuarantined):
+                        self._show_result(error.report)
                     self._fail(error)
         except Exception as e:  # an observer of the user's, or a picture: one line too
             self._fail(e)

@@ -67,6 +67,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     gathered: Natural = 0
     bad: Natural = 0
     rejected: Natural = 0  # single records that a function has set aside
+    vain: Natural = 0  # of the gathered splits those that gave nothing: records of them were rejected, or (of a topic) there was none
     lost: Natural = 0  # offsets that were removed at their source before they were read
     pieces: Natural = 0  # rows of the segment beyond one a split: of splits that such records cut
     held: Natural = 0  # rows for last lines without newline, held back

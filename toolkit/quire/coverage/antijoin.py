@@ -25,6 +25,7 @@ class Remaining:
 
     files: pa.Table  # the rows of the listing, with `start` and `length` of what is left of each file
     done: int = 0  # files that are covered
+    quarantined: int = 0  # of them those of which nothing but quarantine is there
     known: list[Known] = field(default_factory=list)  # files that were gathered in another version, or end in a line held back
     uncovers: list[Uncover] = field(default_factory=list)  # of files that are here only in quarantine, and have changed since
 
@@ -53,7 +54,8 @@ def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] =
     known = pc.is_valid(hit)
     taken = pc.not_equal(rows.column("state").take(hit), "held")
     covered = pc.and_(known, pc.fill_null(pc.and_(same, taken), False))
-    found = Remaining(listing.filter(pc.invert(known)), done=pc.sum(covered).as_py() or 0)
+    aside = pc.and_(covered, pc.fill_null(pc.equal(rows.column("state").take(hit), "bad"), False))
+    found = Remaining(listing.filter(pc.invert(known)), done=pc.sum(covered).as_py() or 0, quarantined=pc.sum(aside).as_py() or 0)
     odd = listing.filter(pc.and_(known, pc.invert(covered)))
     if odd.num_rows:
         among = odd.column("path").combine_chunks()
@@ -89,6 +91,7 @@ def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:
             found.uncovers.append(Uncover(path, of, tuple((r["start"], r["length"]) for r in old if r["version"] == of)))
         again += [{**file, "start": s, "length": n} for s, n in left]
         found.done += not left
+        found.quarantined += not left and all(r["state"] == "bad" for r in there)
     if again:
         found.files = pa.concat_tables([found.files, pa.Table.from_pylist(again, found.files.schema)]).sort_by("path")
 

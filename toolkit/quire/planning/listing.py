@@ -97,6 +97,7 @@ class Listed:
     files: int = 0  # listed and wanted
     bytes: int = 0
     done: int = 0
+    quarantined: int = 0  # of them those that are in quarantine
     splits: int = 0  # to be read
     split_bytes: int = 0
     new: int = 0  # files of which something is to be read
@@ -139,6 +140,7 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
         root, policy = listing.roots[piece.root], listing.policy
         left = remaining(table, listing.fold, dest, policy.needs)
         found.done += left.done
+        found.quarantined += left.quarantined
         if policy.supersede:
             left.files, left.uncovers = left.files.slice(0, 0), []
         decided = decide(left.known, policy, functools.partial(root.store, found.again), root.url)

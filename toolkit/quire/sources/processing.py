@@ -48,6 +48,11 @@ class Made(NamedTuple):
     rows: bytes | pa.RecordBatch
     rejected: tuple[Rejected, ...] = ()
 
+    @property
+    def vain(self) -> bool:
+        """Whether records were rejected, and nothing came of the rest."""
+        return bool(self.rejected) and not (len(self.rows) if isinstance(self.rows, bytes) else self.rows.num_rows)
+
 
 @dataclass(frozen=True)
 class Processing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,7 +22,7 @@ from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, Commit, PlanHead, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint
-from quire.errors import QuireError, StorageError, UsageError, printable
+from quire.errors import AllQuarantined, QuireError, StorageError, UsageError, printable
 from quire.planning.pack import PlannedTask, write_head
 from quire.planning.plan import discard
 from quire.planning.rewriting import live_files, refuse_missing
@@ -48,6 +49,7 @@ class Changed(display.Shown):
     left   (path, reason) of what could not be taken: it is gone at its source, or has another version by now; `left_count` of them in
            all (of very many, only the first stand in `left`)
     known  markers of what the ledger covered before
+    vain   of what was `gathered` that of which all records were rejected once more
     """
 
     dest: str
@@ -64,13 +66,31 @@ class Changed(display.Shown):
     left: tuple[tuple[str, str], ...] = field(default=())
     left_count: int = 0
     known: int = 0
+    vain: int = 0
     version: int = 0
     seconds: float = 0.0
 
+    @property
+    def all_quarantined(self) -> bool:
+        """Whether a retry has read something, and nothing of it could be processed."""
+        return self.verb == "retry" and self.gathered == self.vain and self.set_aside + self.vain > 0
+
+    def checked(self) -> Changed:
+        """The report itself; AllQuarantined, which carries it, if nothing of what was read once more could be processed."""
+        if not self.all_quarantined:
+            return self
+        dest = shlex.quote(self.dest.removeprefix("file://"))
+        raise AllQuarantined(
+            f"nothing that was read once more could be processed: it is still quarantined in {self.dest}. Look at: quire ledger failed "
+            f"{dest} - and retry again when it is repaired; max_quarantined allows it.", report=self
+        )  # fmt: skip
+
     def _facts(self) -> Mapping[str, object]:
         rows: dict[str, object] = {"jobs": ", ".join(self.jobs) or "nothing to do"}
+        if self.all_quarantined:
+            rows = {"ALL QUARANTINED": "nothing that was read once more could be processed"} | rows
         if self.verb == "retry":
-            rows |= {"gathered now": f"{self.gathered:,}", "still set aside": f"{self.set_aside:,}"}
+            rows |= {"gathered now": f"{self.gathered:,}", "still quarantined": f"{self.set_aside:,}"}
         if self.verb == "mark":
             rows |= {"splits marked": f"{self.gathered:,}", "known before": f"{self.known:,}"}
         if self.left_count:
@@ -96,6 +116,7 @@ class Dest:
     runner: Runner
     bars: Progress
     committer: str = "auto"
+    max_quarantined: int | None = None
 
     def store(self) -> Store:
         """Its store; what is tried again is told to the bars."""
@@ -165,7 +186,7 @@ def _change(
             if head is None:
                 return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
         convert = _convert(log, head.words, target, function, max_file_size)
-        jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars, None, reduce)
+        jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars, dest.max_quarantined, reduce)
         outcome = log.refresh().outcome(head.job)
         if isinstance(outcome, Commit) and log.in_effect(outcome):
             found = _counted(found, log, outcome)
@@ -248,7 +269,8 @@ def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
     out = sum(t.files_out + (t.bad_out if commit.verb == "forget" else 0) for t in tasks)
     return replace(
         found, jobs=(*found.jobs, commit.job), files_out=found.files_out + out,
-        gathered=found.gathered + sum(t.gathered for t in tasks), set_aside=found.set_aside + sum(t.bad for t in tasks),
+        gathered=found.gathered + sum(t.gathered for t in tasks), vain=found.vain + sum(t.vain for t in tasks),
+        set_aside=found.set_aside + sum(t.bad for t in tasks),
         removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
         written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),
         carried=found.carried + sum(t.carried for t in tasks), left=(*found.left, *left),

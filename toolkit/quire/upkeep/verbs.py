@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -127,14 +127,17 @@ class Verbs:
     def retry(
         self, *, where: str | None = None, paths: Paths | None = None, function: UserFunction | None = None,
         reduce: Reduce | None = None,
-        max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", spark: Any = None,
-        committer: str = "auto", storage_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
+        max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", max_quarantined: int | None = None,
+        spark: Any = None, committer: str = "auto", storage_options: Mapping[str, Any] | None = None,
+        progress: bool | Callable[[Step], object] = True,
     ) -> Changed:  # fmt: skip
         """Read what is in quarantine once more, all of it or what `where` or `paths` choose, and nothing else.
 
         function         the function of the job, repaired; needed where the destination was made with one
         reduce           the function that all rows went through, where there was one: it gets those of this retry, for themselves
         max_attempts     a file that was read so often is left alone; None: there is no end to it
+        max_quarantined  change nothing if more than this would stay in quarantine. Left out: as many as there are, but if all that was read
+                         would, that is committed and AllQuarantined is raised
         storage_options  for the sources; left out: the destination's
         """
         runner = runner_of(spark, self._url)
@@ -142,6 +145,8 @@ class Verbs:
         _check_functions(words, function, reduce)
         if max_attempts is not None:
             whole(max_attempts, "max_attempts", 1)
+        if max_quarantined is not None:
+            whole(max_quarantined, "max_quarantined", 0)
         if where is not None and paths is not None:
             raise UsageError("retry takes where= or paths=, not both.")
         largest = parse_size(max_file_size, "max_file_size")
@@ -173,11 +178,12 @@ class Verbs:
             return rows
 
         options = self._options if storage_options is None else storage_options
+        dest = replace(self._dest(runner, progress, committer), max_quarantined=max_quarantined)
         done = retry.retry(
-            self._dest(runner, progress, committer), chosen, said, options, max_attempts, self._target(), function, largest, reduce
+            dest, chosen, said, options, max_attempts, self._target(), function, largest, reduce
         )  # fmt: skip
         self.refresh()
-        return done
+        return done if max_quarantined is not None else done.checked()
 
     # ------------------------------------------------------------------------------------------------------------- files change
     def compact(
