@@ -103,6 +103,61 @@ def test_two_transforms_or_formats_in_one_destination(tmp_path: Path, other: dic
     assert gather(source, tmp_path / "out").files == 1
 
 
+# -------------------------------------------------------------------------------- what the machine has run out of, not the file
+
+
+@pytest.mark.parametrize("lacking", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+@pytest.mark.parametrize("call", ["open", "stat", "list", "stream"])
+def test_what_this_machine_has_run_out_of_puts_no_file_into_quarantine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: int, call: str
+) -> None:
+    source = write(tmp_path / "in", {"d/long": b"x" * 2_000_000 + b"\n", **{f"d/{i}": b"%d\n" % i for i in range(9)}})
+    (source / "d" / "link").symlink_to("5")
+
+    def starved(real: Any, of: str) -> Any:
+        def act(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if str(path).endswith(of):
+                raise OSError(lacking, os.strerror(lacking), str(path))
+            return real(path, *args, **kwargs)
+
+        return act
+
+    with monkeypatch.context() as patch:
+        if call == "list":
+            patch.setattr("os.scandir", starved(os.scandir, "in/d"))
+        elif call == "stat":
+            patch.setattr("quire.storage.local._is_folder", lambda item, follow: False if item.name == "link" else item.is_dir())
+            shown = os.scandir
+
+            class Scan:
+                def __init__(self, path: str) -> None:
+                    self.found = shown(path)
+
+                def __enter__(self) -> Scan:
+                    return self
+
+                def __exit__(self, *_: object) -> None:
+                    self.found.close()
+
+                def __iter__(self) -> Any:
+                    return (Item(item) if item.name == "link" else item for item in self.found)
+
+            class Item:
+                def __init__(self, item: Any) -> None:
+                    self.name, self.path, self.is_symlink = item.name, item.path, item.is_symlink
+
+                def stat(self, **_: Any) -> Any:
+                    raise OSError(lacking, os.strerror(lacking))
+
+            patch.setattr("os.scandir", Scan)
+        else:
+            patch.setattr("os.open", starved(os.open, "in/d/5" if call == "open" else "in/d/long"))
+        with refused(QuireError, 3, "too little memory" if lacking == errno.ENOMEM else "too many files are open"):
+            gather(source, tmp_path / "out", follow_links=True)
+    report = gather(source, tmp_path / "out", follow_links=True)
+    assert (report.files, report.set_aside_count) == (11, 0), "what was wrong was not wrong with the files"
+
+
 # -------------------------------------------------------------------------------------------------------------- permissions
 
 NOBODY = 65534

@@ -134,3 +134,15 @@ def test_in_memory_too() -> None:
     connect("memory://recover/in").put("x", b"x")
     gather("memory://recover/in", "memory://recover/out")
     assert quire.recover("memory://recover/out").version == 2
+
+
+@pytest.mark.parametrize("other", [".DS_Store", "Thumbs.db", "copy of 0-0123456789abcdef/plan.json", "0-0123456789ABCDEF/tasks/0.json"])
+def test_what_others_have_put_among_the_jobs_stops_nobody(tmp_path: Path, other: str) -> None:
+    source, out = write(tmp_path / "in", documents(5)), tmp_path / "out"
+    gather(source, out)
+    write(out / "_quire/jobs", {other: b"not quire's"})
+    write(source, {"new": b"1\n"})
+    assert gather(source, out).files == 1
+    assert quire.recover(out, abort="open").open == ()
+    assert quire.Ledger(out).summary().open_jobs == ()
+    assert (out / "_quire/jobs" / other).read_bytes() == b"not quire's"

@@ -65,6 +65,8 @@ MUTANTS = (
     m("a marker speaks of a file that changed after it", "upkeep/markers.py", "marker.modified < file.modified:", "False:", first="tests/test_markers.py"),
     m("overlapping markers cover a byte twice", "upkeep/markers.py", "        before += new\n", "        pass\n", first="tests/test_markers.py"),
     m("content that changed after the listing is taken for what was listed", "sources/identity.py", "same = not whole or _version(xxhash.xxh3_128(content), len(content)) == version", "same = True", first="tests/test_identity.py"),
+    m("a file is quarantined for what the machine lacks", DURABLE, "    if e.errno in STARVED:", "    if False:", first="tests/test_bad_input.py"),
+    m("what others put among the jobs is taken for a job", PROTOCOL, " if names.base_of(job) is not None}", "}", first="tests/test_recover.py"),
     # conflicts
     m("no conflict check", PROTOCOL, "found = conflicts(log, head, tasks)", "found = set()"),
     m("a conflict drops nothing", PROTOCOL, "if t.task not in found and (", "if ("),

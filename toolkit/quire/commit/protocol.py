@@ -73,14 +73,14 @@ def plan_head(store: Store, job: str) -> PlanHead | None:
 
 
 def jobs(store: Store) -> dict[str, set[str]]:
-    """The jobs that have left anything in jobs/ (at least a directory), with the names of it."""
+    """The jobs that have left anything in jobs/ (at least a directory), with the names of it; what others have put there is no job."""
     found = defaultdict[str, set[str]](set)
     for item in store.scan(names.JOBS):
         if isinstance(item, Folder):
             found[item.name.rsplit("/", 1)[-1]] = set()
     for e in store.walk(names.JOBS):
         found[e.name.removeprefix(f"{names.JOBS}/").split("/")[0]].add(e.name)
-    return dict(found)
+    return {job: left for job, left in found.items() if names.base_of(job) is not None}
 
 
 def open_jobs(store: Store, log: Log) -> list[PlanHead]:

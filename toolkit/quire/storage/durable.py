@@ -22,7 +22,15 @@ BUSY = frozenset({
     errno.EAGAIN, errno.ETIMEDOUT, errno.ESTALE, errno.ECONNRESET, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ENETDOWN,
     errno.ENETRESET, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH,
 })  # fmt: skip
+# What this process or machine has run out of says nothing of the file that it was about: nobody may quarantine one for it.
+STARVED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_OPEN = "too many files are open. Close some (a function of yours may leave them open), or allow more with ulimit -n, and call again"
+_MEMORY = "the machine has too little memory left. Free some, or let fewer tasks run at once, and call again"
 _ADVICE = {
+    errno.EMFILE: _OPEN,
+    errno.ENFILE: _OPEN,
+    errno.ENOMEM: _MEMORY,
+    errno.ENOBUFS: _MEMORY,
     errno.ENOSPC: "the disk is full. Free some space and call again: what was committed is safe",
     errno.EDQUOT: "the quota is used up. Free some space and call again: what was committed is safe",
     errno.EROFS: "the file system is read-only. Choose a destination that can be written",
@@ -42,6 +50,13 @@ def explained(doing: str, name: str) -> Iterator[None]:
     except OSError as e:
         kind = TransientError if e.errno in BUSY else StorageError
         raise kind(f"cannot {doing} {name}: {_ADVICE.get(e.errno or 0, e.strerror or type(e).__name__)}") from e
+
+
+def not_the_files(e: OSError, doing: str, name: str) -> None:
+    """Raise StorageError for an error that says nothing of the file: read again when there is enough, it is as good as any."""
+    if e.errno in STARVED:
+        with explained(doing, name):
+            raise e
 
 
 def tries() -> Iterator[int]:

@@ -39,7 +39,7 @@ from quire.storage.base import (
     too_long,
     walked,
 )
-from quire.storage.durable import BUSY, Folders, LocalSink, explained, sync_folder_of, tries, unlink, write_all
+from quire.storage.durable import BUSY, Folders, LocalSink, explained, not_the_files, sync_folder_of, tries, unlink, write_all
 
 WHOLE = 1 << 20  # up to here a file is read by one call; larger ones come as a stream
 PIECE = 4 << 20
@@ -156,6 +156,7 @@ class LocalStore(WithoutUploads):
         except OSError as e:
             if e.errno in BUSY:
                 raise TransientError(f"cannot list {self._shown(folder)}: {e.strerror}") from e
+            not_the_files(e, "list", self._shown(folder))
             yield Trouble(folder, "unreadable", f"cannot list the directory: {e.strerror}")
             return
         with found:
@@ -173,6 +174,7 @@ class LocalStore(WithoutUploads):
                         status = item.stat(follow_symlinks=follow)
                     except OSError as e:
                         if not isinstance(e, FileNotFoundError) or item.is_symlink():
+                            not_the_files(e, "look up", self._shown(below + name))
                             yield _not_looked_up(below + name, e)
                         continue
                     if stat_bits.S_ISREG(status.st_mode):
@@ -221,6 +223,7 @@ class LocalStore(WithoutUploads):
                 yield request, Gone("vanished")
                 continue
             except OSError as e:
+                not_the_files(e, "read", self._shown(name))
                 yield request, _refused(e)
                 continue
             try:
@@ -229,6 +232,7 @@ class LocalStore(WithoutUploads):
                 data = read(fd, size + 1)
                 status = fstat(fd)
             except OSError as e:
+                not_the_files(e, "read", self._shown(name))
                 # What took the file's place (a directory, a pipe) cannot be read as a file can.
                 changed = version_of(fstat(fd)) != version
                 yield request, Gone("changed") if changed else _refused(e)
@@ -266,6 +270,7 @@ class LocalStore(WithoutUploads):
 
     def _unread(self, e: OSError, path: str) -> Exception:
         """What ends a long file's stream: its attempt begins again if only the disk was away for a moment."""
+        not_the_files(e, "read", to_text(path))
         return TransientError(f"cannot read {to_text(path)}: {e.strerror}") if e.errno in BUSY else _refused(e)
 
     # ---------------------------------------------------------------------------------------------------------- writing
