@@ -15,6 +15,7 @@ import pytest
 
 import quire
 import sim
+from gathering import refused
 from quire.attempt import attempt
 from quire.commit import names, protocol
 from quire.commit.committers import choice, serving
@@ -24,8 +25,9 @@ from quire.commit.upload import Uploads
 from quire.coverage.conflicts import conflicts
 from quire.errors import FormatError, StorageError, UsageError
 from quire.formats.parquet import ParquetWriter
-from quire.storage import memory, normalise
+from quire.storage import connect, memory, normalise
 from quire.storage.local import LocalStore
+from quire.storage.memory import MemoryStore
 from test_pitfalls import once, planned
 
 WORDS = Words(transform="lines", format="lines", compression="none", layout="flat")
@@ -158,6 +160,27 @@ def test_lost_uploads_are_gathered_again(world: sim.World, tree: sim.Tree) -> No
     assert once(world, sim.about(names.entry(1)), world.expire) == []
     assert gather().files == 1
     assert [e.get("lost") for e in done(world, tree).entries] == [None, [0], None, []]
+
+
+def test_a_store_that_loses_uploads_for_ever_ends_the_call_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = connect("memory://loses_in"), "memory://loses_out"
+    settings: dict[str, Any] = {"spark": quire.InProcess(), "progress": False, "committer": "upload"}
+    source.put("a.txt", b"one\n")
+    quire.consolidate(source.url, dest, **settings)
+    source.put("b.txt", b"two\n")
+    said = ("5 jobs of this call", "was read is still at its source", "unfinished uploads", "_quire/", "call again")
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryStore, "complete", lambda *_: False)
+        with refused(StorageError, 3, *said, "Nothing of this call is visible"):
+            quire.consolidate(source.url, dest, **settings)
+    assert quire.consolidate(source.url, dest, **settings).files == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryStore, "complete", lambda *_: False)
+        with refused(StorageError, 3, *said):
+            quire.Ledger(dest).compact(**settings)
+    ledger = quire.Ledger(dest)
+    assert sorted(ledger.read(f"{source.url}/{name}.txt") for name in "ab") == [b"one\n", b"two\n"]
+    assert ledger.compact(**settings).written == 1
 
 
 def test_published_by_another_is_published(world: sim.World) -> None:

@@ -56,6 +56,7 @@ MUTANTS = (
       'if any("/plan" in name for name in left)]', "if names.plan_head(job) in left]"),
     m("plan.json goes first", PROTOCOL, "    store.remove_tree(names.manifests(job))\n",
       "    store.remove(names.plan_head(job))\n    store.remove_tree(names.manifests(job))\n"),
+    m("lost for ever", JOBS, "    if losses >= LOSSES:\n", "    if False:\n", first="tests/test_upload.py"),
     m("left_out_for_ever, replaced_for_ever", ROUNDS, "if n >= most)", "if n >= 10**9)"),
     # sources that go, marks
     m("a source is deleted whatever its version", "storage/base.py", "    if entry is not None and entry.version != version:", "    if False:", first="tests/test_purge.py"),

@@ -24,6 +24,7 @@ from quire.storage import Patience
 
 Attempt = Callable[[Work, int], dict[str, Any]]
 ATTEMPTS = 3  # of a task in one call, beyond those that the engine makes by itself
+LOSSES = 5  # jobs of one call of which the store may lose output: uploads expire, and not again and again
 LOOKS = 20  # manifests that are read each time the bar moves
 
 
@@ -87,6 +88,16 @@ def _settle(log: Log, job: str, progress: Progress) -> None:
             with progress.phase("publishing", total=sum(len(t.files) for t in entry.tasks)) as bar:
                 protocol.publish(log, entry, lambda done, _: bar.to(done))
     protocol.clean(log, job)
+
+
+def check_losses(losses: int, job: str, dest: str) -> None:
+    """Raises StorageError where the store loses what was written, each time: the next try would end no other way."""
+    if losses >= LOSSES:
+        raise StorageError(
+            f"the store of {dest} has lost data files of {losses} jobs of this call before they were published, the last ones of job "
+            f"{job}: they were written and are gone. What was read is still at its source. Look for a rule that ends unfinished uploads, "
+            f"and for whoever deletes below _quire/"
+        )
 
 
 def _manifests(

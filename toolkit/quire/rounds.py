@@ -88,6 +88,7 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
         call.takes_up(head)
         jobs.run(runner, log, work, bars, made.max_quarantined, made.reduce)
         settled = call.ended(log.refresh(), head.job, store) and fresh
+        jobs.check_losses(call.losses, head.job, made.dest)
         if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
             break  # where it is to stop, the next call takes what is left
         supersede = settled and (supersede or not call.more())  # first what did not fit into that job
@@ -148,6 +149,7 @@ class _Call:
         self.quarantined = 0  # files that were in quarantine when the call began
         self.files = self.bytes = self.written = self.data_files = self.bad = self.rejected = self.held = self.done = 0
         self.records = self.lost = self.useful = 0
+        self.losses = 0  # jobs of which the store has lost output before it was published
         self.bad_examples: list[tuple[str, str]] = []
 
     def tired(self, most: int) -> frozenset[str]:
@@ -196,6 +198,7 @@ class _Call:
             self.jobs.append(job)
             tasks = log.in_effect(outcome)
             lost = len(tasks) < len(outcome.tasks)
+            self.losses += lost
             for task in tasks:
                 left += task.left
                 self._gathered_after_all(task, store)
@@ -231,7 +234,7 @@ class _Call:
     def state(self) -> str:
         """How far this call has come, for an error that ends it: from what it knows, since the store may not answer."""
         taken = f"{self.records:,} records were loaded" if self.made.source else f"{self.files:,} files were gathered"
-        before = f"{taken} by this call and stay; " if self.jobs else ""
+        before = f"{taken} by this call and stay; " if self.files or self.records else ""
         dest = self.made.dest
         if self.head is None:
             return f"{before or 'Nothing of this call is visible; '}call again to go on."

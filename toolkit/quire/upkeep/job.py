@@ -164,7 +164,7 @@ def _change(
     began, store = time.monotonic(), dest.store()
     said = {**intent, "dest": dest.url, "target": target}
     found = Changed(dest.url, str(intent["verb"]))
-    why, before = "", 0
+    why, before, losses = "", 0, 0
     for tried in range(TRIES):
         log = protocol.recover(store)
         if not log.settled():
@@ -194,6 +194,8 @@ def _change(
                 checkpoint.keep_up(dest.runner, dest.url, dest.options, log, dest.bars.say)
                 return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
         elif outcome is not None:
+            losses += isinstance(outcome, Commit)
+            jobs.check_losses(losses, head.job, dest.url)
             refuse_missing(log, outcome.left)
             gone = [f"{item.path}: {item.why}" for item in outcome.left[:1]]
             why = "; ".join(gone) or getattr(outcome, "why", "its output was lost")
