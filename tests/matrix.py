@@ -101,7 +101,7 @@ def checkpoints(source: str, dest: str, committer: str) -> None:
 def retries(source: str, dest: str, committer: str) -> None:
     """Set aside what is too long, then take it after all."""
     consolidate(transform="xml", target_size=100, max_file_size=25)(source, dest, committer)
-    quire.Ledger(dest).retry(committer=committer, **HERE)
+    quire.Ledger(dest).retry(source, committer=committer, **HERE)
 
 
 def supersedes(source: str, dest: str, committer: str) -> None:
@@ -172,7 +172,7 @@ def processes(source: str, dest: str, committer: str) -> None:
         quire.process(source, shouted, dest, split="lines", split_size=size, target_size=60, format="lines", committer=committer, **HERE)
     ledger = quire.Ledger(dest)
     if "retry" not in _verbs(dest):
-        ledger.retry(function=shouted, committer=committer, **HERE)
+        ledger.retry(source, function=shouted, committer=committer, **HERE)
     if "compact" not in _verbs(dest):
         ledger.compact(1_000, committer=committer, **HERE)
     ledger.expire()

@@ -447,6 +447,6 @@ def test_what_is_claimed_is_neither_purged_nor_retried(tmp_path: Path) -> None:
     with ledger.claim(HERE, source, **QUIET) as c:
         copy_of(c)
     with refused(RefusedError, 2, "cannot be verified", "no source was deleted"):
-        ledger.purge_sources(HERE, derived=True)
+        ledger.purge_sources(source, derived=True, spark=HERE)
     with refused(UsageError, 2, "there is nothing to retry"):
         ledger.retry(spark=HERE, **QUIET)

@@ -111,7 +111,7 @@ def test_retry_purge_and_marks_know_files_by_their_content_too(tmp_path: Path) -
     gather(source, dest, transform="xml", max_file_size=500, **CONTENT)
     os.utime(source / "long.xml")
     ledger = Ledger(dest)
-    assert ledger.retry(**HERE).gathered == 1
+    assert ledger.retry(tmp_path / "in", **HERE).gathered == 1
     write(source, {"new.xml": b"<n/>"})
     assert ledger.export_markers(tmp_path / "m", spark=InProcess()).written == 4
     name = next((tmp_path / "m").glob("*long*")).name.replace("long", "new").replace("@907", "@4")
@@ -119,7 +119,7 @@ def test_retry_purge_and_marks_know_files_by_their_content_too(tmp_path: Path) -
     assert ledger.import_markers(tmp_path / "m", source, **HERE).gathered == 1
     assert gather(source, dest, transform="xml", **CONTENT).jobs == ()
     restored(source / "d0/f0000.xml", (source / "d0/f0000.xml").read_bytes().replace(b"0", b"7"))
-    found = ledger.purge_sources(InProcess(), dry_run=False)
+    found = ledger.purge_sources(tmp_path / "in", dry_run=False, spark=InProcess())
     assert (found.files, sum(found.stays.values())) == (3, 1)
     assert sorted(p.name for p in source.rglob("*.xml")) == ["f0000.xml", "new.xml"]
 

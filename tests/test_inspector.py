@@ -23,7 +23,8 @@ HERE = quire.InProcess()
 
 
 def inspector(dest: Any, **settings: Any) -> LedgerInspector:
-    return LedgerInspector(dest, spark=settings.pop("spark", HERE), **settings)
+    given = {"source": dest.parent / "in"} if isinstance(dest, Path) else {}
+    return LedgerInspector(dest, **{"spark": HERE, **given, **settings})
 
 
 def done(widget: LedgerInspector, state: str = "done") -> LedgerInspector:
@@ -205,7 +206,7 @@ def test_what_a_retry_could_not_take_is_listed_with_the_reason(source: Path, des
     (source / "bad1.xml").unlink()
     widget = inspector(dest)
     click(widget, "retry")
-    assert [why for _, why in done(widget).result.left] == ["it is gone at its source: it stays set aside"]
+    assert [why for _, why in done(widget).result.left] == ["it is gone at its source: it stays quarantined"]
     assert "Left as it is: 1 file" in text_of(one(widget, "quire-result").value)
     assert "bad1.xml" in one(widget, "quire-result").value
 
@@ -410,7 +411,7 @@ def test_on_spark_a_reason_is_a_condition_that_chooses_what_the_table_has_counte
         raise quire.QuireError("enough")
 
     monkeypatch.setattr(quire.Ledger, "retry", told)
-    widget = LedgerInspector(dest, spark=spark)
+    widget = LedgerInspector(dest, source=dest.parent / "in", spark=spark)
     kinds = ["malformed XML", "it's \\ \"a\" 'kind' of % and _", "\\' or true or '", "", "larger"]
     reasons = [f"{kind}: {kind}" for kind in kinds] + kinds
     conditions = []
@@ -494,7 +495,7 @@ def test_the_keyboard_goes_from_top_to_bottom_and_every_field_has_a_label(dest: 
     stops = (ipywidgets.Text, ipywidgets.Dropdown, ipywidgets.Button)
     order = [w._dom_classes[0].removeprefix("quire-") for w in walk(widget) if isinstance(w, stops)]
     look = ["refresh-button", "path", "status", "find-button", "first-button", "previous-button", "next-button", "look-cancel-button"]
-    change = ["reason", "retry-button", "forget-button", "why", "yes-button", "no-button", "change-cancel-button"]
+    change = ["reason", "source", "retry-button", "forget-button", "why", "yes-button", "no-button", "change-cancel-button"]
     assert order == [*look, "file", "look-button", *change]
     assert all(one(widget, f"quire-{name}").description for name in ("path", "status", "file", "reason", "why"))
 

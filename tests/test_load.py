@@ -261,7 +261,7 @@ def test_retry_gives_bad_records_to_a_repaired_function(kafka: Mock, tmp_path: P
         numbers = [int(v.removeprefix(b"x")) for v in batch.column("value").to_pylist()]
         return pa.record_batch([batch.column("offset"), pa.array(numbers, pa.int64())], ["offset", "number"])
 
-    done = ledger.retry(function=repaired, spark=quire.InProcess(), progress=False)
+    done = ledger.retry(f"kafka://{kafka.address}/{name}", function=repaired, spark=quire.InProcess(), progress=False)
     assert (done.gathered, done.set_aside) == (10, 0)
     assert len(ledger.rejected()) == 0
     assert sorted(rows(tmp_path / "out")["number"].to_pylist()) == list(range(1_000))
@@ -281,7 +281,7 @@ def test_retry_and_compact_keep_to_the_directories(kafka: Mock, tmp_path: Path) 
 
     load(kafka, name, out, thirds, partition_by="third")
     ledger, here = quire.Ledger(out), {"spark": quire.InProcess(), "progress": False}
-    done = ledger.retry(function=repaired, **here)  # type: ignore[arg-type]
+    done = ledger.retry(f"kafka://{kafka.address}/{name}", function=repaired, **here)  # type: ignore[arg-type]
     assert (done.gathered, done.set_aside) == (10, 0)
     assert {path.parent.name: path.parent.parent for path in files(out)} == {f"third={i}": out for i in range(3)}
     ledger.compact(**here)  # type: ignore[arg-type]
@@ -297,7 +297,7 @@ def test_retry_leaves_set_aside_what_retention_has_removed(kafka: Mock, tmp_path
     load(kafka, name, tmp_path / "out", even)
     kafka.delete_records(name, {0: 3})
     ledger = quire.Ledger(tmp_path / "out")
-    done = ledger.retry(function=even, spark=quire.InProcess(), progress=False, max_quarantined=MANY)
+    done = ledger.retry(f"kafka://{kafka.address}/{name}", function=even, spark=quire.InProcess(), progress=False, max_quarantined=MANY)
     assert (done.gathered, done.set_aside) == (0, 1)
     assert "gone at its source" in done.left[0][1]
     assert ledger.rejected()["offset"].tolist() == [1, 3]

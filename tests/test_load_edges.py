@@ -85,13 +85,13 @@ def test_a_record_in_quarantine_stays_there_when_compaction_has_removed_it(
 
     with monkeypatch.context() as patched:
         patched.setattr(loading.offsets, "read", without_the_third)
-        done = ledger(dest).retry(function=as_it_is, spark=quire.InProcess(), progress=False)
+        done = ledger(dest).retry(f"kafka://{kafka.address}/{name}", function=as_it_is, spark=quire.InProcess(), progress=False)
     assert (done.gathered, done.set_aside) == (1, 1)
     (left,) = ledger(dest).rejected("arrow").to_pylist()
     assert (left["offset"], left["content"]) == (3, b"v3")
     assert "gone at its source" in left["error"]
     assert [position.offset for position, _ in exact(kafka, dest, name).lost] == [3]
-    ledger(dest).retry(function=as_it_is, spark=quire.InProcess(), progress=False)
+    ledger(dest).retry(f"kafka://{kafka.address}/{name}", function=as_it_is, spark=quire.InProcess(), progress=False)
     assert exact(kafka, dest, name).exact
 
 
@@ -113,7 +113,7 @@ def test_retry_reads_topics_that_the_last_load_has_not_named(kafka: Mock, tmp_pa
     a, b, dest = topic(kafka, 1, numbered(5)), topic(kafka, 1, numbered(5)), tmp_path / "out"
     load(kafka, a, dest, rejecting(b"v1"))
     load(kafka, b, dest, rejecting(b"v2"), append=True)
-    done = ledger(dest).retry(function=as_it_is, spark=quire.InProcess(), progress=False)
+    done = ledger(dest).retry(f"kafka://{kafka.address}/{a},{b}", function=as_it_is, spark=quire.InProcess(), progress=False)
     assert (done.gathered, done.left) == (2, ())
     assert exact(kafka, dest, a, b).exact
 
@@ -131,7 +131,7 @@ def test_a_topic_known_by_its_name_goes_on_when_a_broker_tells_its_id(kafka: Moc
     kafka.produce(name, numbered(10, 2, first=20))
     ledger(dest).import_offsets(f"kafka://{kafka.address}/{name}", {0: 12}, spark=quire.InProcess(), progress=False)
     assert load(kafka, name, dest, rejecting(b"v3")).records == 8
-    assert ledger(dest).retry(function=as_it_is, spark=quire.InProcess(), progress=False).gathered == 1
+    assert ledger(dest).retry(f"kafka://{kafka.address}/{name}", function=as_it_is, spark=quire.InProcess(), progress=False).gathered == 1
     assert ledger(dest).offsets()["topic_id"].tolist() == [f"name:{name}"] * 2
 
 

@@ -78,7 +78,7 @@ def test_a_loop_goes_on_while_others_compact_forget_checkpoint_expire_and_load(k
     report = load(kafka, name, tmp_path / "out", consumer_group="watched")
     assert report.records == 4, "what came after the last run had begun; what was forgotten, the loop has loaded"
     assert exact(kafka, tmp_path / "out", name).exact
-    assert ledger().lag()["lag"].sum() == 0
+    assert ledger().lag(f"kafka://{kafka.address}/{name}")["lag"].sum() == 0
     assert report.version == ledger().version
 
 

@@ -51,13 +51,13 @@ def test_lag_says_what_is_still_to_be_loaded(kafka: Mock, tmp_path: Path) -> Non
     load(kafka, name, tmp_path / "out", until={0: 50, 1: 20})
     ledger = quire.Ledger(tmp_path / "out")
     assert ledger.offsets()["offset"].tolist() == [50, 20]
-    found = ledger.lag()  # of the brokers and topics of the last load
+    found = ledger.lag(source(kafka, name))
     assert list(found.columns) == ["topic", "partition", "offset", "end", "lag", "lost"]
     assert found["lag"].tolist() == [0, 30]
     kafka.produce(name, numbered(10, 2))
     assert ledger.lag(source(kafka, name))["lag"].tolist() == [5, 35]
     load(kafka, name, tmp_path / "out")
-    assert ledger.refresh().lag(as_="arrow")["lag"].to_pylist() == [0, 0]
+    assert ledger.refresh().lag(source(kafka, name), as_="arrow")["lag"].to_pylist() == [0, 0]
 
 
 def test_a_partition_that_was_never_loaded_lags_by_all_that_it_has(kafka: Mock, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_checkpoint_keeps_what_is_known_of_offsets(kafka: Mock, tmp_path: Path
     before = ledger.offsets()
     ledger.checkpoint(quire.InProcess())
     assert ledger.offsets().equals(before)
-    assert ledger.lag()["lag"].sum() == 0
+    assert ledger.lag(source(kafka, name))["lag"].sum() == 0
     assert load(kafka, name, tmp_path / "out").bytes == 0
     kafka.produce(name, numbered(4, 2))
     assert load(kafka, name, tmp_path / "out").records == 4
@@ -179,7 +179,7 @@ def test_verbs_that_are_about_files_say_so(kafka: Mock, tmp_path: Path) -> None:
     load(kafka, name, tmp_path / "out")
     ledger = quire.Ledger(tmp_path / "out")
     with refused(UsageError, 2, "retention"):
-        ledger.purge_sources(quire.InProcess())
+        ledger.purge_sources(spark=quire.InProcess())
     with refused(UsageError, 2, "export_offsets"):
         ledger.export_markers(tmp_path / "markers", spark=quire.InProcess())
     assert "records loaded" in str(ledger.summary())
@@ -192,7 +192,7 @@ def test_in_a_shell(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     done = run.invoke(cli, ["load", source(kafka, name), out, "--json", "--quiet", "--option", "client.id=shell"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["records"] == 100
-    lag = run.invoke(cli, ["ledger", "lag", out, "--json"])
+    lag = run.invoke(cli, ["ledger", "lag", out, "--source", source(kafka, name), "--json"])
     assert [row["lag"] for row in json.loads(lag.output)] == [0, 0]
     offsets = run.invoke(cli, ["ledger", "offsets", out, "--json"])
     assert [row["offset"] for row in json.loads(offsets.output)] == [50, 50]
@@ -205,7 +205,7 @@ def test_a_retry_in_a_shell_takes_options_for_the_brokers(kafka: Mock, tmp_path:
     monkeypatch.setattr(cli_upkeep, "spark_of", lambda _: nullcontext(quire.InProcess()))
     name, run, out = topic(kafka, 1, [b"a", b"b\nc"]), CliRunner(), str(tmp_path / "out")
     load(kafka, name, tmp_path / "out", format="lines")
-    done = run.invoke(cli, ["ledger", "retry", out, "--json", "--quiet", "--option", "client.id=shell"])
+    done = run.invoke(cli, ["ledger", "retry", out, "--source", source(kafka, name), "--json", "--quiet", "--option", "client.id=shell"])
     assert json.loads(done.output)["set_aside"] == 1
-    wrong = run.invoke(cli, ["ledger", "retry", out, "--quiet", "--option", "sasl.pasword=x"])
+    wrong = run.invoke(cli, ["ledger", "retry", out, "--source", source(kafka, name), "--quiet", "--option", "sasl.pasword=x"])
     assert "sasl.pasword" in str(wrong.exception)

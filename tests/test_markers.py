@@ -340,7 +340,7 @@ def test_on_spark_it_is_the_same(tmp_path: Path, spark: SparkSession) -> None:
     assert (found.gathered, found.left_count) == (2, 1)
     gather(source, tmp_path / "out")
     assert ledger.export_markers(tmp_path / "m2", spark=spark).written == 6
-    gone = ledger.purge_sources(spark, dry_run=False)
+    gone = ledger.purge_sources(source, dry_run=False, spark=spark)
     assert (gone.files, gone.stays) == (4, {})
     assert sorted(tree(source)) == [str(source / "d0/f0000.txt"), str(source / "d1/f0001.txt")]
 

@@ -84,12 +84,11 @@ def test_it_watches_what_another_loader_does(kafka: Mock, tmp_path: Path, made: 
     name = topic(kafka, 3, numbered(90, 3))
     load(kafka, name, tmp_path / "out")
     kafka.produce(name, [Record(b"%d" % i, partition=1) for i in range(1234)])
-    monitor = made(tmp_path / "out")
+    monitor = made(tmp_path / "out", source(kafka, name))
     assert (monitor.state, monitor.error) == ("idle", None)
     assert "lag 1,234 offsets, in 1 of 3 partitions" in shows(monitor, "summary")
     assert [row[:4] for row in partitions(monitor)] == [["1", "30", "1,264", "1,234"], ["0", "30", "30", "0"], ["2", "30", "30", "0"]]
     assert re.search(r'role="img" aria-label="1 commit: 90 records, the last one at ', one(monitor, "quire-timeline").value)
-    assert one(monitor, "quire-start-button").layout.display == "none", "without a source it only looks"
     load(kafka, name, tmp_path / "out")
     assert "lag 0 offsets" in shows(looked(monitor), "summary")
     assert "2 commits: 1,324 records" in one(monitor, "quire-timeline").value
@@ -101,10 +100,24 @@ def test_it_watches_what_another_loader_does(kafka: Mock, tmp_path: Path, made: 
     assert shows(monitor, "skew") == ""
 
 
+def test_without_a_source_it_looks_at_the_ledger_and_asks_nobody(
+    kafka: Mock, tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(kafka, 1, numbered(10))
+    load(kafka, name, tmp_path / "out")
+    monkeypatch.setattr("quire.sources.kafka_client.cluster_of", None)
+    monitor = made(tmp_path / "out")
+    assert one(monitor, "quire-start-button").layout.display == "none"
+    assert f"brokers are asked where the call names them, LoadMonitor(dest, 'kafka://…'). The log speaks of {source(kafka, name)}" in shows(
+        monitor, "trouble"
+    )
+    assert [row[:2] for row in partitions(monitor)] == [["0", "10"]]
+
+
 def test_it_looks_by_itself_while_it_watches_and_is_seen(kafka: Mock, tmp_path: Path, made: Any) -> None:
     name = topic(kafka, 1, numbered(10))
     load(kafka, name, tmp_path / "out")
-    monitor = made(tmp_path / "out", watch=True, look_every="50 ms")
+    monitor = made(tmp_path / "out", source(kafka, name), watch=True, look_every="50 ms")
     for views, more in ((1, 5), (2, 7)):
         monitor._view_count = views
         kafka.produce(name, numbered(more))
@@ -132,7 +145,7 @@ def test_partitions_are_ordered_and_turned_page_by_page(kafka: Mock, tmp_path: P
     kafka.produce(name, [Record(b"x" * 50, partition=p) for p in range(50) for _ in range(p)])
     load(kafka, name, tmp_path / "out")
     kafka.produce(name, [Record(b"y", partition=7)] * 3)
-    monitor = made(tmp_path / "out")
+    monitor = made(tmp_path / "out", source(kafka, name))
     assert partitions(monitor)[0][:4] == ["7", "7", "10", "3"], "what lags most comes first"
     assert "1–20 of 50 partitions" in shows(monitor, "partitions")
     buttons = [one(monitor, f"quire-{name}-button") for name in ("first", "previous", "next")]
@@ -180,7 +193,7 @@ def test_ten_thousand_partitions_do_not_hurt(tmp_path: Path, made: Any, kafka: M
     counts = dict.fromkeys(map(str, range(10_000)), 100)
     monkeypatch.setattr(quire.Ledger, "partition_skew", lambda *_: quire.skew.check(counts, unit="records"))
     began = time.monotonic()
-    monitor = made(tmp_path / "out")
+    monitor = made(tmp_path / "out", source(kafka, name))
     click(monitor, "next")
     assert time.monotonic() - began < 3
     assert "lag 500,000 offsets, in 10,000 of 10,000 partitions" in shows(monitor, "summary")
@@ -363,7 +376,7 @@ def test_brokers_that_do_not_answer_leave_all_that_the_ledger_knows(
 def test_a_look_that_fails_leaves_what_was_shown(kafka: Mock, tmp_path: Path, made: Any) -> None:
     name = topic(kafka, 1, numbered(20))
     load(kafka, name, tmp_path / "out")
-    monitor = made(tmp_path / "out")
+    monitor = made(tmp_path / "out", source(kafka, name))
     before = partitions(monitor)
     kafka.produce(name, numbered(2))
     load(kafka, name, tmp_path / "out")
@@ -430,7 +443,7 @@ def test_the_code_does_the_same(kafka: Mock, tmp_path: Path, made: Any) -> None:
     assert there["report"].records == 5
     watching = made(tmp_path / "out")
     exec(watching.code, there)
-    assert there["result"]["lag"].tolist() == [0]
+    assert there["result"]["offset"].tolist() == [5]
 
 
 def test_what_it_shows_is_sound_html_with_every_name_escaped(kafka: Mock, tmp_path: Path, made: Any) -> None:
@@ -455,7 +468,7 @@ def test_without_a_kernel_the_notebook_has_a_page_and_a_text(kafka: Mock, tmp_pa
     monitor = made(tmp_path / "out")
     bundle = monitor._repr_mimebundle_()
     page, text = text_of(bundle["text/html"]), bundle["text/plain"]
-    for words in ("lag", "60 records", "1–3 of 3 partitions", "ledger.lag()", "1 commit"):
+    for words in ("lag", "60 records", "1–3 of 3 partitions", "ledger.offsets()", "1 commit"):
         assert words in page
         assert words in text
     assert bundle["text/html"].count("data:image/svg+xml") == 2, "the commits and the partitions"

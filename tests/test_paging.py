@@ -172,7 +172,7 @@ def test_why_files_were_set_aside_is_counted_by_reason(tmp_path: Path) -> None:
     kinds = ledger.failed()["reason"].str.partition(":")[0].value_counts()
     assert dict(zip(reasons["reason"], reasons["files"], strict=True)) == kinds.to_dict()
     assert reasons["example"][0] == f"file://{source}/a.json"
-    ledger.retry(max_file_size=1000, max_quarantined=1000, **HERE)
+    ledger.retry(source, max_file_size=1000, max_quarantined=1000, **HERE)
     assert ledger.reasons()["tries"].tolist() == [2]
     assert ledger.reasons()["files"].tolist() == [3]
 

@@ -393,10 +393,10 @@ def test_a_long_record_is_kept_at_its_source_alone(tmp_path: Path) -> None:
     covered(dest)
     assert sum(p.stat().st_size for p in (dest / "_quire" / "quarantine").iterdir()) < 100_000
     (source / "a").rename(tmp_path / "away")
-    assert ledger.retry(function=repaired, max_quarantined=1, **HERE).gathered == 0
+    assert ledger.retry(tmp_path / "in", function=repaired, max_quarantined=1, **HERE).gathered == 0
     assert len(ledger.rejected()) == 1, "a record that could not be read is lost"
     (tmp_path / "away").rename(source / "a")
-    assert ledger.retry(function=repaired, **HERE).gathered == 1
+    assert ledger.retry(tmp_path / "in", function=repaired, **HERE).gathered == 1
     assert ids(dest) == [0, 1, 2]
     covered(dest)
 
@@ -414,7 +414,7 @@ def test_forgetting_by_a_condition_takes_all_of_a_cut_split(tmp_path: Path, spar
     assert ids(dest) == [i for i in range(40) if i not in (5, 9)]
     covered(dest)
     one = ledger.refresh().rejected()["offset"][1]
-    assert ledger.retry(function=repaired, where=f"start = {one}", spark=spark, progress=False).gathered == 1
+    assert ledger.retry(tmp_path / "in", function=repaired, where=f"start = {one}", spark=spark, progress=False).gathered == 1
     assert ids(dest) == [i for i in range(40) if i != 5]
 
 
@@ -437,9 +437,9 @@ def test_poison_is_left_alone_after_max_attempts(tmp_path: Path) -> None:
     ledger = Ledger(dest)
     assert ledger.failed()["tries"].tolist() == [1, 1]
     for tries in (2, 3):
-        assert ledger.retry(function=broken, max_attempts=3, max_quarantined=2, **HERE).set_aside == 2
+        assert ledger.retry(tmp_path / "in", function=broken, max_attempts=3, max_quarantined=2, **HERE).set_aside == 2
         assert ledger.failed()["tries"].tolist() == [tries, tries]
-    found = ledger.retry(function=broken, max_attempts=3, **HERE)
+    found = ledger.retry(tmp_path / "in", function=broken, max_attempts=3, **HERE)
     assert (found.jobs, len(found.left)) == ((), 2)
     assert all("max_attempts=3" in why for _, why in found.left)
 
@@ -554,7 +554,7 @@ def test_a_function_that_raises_sets_its_split_aside_and_tells_no_data(tmp_path:
     assert start > 0
     kept = process(source, function, tmp_path / "kept", split="lines", split_size=1000, keep_messages=True)
     assert "BROKEN" in kept.set_aside[0][1]
-    assert Ledger(tmp_path / "out").retry(function=repaired_as(function), **HERE).gathered == 1
+    assert Ledger(tmp_path / "out").retry(source, function=repaired_as(function), **HERE).gathered == 1
     assert ids(tmp_path / "out") == list(range(100))
     covered(tmp_path / "out")
 

@@ -34,7 +34,12 @@ def gathered(tmp_path: Path, files: dict[str, bytes], **settings: Any) -> tuple[
 
 
 def go(ledger: Ledger, **more: Any) -> purge.Purged:
-    return ledger.purge_sources(InProcess(), **{"dry_run": False, **more})
+    return ledger.purge_sources(**{"source": beside(ledger), "spark": InProcess(), "dry_run": False, **more})
+
+
+def beside(ledger: Ledger) -> str:
+    """The source of all that is gathered here."""
+    return ledger._url.rpartition("/")[0] + "/in"
 
 
 def names(source: Path) -> set[str]:
@@ -50,7 +55,7 @@ def test_what_is_verified_goes_and_can_be_read_from_the_data_files(tmp_path: Pat
     files = documents(9, "xml") if shape["transform"] == "xml" else {**documents(9), "empty": b"", "no end": b"x"}
     source, ledger = gathered(tmp_path, files, **shape)
     before, content = snapshot(source), {path: ledger.read(path) for path in tree(source)}
-    seen = ledger.purge_sources(InProcess())
+    seen = ledger.purge_sources(source, spark=InProcess())
     assert (seen.dry_run, seen.files, seen.bytes, seen.stays) == (True, len(files), sum(map(len, files.values())), {})
     assert "would be deleted" in str(seen)
     assert snapshot(source) == before, "a dry run touches nothing"
@@ -161,7 +166,7 @@ def test_a_glob_means_the_files_that_match_it(tmp_path: Path) -> None:
 def test_what_is_no_clear_word_deletes_nothing(tmp_path: Path, wrong: dict[str, Any]) -> None:
     source, ledger = gathered(tmp_path, documents(3))
     with refused(quire.UsageError, 2, "source" if "source" in wrong else next(iter(wrong))):
-        ledger.purge_sources(**{"spark": InProcess(), "dry_run": False, **wrong})
+        ledger.purge_sources(**{"source": source, "spark": InProcess(), "dry_run": False, **wrong})
     assert len(names(source)) == 3
 
 
@@ -242,7 +247,7 @@ def test_on_a_disk_that_is_looked_at_just_before(tmp_path: Path, monkeypatch: py
     real = purge.remove_version
 
     def late(store: Any, name: str, version: str) -> bool:
-        if name.endswith("/b"):
+        if name == "b":
             (source / "b").write_bytes(b"new")
         return real(store, name, version)
 
@@ -283,10 +288,10 @@ def test_one_file_that_cannot_be_read_or_deleted_does_not_keep_the_others(tmp_pa
 
     def forbidden(self: LocalStore, requests: Any) -> Any:
         for request, content in real(self, requests):
-            yield request, Unreadable("no permission") if request.name.endswith("/a") else content
+            yield request, Unreadable("no permission") if request.name == "a" else content
 
     def kept(self: LocalStore, name: str) -> None:
-        if name.endswith("/b"):
+        if name == "b":
             raise quire.StorageError("cannot remove it: no permission")
         remove(self, name)
 

@@ -209,8 +209,8 @@ def test_what_is_set_aside_goes_through_the_function_when_it_is_retried(tmp_path
     assert {row["word"]: row["n"] for row in rows(dest)} == {"x": 1, "y": 1}
     ledger = quire.Ledger(dest)
     with refused(UsageError, 2, "count", "reduce="):
-        ledger.retry(function=_choosy(ok=True), **HERE)
-    done = ledger.retry(function=_choosy(ok=True), reduce=count, **HERE)
+        ledger.retry(source, function=_choosy(ok=True), **HERE)
+    done = ledger.retry(source, function=_choosy(ok=True), reduce=count, **HERE)
     assert (done.gathered, done.set_aside) == (1, 0)
     assert sorted((row["word"], row["n"]) for row in rows(dest)) == [("BROKEN", 1), ("x", 1), ("x", 1), ("y", 1)]
     assert ledger.failed().empty

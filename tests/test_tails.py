@@ -280,7 +280,7 @@ def test_what_was_retried_is_followed_too(tmp_path: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr("quire.attempt.settled", forbidden)
         assert gather(source, dest, **TAIL).set_aside_count == 1
-    assert Ledger(dest).retry(spark=gather_runner(), progress=False).gathered == 1
+    assert Ledger(dest).retry(source, spark=gather_runner(), progress=False).gathered == 1
     assert lines(dest) == [b"one"]
     append(source / "a.log", b"o\n")
     gather(source, dest, **TAIL)

@@ -153,7 +153,7 @@ def xml(tmp_path: Path) -> tuple[Path, Path, Ledger]:
 
 def test_retry_takes_what_is_in_quarantine_alone_and_swaps_its_state(tmp_path: Path) -> None:
     source, dest, ledger = xml(tmp_path)
-    done = ledger.retry(**HERE)  # the larger file is allowed by now
+    done = ledger.retry(tmp_path / "in", **HERE)  # the larger file is allowed by now
     assert (done.gathered, done.set_aside) == (1, 2)
     assert list(ledger.failed()["tries"]) == [2, 2]
     assert ledger.summary().files == 2
@@ -163,7 +163,7 @@ def test_retry_takes_what_is_in_quarantine_alone_and_swaps_its_state(tmp_path: P
 
 def test_retry_by_paths_leaves_the_others(tmp_path: Path) -> None:
     source, dest, ledger = xml(tmp_path)
-    assert ledger.retry(paths=source / "long.xml", **HERE).gathered == 1
+    assert ledger.retry(tmp_path / "in", paths=source / "long.xml", **HERE).gathered == 1
     assert set(ledger.failed()["tries"]) == {1}
     check(source, dest, None)
 
@@ -172,7 +172,7 @@ def test_what_has_changed_or_gone_since_is_not_retried(tmp_path: Path) -> None:
     source, dest, ledger = xml(tmp_path)
     write(source, {"bad.xml": b"<a></a>"})
     (source / "dir/bad2.xml").unlink()
-    done = ledger.retry(**HERE)
+    done = ledger.retry(tmp_path / "in", **HERE)
     assert done.gathered == 1
     assert {os.path.basename(path): why.split(":")[0] for path, why in done.left} == {
         "bad.xml": "it has changed since", "bad2.xml": "it is gone at its source",
@@ -189,7 +189,7 @@ def test_what_changes_while_it_is_retried_is_told(tmp_path: Path, monkeypatch: p
             yield request, Gone("changed") if request.name.endswith("bad2.xml") else content
 
     monkeypatch.setattr(LocalStore, "read_many", changing)
-    done = ledger.retry(**HERE)
+    done = ledger.retry(tmp_path / "in", **HERE)
     assert (done.gathered, done.set_aside, done.left) == (1, 1, ((f"file://{source}/dir/bad2.xml", "changed"),))
     assert ledger.summary().set_aside == 2, "it stays set aside"
 
@@ -197,10 +197,10 @@ def test_what_changes_while_it_is_retried_is_told(tmp_path: Path, monkeypatch: p
 def test_poison_is_left_alone_after_so_many_attempts(tmp_path: Path) -> None:
     _, _, ledger = xml(tmp_path)
     for tries in (2, 3):
-        ledger.retry(max_attempts=3, max_file_size=500, **HERE)
+        ledger.retry(tmp_path / "in", max_attempts=3, max_file_size=500, **HERE)
         assert set(ledger.failed()["tries"]) == {tries}
     version = ledger.version
-    done = ledger.retry(max_attempts=3, max_file_size=500, **HERE)
+    done = ledger.retry(tmp_path / "in", max_attempts=3, max_file_size=500, **HERE)
     assert len(done.left) == 3
     assert not done.jobs
     assert ledger.version == version, "nothing was read, so nothing was committed"
@@ -215,12 +215,12 @@ def test_a_repaired_function_takes_what_it_could_not_before(tmp_path: Path) -> N
     gather(source, tmp_path / "out", transform=first, format="lines")
     ledger = Ledger(tmp_path / "out")
     with refused(UsageError, 2, "function="):
-        ledger.retry(**HERE)
+        ledger.retry(tmp_path / "in", **HERE)
 
     def repaired(content: bytes, file: quire.FileInfo) -> bytes:
         return b"%d\n" % (2 * int(content)) if content.isdigit() else b"none\n"
 
-    assert ledger.retry(function=repaired, **HERE).gathered == 1
+    assert ledger.retry(tmp_path / "in", function=repaired, **HERE).gathered == 1
     assert sorted(quire.reading.first_rows(ledger._store, 9)) == [b"2", b"6", b"none"]
 
 
@@ -241,8 +241,8 @@ def test_a_retry_does_not_go_on_with_what_was_read_before_the_repair(tmp_path: P
     with monkeypatch.context() as patch:
         patch.setattr("quire.commit.protocol.commit", killed)
         with pytest.raises(KeyboardInterrupt):
-            ledger.retry(function=first, **HERE)
-    assert ledger.retry(function=repaired, **HERE).gathered == 1
+            ledger.retry(tmp_path / "in", function=first, **HERE)
+    assert ledger.retry(tmp_path / "in", function=repaired, **HERE).gathered == 1
     assert sorted(quire.reading.first_rows(ledger._store, 9)) == [b"2", b"of b"]
 
 
@@ -303,7 +303,7 @@ def test_what_lies_behind_a_link_that_was_followed_is_retried(tmp_path: Path) ->
     source = write(tmp_path / "in", {"good.xml": b"<a/>"})
     (source / "link").symlink_to(tmp_path / "else")
     gather(source, tmp_path / "out", transform="xml", max_file_size=500, follow_links=True)
-    assert Ledger(tmp_path / "out").retry(**HERE).gathered == 1
+    assert Ledger(tmp_path / "out").retry(source, **HERE).gathered == 1
 
 
 # ------------------------------------------------------------------------------------------------------------- expire and pins
@@ -422,13 +422,13 @@ def test_a_retry_that_another_has_begun_meanwhile_is_in_nobodys_way(tmp_path: Pa
         with monkeypatch.context() as patch:
             patch.setattr(protocol, "commit", killed)
             with pytest.raises(KeyboardInterrupt):
-                Ledger(dest).retry(**HERE)
+                Ledger(dest).retry(source, **HERE)
 
     def killed(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("quire.upkeep.job.jobs.run", thwarted)
-    done = ledger.retry(**HERE)
+    done = ledger.retry(source, **HERE)
     assert (done.gathered, done.set_aside) == (1, 2)
     assert ledger.summary().files == 2
     quire.recover(dest, abort="open")

@@ -60,7 +60,7 @@ elif verb == "expire":
 elif verb == "checkpoint":
     quire.Ledger(said["dest"]).checkpoint(how["spark"])
 elif verb == "retry":
-    quire.Ledger(said["dest"]).retry(function=functions[given["function"]], **how)
+    quire.Ledger(said["dest"]).retry(said["source"], function=functions[given["function"]], **how)
 elif verb == "forget":
     try:
         quire.Ledger(said["dest"]).forget(given["path"], **how)

@@ -85,7 +85,7 @@ def again(_: str, dest: str, committer: str) -> None:
     load(dest, committer)
     ledger = quire.Ledger(dest)
     if "retry" not in set(ledger.history()["verb"]):
-        ledger.retry(function=checked(repaired=True), committer=committer, **HERE)
+        ledger.retry(ASKED, function=checked(repaired=True), committer=committer, **HERE)
     ledger.compact(20_000, committer=committer, **HERE)
     ledger.expire()
 

@@ -211,7 +211,7 @@ def _verb(race: Race, ledger: quire.Ledger, step: Step, here: dict[str, Any]) ->
         ledger.compact(step.target, **here)
     elif step.kind == "retry":
         repaired = {"records": function, "load": loads.checked}.get(race.transform)
-        ledger.retry(function=repaired(step.repaired) if repaired else None, **here)
+        ledger.retry(loads.ASKED if race.transform == "load" else SOURCE, function=repaired(step.repaired) if repaired else None, **here)
     else:
         ledger.expire(grace="30000 days")  # the witness folds from the segments
 

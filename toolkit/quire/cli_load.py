@@ -79,7 +79,7 @@ def offsets(dest: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("dest")
-@click.option("--source", help="Brokers and topics; default: those of the last load.")
+@click.option("--source", help="Brokers and topics, kafka://host:9092/topic.")
 @KAFKA_OPTION
 @KAFKA_SECRET
 @AS_JSON

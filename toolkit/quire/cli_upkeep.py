@@ -31,6 +31,7 @@ def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool,
 
 @click.command()
 @click.argument("dest")
+@click.option("--source", multiple=True, help="Where it is read: a directory, a glob or kafka://… (again for more).")
 @click.option("--where", help="A condition in SQL about the ledger's columns: \"reason like '%max_file_size%'\".")
 @click.option("--max-attempts", default=5, show_default=True, help="Files that were read so often are left alone.")
 @click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files stay set aside.")
@@ -43,11 +44,12 @@ def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool,
 @AS_JSON
 @QUIET
 def retry(
-    dest: str, function: str | None, reduce: str | None, options: tuple[str, ...], secrets: tuple[str, ...], master: str | None,
-    as_json: bool, quiet: bool, **given: Any,
+    dest: str, source: tuple[str, ...], function: str | None, reduce: str | None, options: tuple[str, ...], secrets: tuple[str, ...],
+    master: str | None, as_json: bool, quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
-    """Read what was set aside in DEST once more, and nothing else."""
+    """Read what is in the quarantine of DEST once more, and nothing else."""
     ledger = quire.Ledger(dest)
+    given["source"] = source[0] if len(source) == 1 else list(source) or None
     given["storage_options"] = kafka_options(options, secrets)
     given["function"] = None if function is None else function_of(function)
     given["reduce"] = None if reduce is None else function_of(reduce)
@@ -164,7 +166,7 @@ def deleted(
 @click.command("purge-sources")
 @click.argument("dest")
 @click.option("--yes", is_flag=True, help="Delete; else it is only said what would go.")
-@click.option("--source", multiple=True, help="Only of files below this place (again for more).")
+@click.option("--source", multiple=True, help="Of files below this place, and of no others (again for more).")
 @click.option("--derived", is_flag=True, help="Also where a function has made something else of the files.")
 @MASTER
 @AS_JSON
@@ -172,7 +174,7 @@ def purge_sources(dest: str, yes: bool, source: tuple[str, ...], derived: bool, 
     """Delete the sources of what is done, only those whose bytes are verified in committed files now."""
     ledger = quire.Ledger(dest)
     with spark_of(master) as spark:
-        show(ledger.purge_sources(spark, not yes, source=list(source) or None, derived=derived), as_json)
+        show(ledger.purge_sources(list(source) or None, dry_run=not yes, derived=derived, spark=spark), as_json)
 
 
 @click.command("import-markers")

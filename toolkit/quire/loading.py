@@ -137,6 +137,8 @@ class OfOffsets:
                 try:
                     if not path.startswith(f"{source.url}/"):
                         raise ValueError(f"{path[:200]!r} is not in {source.url}")
+                    if not source.matches(key_of(path).topic):
+                        raise ValueError(f"{path[:200]!r} is of no topic of {source.shown}")
                     before = None if follows is None else _before(json.loads(follows))
                     found.append(_Planned(path, version, key_of(path), start, start + length, before, replaces))
                 except ValueError as e:

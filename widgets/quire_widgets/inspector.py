@@ -37,7 +37,8 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
 
     dest, storage_options    as for `quire.Ledger`
     spark                    a session, or quire.InProcess(), for retry and forget; left out: quire's own
-    function, source_options    as for `Ledger.retry`: the job's function, and options of the sources' store (default: the destination's)
+    source, function, source_options    as for `Ledger.retry`: where files are read again (there is a field for it, too), the job's
+                             function, and options of the sources' store (default: the destination's)
     page_size                rows of a page
 
     path, status             what is searched for: how paths begin, or any part of them; "any", "done", "bad", "held", "mark" or "lost"
@@ -63,10 +64,11 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
 
     def __init__(
         self, dest: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, spark: Any = None, *,
-        function: Callable[..., Any] | None = None, source_options: Mapping[str, Any] | None = None, page_size: int = 20,
+        source: Any = None, function: Callable[..., Any] | None = None, source_options: Mapping[str, Any] | None = None,
+        page_size: int = 20,
     ) -> None:  # fmt: skip
         self._dest, self._options, self._spark, self._page_size = os.fsdecode(dest), storage_options, spark, page_size
-        self._retry_with: dict[str, Any] = {"function": function, "storage_options": source_options}
+        self._retry_with: dict[str, Any] = {"source": source, "function": function, "storage_options": source_options}
         self._ledger = quire.Ledger(dest, storage_options)
         self._call: Call | None = None
         self._begin_lock = threading.RLock()  # an observer of the state may cancel
@@ -109,6 +111,9 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         self._reason = Field(widgets.Dropdown, "reason", "reason", options=[("every reason", ALL)])
         self._reason.input.layout.width = "auto"
         self._reason.input.observe(lambda _: self.answer(False), "value")
+        named = self._retry_with["source"]
+        self._source = Field(widgets.Text, "source", "source", placeholder="where they are read once more: /data/in")
+        self._source.input.value = os.fsdecode(named) if isinstance(named, str | os.PathLike) else ""
         self._retry_button = button(
             "Retry", "quire-retry-button", lambda: self.retry(self._chosen_reason()), tooltip="Read these files once more"
         )
@@ -145,6 +150,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
             self._coverage,
             self._why,
             self._reason,
+            self._source,
             widgets.HBox([self._retry_button, self._forget_button], layout=row),
             self._ask,
             self._changing,
@@ -199,11 +205,12 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
     def retry(self, reason: str | None = None) -> None:
         """Read what was set aside once more, and nothing else; its state is swapped in one commit."""
         self.answer(False)
-        those = Chosen(reason, "", self._spark)
+        those, typed = Chosen(reason, "", self._spark), self._source.input.value.strip()
+        given = self._retry_with | ({"source": typed} if typed else {})
 
         def act(progress: Callable[[Step], object]) -> tuple[Any, str]:
-            done = self._ledger.retry(**those.named(self._ledger), **self._retry_with, spark=self._spark, progress=progress)
-            return done, self._written("retry", those.before, **those.told, **self._retry_with)
+            done = self._ledger.retry(**those.named(self._ledger), **given, spark=self._spark, progress=progress)
+            return done, self._written("retry", those.before, **those.told, **given)
 
         self._begin("retrying", act, self._show_changed)
 
@@ -346,7 +353,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         counted = zip(reasons["reason"].tolist(), reasons["files"].tolist(), strict=True)
         options += [(f"{_shortened(reason or '(none)')}: {_files(n)}", reason) for reason, n in counted if reason != OTHERS]
         _fill(self._reason.input, options, ALL)
-        for part in (self._reason, self._retry_button, self._forget_button):
+        for part in (self._reason, self._source, self._retry_button, self._forget_button):
             part.layout.display = None if len(reasons) else "none"
 
     def _show_page(self, page: Page) -> None:

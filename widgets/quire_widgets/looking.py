@@ -47,7 +47,10 @@ class Looking:
         open_jobs = ledger.open_jobs()  # the log says nothing of them
         shown = replace(summary, open_jobs=open_jobs) if summary.commits or open_jobs else None
         offsets, commits, reasons, rejected, skew = found
-        if ask:
+        if ask and self._source is None:
+            there = f" The log speaks of {scrub(summary.source, 200)}." if summary.source else ""
+            self._trouble = f"The lag is not known: brokers are asked where the call names them, LoadMonitor(dest, 'kafka://…').{there}"
+        elif ask:
             self._ends, self._trouble = None, ""
             try:
                 self._ends = ledger.lag(self._source, source_options=self._source_options)

@@ -39,7 +39,8 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
     """What `quire.load` does to a destination, wherever it runs; with a `source` it can be started, stopped and resumed here.
 
     dest                   where records are loaded to, by this kernel or any other process
-    source, transform, spark, **settings    as for `quire.load`, unchanged. Without a source the monitor looks, and changes nothing
+    source, transform, spark, **settings    as for `quire.load`, unchanged. Without a source the monitor looks at the ledger alone: nobody
+                           asks brokers by the word of a log, so it does not know the lag
     storage_options, source_options         for looking, too: brokers that ask who you are want them
     look_every             seconds between two looks while it watches, or "10 s"
     watch                  whether it looks again by itself, as long as it is shown
@@ -157,9 +158,8 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
     def _written(self) -> str:
         if self._source:
             return as_code.load(self._source, self._dest, self._spark, self._settings)
-        options = "source_options" if self._settings.get("source_options") else None
         has = bool(self._settings.get("storage_options") or self._settings.get("dest_options"))
-        return as_code.ledger(self._dest, has, None, "lag", "", source_options=options and as_code.Variable(options))
+        return as_code.ledger(self._dest, has, None, "offsets", "")
 
     # ----------------------------------------------------------------------------------------------------------------- to look
     def refresh(self) -> None:

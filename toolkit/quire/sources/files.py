@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, cast
 
 from fsspec.utils import glob_translate
 
 from quire.errors import RefusedError, UsageError, quoted, scrub
 from quire.sources.identity import ByContent
-from quire.storage import Store, Told, account, below, connect, normalise, silent
+from quire.storage import Content, Gone, Request, Store, Told, account, below, connect, is_safe, normalise, silent
 from quire.storage.local import to_text
 
 Options = Mapping[str, object] | None
@@ -42,6 +43,27 @@ class Root:
     def account(self) -> str:
         """The account that it lies in, as a progress line names it; roots of one account share what the account allows."""
         return account(self.url, self.options)
+
+
+class _Silent:
+    """What a task may read of a place that its call does not name: nothing."""
+
+    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+        return ((request, Gone("its source is not named in this call")) for request in requests)
+
+
+@dataclass(frozen=True)
+class Unread(Root):
+    """A place of which a ledger speaks and a call does not: a plan may name it, and nothing there is looked up or read."""
+
+    def store(self, told: Told = silent) -> Store:
+        """A store that gives nothing, whatever the place holds."""
+        return cast("Store", _Silent())
+
+    @property
+    def account(self) -> str:
+        """It is asked for nothing."""
+        return "quarantine"
 
 
 @dataclass(frozen=True)
@@ -194,10 +216,38 @@ def _root(item: object, options: Options) -> Root:
     return root
 
 
+def located(found: Iterable[Root]) -> Callable[[str], tuple[Root, str] | None]:
+    """Which of these means a file, by its URL, and the file's name below it: it lies there, and matches the glob where one was given.
+
+    The URL may come from a ledger that somebody has forged: what would lead out of the root again is meant by none.
+    """
+    choosers = [(root, root.url.rstrip("/") + "/", None if root.wanted == ("",) else Selection().chooser(root)) for root in found]
+
+    def find(url: str) -> tuple[Root, str] | None:
+        for root, place, chooser in choosers:
+            if url.startswith(place) and (chooser is None or chooser.match(url, len(place))) and is_safe(url[len(place) :]):
+                return root, url[len(place) :]
+        return None
+
+    return find
+
+
 def among(found: Iterable[Root]) -> Callable[[str], bool]:
-    """Whether a file, by its URL, is meant by one of these: it lies there, and matches the glob where one was given."""
-    choosers = [(root.url.rstrip("/") + "/", None if root.wanted == ("",) else Selection().chooser(root)) for root in found]
-    return lambda url: any(url.startswith(place) and (chooser is None or chooser.match(url, len(place))) for place, chooser in choosers)
+    """Whether a file, by its URL, is meant by one of these."""
+    find = located(found)
+    return lambda url: find(url) is not None
+
+
+def places(urls: Iterable[str], most: int = 3) -> str:
+    """The directories that files lie in, one for each store, as text for somebody who is to say whether they are meant."""
+    shared = dict[str, list[str]]()
+    for url in urls:
+        scheme, _, rest = url.partition("://")
+        host, *folders = rest.split("/")[:-1] or [rest]
+        place = f"{scheme}://{host}"
+        shared[place] = [a for a, b in takewhile(lambda pair: pair[0] == pair[1], zip(shared.get(place, folders), folders, strict=False))]
+    told = [scrub("/".join([place, *(folders or [""])]), 200) for place, folders in sorted(shared.items())]
+    return ", ".join(told[:most]) + (f" and {len(told) - most:,} more" if len(told) > most else "")
 
 
 def apart(found: Iterable[Root], dest: str) -> None:

@@ -28,6 +28,7 @@ from quire.storage.base import (
     Trouble,
     Unreadable,
     Upload,
+    is_safe,
     remove_version,
 )
 from quire.storage.local import LocalStore, to_text
@@ -58,6 +59,7 @@ __all__ = [
     "bare",
     "below",
     "connect",
+    "is_safe",
     "normalise",
     "remove_version",
     "silent",

@@ -35,6 +35,7 @@ __all__ = [
     "Upload",
     "WithoutUploads",
     "fits",
+    "is_safe",
     "leaves_room",
     "remove_version",
     "safe",
@@ -336,6 +337,11 @@ def safe(name: str) -> str:
     """Return `name` if it stays below the root, else raise FormatError: names come from logs that somebody may have forged."""
     if len(name) > LONGEST:
         raise FormatError(f"the name {name[:200]!r}… has {len(name):,} characters: nothing was touched. Look who wrote it.")
-    if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+    if not is_safe(name):
         raise FormatError(f"the name {name[:200]!r} leads out of its store: nothing was touched. Look who wrote it.")
     return name
+
+
+def is_safe(name: str) -> bool:
+    """Whether a name stays below the root of its store."""
+    return len(name) <= LONGEST and "\0" not in name and not any(part in ("", ".", "..") for part in name.split("/"))

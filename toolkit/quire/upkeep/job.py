@@ -22,7 +22,7 @@ from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, Commit, PlanHead, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint
-from quire.errors import AllQuarantined, QuireError, StorageError, UsageError, printable
+from quire.errors import AllQuarantined, QuireError, RefusedError, StorageError, UsageError, printable
 from quire.planning.pack import PlannedTask, write_head
 from quire.planning.plan import discard
 from quire.planning.rewriting import live_files, refuse_missing
@@ -37,7 +37,7 @@ from quire.sources.records import ESCAPED, BatchFunction, Loading
 from quire.sources.transforms import UserFunction
 from quire.storage import Store, connect
 
-__all__ = ["Changed", "Dest", "Planned", "change", "words_of"]
+__all__ = ["Changed", "Dest", "Planned", "change", "not_named", "words_of"]
 
 TRIES = 20  # plans that others may thwart until this call gives up
 
@@ -201,6 +201,15 @@ def _change(
             why = "; ".join(gone) or getattr(outcome, "why", "its output was lost")
     raise QuireError(f"{intent['verb']} of {dest.url} was thwarted {TRIES} times, the last time since {why or 'others kept committing'}. "
                      f"Nothing is lost: call again.")  # fmt: skip
+
+
+def not_named(url: str, what: str, there: str, verb: str) -> RefusedError:
+    """The error for a verb that would read or delete outside of a destination, where its call does not say where."""
+    return RefusedError(
+        f"{what}, and the call names no source. Whoever can write into {url} says what its ledger holds, so nothing is done by its word. "
+        f"It speaks of {there}. If these are yours, name them: ledger.{verb}(source=…), in a shell quire ledger "
+        f"{verb.replace('_', '-')} --source …"
+    )
 
 
 def words_of(log: Log, empty: Words | None = None) -> Words:

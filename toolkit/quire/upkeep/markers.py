@@ -22,13 +22,13 @@ from quire.commit import names
 from quire.commit.entries import CLAIM, UNSAID, Words
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
-from quire.errors import UsageError, printable, scrub
+from quire.errors import RefusedError, UsageError, printable, scrub
 from quire.planning.drops import put_table
 from quire.planning.listing import CHUNK, EXAMPLES, PLAN, Run
 from quire.planning.pack import PlannedTask
 from quire.planning.pieces import Piece, pieces, ranges
 from quire.runner import Failure, Runner
-from quire.sources.files import Root, Selection, among
+from quire.sources.files import Root, Selection, among, located
 from quire.sources.identity import identified
 from quire.storage import Entry, Seeking, Store, Trouble, below, connect
 from quire.upkeep.identifiers import identifier, key_of, parsed, place_of, stem
@@ -38,6 +38,7 @@ __all__ = ["Exported", "export_markers", "import_markers"]
 
 ASKING = 32  # requests at once
 ROWS = 200_000  # in a task
+MOST = 10_000  # splits of a file, by the ledger's word alone: HDFS has no more blocks in one
 SLOP = 1.1  # of the block size: a file's last split may be so much longer, by Hadoop's rule
 _SELECTION = Selection()  # neither `_SUCCESS`, nor what lies in `_temporary`, nor checksum files
 _COLUMNS = ["path", "version", "start", "length", "state"]
@@ -293,8 +294,8 @@ def export_markers(
     job = _Exporting(url, options, markers, folded, tuple(roots), place_of(firsts[0])[0] if firsts else "", block, by_lines(words))
     written = there = 0
     for outcome in runner.run(functools.partial(_export, job), list(pairwise(bounds))):
-        if isinstance(outcome, Failure) and outcome.kind == UsageError.__name__:
-            raise UsageError(outcome.text)
+        if isinstance(outcome, Failure) and outcome.kind in (UsageError.__name__, RefusedError.__name__):
+            raise (RefusedError if outcome.kind == RefusedError.__name__ else UsageError)(outcome.text)
         if isinstance(outcome, Failure):
             raise outcome.kind_of_error(f"cannot export to {markers.url}: {str(outcome).rstrip('.')}. What is there stays: call again.")
         written, there = written + outcome["written"], there + outcome["there"]
@@ -348,12 +349,38 @@ def _splits(job: _Exporting, key: str, covered: list[Span], size: int) -> Iterat
     if not covered:
         return
     place, path = place_of(key)
+    if size > MOST * job.block:
+        _check_size(job, key, size)
     if not job.roots and place != job.place:
         raise UsageError(f"the ledger holds files of {job.place} and of {place}: markers name paths alone. Say which, with source=.")
+    covered = merged(covered) if size else covered
     for start, length in hadoop_splits(size, job.block):
         lines = read_for((start, length), size) if job.lines else (start, length)
         if not _without(lines if lines[1] else (start, length), covered):
             yield identifier(path, start, length)
+
+
+def _check_size(job: _Exporting, key: str, size: int) -> None:
+    """Compare a length that would take very many markers with its source: a row of a ledger may say anything."""
+    said = f"the ledger says that {scrub(key, 200)} has {size:,} bytes, or more than {MOST:,} splits of {job.block:,}"
+    found = located(job.roots)(key)
+    if found is None:
+        raise RefusedError(f"{said}. Name its source, source=, so that its length can be compared, or give a larger split_size.")
+    entry = found[0].store().stat(found[1])
+    if entry is None or entry.size < size:
+        there = "is gone" if entry is None else f"has {entry.size:,} bytes"
+        raise RefusedError(f"{said}, and at its source it {there}. Look who wrote it, and forget the file, or give a larger split_size.")
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """The same bytes, in as few ranges as possible."""
+    found = list[Span]()
+    for start, length in sorted(spans):
+        if found and start <= sum(found[-1]):
+            found[-1] = found[-1][0], max(found[-1][1], start + length - found[-1][0])
+        else:
+            found.append((start, length))
+    return found
 
 
 def by_lines(words: Words) -> bool:

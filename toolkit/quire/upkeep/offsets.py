@@ -13,7 +13,7 @@ from quire.commit.entries import OFFSETS, UNSAID
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.coverage.ranges import Known, covered
-from quire.errors import RefusedError, UsageError, about, choose, quoted
+from quire.errors import RefusedError, UsageError, about, choose, quoted, scrub
 from quire.loader import check_cluster
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Run
@@ -26,7 +26,7 @@ from quire.sources import kafka
 from quire.sources.kafka import Key, Topics
 from quire.sources.positions import committed, positions, reached
 from quire.storage import Store
-from quire.upkeep.job import Changed, Dest, Planned, change
+from quire.upkeep.job import Changed, Dest, Planned, change, not_named
 
 __all__ = ["OffsetsOf"]
 
@@ -85,7 +85,7 @@ class OffsetsOf:
     def lag(self, source: str | None = None, as_: str = "pandas", *, source_options: Mapping[str, Any] | None = None) -> Any:
         """How far each partition is behind: topic, partition, offset, end, lag, lost. The stable end is asked of the brokers now.
 
-        source          "kafka://host:9092/topic"; left out: brokers and topics of the last load
+        source          "kafka://host:9092/topic": nobody is asked, or signed in to, by the word of a log that others can write
         source_options  for Kafka's client; they are never kept, so give them where the brokers ask who you are
         """
         choose(as_, inspection.KINDS, "as_")
@@ -161,10 +161,11 @@ class OffsetsOf:
         return done
 
     def _topics(self, source: str | None, source_options: Mapping[str, Any] | None) -> Topics:
-        given = source or self._log.source()
-        if not given:
-            raise UsageError(f"no topic was loaded into {self._url} yet: say which, source='kafka://host:9092/topic'.")
-        return kafka.parsed(given, kafka.client_options(self._options, source_options))
+        if source is None:
+            if not (there := scrub(self._log.source(), 200)):
+                raise UsageError(f"no topic was loaded into {self._url} yet: say which, source='kafka://host:9092/topic'.")
+            raise not_named(self._url, "the end of a topic is asked of its brokers", there, "lag")
+        return kafka.parsed(source, kafka.client_options(self._options, source_options))
 
 
 def _checked(offsets: object, keys: list[Key]) -> dict[Key, int]:

@@ -36,12 +36,11 @@ from quire.planning.listing import EXAMPLES
 from quire.runner import Failure, Runner
 from quire.sizes import format_size
 from quire.sources import transforms
-from quire.sources.files import Root, among
+from quire.sources.files import Root, located
 from quire.sources.identity import by_content, identified
 from quire.sources.transforms import BadContent
 from quire.splits import FileInfo
 from quire.storage import Content, Entry, Gone, Request, Store, Trouble, Unreadable, below, connect, remove_version
-from quire.upkeep.identifiers import place_of
 
 __all__ = ["Purge", "Purged", "purge", "purges"]
 
@@ -101,9 +100,8 @@ class _Purging:
 
     dest: str
     dest_options: Any = field(repr=False)
-    options: Any = field(repr=False)  # of the sources
     fold: Fold
-    roots: tuple[Root, ...]  # only what they mean; none: all of it
+    roots: tuple[Root, ...]  # what the call names: nothing else is looked up, read or deleted, whatever a row says
     words: Words
     dry: bool
 
@@ -135,7 +133,6 @@ def purge(
     runner: Runner,
     url: str,
     options: Any,
-    source_options: Any,
     folded: Fold,
     words: Words,
     roots: tuple[Root, ...],
@@ -143,7 +140,7 @@ def purge(
     dry: bool,
     derived: bool,
 ) -> Purged:
-    """Verify, and unless it is `dry` delete, the sources (those that `roots` mean, or all) of what `folded` says is done."""
+    """Verify, and unless it is `dry` delete, those of the sources `roots` of which `folded` says that they are done."""
     if not words.traced:
         raise RefusedError(
             f"{url} holds rows of all splits of a commit together, and nothing says whose they are: what was made of a source cannot be "
@@ -155,7 +152,7 @@ def purge(
             f"that is meant, say derived=True; what was written is verified all the same."
         )
     store, call = connect(url, options), names.new_id()
-    job = _Purging(url, options, source_options, folded, roots, words, dry)
+    job = _Purging(url, options, folded, roots, words, dry)
     said = Purge(
         version=folded.version,
         time=protocol.now(),
@@ -202,7 +199,7 @@ class _Task:
         self.log = Log(self.store)
         self.convert = Convert(job.words.transform, job.words.format, job.words.compression, 1 << 62, 1 << 62)
         self.compares = job.words.transform in transforms.NAMES
-        self.among = among(job.roots)
+        self.find = located(job.roots)
         self.sources = dict[str, Store]()
         self.known = dict[str, str]()
         self.open = OrderedDict[str, Any]()
@@ -216,17 +213,17 @@ class _Task:
         return self.found
 
     def _meant(self, path: str) -> bool:
-        return not below(path, self.job.dest) and (not self.job.roots or self.among(path))
+        return not below(path, self.job.dest) and self.find(path) is not None
 
     def _at(self, path: str) -> tuple[Store, str]:
-        """The store of a source file, and its name there. On disk below a directory of the first level: `/` is no place to work in."""
-        place, rest = place_of(path)
-        first, _, below_it = rest[1:].partition("/") if place == "file://" else ("", "", rest[1:])
-        root = f"{place}/{first}" if first else place
-        if root not in self.sources:
-            options = next((mine.options for mine in self.job.roots if below(path, mine.url)), self.job.options)
-            self.sources[root] = connect(root, options)
-        return self.sources[root], below_it
+        """The store of a source file, and its name there."""
+        found = self.find(path)
+        if found is None:
+            raise FormatError(f"{scrub(path, 200)} does not lie in a source of this call: it was not touched. Look who wrote it.")
+        root, name = found
+        if root.url not in self.sources:
+            self.sources[root.url] = root.store()
+        return self.sources[root.url], name
 
     def _some(self, rows: list[Row]) -> None:
         with ThreadPoolExecutor(ASKING) as pool:

@@ -24,14 +24,14 @@ from quire.progress import Progress, Step
 from quire.runner import InProcess, OnSpark, Runner, guarded
 from quire.shuffle import Reduce
 from quire.sizes import format_size, parse_size
-from quire.sources import files, transforms
+from quire.sources import files, kafka, transforms
 from quire.sources.records import RECORDS_AS
 from quire.sources.transforms import UserFunction
 from quire.storage import Store, below, connect, normalise
 from quire.storage.sight import Landmarks
 from quire.upkeep import compact, expire, forget, markers, purge, retry
 from quire.upkeep.forget import Rows
-from quire.upkeep.job import Changed, Dest, words_of
+from quire.upkeep.job import Changed, Dest, not_named, words_of
 
 __all__ = ["Checkpointed", "Verbs", "runner_of"]
 
@@ -125,7 +125,7 @@ class Verbs:
         return done
 
     def retry(
-        self, *, where: str | None = None, paths: Paths | None = None, function: UserFunction | None = None,
+        self, source: Any = None, *, where: str | None = None, paths: Paths | None = None, function: UserFunction | None = None,
         reduce: Reduce | None = None,
         max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", max_quarantined: int | None = None,
         spark: Any = None, committer: str = "auto", storage_options: Mapping[str, Any] | None = None,
@@ -133,6 +133,8 @@ class Verbs:
     ) -> Changed:  # fmt: skip
         """Read what is in quarantine once more, all of it or what `where` or `paths` choose, and nothing else.
 
+        source           where it is read: directories, globs, or "kafka://host:9092/topic", as in the run. What lies elsewhere stays, since
+                         the ledger's word alone sends nobody there. Records that the quarantine itself holds need none
         function         the function of the job, repaired; needed where the destination was made with one
         reduce           the function that all rows went through, where there was one: it gets those of this retry, for themselves
         max_attempts     a file that was read so often is left alone; None: there is no end to it
@@ -179,8 +181,9 @@ class Verbs:
 
         options = self._options if storage_options is None else storage_options
         dest = replace(self._dest(runner, progress, committer), max_quarantined=max_quarantined)
+        sources = self._sources(source, options, words)
         done = retry.retry(
-            dest, chosen, said, options, max_attempts, self._target(), function, largest, reduce
+            dest, chosen, said, sources, max_attempts, self._target(), function, largest, reduce
         )  # fmt: skip
         self.refresh()
         return done if max_quarantined is not None else done.checked()
@@ -242,7 +245,7 @@ class Verbs:
 
     # --------------------------------------------------------------------------------------------------------------- sources go
     def purge_sources(
-        self, spark: Any = None, dry_run: bool = True, *, source: Any = None, derived: bool = False,
+        self, source: Any = None, *, dry_run: bool = True, derived: bool = False, spark: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> purge.Purged:  # fmt: skip
         """Delete the sources of what is done, only those whose bytes are verified in committed files now; `dry_run` says what would go.
@@ -250,13 +253,11 @@ class Verbs:
         Each file is read at its source, and its record from the data file, and both are compared with the ledger's checksum. What has
         changed, is set aside, held back or done only in part, or does not verify, stays, and is told with the reason.
 
-        source           only of files there
+        source           directories or globs: of files there, and of no others, whatever the ledger says
         derived          also where a function has made something else of the files, so that their content is nowhere else
         storage_options  for the sources; left out: the destination's
         """
         options = self._options if storage_options is None else storage_options
-        with about("source"):
-            roots = tuple(files.roots(source, options)) if source is not None else ()
         dry, derived = flag(dry_run, "dry_run"), flag(derived, "derived")
         runner = runner_of(spark, self._url)
         self._dest(runner, False, "auto")  # refuses what its tasks would not see
@@ -264,7 +265,12 @@ class Verbs:
         folded, words = fold(log, reader=True), words_of(log)
         if words.split == OFFSETS:
             raise UsageError(f"{self._url} holds topics, and records are not deleted one by one. A topic's retention does that.")
-        return purge.purge(runner, self._url, self._options, options, folded, words, roots, dry=dry, derived=derived)
+        roots = self._sources(source, options, words)
+        if not roots:
+            with about("source"):
+                there = files.places(path for s in folded.sources for path in (s.first, s.last))
+                raise not_named(self._url, "purge_sources deletes files at their source", there, "purge_sources")
+        return purge.purge(runner, self._url, self._options, folded, words, roots, dry=dry, derived=derived)
 
     # -------------------------------------------------------------------------------------------------------------------- markers
     def import_markers(
@@ -319,6 +325,15 @@ class Verbs:
         return found
 
     # ------------------------------------------------------------------------------------------------------------------ helpers
+    def _sources(self, source: Any, options: Mapping[str, Any] | None, words: Words) -> tuple[files.Root, ...]:
+        """Where a call may read and delete: what it names, and never what the ledger does; nothing is left out."""
+        if source is None:
+            return ()
+        with about("source"):
+            if words.split == OFFSETS:
+                return (kafka.parsed(source, kafka.client_options(options, None)),)
+            return tuple(files.roots(source, options))
+
     def _runner(self, spark: Any) -> Runner:
         return runner_of(spark, self._url)
 

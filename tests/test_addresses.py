@@ -1,0 +1,137 @@
+"""No stored string is an address: what a ledger, a log or a plan says sends nobody outside of what the call names."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import quire
+from checker import tree
+from gathering import documents, gather, refused, snapshot, write
+from quire import InProcess, Ledger, RefusedError, UsageError
+from quire.upkeep import markers, retry
+
+HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+
+
+def forge(out: Path, words: dict[str, Any] | None = None, **columns: Any) -> None:
+    """As somebody with an editor: the rows of the only segment say something else, and so does the entry that names it."""
+    (segment,) = (out / "_quire/ledger").glob("*.parquet")
+    table = pq.read_table(segment)
+    for name, value in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(name), pa.array([value] * table.num_rows, table.schema.field(name).type))
+    pq.write_table(table, segment)
+    entry = out / "_quire/log/00000000000000000001.json"
+    said = json.loads(entry.read_bytes())
+    said["words"] |= words or {}
+    if "path" in columns:
+        said["tasks"][0] |= {"first": columns["path"], "last": columns["path"]}
+    entry.write_text(json.dumps(said))
+
+
+def of(path: Path) -> dict[str, Any]:
+    """The columns of a row about a file of this disk."""
+    status = os.stat(path)
+    return {"version": f"{status.st_mtime_ns}-{status.st_size}", "length": status.st_size}
+
+
+AWAY = ("private/secret.txt", "in/../private/secret.txt", "in/./../private/secret.txt", "in//../private/secret.txt")
+
+
+@pytest.mark.parametrize("spelled", AWAY)
+def test_a_row_of_the_quarantine_reads_nothing_outside_of_the_source(tmp_path: Path, spelled: str) -> None:
+    write(tmp_path, {"private/secret.txt": b"password=hunter2\n", "in/a.xml": b"<"})
+    gather(tmp_path / "in", tmp_path / "out", transform="xml")
+    forge(tmp_path / "out", {"transform": "lines"}, path=f"file://{tmp_path}/{spelled}", **of(tmp_path / "private/secret.txt"))
+    done = Ledger(tmp_path / "out").retry(tmp_path / "in", **HERE)
+    assert (done.gathered, [why for _, why in done.left]) == (0, [retry.OUTSIDE])
+    with refused(RefusedError, 2, "names no source", f"{tmp_path}/", "retry(source=…)"):
+        Ledger(tmp_path / "out").retry(**HERE)
+    assert not [content for content in tree(tmp_path / "out").values() if b"hunter2" in content]
+
+
+@pytest.mark.parametrize("spelled", AWAY)
+def test_a_row_deletes_nothing_outside_of_the_source(tmp_path: Path, spelled: str) -> None:
+    content = b"three years of work\n"
+    write(tmp_path, {"private/secret.txt": content, "in/a.txt": content})
+    gather(tmp_path / "in", tmp_path / "out")
+    forge(tmp_path / "out", path=f"file://{tmp_path}/{spelled}", **of(tmp_path / "private/secret.txt"))
+    before = snapshot(tmp_path / "private")
+    assert Ledger(tmp_path / "out").purge_sources(tmp_path / "in", dry_run=False, spark=InProcess()).files == 0
+    with refused(RefusedError, 2, "names no source", f"{tmp_path}/", "purge_sources(source=…)"):
+        Ledger(tmp_path / "out").purge_sources(dry_run=False, spark=InProcess())
+    assert snapshot(tmp_path / "private") == before
+
+
+@pytest.mark.parametrize("url", ["webhdfs://127.0.0.1:1/in/a.xml", "s3://theirs/in/a.xml", "abfs://in@acc.dfs.attacker.example/a.xml"])
+def test_a_row_sends_no_credentials_anywhere(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "in", {"a.xml": b"<"})
+    gather(tmp_path / "in", tmp_path / "out", transform="xml")
+    forge(tmp_path / "out", path=url)
+    monkeypatch.setattr("quire.storage._module", None)  # through which a store behind a network is opened
+    done = Ledger(tmp_path / "out").retry(tmp_path / "in", storage_options={"token": "SECRET"}, **HERE)
+    assert [why for _, why in done.left] == [retry.OUTSIDE]
+    found = Ledger(tmp_path / "out").purge_sources(tmp_path / "in", dry_run=False, spark=InProcess(), storage_options={"token": "SECRET"})
+    assert found.files == 0
+
+
+def test_a_log_sends_nobody_to_its_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "in", {"a.xml": b"<"})
+    gather(tmp_path / "in", tmp_path / "out", transform="xml")
+    entry = tmp_path / "out/_quire/log/00000000000000000001.json"
+    entry.write_text(json.dumps(json.loads(entry.read_bytes()) | {"source": "kafka://attacker.example:9092/t"}))
+    forge(tmp_path / "out", {"transform": "records", "format": "parquet", "split": "offsets"}, path="kafka://c/t/0", state="bad")
+    for name in ("quire.sources.positions.cluster_of", "quire.sources.kafka_client.cluster_of"):
+        monkeypatch.setattr(name, None)
+    password = {"sasl.password": "hunter2"}
+    with refused(RefusedError, 2, "names no source", "kafka://attacker.example:9092/t", "lag(source=…)"):
+        Ledger(tmp_path / "out").lag(source_options=password)
+    with refused(RefusedError, 2, "names no source", "kafka://attacker.example:9092/t", "retry(source=…)"):
+        Ledger(tmp_path / "out").retry(storage_options=password, **HERE)
+    with refused(UsageError, 2):
+        Ledger(tmp_path / "out").import_offsets("", {0: 1}, source_options=password, **HERE)
+
+
+def test_rejected_records_are_retried_from_the_quarantine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def numbers(split: quire.Split, content: bytes) -> bytes:
+        at = 0
+        for line in content.splitlines(keepends=True):
+            if line.startswith(b"x"):
+                split.reject(line.rstrip(b"\n"), "no number", at)
+            at += len(line)
+        return b"".join(line for line in content.splitlines(keepends=True) if line[:1].isdigit())
+
+    source, dest = write(tmp_path / "in", {"a": b"1\nx2\n3\n"}), tmp_path / "out"
+    quire.process(source, numbers, dest, split="lines", format="lines", **HERE)
+    monkeypatch.setattr("quire.sources.files.connect", None)
+    assert Ledger(dest).retry(function=lambda split, content: content.removeprefix(b"x"), **HERE).gathered == 1
+    assert sorted(quire.reading.first_rows(Ledger(dest)._store, 9)) == [b"1", b"2", b"3"]
+
+
+def test_a_range_is_no_longer_than_its_source(tmp_path: Path) -> None:
+    write(tmp_path / "in", {"a.xml": b"<"})
+    gather(tmp_path / "in", tmp_path / "out", transform="xml")
+    forge(tmp_path / "out", {"transform": "raw"}, length=1 << 40)
+    done = Ledger(tmp_path / "out").retry(tmp_path / "in", **HERE)
+    assert (done.jobs, [why.partition(":")[0] for _, why in done.left]) == ((), ["it has 1 bytes, and the ledger speaks of more"])
+
+
+def test_a_forged_length_is_no_work_for_days(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", documents(1))
+    gather(source, tmp_path / "out")
+    forge(tmp_path / "out", length=1 << 62)
+    for given, words in (({}, "Name its source"), ({"source": source}, "at its source it has")):
+        with refused(RefusedError, 2, f"{1 << 62:,} bytes", words):
+            Ledger(tmp_path / "out").export_markers(tmp_path / "m", spark=InProcess(), **given)
+    assert not tree(tmp_path / "m")
+
+
+def test_ranges_that_touch_are_one() -> None:
+    assert markers.merged([(5, 5), (0, 5), (20, 1), (2, 4)]) == [(0, 10), (20, 1)]
