@@ -197,10 +197,10 @@ def test_what_changes_while_it_is_retried_is_told(tmp_path: Path, monkeypatch: p
 def test_poison_is_left_alone_after_so_many_attempts(tmp_path: Path) -> None:
     _, _, ledger = xml(tmp_path)
     for tries in (2, 3):
-        ledger.retry(tmp_path / "in", max_attempts=3, max_file_size=500, **HERE)
+        ledger.retry(tmp_path / "in", max_attempts=3, max_file_size=500, max_quarantined=3, **HERE)
         assert set(ledger.failed()["tries"]) == {tries}
     version = ledger.version
-    done = ledger.retry(tmp_path / "in", max_attempts=3, max_file_size=500, **HERE)
+    done = ledger.retry(tmp_path / "in", max_attempts=3, max_file_size=500, max_quarantined=3, **HERE)
     assert len(done.left) == 3
     assert not done.jobs
     assert ledger.version == version, "nothing was read, so nothing was committed"
