@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -424,6 +425,28 @@ def test_what_vanished_or_changed_since_it_was_listed_is_not_given(store: Store,
     same = again is not None and again.version == wanted[0].version  # where the version is of the content alone
     assert same == (size == 0 and found[0] == 0)
     assert (same or "changed" in found[0], "vanished" in found[1], found[2]) == (True, True, size)
+
+
+def test_a_request_for_no_bytes_tells_of_the_version_and_moves_no_content(store: Store) -> None:
+    for name in "abc":
+        store.put(name, os.urandom(9 * MiB))
+    wanted = [request._replace(length=0) for request in asked(store, "a", "b", "c")]
+    assert [content(answer) for _, answer in store.read_many(wanted)] == [b""] * 3  # nothing is loaded for the first time below
+    threading.Event().wait(0.02)
+    store.put("b", b"changed")
+    store.remove("c")
+    tracemalloc.start()
+    try:
+        found = list[Any]()
+        for _, answer in store.read_many(wanted):
+            try:
+                found.append(content(answer))
+            except Gone as e:
+                found.append(str(e))
+        assert tracemalloc.get_traced_memory()[1] < 2 * MiB
+    finally:
+        tracemalloc.stop()
+    assert (found[0], "changed" in found[1], "vanished" in found[2]) == (b"", True, True)
 
 
 # ------------------------------------------------------------------------------------------------------------------- copies

@@ -18,7 +18,7 @@ from gathering import gather, look, write
 from quire.commit import names, protocol
 from quire.commit.log import Log
 from quire.errors import QuireError
-from quire.storage import Request, bare
+from quire.storage import Gone, Request, bare
 from services import s3
 from services.azurite import KEY
 from services.scripted import Asked, Says, between, scripted
@@ -354,3 +354,22 @@ def test_uploads_that_expired_before_they_were_published(site: Site, local: Path
     told = [entry.lost for entry in Log(store).refresh().entries if getattr(entry, "lost", ())]
     assert [len(tasks) for tasks in told] == [2]
     assert gather(local, f"{site.url}/out", **job).files == 0
+
+
+@pytest.mark.parametrize("scheme", ["s3", "abfs"])
+def test_a_service_that_sends_more_than_it_was_asked_for_fills_no_memory(scheme: str) -> None:
+    """As one that knows no ranges; of what is far above max_file_size no byte is needed."""
+
+    def answer(asked: Asked) -> Says:
+        sent.append(asked.headers.get("range", "all of it"))
+        return 200, {"ETag": '"v"'}, b"x" * (8 << 20)
+
+    sent = list[str]()
+    with scripted(answer) as (endpoint, _):
+        if scheme == "s3":
+            store = bare(f"s3://{s3.BUCKET}/in", s3.options(endpoint))
+        else:
+            store = bare("abfs://tests/in", {"account_name": "devstoreaccount1", "account_key": KEY, "account_host": endpoint})
+        none, some, whole = (content for _, content in store.read_many([Request("x", "v", 1 << 40, *r) for r in ((0, 0), (5, 3), (0, 9))]))
+    assert (none, type(some), type(whole)) == (b"", Gone, Gone)
+    assert sorted(sent) == ["bytes=0-0", "bytes=0-8", "bytes=5-7"]

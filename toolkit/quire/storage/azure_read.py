@@ -15,7 +15,7 @@ from quire.errors import TransientError
 from quire.storage.azure_account import Account
 from quire.storage.azure_errors import explained, refusal, unreachable
 from quire.storage.base import Gone, Request, Unreadable
-from quire.storage.http import session, words
+from quire.storage.http import body, session, span, words
 from quire.storage.window import Fetch, Throttled
 
 __all__ = ["opened"]
@@ -34,12 +34,10 @@ class _Reader:
 
     async def fetch(self, request: Request) -> bytes:
         name, version, size, start, length = request
-        headers = {"If-Match": f'"{version}"'}
-        if (start or length != size) and length:
-            headers["Range"] = f"bytes={start}-{start + length - 1}"
+        headers = {"If-Match": f'"{version}"', **span(size, start, length)}
         if self.account.stale():
             await asyncio.get_running_loop().run_in_executor(None, self.account.token)
-        status, told, data = await self._ask("GET", name, headers)
+        status, told, data = await self._ask("GET", name, headers, length)
         if status in (200, 206):
             return data if length else b""
         if status == 412:  # also where there is none, which has no version either
@@ -48,14 +46,14 @@ class _Reader:
                 raise Gone("changed")
         raise self._failed(name, status, told, data)
 
-    async def _ask(self, method: str, name: str, headers: dict[str, str]) -> tuple[int, Mapping[str, str], bytes]:
+    async def _ask(self, method: str, name: str, headers: dict[str, str], most: int = 0) -> tuple[int, Mapping[str, str], bytes]:
         from aiohttp import ClientError
         from yarl import URL
 
         address, headers = self.account.signed(method, f"/{self.container}/{self.root}{name}", {}, headers)
         try:
             async with self.session.request(method, URL(address, encoded=True), headers=headers, allow_redirects=False) as answer:
-                return answer.status, answer.headers, await answer.read()
+                return answer.status, answer.headers, await body(answer, most)
         except (ClientError, OSError, TimeoutError) as e:
             raise unreachable(f"cannot read {self.url}/{name}", self.account, e) from None
 

@@ -16,7 +16,7 @@ from quire.errors import NotFoundError, TransientError
 from quire.storage.base import Gone, Request, Unreadable
 from quire.storage.hdfs_errors import NO_NAMENODE, Said, busy, everywhere, explained, said, unreachable
 from quire.storage.hdfs_rest import Rest
-from quire.storage.http import session, words
+from quire.storage.http import LONGEST_ERROR, body, session, words
 from quire.storage.window import Fetch, Throttled
 
 __all__ = ["FLIGHT", "opened", "version_of"]
@@ -63,12 +63,12 @@ class _Reader:
 
     async def _bytes(self, request: Request) -> bytes:
         where = {"offset": request.start, "length": request.length}
-        location, data = await self._asked(request.name, self.rest.address("OPEN", f"{self.root}/{request.name}", where))
+        location, data = await self._asked(request.name, self.rest.address("OPEN", f"{self.root}/{request.name}", where), request.length)
         if location:  # else a gateway gives the content itself
-            _, data = await self._asked(request.name, self.rest.onwards(location, f"{self.root}/{request.name}"))
+            _, data = await self._asked(request.name, self.rest.onwards(location, f"{self.root}/{request.name}"), request.length)
         return data
 
-    async def _asked(self, name: str, address: str) -> tuple[str, bytes]:
+    async def _asked(self, name: str, address: str, most: int = LONGEST_ERROR) -> tuple[str, bytes]:
         """Where we are sent on to, or the answer."""
         from aiohttp import ClientError
         from yarl import URL
@@ -78,7 +78,7 @@ class _Reader:
         headers = self.rest.access.headers if ours else {"User-Agent": "quire"}
         try:
             async with self.session.get(URL(address, encoded=True), headers=headers, allow_redirects=False) as answer:
-                data: bytes = await answer.read()
+                data = await body(answer, most)
                 if answer.status == 307:
                     return str(answer.headers.get("Location", "")), b""
                 if answer.status < 300:

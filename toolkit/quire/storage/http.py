@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 from quire.errors import StorageError, TransientError, UsageError
 
-__all__ = ["BUSY", "Unanswered", "for_now", "seconds", "session", "unanswered", "words"]
+__all__ = ["BUSY", "Unanswered", "body", "for_now", "seconds", "session", "span", "unanswered", "words"]
 
 CONNECT, SILENCE = 10.0, 30.0  # seconds until a connection is made, and without a byte
 BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))  # answers that may be others a moment later
 LONGEST_WAIT = 300.0  # seconds that a service may ask for
+LONGEST_ERROR = 1 << 20  # bytes of an answer that says what is wrong
 
 # Why a request had no answer: the host's name is not known, or not just now; the other side speaks no TLS, or its certificate is not
 # believed; a proxy; nobody listens; no answer in time; the connection was lost.
@@ -39,6 +40,29 @@ def session(extra: str, *, trust: Any = True, silence: float = SILENCE, keepaliv
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence),
         trust_env=proxies and bool(urllib.request.getproxies()),  # to ask for each request costs as much as the request
     )
+
+
+def span(size: int, start: int, length: int) -> dict[str, str]:
+    """The header that asks for a range of an object of `size` bytes; none for all of it.
+
+    Of no bytes at all the first one is asked for: without the header a service sends the whole object.
+    """
+    if not size or (not start and length == size):
+        return {}
+    return {"Range": f"bytes={start}-{start + length - 1}" if length else "bytes=0-0"}
+
+
+async def body(answer: Any, most: int) -> bytes:
+    """What aiohttp's answer holds, `most` bytes and one at most: a service that sends more than it was asked for fills no memory."""
+    most = most if answer.status in (200, 206) else LONGEST_ERROR
+    if answer.content_length is not None and answer.content_length <= most:
+        data: bytes = await answer.read()
+        return data
+    pieces, left = list[bytes](), most + 1
+    while left and (piece := await answer.content.read(left)):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
 def words(what: str, error: StorageError) -> str:

@@ -183,9 +183,9 @@ class S3Store:
             raise NotFoundError(f"cannot read {self.shown(name)}: it was never written")
         return data
 
-    def _body(self, name: str, found: Any) -> bytes:
+    def _body(self, name: str, found: Any, most: int | None = None) -> bytes:
         try:
-            data: bytes = found["Body"].read()
+            data: bytes = found["Body"].read(most)
         except Exception as e:  # of boto3, urllib3 or the socket
             raise TransientError(f"cannot read {self.shown(name)}: the connection was lost ({type(e).__name__})") from None
         return data
@@ -197,7 +197,7 @@ class S3Store:
         asked = f"bytes={start}-{start + length - 1}"
         found = self._do("get_object", "read", name, ("InvalidRange", "416"), Key=self._key(name), Range=asked)
         # A service may answer a range of an empty object with all of it.
-        return b"" if isinstance(found, str) else self._body(name, found)[:length]
+        return b"" if isinstance(found, str) else self._body(name, found, length)
 
     def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
         try:

@@ -20,7 +20,7 @@ from xml.sax.saxutils import unescape
 
 from quire.errors import TransientError
 from quire.storage.base import Gone, Request, Unreadable
-from quire.storage.http import session, words
+from quire.storage.http import body, session, span, words
 from quire.storage.s3_account import Account, Place
 from quire.storage.s3_errors import everywhere, explained, refused
 from quire.storage.window import Fetch, Throttled
@@ -86,12 +86,10 @@ async def opened(account: Account, place: Place, bucket: str, root: str, url: st
         name, version, size, start, length = request
         path = signer.path + quote(root + name, safe="/-_.~")
         headers = signer.headers(path)
-        headers["If-Match"] = f'"{version}"'
-        if (start or length != size) and length:
-            headers["Range"] = f"bytes={start}-{start + length - 1}"
+        headers |= {"If-Match": f'"{version}"', **span(size, start, length)}
         try:
             async with connections.get(URL(origin + path, encoded=True), headers=headers, allow_redirects=False) as answer:
-                data = await answer.read()
+                data = await body(answer, length)
                 if answer.status in (200, 206):
                     return data if length else b""
                 status, told = answer.status, answer.headers
