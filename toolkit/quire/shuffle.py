@@ -28,6 +28,7 @@ from quire.commit.protocol import get_manifest, put_manifest
 from quire.commit.rename import place
 from quire.errors import FormatError, QuireError, TransientError, UsageError, quoted, scrub
 from quire.formats import extension, lines, parquet
+from quire.formats.damage import ARROW
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import ParquetWriter
 from quire.progress import Phase
@@ -266,14 +267,14 @@ def _here(closing: Closing, parts: list[_Part], reduce: Reduce) -> list[dict[str
     batches = (batch for part in parts for batch in _batches(store, part, closing.work.convert.compression))
     try:
         rows = pa.Table.from_batches(batches)
-    except (pa.ArrowException, FormatError) as e:
+    except (*ARROW, FormatError) as e:
         raise _failed(closing.work, f"the shuffle failed: {scrub(str(e).rstrip('.'), 400)}") from e
     found = _given(closing.work, reduce, rows)
     if not isinstance(found, pa.Table):
         raise _failed(closing.work, f"without Spark reduce takes and gives a pyarrow.Table, and it gave {quoted(found)}")
     try:
         _, files = _written(closing, store, 0, iter(found.to_batches(max_chunksize=ROWS)))
-    except (UsageError, pa.ArrowException) as e:
+    except (UsageError, *ARROW) as e:
         raise _failed(closing.work, scrub(str(e).rstrip("."))) from e
     return _agreed(closing.work, [(0, found.num_rows, files)])
 

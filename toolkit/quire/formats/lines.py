@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
+from quire.formats.damage import ARROW
 from quire.storage import Sink, Store
 
 DAMAGED = (zlib.error, zstandard.ZstdError)  # what decompressing a damaged file raises
-UNREADABLE = (EOFError, OSError, ValueError, pa.ArrowException, *DAMAGED)  # what reading a damaged data file of any format raises
+UNREADABLE = (EOFError, OSError, ValueError, *ARROW, *DAMAGED)  # what reading a damaged data file of any format raises
 FRAME = 1 << 20
 BUFFER = 4 << 20
 STEP = 4 << 10  # compressed bytes that are decompressed at once: to 128 MiB at most

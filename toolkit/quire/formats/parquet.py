@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from quire.formats.damage import ARROW
 from quire.storage import Sink, Store
 
 GROUP = 8 << 20  # bytes of content in a row group
@@ -34,7 +35,7 @@ _LOSSLESS = {"none": "NONE", "gzip": "GZIP", "zstd": "ZSTD"}
 _FREE, _GROWTH = 64 << 20, 1_000
 _ONE_BY_ONE = {"PLAIN", "RLE", "BIT_PACKED"}
 _ANY_SIGN = ("modified",)  # a time may lie before 1970; all other whole numbers count something
-DAMAGED = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
+DAMAGED = (*ARROW, OSError, ValueError, KeyError, TypeError)
 
 
 class _SinkFile(io.RawIOBase):
@@ -172,8 +173,8 @@ class ParquetFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
     process aborts after its work is done (seen in 1 of 20 short runs). Each task has one core anyway.
     """
 
-    def __init__(self, source: Any) -> None:
-        super().__init__(source, pre_buffer=False)
+    def __init__(self, source: Any, **more: Any) -> None:
+        super().__init__(source, pre_buffer=False, **more)
 
     def read(self, columns: list[str] | None = None) -> pa.Table:
         """See pyarrow."""

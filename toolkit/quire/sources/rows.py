@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.formats.damage import ARROW
 from quire.sources.functions import WrongTypeError, type_name
 
 __all__ = ["Rows", "as_batch", "fitted", "made"]
@@ -51,7 +52,7 @@ def _table(result: object) -> pa.Table | None:
     if pandas is not None and isinstance(result, pandas.DataFrame):
         try:
             return pa.Table.from_pandas(result, preserve_index=False)
-        except (pa.ArrowException, ValueError, TypeError) as e:
+        except (*ARROW, ValueError, TypeError) as e:
             raise WrongTypeError(f"the function returned a DataFrame that Arrow does not take ({type(e).__name__})") from None
     return None
 
@@ -76,7 +77,7 @@ class _Dicts:
             kind = None if schema is None else schema.field(name).type
             try:
                 columns[name] = _array([row.get(name) for row in self.rows], kind)
-            except (pa.ArrowException, ValueError, TypeError, OverflowError) as e:
+            except (*ARROW, ValueError, TypeError, OverflowError) as e:
                 what = "holds values of several types" if kind is None else f"holds a value that is no {kind}"
                 raise WrongTypeError(f"the column {name!r} {what} ({type(e).__name__})") from None
         return pa.table(columns)
@@ -175,7 +176,7 @@ def fitted(rows: Any, schema: pa.Schema | None) -> pa.Table:
         if column.type != field.type:
             try:
                 column = _cast(column, field.type)
-            except pa.ArrowException as e:
+            except ARROW as e:
                 raise WrongTypeError(
                     f"the column {field.name!r} is {column.type}, and not all of it fits into {field.type} ({type(e).__name__})"
                 ) from None

@@ -199,6 +199,8 @@ def _parse_in_chunks(parser: expat.XMLParserType, document: bytes) -> None:
 
 
 def _raise_malformed(document: bytes, error: expat.ExpatError) -> NoReturn:
+    if error.code == expat.errors.codes[expat.errors.XML_ERROR_NO_MEMORY]:
+        raise MemoryError("no memory left to parse a document") from None
     try:
         document.decode("utf-8")
     except UnicodeDecodeError as wrong:

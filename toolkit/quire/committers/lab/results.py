@@ -10,9 +10,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-import pyarrow as pa
-
 from quire.errors import FormatError, UsageError, scrub
+from quire.formats.damage import ARROW
 
 __all__ = ["Results"]
 
@@ -72,7 +71,7 @@ class Results(Generic[R]):
                 raise ValueError(f"its kind is {str(found['kind'])[:40]!r}")
             made = cls([cls.ROW(**row) for row in found["rows"]], found["made"])
             made.check()
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, pa.ArrowException) as e:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, *ARROW) as e:
             raise FormatError(f"{name} holds no {cls.NAME} of the lab: {scrub(str(e), 120)}. Make them with {cls.MAKER}.") from e
         return made
 
