@@ -231,8 +231,9 @@ def _folded(body: bytes) -> bytes:
 
 _PROLOG = re.compile(rb"(?:[ \t\n]*(?:<!--.*?-->|<\?.*?\?>|<![^>]*>))*[ \t\n]*", re.DOTALL)
 _BETWEEN_TAGS = re.compile(rb">(?:[ \t]*\n[ \t\n]*)?<")
-_TEXT_AFTER_SLASH = re.compile(rb"/[^<>\0]*>[^<]")
-_TEXT_AFTER_END = re.compile(rb"(?:[<\0]/[^<>\0]*|/)>[^<]")
+# From where a tag or a text begins, so that each byte is looked at once, however many slashes it holds.
+_TEXT_AFTER_SLASH = re.compile(rb"[<>\0][^<>\0/]*+/[^<>\0]*+>[^<]")
+_TEXT_AFTER_END = re.compile(rb"(?:[<\0]/[^<>\0]*+|/)>[^<]")
 
 
 def _fold_simple(body: bytes) -> bytes | None:
@@ -266,7 +267,8 @@ def _tag_and_text(piece: bytes) -> bytes:
 _TOKEN = re.compile(
     rb"[^<]+|</[^>]*>|<[^!?][^>\"']*(?:(?:\"[^\"]*\"|'[^']*')[^>\"']*)*>|<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![^>]*>", re.DOTALL
 )
-_ATTRIBUTE = re.compile(rb"([^\s=\"'<>/]+)\s*=\s*(\"[^\"]*\"|'[^']*')")
+# A name, and its value if it has one: an element's name is passed over at once, and not looked at from each of its bytes.
+_ATTRIBUTE = re.compile(rb"([^\s=\"'<>/]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'))?")
 
 
 class _Element:
