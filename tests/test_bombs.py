@@ -19,7 +19,7 @@ from quire.formats.lines import UNREADABLE
 from quire.formats.parquet import DAMAGED
 from quire.sources import rowgroups
 from quire.sources.content import BadContent
-from quire.storage import Request, bare
+from quire.storage import bare
 
 MOST = 1 << 20
 WORD = "x" * 1000
