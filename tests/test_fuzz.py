@@ -7,6 +7,7 @@ hundred times as much (`make nightly` does).
 from __future__ import annotations
 
 import copy
+import datetime as dt
 import functools
 import json
 import math
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -43,7 +45,10 @@ from quire.planning.listing import PLAN
 from quire.planning.pack import HEAD, read_head, read_rows
 from quire.reading import first_rows
 from quire.sizes import format_size, parse_size
+from quire.sources import offsets
 from quire.sources.files import Root, Selection, patterns
+from quire.sources.kafka import Key
+from quire.sources.records import Loading
 from quire.sources.transforms import json as json_records
 from quire.sources.transforms import xml
 from quire.storage import connect, memory, normalise
@@ -650,3 +655,31 @@ def test_all_of_this_a_hundred_times_as_often() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(Path(__file__))]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parent.parent)
     assert done.returncode == 0, done.stdout[-5000:]
+
+
+# -------------------------------------------------------------------------------------------------------- what a producer says
+@tries(60)
+@given(st.lists(st.tuples(st.sampled_from([0, 1, 2]), st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-(10**15), 10**15)), min_size=1))
+@example([(1, 1_795_000_000_000 * 10**6), (1, (1 << 63) - 1), (1, 0), (0, -1), (2, 253_402_300_799_999), (1, 253_402_300_800_000)])
+def test_a_time_of_a_record_is_the_producers_or_none(given_: list[tuple[int, int]]) -> None:
+    kinds, moments = (np.array(column, np.int64) for column in zip(*given_, strict=True))
+    n = len(kinds)
+    values = pa.array([b"%d" % i for i in range(n)], pa.binary())
+    held = offsets._Chain(Key("t", 0), parts=[(values, values, None, np.arange(n), kinds, moments)])
+    batch, _ = offsets._batch(held)
+    parts, rejected = Loading("parquet", by="date").made(batch)
+    for record in rejected:
+        assert f" {given_[record.offset][1]} milliseconds" in record.reason
+    found = dict[int, tuple[int | None, str]]()
+    for part in parts:
+        assert isinstance(part.made, pa.RecordBatch)
+        times = part.made.column("timestamp").cast(pa.int64()).to_pylist()
+        found |= {at: (moment, part.folder) for at, moment in zip(part.made.column("offset").to_pylist(), times, strict=True)}
+    assert sorted([*found, *(record.offset for record in rejected)]) == [*range(n)]
+    for at, (stamp, folder) in found.items():
+        kind, moment = given_[at]
+        if kind == 0:
+            assert (stamp, folder) == (None, "date=__HIVE_DEFAULT_PARTITION__")
+        else:
+            day = dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=moment)  # noqa: DTZ001 - UTC, of which years have no end
+            assert (stamp, folder) == (moment * 1000, f"date={day.date().isoformat()}")

@@ -71,6 +71,64 @@ def test_a_data_file_of_one_date_is_forgotten_with_all_that_was_read_with_it(kaf
     assert ledger(dest).verify(quire.InProcess()).ok
 
 
+# ------------------------------------------------------------------------------------------------- what a producer may say
+NOW = 1_795_000_000_000  # milliseconds since 1970
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"partition_by": "date"}, {"transform": as_it_is}, {"format": "lines", "partition_by": "date"}], ids=str
+)
+def test_a_time_out_of_range_is_quarantined_and_never_another_time(kafka: Mock, tmp_path: Path, settings: dict[str, Any]) -> None:
+    wrong = [NOW * 1000, NOW * 10**6, (1 << 63) - 1]
+    name = topic(kafka, 1, [Record(b"%d" % ts, timestamp=ts) for ts in (NOW, *wrong)])
+    report = load(kafka, name, tmp_path / "out", **settings)
+    assert (report.records, report.set_aside_count) == (1, 3)
+    kept = ledger(tmp_path / "out").rejected("arrow").to_pylist()
+    assert [one["content"] for one in kept] == [b"%d" % ts for ts in wrong]
+    assert all(f"{ts} milliseconds" in one["error"] for ts, one in zip(wrong, kept, strict=True))
+
+
+def test_a_time_that_nothing_is_made_of_keeps_no_line_away(kafka: Mock, tmp_path: Path) -> None:
+    name = topic(kafka, 1, [Record(b"line", timestamp=NOW * 10**6)])
+    assert load(kafka, name, tmp_path / "out", format="lines").records == 1
+
+
+def test_a_value_that_names_no_directory_is_quarantined_and_the_topic_goes_on(kafka: Mock, tmp_path: Path) -> None:
+    def cities(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"city": pa.array([v.decode() for v in batch.column("value").to_pylist()]), "n": batch.column("offset")})
+
+    def days(batch: pa.RecordBatch) -> pa.RecordBatch:
+        days = pa.array([int(v) for v in batch.column("value").to_pylist()], pa.int32()).cast(pa.date32())
+        return pa.record_batch({"day": days, "n": batch.column("offset")})
+
+    name = topic(kafka, 1, [b"Bonn", "ö".encode() * 60, b"x" * 250, b"x" * 251, b""])
+    report = load(kafka, name, tmp_path / "cities", cities, partition_by="city")
+    assert (report.records, report.set_aside_count) == (3, 2)
+    assert "bytes, and a name may have 255" in report.set_aside[0][1]
+    name = topic(kafka, 1, [b"0", b"2932897", b"-719163", b"2932896"])
+    report = load(kafka, name, tmp_path / "days", days, partition_by="day")
+    assert (report.records, report.set_aside_count) == (2, 2)
+
+
+def test_the_longest_and_the_emptiest_of_a_record_come_through(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = [
+        Record(b"", b"", headers=[("", b""), ("", None), ("x" * 10_000, b"")]),
+        Record(None, None, headers=[("h", b"\0")] * 1_000),
+        Record(b"v" * 900_000, b"k"),
+        Record(b"v", b"k" * 90_000),
+    ]
+    name = "t." + "x" * 247  # as long as a topic's name may be
+    kafka.create(name, 40)
+    kafka.produce(name, [one._replace(partition=39) for one in [*long, *([Record(b"", None, [("h", b"x" * 60_000)])] * 10)]])
+    assert load(kafka, name, tmp_path / "topics", partition_by="topic").records == 14
+    assert load(kafka, name, tmp_path / "out").records == 14
+    assert exact(kafka, tmp_path / "out", name).exact
+    monkeypatch.setattr(offsets, "MANY", 1)
+    (window,) = offsets._windows([Span(kafka_client.Key(name, 39), 0, 14)])
+    cluster = kafka_client.cluster_of(kafka.address, dict(kafka.settings))
+    assert len([*offsets._Reading(cluster, window, False, chunk=100_000).run()]) > 5, "headers fill a batch, too"
+
+
 # ------------------------------------------------------------------------------------------------------- what is gone at its source
 def test_a_record_in_quarantine_stays_there_when_compaction_has_removed_it(
     kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

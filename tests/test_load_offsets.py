@@ -16,6 +16,7 @@ from gathering import gather, refused, write
 from loading import exact, load, numbered, rows, topic
 from quire import RefusedError, StorageError, UsageError, cli_load, cli_upkeep
 from quire.cli import cli
+from quire.sources.until import Until
 from quire.upkeep.identifiers import identifier
 from services.kafka import Mock, mock
 
@@ -209,3 +210,12 @@ def test_a_retry_in_a_shell_takes_options_for_the_brokers(kafka: Mock, tmp_path:
     assert json.loads(done.output)["set_aside"] == 1
     wrong = run.invoke(cli, ["ledger", "retry", out, "--source", source(kafka, name), "--quiet", "--option", "sasl.pasword=x"])
     assert "sasl.pasword" in str(wrong.exception)
+
+
+def test_a_moment_is_never_a_brokers_word_for_an_end() -> None:
+    """To a broker -1 is the end of a partition, and -2 its beginning; and no record before a moment is left to the next call."""
+    assert [Until.parsed(text).moment for text in ("1969-12-31T23:59:59.999", "0001-01-01T00:00+14:00", "1970-01-01")] == [0, 0, 0]
+    assert Until.parsed("2026-11-22T08:00:00.001+01:00").moment == 1_795_330_800_001
+    assert Until.parsed("2026-11-22T08:00:00.001001+01:00").moment == 1_795_330_800_002
+    with refused(UsageError, 2, "no offset"):
+        Until.parsed(10**5000)

@@ -21,10 +21,11 @@ from quire.formats.parquet import RECORDS
 from quire.sources.ahead import ahead
 from quire.sources.kafka import Key
 from quire.sources.kafka_client import Cluster
+from quire.sources.records import OUT_OF_RANGE
 
 __all__ = ["Fetched", "Span", "lost_words", "read", "sample"]
 
-CHUNK = 8 << 20  # bytes of keys and values in a batch
+CHUNK = 8 << 20  # bytes of keys, values and headers in a batch
 ROWS = 50_000  # records in one
 AT_ONCE = 32  # partitions that are read at the same time
 MANY = 10_000  # records that are asked for at once
@@ -32,6 +33,7 @@ HOLE = 20_000  # offsets between two spans of a partition that are rather passed
 WAIT = 0.1  # seconds for the next record
 PATIENCE = 90.0  # seconds without any record or event, until the attempt is given up
 _HEADERS = RECORDS.field("headers").type
+FIRST_TIME, LAST_TIME = -62_135_596_800_000, 253_402_300_799_999  # of the years 1 to 9999, in milliseconds since 1970
 UNREADABLE = ((None, None),)  # headers that the client cannot give: one without a name, which no other record has
 
 
@@ -95,7 +97,7 @@ class _Chain:
     spans: list[tuple[int, int, int]] = field(default_factory=list)  # (number, start, end)
     at: int = 0  # what is not given yet begins here
     next: int = 0  # no offset below is taken
-    held: int = 0  # bytes of these keys and values
+    held: int = 0  # bytes of these keys, values and headers
     rows: int = 0
     parts: list[tuple[Any, ...]] = field(default_factory=list)  # as `_columns` makes them
 
@@ -185,7 +187,7 @@ class _Reading:
             end = min(high, at + ROWS)
             part = _columns(self.kafka.Message, messages[at:end], offsets[at:end])
             chain.parts.append(part)
-            chain.held, chain.rows = chain.held + part[0].nbytes + part[1].nbytes, chain.rows + end - at
+            chain.held, chain.rows = chain.held + part[0].nbytes + part[1].nbytes + _size(part[2]), chain.rows + end - at
             chain.next = int(offsets[end - 1]) + 1
             if chain.held >= self.chunk or chain.rows >= ROWS:
                 yield from self._given(chain, chain.next)
@@ -288,17 +290,24 @@ def _batch(held: _Chain) -> tuple[pa.RecordBatch, np.ndarray]:
     """The records that are held, as `RECORDS` has them, and their offsets."""
     keys, values, headers, *numbers = zip(*held.parts, strict=True)
     offsets, kinds, moments = map(np.concatenate, numbers)
-    n, one = len(offsets), int(kinds[0]) if (kinds == kinds[0]).all() else None
-    stamps = pa.array(moments * 1000, mask=None if kinds.all() else kinds == 0)  # a record of an old format has no time
+    # A producer may say any number: one that is no time in a year from 1 to 9999 would become another time, or one that nobody can read.
+    wrong = (kinds != 0) & ((moments < FIRST_TIME) | (moments > LAST_TIME))
+    n, one = len(offsets), int(kinds[0]) if (kinds == kinds[0]).all() and not wrong.any() else None
+    none = wrong | (kinds == 0)  # a record of an old format has no time
+    stamps = pa.array(np.where(none, 0, moments) * 1000, mask=none if none.any() else None)
     columns = [
         pa.concat_arrays(keys), pa.concat_arrays(values), _headers(headers, [len(part) for part in keys]),
         pa.repeat(pa.scalar(held.key.topic), n), pa.repeat(pa.scalar(held.key.partition, pa.int32()), n), pa.array(offsets),
         stamps.cast(RECORDS.field("timestamp").type),
-        pa.repeat(pa.scalar(_KINDS.get(one), pa.string()), n)
-        if one is not None
-        else pa.array([_KINDS.get(k) for k in kinds.tolist()], pa.string()),
+        pa.repeat(pa.scalar(_KINDS.get(one), pa.string()), n) if one is not None else _kinds_of(kinds, moments, wrong),
     ]  # fmt: skip
     return pa.record_batch(columns, schema=RECORDS), offsets
+
+
+def _kinds_of(kinds: np.ndarray, moments: np.ndarray, wrong: np.ndarray) -> pa.Array:
+    """What each record's time is; of one that is out of range, the number that its producer has given."""
+    each = zip(kinds.tolist(), moments.tolist(), wrong.tolist(), strict=True)
+    return pa.array([f"{OUT_OF_RANGE}{moment}" if out else _KINDS.get(kind) for kind, moment, out in each], pa.string())
 
 
 def _headers_of(message: Any, some: Iterable[Any]) -> list[Any]:
@@ -315,6 +324,11 @@ def _headers_of(message: Any, some: Iterable[Any]) -> list[Any]:
             found.append(UNREADABLE)
         else:
             return found
+
+
+def _size(headers: list[Any] | None) -> int:
+    """Bytes of the headers of some records."""
+    return sum(len(name or "") + len(value or b"") for one in headers or () for name, value in one or ())
 
 
 def _headers(parts: Sequence[list[Any] | None], lengths: Sequence[int]) -> pa.Array:

@@ -27,6 +27,10 @@ BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 RECORDS, VALUES, ESCAPED = RECORDS_AS = ("records", "values", "escaped values")  # what they become without a function
 NEWLINES = ("quarantine", "escape")
 DATE = "date"  # where no column has this name, the day of the record's timestamp (UTC)
+OUT_OF_RANGE = "out of range: "  # and the number that the producer has given, instead of the kind of a time that is null
+_DAYS = (-719_162, 2_932_896)  # of the years 1 to 9999, since 1970
+LONGEST = 255  # bytes of a name, in nearly all stores
+_PLAIN = " -_.:+@,()=!~"  # characters that stand in a directory's name as they are
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -61,7 +65,7 @@ class Loading:
     def made(self, records: pa.RecordBatch) -> tuple[list[Part], list[Rejected]]:
         """What is written for a batch, and which of its records are not."""
         rejected = list[Rejected]()
-        records = _readable(records, rejected)
+        records = self._readable(records, rejected)
         if not records.num_rows:
             return [], rejected
         if self.function is not None:
@@ -83,7 +87,9 @@ class Loading:
                 found = pa.Table.from_batches([found])
             if not isinstance(found, pa.Table):
                 raise WrongTypeError(f"the function returned {type_name(found)}, and not a pyarrow.RecordBatch")
-            return as_batch(fitted(found, self.schema))
+            made = as_batch(fitted(found, self.schema))
+            self._check_folders(made)
+            return made
         except MemoryError:
             raise
         except WrongTypeError as e:
@@ -91,9 +97,43 @@ class Loading:
         except (Exception, SystemExit) as e:
             raise BadContent(reason(self.function, e, self.keep_messages)) from None
 
+    def _check_folders(self, rows: pa.RecordBatch) -> None:
+        """Refuse rows whose values name no directory."""
+        if self.by not in rows.schema.names or not rows.num_rows:
+            return
+        values = pc.unique(rows.column(self.by))
+        if pa.types.is_date32(values.type):
+            least, most = pc.min_max(values.cast(pa.int32())).as_py().values()
+            if least is not None and not _DAYS[0] <= least <= most <= _DAYS[1]:
+                raise WrongTypeError(f"the column {self.by!r} has a day that lies in no year from 1 to 9999, so it names no directory")
+        longest = max(len(self._folder(value)) for value in values.cast(pa.string()).to_pylist())
+        if longest > LONGEST:
+            raise WrongTypeError(
+                f"a value of the column {self.by!r} makes a directory's name of {longest:,} bytes, and a name may have {LONGEST}: give a "
+                f"shorter one, or its beginning"
+            )
+
+    def _folder(self, value: str | None) -> str:
+        return f"{self.by}={_NULL if value is None else quote(value, safe=_PLAIN).replace('=', '%3D') or _NULL}"
+
+    def _readable(self, records: pa.RecordBatch, rejected: list[Rejected]) -> pa.RecordBatch:
+        """The records without those whose headers the client cannot give, or whose time is none, where it would be written or given on."""
+        records = _nameable(records, rejected)
+        if self.format == "lines" and self.by != DATE:
+            return records
+        kinds = records.column("timestamp_type")
+        bad = pc.fill_null(pc.starts_with(kinds, OUT_OF_RANGE), False)
+        if not bad.true_count:
+            return records
+        for i in pc.indices_nonzero(bad).to_pylist():
+            given = kinds[i].as_py().removeprefix(OUT_OF_RANGE)
+            why = f"its timestamp, {given} milliseconds since 1970, lies in no year from 1 to 9999 (are these micro- or nanoseconds?)"
+            rejected.append(_rejected(records, i, why))
+        return records.filter(pc.invert(bad))
+
     def columns(self, records: pa.RecordBatch) -> pa.Schema | None:
         """The columns that the function gives for the first records that it takes; None where it takes none of these."""
-        found = next(self._called(_readable(records, []), []), None) if records.num_rows else None
+        found = next(self._called(self._readable(records, []), []), None) if records.num_rows else None
         return None if found is None else schemas.canonical(found.schema)
 
     def _called(self, records: pa.RecordBatch, rejected: list[Rejected]) -> Iterator[pa.RecordBatch]:
@@ -143,9 +183,9 @@ class Loading:
         order = np.argsort(codes, kind="stable")
         for code in np.unique(codes).tolist():
             first, last = np.searchsorted(codes[order], [code, code + 1])
-            value = _NULL if code < 0 else quote(coded.dictionary[code].as_py(), safe=" -_.:+@,()=!~").replace("=", "%3D") or _NULL
+            folder = self._folder(None if code < 0 else coded.dictionary[code].as_py())
             some = rest if last - first == len(codes) else rest.take(pa.array(order[first:last]))
-            yield Part(f"{self.by}={value}", some)
+            yield Part(folder, some)
 
 
 def check_by(by: str, schema: pa.Schema) -> None:
@@ -163,7 +203,7 @@ def check_by(by: str, schema: pa.Schema) -> None:
         raise UsageError(f"partition_by={by!r}: it is the only column, and nothing would be left in the files.")
 
 
-def _readable(records: pa.RecordBatch, rejected: list[Rejected]) -> pa.RecordBatch:
+def _nameable(records: pa.RecordBatch, rejected: list[Rejected]) -> pa.RecordBatch:
     """The records without those whose headers the client cannot give."""
     headers = records.column("headers")
     if headers.null_count == len(headers) or not (nameless := pc.is_null(pc.struct_field(headers.flatten(), "key"))).true_count:

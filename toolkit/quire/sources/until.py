@@ -14,6 +14,8 @@ from quire.storage import Told
 
 __all__ = ["Until"]
 
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
 
 @dataclass(frozen=True)
 class Until:
@@ -39,7 +41,8 @@ class Until:
             moment = given if given.tzinfo is not None else given.replace(tzinfo=dt.UTC)
             if moment.timestamp() > time.time():
                 raise UsageError(f"until={given.isoformat()} lies in the future, and what comes until then is not there. Leave it out.")
-            return cls(moment=int(moment.timestamp() * 1000))
+            # From 1970 on: to a broker, numbers below that mean the end, or the beginning.
+            return cls(moment=max(0, -((_EPOCH - moment) // dt.timedelta(milliseconds=1))))
         return cls(offset=_offset(given))
 
     def __str__(self) -> str:
@@ -100,6 +103,8 @@ def _shown(key: Key | int) -> str:
 def _offset(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _wrong(value)
+    if value.bit_length() > 63:
+        raise UsageError("until= is a number that is no offset: offsets end below 2**63.")
     if value < 0:
         raise UsageError(f"until={value:,} is below 0, and offsets begin there.")
     return value

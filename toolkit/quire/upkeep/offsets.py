@@ -177,6 +177,8 @@ def _checked(offsets: object, keys: list[Key]) -> dict[Key, int]:
         key = Key(*given) if isinstance(given, tuple) and len(given) == 2 else Key(next(iter(topics)), given) if len(topics) == 1 else None
         if key not in keys:
             raise UsageError(f"offsets name partition {quoted(str(given), 80)}, which is not there. Give {{(topic, partition): offset}}.")
+        if isinstance(offset, int) and offset.bit_length() > 63:
+            raise UsageError(f"the offset of {key.topic} partition {key.partition} is a number that is no offset: they end below 2**63.")
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise UsageError(f"the offset {quoted(offset, 80)} of {key.topic} partition {key.partition} is not a whole number from 0 on.")
         found[key] = offset
