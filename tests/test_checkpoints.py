@@ -134,6 +134,8 @@ def same(since: int) -> None:
     assert with_it.merged, "there is no checkpoint to look at"
     assert without.base is None
     jobs = {e.job for e in without.entries if isinstance(e, Commit | Abort | Published)} | {"0-ffffffffffffffff"}
+    for ending in {job.partition("-")[2] for job in sorted(jobs)[:3]}:
+        assert sorted(c.job for c in with_it.ending(ending)) == sorted(c.job for c in without.ending(ending))
     for job in jobs:
         assert with_it.decided(job) == without.decided(job)
         assert with_it.published(job) == without.published(job)
@@ -731,3 +733,61 @@ def test_spark_writes_one_and_reads_through_it_what_it_read_before(spark: SparkS
     assert ledger.verify(InProcess()).ok
     (dest / before[1][0][6] if before[1][0][6] else next(dest.rglob("part-*"))).write_bytes(b"?")
     assert not ledger.verify(InProcess()).ok
+
+
+# -------------------------------------------------------------------------------------------- logs that grow without a file
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The entries of logs that are read."""
+    found, real = list[str](), memory.MemoryStore.get
+
+    def get(self: memory.MemoryStore, name: str) -> bytes:
+        if name.startswith(f"{names.LOG}/"):
+            found.append(name)
+        return real(self, name)
+
+    monkeypatch.setattr(memory.MemoryStore, "get", get)
+    return found
+
+
+def test_a_readers_thousandth_pin_costs_what_its_first_does_and_a_run_merges_them_all(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(checkpoint, "ENTRIES", 50)
+    source = write_files(tmp_path / "in", {"a": b"1\n"})
+    gather(source, DEST)
+    ledger, costs = Ledger(DEST), list[int]()
+    for _ in range(60):
+        asked.clear()
+        with ledger.pin() as version, ledger.pin(version):
+            pass
+        costs.append(len(asked))
+    assert max(costs[1:]) <= costs[1] + 2, "each reads on from where the one before has ended"
+    tip = Log(store()).refresh().tip
+    assert gather(source, DEST).files == 0
+    assert Log(store()).refresh().merged == tip
+    with ledger.pin():
+        assert len(ledger.pins()) == 1
+    assert ledger.pins() == {}
+
+
+def test_what_a_job_of_ones_own_costs_does_not_grow_with_the_jobs_before(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "ENTRIES", 8)
+
+    def lines(attempt: Any) -> None:
+        with attempt.create("x.txt") as file:
+            file.write(b"1\n")
+
+    costs = list[int]()
+    for n in range(24):
+        asked.clear()
+        quire.committers.run(InProcess(), lines, DEST, tasks=1, name=f"job {n}")
+        costs.append(len(asked))
+    log = Log(store()).refresh()
+    assert log.tip - log.merged < 8, "checkpoints are written by whoever commits"
+    assert max(costs[16:]) <= max(costs[8:16]) + 2
+    asked.clear()
+    again = quire.committers.run(InProcess(), lines, DEST, tasks=1, name="job 3")
+    assert (again.version, log.tip) == (8, Log(store()).refresh().tip), "a name is committed once, though a checkpoint has merged it"
+    assert len(asked) < 25
+    assert quire.Ledger(DEST).summary().data_files == 24

@@ -71,6 +71,8 @@ MUTANTS = (
     m("content that changed after the listing is taken for what was listed", "sources/identity.py", "same = not whole or _version(xxhash.xxh3_128(content), len(content)) == version", "same = True", first="tests/test_identity.py"),
     m("a file is quarantined for what the machine lacks", DURABLE, "    if e.errno in STARVED:", "    if False:", first="tests/test_bad_input.py"),
     m("what others put among the jobs is taken for a job", PROTOCOL, " if names.base_of(job) is not None}", "}", first="tests/test_recover.py"),
+    m("readers' pins are never merged", CHECKPOINT, "return bool(commits or log.base) and", "return bool(recent) and", first="tests/test_checkpoints.py"),
+    m("a name that a checkpoint has merged is committed again", LOG, "        yield from (entry for entry in decided if isinstance(entry, Commit))\n", "", first="tests/test_checkpoints.py"),
     # conflicts
     m("no conflict check", PROTOCOL, "found = conflicts(log, head, tasks)", "found = set()"),
     m("a conflict drops nothing", PROTOCOL, "if t.task not in found and (", "if ("),

@@ -22,6 +22,7 @@ from quire.claims import Claims
 from quire.commit import names
 from quire.commit.checkpoints import HISTORY, history_row
 from quire.commit.entries import CLAIM, OFFSETS, Commit, Task
+from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
 from quire.coverage import segments
@@ -145,6 +146,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         self._url, self._options, self._known = normalise(dest), storage_options, Known()
         self._until: int | None = None  # the version that is looked at, where it is not the last one
         self._store = connect(self._url, storage_options)
+        self._spare: list[Held] = []
         if create:
             check_destination(self._store, append=False)
         elif not self._store.is_folder(names.STATE):

@@ -132,6 +132,12 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
         empty = pa.schema([schema.field(c) for c in columns or schema.names]).empty_table()
         return pa.concat_tables([empty, *self.tables(store, kind, schema, columns)])
 
+    def ending(self, store: Store, wanted: str) -> Iterator[str]:
+        """The jobs with a commit, as the log's entries name them, whose names end so."""
+        for table in self.tables(store, "history", HISTORY, ["kind", "job"]):
+            mine = pc.and_(pc.equal(table.column("kind"), "commit"), pc.ends_with(table.column("job"), f"-{wanted}"))
+            yield from table.filter(mine).column("job").to_pylist()
+
     def numbers(self, store: Store, job: str) -> tuple[int, int]:
         """The numbers of the entry that decided a job, and of its first `published`; 0 where there is none."""
         base = names.base_of(job)

@@ -243,6 +243,10 @@ class Log:
         """The first `published` of a job counts."""
         return self._publication(job)[1]
 
+    def published_at(self, job: str) -> int:
+        """The number of that entry; 0 where there is none."""
+        return self._publication(job)[0]
+
     def _publication(self, job: str) -> tuple[int, Published | None]:
         if found := self._published.get(job):
             return found
@@ -269,6 +273,13 @@ class Log:
         for number, entry in sorted(self._outcomes.values(), key=lambda x: x[0]):
             if after < number <= until and isinstance(entry, Commit):
                 yield number, entry
+
+    def ending(self, wanted: str) -> Iterator[Commit]:
+        """The commits that decided a job whose name ends so; of merged ones only those that are meant are read."""
+        merged = dict.fromkeys(self.base.ending(self.store, wanted) if self.base else ())
+        decided = (self.outcome(job) for job in merged)
+        yield from (entry for entry in decided if isinstance(entry, Commit))
+        yield from (commit for _, commit in self.recent() if commit.job not in merged and commit.job.endswith(f"-{wanted}"))
 
     def backwards(self, until: int | None = None) -> Iterator[tuple[int, Commit]]:
         """The commits up to `until`, the last one first: of those that a checkpoint stands for, some are read at a time."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,13 +21,15 @@ from msgspec.structs import replace
 from quire import claims, display, jobs, rounds
 from quire.commit import names, protocol
 from quire.commit.committers import choice, committer
-from quire.commit.entries import UNSAID, WRITE, Abort, Commit, PlanHead, Published
+from quire.commit.entries import UNSAID, WRITE, Abort, Commit, PlanHead
 from quire.commit.log import Log
 from quire.committers.attempts import TaskAttempt
 from quire.committers.rules import check_kind, ending_of, in_the_way, of_name, words_of
+from quire.coverage import checkpoint
 from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, quoted, scrub
 from quire.options import whole
 from quire.progress import Progress
+from quire.runner import InProcess, Runner
 from quire.storage import Store, connect, normalise
 
 __all__ = ["Committed", "Job", "LostError", "OutputCommitter"]
@@ -97,9 +100,10 @@ class OutputCommitter:
         self.append, self._options = append, storage_options
         self._opened: tuple[int, Log, threading.Lock] | None = None
         self.committer = choice(committer, self._store)
+        self._runner: Runner = InProcess()  # of what keeps the ledger short: whoever has Spark gives that
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
+        return {**self.__dict__, "_opened": None, "_runner": InProcess()}
 
     def __repr__(self) -> str:
         return f"OutputCommitter({self.dest!r}, {self.committer!r})"
@@ -222,7 +226,8 @@ class OutputCommitter:
             )
         assert isinstance(outcome, Commit)
         files = [file for task in outcome.tasks for file in task.files]
-        version = next(number for number, e in enumerate(log.entries, 1) if isinstance(e, Published) and e.job == job.id)
+        version = log.published_at(job.id)
+        checkpoint.keep_up(self._runner, self.dest, self._options, log, warnings.warn)
         return Committed(self.dest, job.id, len(files), sum(f.records for f in files), sum(f.size for f in files), version)
 
     def _commit(self, log: Log, job: Job) -> None:

@@ -22,7 +22,7 @@ def ending_of(name: str) -> str:
 
 def of_name(log: Log, wanted: str, but: str = "") -> Commit | None:
     """The commit that counts of a job of this name."""
-    found = (c for _, c in log.commits() if c.verb == WRITE and c.job != but and c.job.partition("-")[2] == wanted)
+    found = (commit for commit in log.ending(wanted) if commit.verb == WRITE and commit.job != but)
     return next((commit for commit in found if log.in_effect(commit)), None)
 
 
@@ -36,13 +36,12 @@ def in_the_way(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
 
 def check_kind(log: Log) -> None:
     """RefusedError for a destination that quire has gathered into."""
-    for _, commit in log.commits():
-        if commit.words.said and commit.words.transform != CLAIM:
-            with about("dest"):
-                raise RefusedError(
-                    f"{log.store.url} holds what quire has made itself (transform {commit.words.transform!r}), and files of your own may "
-                    f"be anything: nobody could read both. Choose another destination."
-                )
+    for transform in sorted(log.transforms() - {CLAIM, UNSAID.transform}):
+        with about("dest"):
+            raise RefusedError(
+                f"{log.store.url} holds what quire has made itself (transform {transform!r}), and files of your own may be anything: "
+                f"nobody could read both. Choose another destination."
+            )
 
 
 def words_of(log: Log, tasks: Iterable[Task], job: str) -> Words:
@@ -52,13 +51,12 @@ def words_of(log: Log, tasks: Iterable[Task], job: str) -> Words:
     files = [file.name for task in tasks for file in task.files]
     words = claims._words(files, f"job {job}") if files else UNSAID
     there = claims._words_there(log)
-    if files and there != words and any(task.files for _, commit in log.commits() for task in commit.tasks):
+    if files and there != words and log.filling() is not None:
         raise RefusedError(
             f"{log.store.url} holds {claims._kind(there)}, and job {job} has written {claims._kind(words)}: nothing of it is visible. Give "
             f"it up with abort_job, and write the same, or into another destination."
         )
-    known = [task.schema for _, commit in log.commits() for task in log.in_effect(commit)]
-    schemas = list(dict.fromkeys(schema for schema in (*known, *(task.schema for task in tasks)) if schema))
+    schemas = list(dict.fromkeys(schema for schema in (*sorted(log.schemas()), *(task.schema for task in tasks)) if schema))
     if len(schemas) > 1:
         raise RefusedError(
             f"job {job} would leave rows of two schemas in {log.store.url}, ({schemas[0]}) and ({schemas[1]}): nothing of it is visible. "

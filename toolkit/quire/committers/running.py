@@ -44,6 +44,7 @@ def run(
         raise UsageError(f"write={quoted(write)} is no function. Give one that takes a task attempt.")
     by = OutputCommitter(dest, committer, append=append, storage_options=storage_options)
     runner = _runner(spark, by, storage_options)
+    by._runner = runner
     return drive(by, runner, write, tasks, name)
 
 

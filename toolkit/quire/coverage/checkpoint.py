@@ -45,11 +45,13 @@ LONG = 20_000_000  # rows
 def due(log: Log) -> bool:
     """Whether so much has gathered since the newest checkpoint that another one is worth its writing."""
     rows = log.base.totals.ledger_rows if log.base else 0
-    recent = [t for _, commit in log.recent() for t in commit.tasks]
+    commits = [commit for _, commit in log.recent()]
+    recent = [t for commit in commits for t in commit.tasks]
     new = sum(t.rows for t in recent)
     often = max(1, rows // LONG)  # a long ledger is written again less often
     many = log.tip - log.merged >= ENTRIES * often or len(recent) >= SEGMENTS * often
-    return bool(recent) and (many or new >= max(ROWS, rows // SHARE))
+    # Entries of readers' pins count as any: whoever opens the ledger reads them all.
+    return bool(commits or log.base) and (many or new >= max(ROWS, rows // SHARE))
 
 
 def keep_up(runner: Runner, url: str, options: Any, log: Log, say: Callable[[str], object]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from quire import display
 from quire.commit import names, protocol
 from quire.commit.entries import Commit, Entry, Expired, Pin, Unpin
+from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.coverage import quarantine
 from quire.coverage.checkpoint import GRACE, sweep
@@ -87,9 +88,14 @@ def _named(log: Log, below: int, name: str) -> bool:
 
 
 @contextmanager
-def pin(store: Store, version: int) -> Iterator[int]:
-    """Keep a version readable while the block runs; UsageError if it is not there or has expired."""
-    ours = uuid.uuid4().hex
+def pin(store: Store, version: int | None, spare: list[Held]) -> Iterator[int]:
+    """Keep a version (None: the last one) readable while the block runs; UsageError if it is not there or has expired.
+
+    `spare`: logs that pins before have held, one of which is read on here, so that a reader's thousandth pin costs no more than its first.
+    """
+    ours, held = uuid.uuid4().hex, spare.pop() if spare else Held()  # nobody else has it meanwhile
+    log = held.read(store)
+    version = log.tip if version is None else version
 
     def begin(log: Log) -> Entry | None:
         if version > log.tip:
@@ -99,22 +105,26 @@ def pin(store: Store, version: int) -> Iterator[int]:
         there = any(isinstance(e, Pin) and e.id == ours for e in log.since(log.merged))  # also if somebody has ended it already
         return None if there else Pin(version=version, id=ours, time=protocol.now())
 
-    Log(store).append(begin)
+    log.append(begin)
     try:
         yield version
     finally:
-        unpin(store, ours)
+        _unpin(log, ours)
+        spare.append(held)
 
 
 def unpin(store: Store, wanted: str) -> None:
     """End a pin, also one that a dead reader has left; UsageError if there is none."""
+    _unpin(Log(store), wanted)
 
+
+def _unpin(log: Log, wanted: str) -> None:
     def end(log: Log) -> Entry | None:
         if wanted in log.pins():
             return Unpin(version=log.pins()[wanted], id=wanted, time=protocol.now())
         # The entries are looked through where there is none: was it ended already, or did nobody begin it?
         if not any(isinstance(e, Pin) and e.id == wanted for e in log.entries):
-            raise UsageError(f"there is no pin {quoted(wanted, 80)} in {store.url}. ledger.pins() lists them.")
+            raise UsageError(f"there is no pin {quoted(wanted, 80)} in {log.store.url}. ledger.pins() lists them.")
         return None
 
-    Log(store).append(end)
+    log.append(end)

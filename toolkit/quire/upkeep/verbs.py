@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from quire import display
 from quire.commit import names
 from quire.commit.entries import CLAIM, OFFSETS, UNSAID, Words
+from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.fold import Fold, fold
@@ -70,6 +71,7 @@ class Verbs:
     _url: str
     _options: Mapping[str, Any] | None
     _store: Store
+    _spare: list[Held]  # logs that pins have read, for the next ones
 
     def refresh(self) -> Any:
         """Read the log to its tip."""
@@ -233,7 +235,7 @@ class Verbs:
         """Keep a version (default: the last one) readable while the block runs: `with ledger.pin() as version: …`."""
         if version is not None:
             whole(version, "version", 0)
-        return expire.pin(self._store, Log(self._store).refresh().tip if version is None else version)
+        return expire.pin(self._store, version, self._spare)
 
     def pins(self) -> dict[str, int]:
         """The open pins: id → version."""
