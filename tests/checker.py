@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import xxhash
 import zstandard
 
+GATHERED = ("done", "purging", "purged")
 Expected = Callable[[bytes], bytes]
 
 
@@ -142,9 +143,10 @@ def look(dest: str | os.PathLike[str]) -> Found:
         for task in tasks:
             found.data.update({plain(file["name"]): file["size"] for file in task["files"]})
             new = pq.read_table(dest / task["segment"]).to_pylist() if task["segment"] else []
+            new = _restated(rows, new, task)
             again = {_identity(r) for r in new if r["carried"]}
             assert len(again) == task["carried"]
-            assert len(new) - len(again) == task["gathered"] + task["bad"] == task["assigned"] - len(task["left"])
+            assert len(new) - len(again) + task["restated"] == task["gathered"] + task["bad"] == task["assigned"] - len(task["left"])
             assert again <= carried, "a row was carried that was not there, or twice"
             carried -= again
             rows += [{**row, "data_file": row["data_file"] and plain(row["data_file"])} for row in new]
@@ -155,9 +157,19 @@ def look(dest: str | os.PathLike[str]) -> Found:
             assert row["reason"], f"{row['path']} is set aside without a reason"
             assert len(row["reason"].splitlines()) == 1
             found.bad[on_disk(row["path"])] = row["reason"]
-        elif row["state"] == "done":
+        elif row["state"] in GATHERED:
             found.done.add(on_disk(row["path"]))
     return found
+
+
+def _restated(rows: list[dict[str, Any]], new: list[dict[str, Any]], task: dict[str, Any]) -> list[dict[str, Any]]:
+    """Let rows be what a task says has become of them; the rows that it adds."""
+    key = ("path", "version", "start", "length")
+    there = {tuple(row[c] for c in key): row for row in rows}
+    for said in new if task["restated"] else ():
+        there[tuple(said[c] for c in key)].update(state=said["state"], reason=said["reason"])
+    assert task["restated"] in (0, len(new))
+    return [] if task["restated"] else new
 
 
 def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -185,17 +197,16 @@ def _clean(dest: Path, found: Found) -> None:
     named = {task["segment"] for e in commits for task in _tasks(dest, e)}
     named |= {v for e in commits for v in e.values() if isinstance(v, str) and v.startswith("_quire/log/parts/")}
     left = {name for name in state if not (name.startswith("_quire/log/") and name.count("/") == 2)} - named
-    left = {name for name in left if not name.startswith("_quire/purges/")}  # who deleted sources, for the history
     assert not left, f"left over: {sorted(left)[:5]}"
     assert {e["job"] for e in found.entries if "job" in e} == decided, "a commit was not published"
 
 
 def _no_byte_twice(dest: Path, found: Found) -> None:
     """The ledger covers no byte twice and no path in two versions."""
-    by_path = defaultdict[str, list[dict[str, Any]]](list)
+    by_path = defaultdict[tuple[str, str], list[dict[str, Any]]](list)
     for row in found.rows:
-        by_path[row["path"]].append(row)
-    for path, rows in by_path.items():
+        by_path[row["path"], row["reason"] if row["state"] in ("purging", "purged") else ""].append(row)
+    for (path, _), rows in by_path.items():
         assert len({row["version"] for row in rows}) == 1, f"{path} is there in two versions"
         size, at = int(rows[0]["version"].rpartition("-")[2]), 0
         for row in sorted(rows, key=lambda r: r["start"]):
@@ -214,7 +225,7 @@ def _records(dest: Path, found: Found) -> dict[str, bytes]:
     for row in found.rows:
         if row["data_file"]:
             by_file[row["data_file"]].append(row)
-        elif row["state"] == "done":
+        elif row["state"] in GATHERED:
             pieces[row["path"]].append((row["start"], b""))
     assert set(by_file) == set(found.data), "a data file without rows"
     for name, rows in by_file.items():

@@ -119,7 +119,7 @@ def test_retry_purge_and_marks_know_files_by_their_content_too(tmp_path: Path) -
     assert ledger.import_markers(tmp_path / "m", source, **HERE).gathered == 1
     assert gather(source, dest, transform="xml", **CONTENT).jobs == ()
     restored(source / "d0/f0000.xml", (source / "d0/f0000.xml").read_bytes().replace(b"0", b"7"))
-    found = ledger.purge_sources(tmp_path / "in", dry_run=False, spark=InProcess())
+    found = ledger.purge_sources(tmp_path / "in", dry_run=False, min_age=0, spark=InProcess())
     assert (found.files, sum(found.stays.values())) == (3, 1)
     assert sorted(p.name for p in source.rglob("*.xml")) == ["f0000.xml", "new.xml"]
 

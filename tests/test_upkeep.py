@@ -333,7 +333,7 @@ def test_a_reader_whose_version_has_expired_hears_that_and_not_that_a_file_is_mi
     expire(tmp_path / "out")
     with refused(QuireError, 3, "has expired", "refresh()", f"version {ledger.version}"):
         ledger.read(source / "d1/f0001.txt")
-    assert ledger.refresh().read(source / "d1/f0001.txt") == (source / "d1/f0001.txt").read_bytes() + b"\n"
+    assert ledger.refresh().read(source / "d1/f0001.txt") == (source / "d1/f0001.txt").read_bytes()
 
 
 def test_a_killed_forget_is_ended_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,12 +22,13 @@ from msgspec.structs import replace
 
 from quire.commit import names
 from quire.commit.committers import Committer, committer
-from quire.commit.entries import DataFile, Left, PlanHead, Task, Uncover
+from quire.commit.entries import PURGE, DataFile, Left, PlanHead, Task, Uncover
 from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.commit.rename import Rename
 from quire.coverage import quarantine
 from quire.coverage.carry import carried, dropped
+from quire.coverage.finished import PURGED, SAID
 from quire.coverage.fold import fold
 from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
 from quire.coverage.tails import WAITED, fingerprint, mark, unfinished
@@ -138,6 +139,8 @@ class _Attempt(OfSplits, OfOffsets):
         self.file_records: dict[int, int] = {}
         self.gathered = self.bad = self.rejected = self.vain = self.bytes_in = self.files = self.lost_offsets = 0
         self.removes: tuple[str, ...] = ()
+        self.states: dict[tuple[str, str, int], tuple[str, str]] = {}  # path, version, start of carried rows that are not just done
+        self.restated = 0  # rows that say what is the state of others
         self.tries: dict[tuple[str, str], int] = {}  # path, version of rows that give way: how often the file was tried
         self.brought: dict[tuple[str, int], set[tuple[Any, ...]]] = {}  # path, start of a split → what it takes out of the ledger
         self.replaced = Counter[int]()  # rows that give way to what was read: of quarantine (0), WAITED, EMPTY
@@ -168,7 +171,9 @@ class _Attempt(OfSplits, OfOffsets):
                 self._load(source, list(runs), self.work.head.job)
             else:
                 self._read_all(source, list(runs))
-        if self.planned.marks:
+        if self.planned.marks and self.work.head.verb == PURGE:
+            self._say()
+        elif self.planned.marks:
             self._mark()
         if self.planned.removes:
             self._carry()
@@ -186,8 +191,9 @@ class _Attempt(OfSplits, OfOffsets):
             lost=self.lost_offsets,
             pieces=0 if self.removes else self.segment.rows - self.gathered - self.bad - self.held,
             files_in=self.files, bytes_in=self.bytes_in,
-            removes=self.removes, carried=self.segment.rows if self.removes else 0,
-            files_out=self.out.files + self.replaced[EMPTY], bytes_out=self.out.bytes, bad_out=self.out.bad + self.replaced[0],
+            removes=self.removes, carried=self.segment.rows if self.removes else 0, restated=self.restated,
+            files_out=self.out.files + self.replaced[EMPTY] + (self.files if self.restated else 0),
+            bytes_out=self.out.bytes + (self.bytes_in if self.restated else 0), bad_out=self.out.bad + self.replaced[0],
             held=self.held, held_out=self.out.held + self.replaced[WAITED], waiting=self.waiting,
             schema=self._schema(), started=round(began, 3), seconds=round(time.monotonic() - started, 3), uncovers=tuple(self.uncovers),
             left=tuple(self.left),
@@ -209,6 +215,20 @@ class _Attempt(OfSplits, OfOffsets):
             self.files += pc.sum(pc.equal(table.column("start"), 0)).as_py() or 0
             self.bytes_in += pc.sum(table.column("length")).as_py() or 0
 
+    def _say(self) -> None:
+        """Rows that say what is the state of rows that are there: of files that are purged. They add nothing, and nothing leaves."""
+        for table in read_rows(self.store, self.planned.marks, schema=SAID):
+            n, own = table.num_rows, {name: table.column(name) for name in table.schema.names}
+            for name in ("data_file", "reason"):
+                own[name] = pc.if_else(pc.equal(own[name], ""), pa.scalar(None, pa.string()), own[name])
+            own["carried"] = pa.array([False] * n)
+            self.segment.add(pa.table([own[f.name] if f.name in own else pa.nulls(n, f.type) for f in SCHEMA], schema=SCHEMA))
+            self.gathered, self.restated = self.gathered + n, self.restated + n
+            gone = table.filter(pc.equal(table.column("state"), PURGED))
+            # As many are in it afterwards as before: the history tells of them.
+            self.files += pc.sum(pc.equal(gone.column("start"), 0)).as_py() or 0
+            self.bytes_in += pc.sum(gone.column("length")).as_py() or 0
+
     def _carry(self) -> None:
         """Write again what stays of the data files that go."""
         folded = fold(Log(self.store).refresh(), self.work.head.base)
@@ -221,6 +241,9 @@ class _Attempt(OfSplits, OfOffsets):
                     else:
                         self.writer.add_stream(record, row["written"])
                     self.rows.append(tuple(row[c] for c in _CARRIED))
+                    for each in (row, *row["riders"]):
+                        if each["state"] != "done":
+                            self.states[row["path"], row["version"], each["start"]] = each["state"], each["reason"]
                     if row["riders"]:
                         self._rides(row["path"], row["version"], row["start"], row["riders"])
             except NotFoundError as e:
@@ -495,6 +518,8 @@ class _Attempt(OfSplits, OfOffsets):
                 table_of(path, version, start, length, ["done"] * known, none, *places, [carried] * known, none, marks)
             )  # fmt: skip
             tables += self._riding(rows, places[0], places[1], places[2], carried)
+            if self.states:
+                tables = [self._stated(table) for table in tables]
         if self.others:
             path, version, start, length, state, reason, tries, marks, alone = zip(*self.others, strict=True)
             n, none, zero = len(path), [None] * len(path), [0] * len(path)
@@ -506,6 +531,14 @@ class _Attempt(OfSplits, OfOffsets):
             table = pa.concat_tables(tables)
             self.segment.add(table.sort_by([("path", "ascending"), ("start", "ascending")]) if len(tables) > 1 else table)
         self.others = []
+
+    def _stated(self, table: pa.Table) -> pa.Table:
+        """Rows that are carried over, in the state that they had."""
+        keys = zip(*(table.column(c).to_pylist() for c in ("path", "version", "start")), strict=True)
+        found = [self.states.pop(key, ("done", None)) for key in keys]
+        for name, values in zip(("state", "reason"), zip(*found, strict=True), strict=True):
+            table = table.set_column(table.schema.get_field_index(name), SCHEMA.field(name), pa.array(values, pa.string()))
+        return table
 
 
 def _check_paths(paths: pa.ChunkedArray, source: Root, job: str) -> None:

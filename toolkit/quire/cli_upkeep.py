@@ -19,6 +19,7 @@ __all__ = ["UPKEEP"]
 @click.option("--where", help="Instead of paths: a condition in SQL about the ledger's columns.")
 @click.option("--file", help="Instead of paths: a data file, lost or damaged.")
 @click.option("--reason", default="", help="Stands in the log.")
+@click.option("--last-copy", is_flag=True, help="Also what was purged: nobody else has it any more.")
 @MASTER
 @AS_JSON
 @QUIET
@@ -167,14 +168,18 @@ def deleted(
 @click.argument("dest")
 @click.option("--yes", is_flag=True, help="Delete; else it is only said what would go.")
 @click.option("--source", multiple=True, help="Of files below this place, and of no others (again for more).")
+@click.option("--min-age", default="1 hour", show_default=True, help="Only files that have not changed for so long (0: any).")
 @click.option("--derived", is_flag=True, help="Also where a function has made something else of the files.")
 @MASTER
 @AS_JSON
-def purge_sources(dest: str, yes: bool, source: tuple[str, ...], derived: bool, master: str | None, as_json: bool) -> None:
+def purge_sources(
+    dest: str, yes: bool, source: tuple[str, ...], min_age: str, derived: bool, master: str | None, as_json: bool
+) -> None:  # fmt: skip
     """Delete the sources of what is done, only those whose bytes are verified in committed files now."""
     ledger = quire.Ledger(dest)
     with spark_of(master) as spark:
-        show(ledger.purge_sources(list(source) or None, dry_run=not yes, derived=derived, spark=spark), as_json)
+        found = ledger.purge_sources(list(source) or None, dry_run=not yes, derived=derived, min_age=min_age, spark=spark)
+        show(found, as_json)
 
 
 @click.command("import-markers")

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit.entries import Commit, Task
+from quire.coverage.finished import gathered
 from quire.coverage.fold import Fold
 from quire.errors import choose
 from quire.storage import Store
@@ -120,7 +121,7 @@ def file_lengths(store: Store, fold: Fold) -> _Counts:
     whole = dict[str, int]()  # of the long files: what their first range lacks
     for source in fold.sources:
         rows = fold.of(source).rows(store, ["path", "start", "length", "state"])
-        rows = rows.filter(pc.equal(rows.column("state"), "done"))
+        rows = rows.filter(gathered(rows))
         first = pc.equal(rows.column("start"), 0)
         classed(rows.filter(first).column("length").to_numpy(), into=found)
         rest = rows.filter(pc.invert(first))
@@ -130,7 +131,7 @@ def file_lengths(store: Store, fold: Fold) -> _Counts:
         paths = pa.array(whole, pa.string())
         for source in fold.sources:
             rows = fold.of(source).rows(store, ["path", "start", "length", "state"])
-            first = pc.and_(pc.equal(rows.column("state"), "done"), pc.equal(rows.column("start"), 0))
+            first = pc.and_(gathered(rows), pc.equal(rows.column("start"), 0))
             rows = rows.filter(pc.and_(first, pc.is_in(rows.column("path"), paths)))
             lengths = rows.column("length").to_pylist()
             classed(lengths, -1, found)

@@ -10,7 +10,7 @@ import io
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
@@ -21,16 +21,17 @@ from quire import display, inspection
 from quire.claims import Claims
 from quire.commit import names
 from quire.commit.checkpoints import HISTORY, history_row
-from quire.commit.entries import CLAIM, OFFSETS, Commit, Task
+from quire.commit.entries import CLAIM, OFFSETS, PURGE, Commit, Task
 from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
 from quire.coverage import segments
+from quire.coverage.finished import FINISHED, GATHERED, generations
 from quire.coverage.fold import fold
 from quire.coverage.live import live, totals
 from quire.coverage.quarantine import rejected
 from quire.coverage.ranges import Known
-from quire.errors import NotFoundError, QuireError, StorageError, UsageError, about, choose, scrub
+from quire.errors import NotFoundError, QuireError, StorageError, UsageError, about, choose, quoted, scrub
 from quire.formats import lines, parquet
 from quire.options import whole
 from quire.paging import Pages
@@ -47,7 +48,6 @@ from quire.storage import connect, normalise
 from quire.storage.local import to_text
 from quire.storage.sight import Landmarks
 from quire.upkeep.offsets import OffsetsOf
-from quire.upkeep.purge import Purge, purges
 from quire.upkeep.verbs import Verbs, runner_of
 from quire.verification import Item, Verified, verify
 
@@ -215,21 +215,17 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         """
         recent = self._log.since(self._log.merged)[: self.version - self._log.merged]
         rows = [history_row(number, entry) for number, entry in enumerate(recent, self._log.merged + 1)]
-        rows += [_purge_row(*found) for found in purges(self._store) if found[0].version <= self.version]
         found = inspection.given("history", rows, "arrow")
         if self._log.base is not None:
             before = self._log.base.table(self._store, "history", HISTORY)
             found = pa.concat_tables([before.cast(found.schema), found])
-        # A purge comes after the entry of the version by which the sources were verified.
-        order = found.append_column("purge", pc.equal(found.column("kind"), "purge"))
-        found = found.take(pc.sort_indices(order, [("version", "ascending"), ("purge", "ascending"), ("time", "ascending")]))
         return inspection.given("history", found, as_)
 
     def skew(self) -> skew.SkewResult:
         """Whether the last commit that gathered anything was even: hash plans by files within each directory, others by bytes."""
         for _, commit in self._log.backwards(self.version):
             tasks = self._log.in_effect(commit, self.version, reader=True)
-            if commit.verb != "mark" and any(t.assigned for t in tasks):
+            if commit.verb not in ("mark", PURGE) and any(t.assigned for t in tasks):
                 rows = [(t.folder, t.part, t.assigned, t.bytes_in) for t in tasks if t.assigned]
                 return evenness(rows, commit.planner, commit.hash_parts, commit.target, None)
         return skew.check([])
@@ -247,10 +243,11 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
     def coverage(self, path: str | os.PathLike[str], as_: str = "pandas") -> Any:
         """Which bytes of a source file are accounted for, in their order: start, length, state, version, commit, data_file, reason.
 
-        A range in state "gap" lies between others and is not covered: the next run takes it.
+        A range in state "gap" lies between others and is not covered: the next run takes it. Of several files that have had this path, as
+        those before were purged, it is the last one.
         """
         rows, at = list[tuple[Any, ...]](), 0
-        for x in self.locate(path):
+        for x in self._one(self.locate(path), None):
             if x.start > at:
                 rows.append((at, x.start - at, "gap", None, None, None, None))
             rows.append((x.start, x.length, x.state, x.version, x.commit, x.data_file, x.reason))
@@ -350,6 +347,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
     def locate(self, path: str | os.PathLike[str], as_: str = "locations") -> Any:
         """Where a source file is: one `Location`, or one for each range of a long file. UsageError if the ledger does not know it.
 
+        Where several files have had that path, as those before were purged, these come first, in their order (state "purged").
+
         `as_`: "locations", a list of them; or "pandas", "arrow", "spark".
         """
         choose(as_, ("locations", *inspection.KINDS), "as_")
@@ -360,7 +359,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
                 rows = rows.set_column(
                     rows.schema.get_field_index("checksum"), "checksum", pa.array(_hex(rows.column("checksum")), pa.string())
                 )
-                found = self._said(rows.sort_by([("start", "ascending")]).to_pylist())
+                found = self._said([row for mine in generations(rows.to_pylist()) for row in mine])
                 if as_ == "locations":
                     return [Location(**row) for row in found]
                 return inspection.given("locate", pa.Table.from_pylist(found, inspection.TABLES["locate"]), as_)
@@ -376,7 +375,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             return rows
         for row in rows:
             commit = self._log.commit(row["commit"])
-            if row["state"] in ("done", "mark") and not row["data_file"] and not commit.words.traced:
+            if row["state"] in (*GATHERED, "mark") and not row["data_file"] and not commit.words.traced:
                 others = sum(t.gathered for t in self._log.in_effect(commit)) - 1
                 how = "was processed by a claim together" if commit.words.transform == CLAIM else "went through a shuffle"
                 row["reason"] = f"{how} with {others:,} others in commit {row['commit']}, and its rows have no place of their own"
@@ -385,25 +384,44 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
     def _keys(self, path: str | os.PathLike[str]) -> list[str]:
         return _keys(path)
 
-    def open(self, path: str | os.PathLike[str]) -> io.BufferedReader:
-        """The content of a gathered file as a stream: the original bytes of `raw` (and of Parquet content); else the written record.
+    def open(self, path: str | os.PathLike[str], *, version: str | None = None) -> io.BufferedReader:
+        """The content of a gathered file as a stream: the original bytes of `raw`, `lines` and Parquet content; else the written record.
 
-        Its checksum is compared on the way: the last read raises StorageError if the data file is damaged.
+        Of `lines` a newline more comes where a line without its end was taken (`flush=True`) and the file went on behind it: nothing tells
+        any more where it stood. Its checksum is compared on the way: the last read raises StorageError if the data file is damaged.
+
+        version   of several files that have had this path, as those before were purged, the one with this version; left out: the last one
         """
-        found = self.locate(path)
+        found = self._one(self.locate(path), version)
         bad = next((x for x in found if x.state == "bad"), None)
         if bad is not None:
             raise QuireError(f"{bad.path} was set aside ({bad.reason}): its content was never gathered. Read it at its source.")
-        together = next((x for x in found if x.reason and not x.data_file), None)
+        together = next((x for x in found if x.reason and not x.data_file and x.state not in FINISHED), None)
         if together is not None and not ((words := self._log.words()) is None or words.traced):
             raise UsageError(f"{scrub(together.path)} {scrub(together.reason or '')}. Read all of them with quire.read(spark, dest).")
         _check_whole(found)
-        return io.BufferedReader(_Pieces(self._pieces(found)))
+        pieces = self._pieces(found)
+        return io.BufferedReader(_Pieces(_but_last(pieces) if self._ended(found) else pieces))
 
-    def read(self, path: str | os.PathLike[str]) -> bytes:
+    def read(self, path: str | os.PathLike[str], *, version: str | None = None) -> bytes:
         """All of what `open` gives."""
-        with self.open(path) as stream:
+        with self.open(path, version=version) as stream:
             return stream.read()
+
+    def _one(self, found: list[Location], version: str | None) -> list[Location]:
+        """The ranges of one file, of those that have had a path."""
+        files = [[Location(**row) for row in mine] for mine in generations([asdict(x) for x in found])]
+        chosen = [mine for mine in files if version is None or any(x.version == version for x in mine)]
+        if not chosen:
+            known = ", ".join(repr(mine[-1].version) for mine in files[-5:])
+            raise UsageError(f"no file with the version {quoted(version)} was gathered from {found[0].path}. Known are: {known}.")
+        return chosen[-1]
+
+    def _ended(self, found: list[Location]) -> bool:
+        """Whether the last line of a file had no newline, and was given one."""
+        words = self._log.words(self.version)
+        more = [(x.written or 0) - x.length for x in found]
+        return words is not None and words.transform == "lines" and sum(more) == 1 and more[-1] == 1
 
     def _pieces(self, found: list[Location]) -> Iterator[bytes]:
         for x in found:
@@ -484,13 +502,6 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         return self.summary()._repr_html_()
 
 
-def _purge_row(said: Purge, ended: bool) -> tuple[Any, ...]:
-    """What the history says of sources that were deleted, at the version by which they were verified."""
-    where = f"below {', '.join(said.sources)}" if said.sources else "of all that is done"
-    note = f"sources deleted {where}; {said.stayed:,} stayed" if ended else f"sources deleted {where}: it has not come to its end"
-    return said.version, "purge", "purge_sources", "", said.time, 0, said.files, said.bytes, 0, 0, 0, note
-
-
 def _hex(column: pa.ChunkedArray) -> list[str | None]:
     return [None if value is None else f"{value:016x}" for value in column.to_pylist()]
 
@@ -520,6 +531,15 @@ def _is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _but_last(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """All bytes but the last one."""
+    before = b""
+    for piece in pieces:
+        yield before
+        before = piece
+    yield before[:-1]
 
 
 class _Differs(ValueError):

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from quire import display
 from quire.commit.entries import Commit, Task
 from quire.commit.log import Log
+from quire.coverage.finished import FINISHED
 from quire.coverage.fold import Fold, Source
 from quire.errors import UsageError, choose, printable, quoted
 from quire.options import whole
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STATES", "Page", "Pages"]
 
-STATES = ("done", "bad", "held", "mark", "lost")
+STATES = ("done", "bad", "held", "mark", "lost", *FINISHED)
 COLUMNS = ["path", "version", "start", "length", "state", "reason", "data_file"]
 COUNTED = 1_000_000  # rows that are looked at beyond a page, only to count them
 AT_ONCE = 8  # segments
@@ -116,7 +117,8 @@ class Pages:
         path    how the paths begin, as a path from `/` or a URL: quick, whatever the ledger's size. Any other text is looked for
                 anywhere in them, which reads one segment after the other until the page is full
         state   "done", "bad" (set aside), "held" (a last line without newline), "mark" (done elsewhere) or "lost" (a range of offsets that
-                was removed at its source before it was read); None: any
+                was removed at its source before it was read), "purged" (gathered, and its source deleted since) or "purging" (a purge has
+                begun with it, and not come to its end); None: any
 
         `progress` is told how many segments were read, and may raise to stop. UsageError for another state.
         """

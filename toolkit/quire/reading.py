@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from quire.commit.entries import Words
 from quire.commit.log import Log
+from quire.coverage.finished import gathered
 from quire.coverage.fold import Fold, Source, fold
 from quire.coverage.live import LiveFile
 from quire.coverage.live import live as live_files
@@ -106,11 +107,11 @@ def _places(store: Store, files: list[str], folded: Fold, folders: dict[str, str
     for source in folded.sources:
         if source.piece:
             rows = folded.of(source).rows(store, ["state", "folder"])
-            empty = rows.filter(pc.and_(pc.equal(rows.column("state"), "done"), pc.is_valid(rows.column("folder"))))
+            empty = rows.filter(pc.and_(gathered(rows), pc.is_valid(rows.column("folder"))))
             found |= dict.fromkeys(pc.unique(empty.column("folder")).to_pylist())
         elif source.rows > source.bad + source.held and folders[source.segment] not in found:
             rows = folded.of(source).rows(store, ["state"])
-            if pc.any(pc.equal(rows.column("state"), "done")).as_py():
+            if pc.any(gathered(rows)).as_py():
                 found[folders[source.segment]] = None
     return list(found)
 
@@ -132,7 +133,7 @@ def _raw(store: Store, item: tuple[Source, str], compression: str, folded: Fold)
     rows = folded.of(source).rows(store, ["path", "state", "data_file", "offset", "skip", "written", "folder"])
     cursors: dict[str, Any] = {}
     paths, contents, size = list[str](), list[bytes](), 0
-    for row in rows.filter(pc.equal(rows.column("state"), "done")).to_pylist():
+    for row in rows.filter(gathered(rows)).to_pylist():
         name, data = row["data_file"], b""
         if name:
             if name not in cursors:

@@ -18,6 +18,7 @@ from quire.storage.base import safe
 FORMAT = 1
 CLAIM = "claim"  # instead of a transform: a user's own job has read the splits and written the files
 OFFSETS = "offsets"  # instead of a way to split files: Kafka's topics were loaded
+PURGE = "purge"  # the verb of commits that say which sources are deleted
 WRITE = "write"  # the verb of a user's own job that calls the committer itself: its tasks cover no splits
 
 # What counts something, and what people look at: an entry that somebody forged must not cost hours or break a table.
@@ -80,6 +81,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     retries: Natural = 0  # how often a store could not do something at once
     removes: tuple[str, ...] = ()  # data files whose rows leave; those of them that stay stand in the segment, carried
     carried: Natural = 0  # rows of removed data files that this task has written again
+    restated: Natural = 0  # rows of its segment that add none, and say what is the state of rows that are there
     files_out: Natural = 0  # what the uncovered rows counted in `files_in`, `bytes_in` and `bad` of earlier tasks
     bytes_out: Natural = 0
     bad_out: Natural = 0
@@ -94,8 +96,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> int:
-        """The rows of its segment."""
-        return self.gathered + self.bad + self.held + self.pieces + self.carried
+        """The rows that its segment adds."""
+        return self.gathered + self.bad + self.held + self.pieces + self.carried - self.restated
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit.entries import Uncover
+from quire.coverage.finished import FINISHED, PURGING
 from quire.coverage.fold import Fold
 from quire.storage import Store
 
@@ -35,7 +36,8 @@ def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] =
 
     Ranges that no row covers are left, of paths without a row under another version. A path that is only in quarantine, under
     another version, is taken again as a whole, and its old rows leave the ledger. The rest is `known`, each with its rows (`also`: with
-    these columns too). A single record that was rejected is as done as what lies around it.
+    these columns too). A single record that was rejected is as done as what lies around it. What was purged is done in its own version
+    alone; where that is under way, and another file is there, it is `known`, too.
     """
     start = pa.array([0] * listing.num_rows, pa.int64())
     listing = listing.append_column("start", start).append_column("length", listing.column("size"))
@@ -60,8 +62,10 @@ def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] =
     if odd.num_rows:
         among = odd.column("path").combine_chunks()
         rows = rows.filter(pc.is_in(rows.column("path"), among))
-        if "records" not in rows.schema.names and pc.any(pc.equal(rows.column("state"), "bad")).as_py():
-            rows = fold.rows(store, (*COLUMNS, *also, "records"), among=among)
+        rare = pa.array(["bad", PURGING])  # of these alone more is to be known
+        lacking = [c for c in ("fingerprint", "records", "tries") if c not in rows.schema.names]
+        if lacking and pc.any(pc.is_in(rows.column("state"), rare)).as_py():
+            rows = fold.rows(store, (*COLUMNS, *also, *lacking), among=among)
         _sort_out(odd, rows, found)
     return found
 
@@ -75,6 +79,17 @@ def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:
     for file in odd.to_pylist():
         path, version, size = file["path"], file["version"], file["size"]
         there = by_path[path]
+        finished = [r for r in there if r["state"] in FINISHED]
+        if any(r["version"] == version for r in finished):
+            found.done += 1  # the very file that was purged, or is being purged
+            continue
+        there = [r for r in there if r["state"] not in FINISHED]
+        if finished and not there:  # a new file, whatever had its name before
+            if under_way := [r for r in finished if r["state"] == PURGING]:
+                found.known.append((file, under_way))
+            else:
+                again.append({**file, "start": 0, "length": size})
+            continue
         # Of rows that follow one another in several versions (a file that was appended to), the last one tells what is done. Where
         # nothing but rejected records is there, only their fingerprints tell whether it goes on from them.
         some = any(r["version"] != version and r["state"] != "bad" for r in there)

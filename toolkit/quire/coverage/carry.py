@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from quire.commit.entries import Uncover
+from quire.coverage.finished import GATHERED
 from quire.coverage.fold import Fold
 from quire.errors import FormatError, NotFoundError, StorageError
 from quire.formats import lines, parquet
@@ -22,7 +23,8 @@ from quire.storage import Store
 
 __all__ = ["Dropped", "carried", "dropped"]
 
-_COLUMNS = ["path", "version", "start", "length", "data_file", "offset", "skip", "written", "records", "checksum", "fingerprint"]
+_COLUMNS = ["path", "version", "start", "length", "data_file", "offset", "skip", "written", "records", "checksum", "fingerprint",
+            "state", "reason"]  # fmt: skip
 LONG = 4 << 20  # bytes; a longer record goes through in pieces
 
 
@@ -44,7 +46,7 @@ def dropped(drops: pa.Table, files: Iterable[str]) -> Dropped:
     ranges = defaultdict[tuple[str, str], list[tuple[int, int]]](list)
     for row in mine:
         ranges[row["path"], row["version"]].append((row["start"], row["length"]))
-    done = [row for row in mine if row["state"] in ("done", "mark")]
+    done = [row for row in mine if row["state"] in (*GATHERED, "mark")]
     return Dropped(
         tuple(Uncover(path, version, tuple(sorted(found))) for (path, version), found in sorted(ranges.items())),
         files=sum(row["start"] == 0 for row in done), bytes=sum(row["length"] for row in done),

@@ -47,7 +47,7 @@ def due(log: Log) -> bool:
     rows = log.base.totals.ledger_rows if log.base else 0
     commits = [commit for _, commit in log.recent()]
     recent = [t for commit in commits for t in commit.tasks]
-    new = sum(t.rows for t in recent)
+    new = sum(t.rows + t.restated for t in recent)
     often = max(1, rows // LONG)  # a long ledger is written again less often
     many = log.tip - log.merged >= ENTRIES * often or len(recent) >= SEGMENTS * often
     # Entries of readers' pins count as any: whoever opens the ledger reads them all.

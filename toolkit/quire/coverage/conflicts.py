@@ -1,16 +1,20 @@
 """Which of a job's tasks overlap what others committed since the job's base.
 
 A task conflicts if a commit that counts touched (covered or uncovered) an overlapping range of a path that the task touches, or
-the same path under another version, or removed a data file that the task removes. It is dropped whole.
+the same path under another version, or removed a data file that the task removes. Between a commit that says what is the state of rows
+(a purge) and one that carries these rows into another data file, it is as if both had removed it. It is dropped whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow.compute as pc
+
 from quire.commit import checkpoints
 from quire.commit.entries import Commit, PlanHead, Task
 from quire.commit.log import Log
+from quire.coverage import segments
 from quire.coverage.fold import overlap, touched
 from quire.errors import FormatError
 
@@ -26,7 +30,11 @@ def conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
     since = [(number, t) for number, commit in log.commits(after=head.base) for t in log.in_effect(commit)]
     for task in tasks:
         for number, other in since:
-            if set(task.removes) & set(other.removes) or (_may_meet(task, other) and _meet(log, task, other, number)):
+            if (
+                set(task.removes) & set(other.removes)
+                or _moved(log, task, other, number)
+                or (_may_meet(task, other) and _meet(log, task, other, number))
+            ):
                 found.add(task.task)
                 break
     return found
@@ -47,6 +55,28 @@ def _may_meet(a: Task, b: Task) -> bool:
     return (a.first <= b.last and b.first <= a.last) or bool(a.uncovers) or bool(b.uncovers)
 
 
+def _moved(log: Log, a: Task, b: Task, number: int) -> bool:
+    """Whether one of two tasks says something of rows that the other carries over, as they were before; `number`: of the commit of `b`."""
+    for said, moving in ((a, b), (b, a)):
+        if said.restated and said.segment and moving.removes:
+            try:
+                files = segments.read(log.store, said.segment, ["data_file"]).column("data_file")
+            except FormatError:
+                if said is b and _merged(log, b, number):
+                    return True
+                raise
+            if set(pc.unique(files).to_pylist()) & set(moving.removes):
+                return True
+    return False
+
+
+def _merged(log: Log, task: Task, number: int) -> bool:
+    """Whether a checkpoint may have merged the task's segment, and its time was over: then what may meet is taken to meet."""
+    newest = checkpoints.newest(log.store)
+    gone = bool(task.segment) and log.store.stat(str(task.segment)) is None
+    return gone and newest is not None and newest.version >= number
+
+
 def _meet(log: Log, a: Task, b: Task, number: int) -> bool:
     return next(_common(log, a, b, number), None) is not None
 
@@ -57,9 +87,7 @@ def _common(log: Log, a: Task, b: Task, number: int) -> Iterator[str]:
     try:
         others = touched(log.store, b)
     except FormatError:
-        # A checkpoint may have merged the other's segment, and its time was over: then what may meet is taken to meet.
-        newest = checkpoints.newest(log.store)
-        if b.segment and log.store.stat(b.segment) is None and newest is not None and newest.version >= number:
+        if _merged(log, b, number):
             yield min(ours, default="")
             return
         raise

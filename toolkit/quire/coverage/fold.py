@@ -22,6 +22,7 @@ from quire.commit.checkpoints import FILES, Checkpoint
 from quire.commit.entries import Task, Uncover
 from quire.commit.log import Log
 from quire.coverage import segments
+from quire.coverage.finished import KEY, restated
 from quire.storage import Store
 
 __all__ = ["Fold", "Source", "fold", "overlap", "touched"]
@@ -51,6 +52,7 @@ class Fold:
     uncovered: dict[str, tuple[tuple[int, Uncover], ...]]  # path → what was uncovered of it, by which commit
     base: Checkpoint | None = None
     only: Source | None = None  # of the pieces, only the rows that came from this segment, which they have merged
+    said: tuple[Source, ...] = ()  # segments that add no row, and say what is the state of rows before them (see `finished`)
 
     def rows(self, store: Store, columns: Sequence[str] = segments.SCHEMA.names, first: str = "", last: str = "",
              among: pa.Array | None = None) -> pa.Table:  # fmt: skip
@@ -74,6 +76,7 @@ class Fold:
             if last and (source.first > last or source.last < first):
                 continue
             table = self._counting(self._read(store, source, needed, first, last, among), source.number)
+            table = self._as_said(store, table, source.number)
             tables.append(table.select([*columns, "commit"]))
         if not tables:
             schema = pa.schema([segments.PIECE.field(c) for c in columns]).append(segments.PIECE.field("commit"))
@@ -121,7 +124,18 @@ class Fold:
 
     def _also(self) -> list[str]:
         """The columns that deciding needs."""
-        return (["data_file"] if self.removed else []) + (["path", "version", "start", "length"] if self.uncovered else [])
+        return (["data_file"] if self.removed else []) + (list(KEY) if self.uncovered or self.said else [])
+
+    def _as_said(self, store: Store, table: pa.Table, number: int) -> pa.Table:
+        """Rows of a commit, with what later ones say of their state."""
+        if not table.num_rows or not self.said or not {"state", "reason", "fingerprint"} & set(table.schema.names):
+            return table
+        first, last = pc.min_max(table.column("path")).as_py().values()
+        for source in self.said:
+            if source.number > number and source.first <= last and source.last >= first:
+                columns = [*KEY, "state", "reason", "fingerprint"]
+                table = restated(table, segments.read(store, source.segment, columns, first, last, f"commit {source.number}"))
+        return table
 
     def _counting(self, table: pa.Table, number: int) -> pa.Table:
         gone = [file for file, by in self.removed.items() if by > number]
@@ -147,21 +161,23 @@ def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
     """The ledger at a version: of all commits (for planning, at a settled version) or of the published ones (for readers)."""
     version = log.tip if version is None else version
     log = log.at(version)
-    sources, removed = list[Source](), dict[str, int]()
+    sources, said, removed = list[Source](), list[Source](), dict[str, int]()
     if log.base:
         pieces = log.base.pieces("rows")
         sources = [Source(log.base.version, name, p.first, p.last, p.bad, p.held, p.rows, piece=True) for name, p in pieces]
     uncovered = defaultdict[str, list[tuple[int, Uncover]]](list)
     for number, commit in log.recent(version):
         for task in log.in_effect(commit, version, reader=reader):
-            if task.segment:
+            if task.segment and task.restated:
+                said.append(Source(number, task.segment, task.first, task.last, rows=task.restated))
+            elif task.segment:
                 sources.append(Source(number, task.segment, task.first, task.last, task.set_aside, task.held, task.rows))
             for file in task.removes:
                 removed.setdefault(file, number)
             # The rows that a task uncovers in files that it removes leave with these.
             for uncover in () if task.removes else task.uncovers:
                 uncovered[uncover.path].append((number, uncover))
-    return Fold(version, tuple(sources), removed, {path: tuple(found) for path, found in uncovered.items()}, log.base)
+    return Fold(version, tuple(sources), removed, {path: tuple(found) for path, found in uncovered.items()}, log.base, said=tuple(said))
 
 
 def _in_order(paths: pa.Array) -> pa.Array:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import xxhash
 
+from quire.coverage.finished import GATHERED
 from quire.storage import Entry, Gone, Request, Store, Unreadable
 
 __all__ = ["EDGE", "WAITED", "Mark", "Prefix", "fingerprint", "mark", "prefix", "reread", "still_there", "unfinished"]
@@ -52,7 +53,7 @@ def prefix(rows: Iterable[dict[str, Any]]) -> Prefix | None:
     """What a path's rows cover; None where that is not known well enough to go on from it."""
     rows = list(rows)
     # A single record that was rejected is as done as what lies around it.
-    settled = [r["state"] == "done" or (r["state"] == "bad" and r.get("records") == 1) for r in rows]
+    settled = [r["state"] in GATHERED or (r["state"] == "bad" and r.get("records") == 1) for r in rows]
     done = sorted((r for r, is_settled in zip(rows, settled, strict=True) if is_settled), key=lambda r: (r["start"], r["length"]))
     end, gaps, edges = 0, list[tuple[int, int]](), set[int]()
     for i, row in enumerate(done):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire.coverage.antijoin import Known
+from quire.coverage.finished import FINISHED
 from quire.coverage.tails import WAITED, Prefix, prefix, reread
 from quire.storage import Store, Unreadable
 
@@ -54,7 +55,9 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
     """Sort out the files below `root` whose rows are of another version than the listing's, or which end in a line held back."""
     found = Decided()
     grown = _grown(known, source, root, lines=policy.on_append == "tail") if policy.marks else {}
-    for file, rows in known:
+    purging = [(file, rows) for file, rows in known if rows[0]["state"] in FINISHED]
+    _decide_purging(purging, policy, _grown(purging, source, root, lines=False), found)
+    for file, rows in (item for item in known if item[1][0]["state"] not in FINISHED):
         before = grown.get(file["path"])
         waiting = next((r for r in rows if r["state"] == "held" and r["version"] == file["version"]), None)
         waiting = waiting if waiting and waiting["start"] + waiting["length"] == file["size"] else None
@@ -81,12 +84,28 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
             found.again.append(_split(file, before.end, before.held, before.marks, empty))
             found.again += [{**file, "start": s, "length": n, "replaces": None, "follows": None} for s, n in before.gaps]
         elif wanted == "error":
-            found.reported.append((file["path"], _WHY["grown" if before else "rewritten"]))
+            longer = not before and file["size"] > max(r["start"] + r["length"] for r in rows)
+            unknown = longer and not any(r.get("fingerprint") is not None for r in rows)
+            found.reported.append((file["path"], _WHY["grown" if before else "longer" if unknown else "rewritten"]))
     return found
+
+
+def _decide_purging(known: list[Known], policy: Policy, grown: dict[str, Prefix], found: Decided) -> None:
+    """Files of a purge that has not come to its end. What was there must neither leave nor be read twice."""
+    for file, _ in known:
+        before = grown.get(file["path"])
+        if before is not None and before.end:
+            found.reported.append((file["path"], _WHY["purging"]))
+        elif not policy.supersede:
+            found.again.append(_split(file, 0, (), ()))
 
 
 _WHY = {
     "grown": "appended to since it was gathered: what is new was not read",
+    "longer": "appended to or rewritten since it was gathered: what is new was not read. It is longer now, and what tells these two apart "
+    "is kept by on_append='tail' or 'reprocess' alone",
+    "purging": "appended to while purge_sources was to delete it, and that call did not come to its end: call purge_sources again, and "
+    "what is new can be taken",
     "rewritten": "rewritten since it was gathered: the old content stays, the new one was not read",
 }
 

@@ -180,7 +180,7 @@ def read_head(store: Store, name: str, task: int | None = None) -> list[PlannedT
 
 def _filled(schema: pa.Schema) -> pa.Schema:
     """The columns that we write, which have a value in every row; what a split replaces and follows has not."""
-    return pa.schema([field.with_nullable(field.name in ("replaces", "follows")) for field in schema])
+    return pa.schema([field.with_nullable(field.name in ("replaces", "follows", "fingerprint")) for field in schema])
 
 
 @contextmanager
@@ -204,13 +204,13 @@ def read_drops(store: Store, objects: Iterable[str]) -> pa.Table:
     return rows.group_by(DROPS.names, use_threads=False).aggregate([]).select(DROPS.names)
 
 
-def read_rows(store: Store, runs: list[Run], columns: list[str] | None = None) -> Iterator[pa.Table]:
+def read_rows(store: Store, runs: list[Run], columns: list[str] | None = None, schema: pa.Schema = PLAN) -> Iterator[pa.Table]:
     """The rows of runs, in their order, a piece of a plan's object at a time."""
     opened: tuple[str, OwnParquet] | None = None
     for run in runs:
         if opened is None or opened[0] != run.object:
             with _damaged(store, run.object):
-                opened = run.object, OwnParquet(store.get(run.object), _filled(PLAN))
+                opened = run.object, OwnParquet(store.get(run.object), _filled(schema))
         file, at = opened[1], 0
         for number, group in enumerate(file.groups):
             first, end = max(run.row, at), min(run.row + run.rows, at + group.num_rows)

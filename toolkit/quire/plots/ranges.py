@@ -27,6 +27,8 @@ _STATES = {
     "bad": ("#D55E00", "xxxx", "set aside"),
     "held": ("#F0E442", "....", "held back: no newline yet"),
     "mark": ("#009E73", "////", "done elsewhere"),
+    "purging": ("#0072B2", "....", "gathered, its source is being deleted"),
+    "purged": ("#0072B2", "", "gathered, its source was purged"),
     "lost": ("#000000", "", "lost at its source"),
     "gap": ("white", "", "not yet"),
 }
@@ -91,8 +93,8 @@ def _words(table: pd.DataFrame, path: str) -> tuple[str, str]:
 
 def _verdict(table: pd.DataFrame) -> str:
     states = set(table["state"])
-    if states <= {"done", "mark"}:
-        return "all of it done" if "done" in states else "done elsewhere"
+    if states <= {"done", "mark", "purging", "purged"}:
+        return "done elsewhere" if states == {"mark"} else "all of it done"
     kinds = {"bad": "some of it set aside", "gap": "with gaps", "held": "its last line held back", "lost": "some of it lost"}
     return "set aside" if states == {"bad"} else ", ".join(words for state, words in kinds.items() if state in states)
 

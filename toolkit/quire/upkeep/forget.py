@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit.log import Log
+from quire.coverage.finished import FINISHED
 from quire.coverage.fold import Fold, fold
-from quire.errors import UsageError
+from quire.errors import RefusedError, UsageError
 from quire.inspection import alike
 from quire.planning.drops import DROPS, put_drops
 from quire.planning.pack import read_drops
@@ -19,7 +20,9 @@ from quire.storage import Store
 from quire.upkeep import whole
 from quire.upkeep.job import Changed, Dest, Planned, change, words_of
 
-__all__ = ["Rows", "forget", "with_riders"]
+__all__ = ["TOLD", "Rows", "forget", "refuse_last_copies", "with_riders"]
+
+TOLD = 1_000  # rows that are looked at where all of a condition's may be very many
 
 _COLUMNS = ["data_file", "path", "version", "start", "length", "state"]
 
@@ -30,10 +33,13 @@ class Rows(Protocol):
     def __call__(self, folded: Fold, named: Callable[[str], str]) -> tuple[list[str], list[str]]: ...
 
 
-def forget(dest: Dest, paths: Sequence[Sequence[str]], file: str | None, rows: Rows | None, said: dict[str, Any], target: int) -> Changed:
+def forget(
+    dest: Dest, paths: Sequence[Sequence[str]], file: str | None, rows: Rows | None, said: dict[str, Any], target: int, *, last_copy: bool
+) -> Changed:  # fmt: skip
     """Forget source files (each by the keys that it may have; a directory means all below it), a data file, or chosen `rows`.
 
-    `said` is what the user has asked for, for the log. UsageError for what the ledger does not know.
+    `said` is what the user has asked for, for the log. UsageError for what the ledger does not know, RefusedError for what was purged,
+    unless `last_copy` allows it.
     """
 
     def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
@@ -54,11 +60,24 @@ def forget(dest: Dest, paths: Sequence[Sequence[str]], file: str | None, rows: R
         else:
             drops = pa.concat_tables([_of_path(log, folded, keys) for keys in paths])
         drops = _distinct(_named(drops))
+        if not last_copy:
+            refuse_last_copies(log.store.url, drops)
         if not traced:
             return Planned(whole.leaving(log, folded, drops, live, named) if drops.num_rows else [])
         return Planned(rewriting(*put_drops(log.store, drops, named), live, target))
 
     return change(dest, {"verb": "forget", **said}, plan, target=target)
+
+
+def refuse_last_copies(url: str, drops: pa.Table) -> None:
+    """RefusedError where rows that are to leave are of files whose sources were deleted (columns path, state)."""
+    paths = pc.unique(drops.filter(pc.is_in(drops.column("state"), pa.array(FINISHED))).column("path"))
+    if len(paths):
+        many = f"{len(paths):,} or more" if drops.num_rows == TOLD else f"{len(paths):,}"
+        raise RefusedError(
+            f"{many} of the files that {url} is to forget were purged, and to forget them deletes the last copy: nothing was changed. If "
+            f"that is meant, say last_copy=True (in a shell --last-copy). One of them is {paths[0].as_py()}"
+        )
 
 
 def _of_file(log: Log, folded: Fold, file: str, live: dict[str, Any]) -> pa.Table:

@@ -21,6 +21,7 @@ from quire import display
 from quire.commit import names
 from quire.commit.entries import CLAIM, UNSAID, Words
 from quire.commit.log import Log
+from quire.coverage.finished import PURGED, PURGING
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError, printable, scrub
 from quire.planning.drops import put_table
@@ -338,8 +339,10 @@ def _identifiers(job: _Exporting, rows: pa.Table) -> Iterator[str]:
                 if meant is None or meant(path):
                     yield from _splits(job, path, covered, end)
                 path, covered, end = key, [], 0
+            if state == PURGED:
+                continue  # a new file of that name is new, and a marker would say that it is done
             end = max(end, start + length)
-            if state in ("done", "mark"):
+            if state in ("done", "mark", PURGING):
                 covered.append((start, length))
     if meant is None or meant(path):
         yield from _splits(job, path, covered, end)

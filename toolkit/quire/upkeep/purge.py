@@ -1,38 +1,43 @@
 """Delete sources whose bytes were verified in committed files just now, and nothing else.
 
-A file goes only if all of it is done and published, the source has the very version that the ledger names, what it holds would be written
-today as it was written then, and what was written is read back from the data files with the same checksum. It is deleted on condition of
-its version where the store can do that. A task does all of this for the files of one segment; whatever does not agree stays, with the
-reason. A call that is killed has deleted only what was verified, and the next one goes on.
+A file goes only if all of it is done and published, the source has the very version that the ledger names and has had it for `min_age`,
+what it holds would be written today as it was written then, and what was written is read back from the data files with the same checksum.
 
-The log has no word for it, since what the destination holds does not change. Two small objects of the call's own tell the history: one put
-before the first file goes, one after the last.
+    begin    each of these is read and verified; one commit says that their rows are `purging`
+    end      those of that commit are deleted on condition of their version; one commit says which are `purged`
+
+So the ledger says what is finished before a byte of it is gone, and a call may end anywhere: the next one looks at what the last one has
+left as `purging`, and deletes nothing that it has not verified itself. A task does all of this for the files of one segment; whatever does
+not agree stays, with the reason.
 """
 
 from __future__ import annotations
 
 import functools
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
 from quire import display
 from quire.attempt import Convert
-from quire.commit import names, protocol
-from quire.commit.entries import FORMAT, Natural, Words, decode, encode, stored
+from quire.commit.entries import PURGE, Words
 from quire.commit.log import Log
-from quire.coverage.fold import Fold, Source
+from quire.coverage.finished import DELETING, KEY, PURGED, PURGING, SAID, ordinal
+from quire.coverage.fold import Fold, Source, fold
+from quire.coverage.tails import fingerprint, mark, prefix, reread
 from quire.errors import FormatError, QuireError, RefusedError, StorageError, printable, scrub
 from quire.formats import lines, parquet
-from quire.planning.listing import EXAMPLES
+from quire.planning.drops import put_table
+from quire.planning.listing import EXAMPLES, Run
+from quire.planning.pack import PlannedTask
 from quire.runner import Failure, Runner
 from quire.sizes import format_size
 from quire.sources import transforms
@@ -41,29 +46,18 @@ from quire.sources.identity import by_content, identified
 from quire.sources.transforms import BadContent
 from quire.splits import FileInfo
 from quire.storage import Content, Entry, Gone, Request, Store, Trouble, Unreadable, below, connect, remove_version
+from quire.upkeep.job import Dest, Planned, change
 
-__all__ = ["Purge", "Purged", "purge", "purges"]
+__all__ = ["Purged", "purge"]
 
 ASKING = 32  # requests at once
 ROWS = 10_000  # that are looked at together
+TOGETHER = 200_000  # in a task that says what is finished
 OPEN = 16  # data files
-_COLUMNS = ["path", "version", "start", "length", "state", "data_file", "offset", "skip", "written", "records", "checksum"]
+_COLUMNS = [*KEY, "state", "reason", "data_file", "offset", "skip", "written", "records", "checksum", "fingerprint", "tries"]
 NOTHING = xxhash.xxh3_64_intdigest(b"")  # the checksum of a file without a record
 Row = dict[str, Any]
 Item = tuple[list[Row], Entry]  # all rows of a file, and the file at its source
-
-
-@stored
-class Purge(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="purge"):
-    """What the history knows of a call."""
-
-    version: Natural
-    time: str
-    sources: tuple[str, ...] = ()
-    files: Natural = 0
-    bytes: Natural = 0
-    stayed: Natural = 0
-    format: int = FORMAT
 
 
 @dataclass(frozen=True)
@@ -103,7 +97,9 @@ class _Purging:
     fold: Fold
     roots: tuple[Root, ...]  # what the call names: nothing else is looked up, read or deleted, whatever a row says
     words: Words
-    dry: bool
+    named: Callable[[str], str] | None = None  # names an object of the plan; None: nothing is to be done, it is only said what would be
+    newest: int | None = None  # what has changed later than that is too young
+    bases: tuple[int, ...] = ()  # of the commits by which this call has begun
 
 
 @dataclass
@@ -113,11 +109,19 @@ class _Found:
     gone: int = 0
     stays: dict[str, int] = field(default_factory=dict)
     examples: list[tuple[str, str]] = field(default_factory=list)
+    runs: list[tuple[str, int]] = field(default_factory=list)  # objects of the plan, and their rows
 
     def stay(self, path: str, why: str, more: str = "") -> None:
         self.stays[why] = self.stays.get(why, 0) + 1
         if len(self.examples) < EXAMPLES:
             self.examples.append((path, f"{why}: {scrub(more)}" if more else why))
+
+    def add(self, other: dict[str, Any]) -> None:
+        """Also what another task has found."""
+        self.files, self.bytes, self.gone = self.files + other["files"], self.bytes + other["bytes"], self.gone + other["gone"]
+        self.stays = dict(Counter(self.stays) + Counter(other["stays"]))
+        self.examples += [(path, why) for path, why in other["examples"]][: EXAMPLES - len(self.examples)]
+        self.runs += [(name, rows) for name, rows in other["runs"]]
 
 
 # What is said of files that stay.
@@ -127,20 +131,17 @@ DIFFERS = "its content is not what was gathered, though its version is the same"
 DAMAGED = "what was written of it cannot be read back as it was written"
 MOVED = "others have changed what the ledger says of it meanwhile"
 REFUSED = "it cannot be read or deleted"
+YOUNG = "it has changed within min_age, and may still be written to"
 
 
 def purge(
-    runner: Runner,
-    url: str,
-    options: Any,
-    folded: Fold,
-    words: Words,
-    roots: tuple[Root, ...],
-    *,
-    dry: bool,
-    derived: bool,
-) -> Purged:
-    """Verify, and unless it is `dry` delete, those of the sources `roots` of which `folded` says that they are done."""
+    dest: Dest, words: Words, roots: tuple[Root, ...], *, dry: bool, derived: bool, min_age: float
+) -> Purged:  # fmt: skip
+    """Verify, and unless it is `dry` delete, those of the sources `roots` of which the ledger says that they are done.
+
+    `min_age`: seconds for which a source has not changed.
+    """
+    url, runner = dest.url, dest.runner
     if not words.traced:
         raise RefusedError(
             f"{url} holds rows of all splits of a commit together, and nothing says whose they are: what was made of a source cannot be "
@@ -151,45 +152,80 @@ def purge(
             f"{url} holds what {words.transform!r} has made of its files, and not their content: deleting the sources would lose it. If "
             f"that is meant, say derived=True; what was written is verified all the same."
         )
-    store, call = connect(url, options), names.new_id()
-    job = _Purging(url, options, folded, roots, words, dry)
-    said = Purge(
-        version=folded.version,
-        time=protocol.now(),
-        sources=tuple("/".join(filter(None, (root.url, wanted))) for root in roots for wanted in root.wanted),
-    )
-    if not dry:
-        store.put(f"{names.PURGES}/{call}-begun.json", encode(said))
+    job = _Purging(url, dest.options, fold(Log(dest.store()).refresh(), reader=True), roots, words)
+    verified, deleted, bases, version = _Found(), _Found(), list[int](), job.fold.version
+
+    def begin(log: Log, base: int, named: Callable[[str], str]) -> Planned:
+        nonlocal verified
+        mine = replace(job, fold=fold(log, base), named=named, newest=_ago(min_age), bases=tuple(bases))
+        verified = _spread(runner, functools.partial(_verify, mine), mine, "no source was deleted")
+        bases.append(base)
+        return _planned(verified)
+
+    def end(log: Log, base: int, named: Callable[[str], str]) -> Planned:
+        mine = replace(job, fold=fold(log, base), named=named, bases=tuple(bases))
+        if not bases:
+            return Planned([])
+        found = _spread(runner, functools.partial(_delete, mine), mine, "what is deleted was verified, and the ledger has it")
+        deleted.add({**asdict(found), "runs": []})
+        return _planned(found)
+
+    if dry:
+        verified = deleted = _spread(runner, functools.partial(_verify, replace(job, newest=_ago(min_age))), job, "nothing was changed")
+    else:
+        meant = ["/".join(filter(None, (root.url, wanted))) for root in roots for wanted in root.wanted]
+        reason = f"sources to be deleted below {', '.join(meant)}"[:500]
+        said = {"verb": PURGE, "step": "begin", "sources": meant, "derived": derived, "reason": reason}
+        ending = {"verb": PURGE, "step": "end", "reason": "sources deleted"}
+        change(dest, ending, end, target=0)  # what a killed call has deleted, and could not say any more
+        bases.clear()
+        begun = change(dest, said, begin, target=0, fresh=True, repeat=True)
+        bases[:] = [int(name.partition("-")[0]) for name in begun.jobs]
+        version = change(dest, ending, end, target=0, repeat=True).version if begun.jobs else begun.version
+    total = _Found()
+    for found in (verified, deleted) if not dry else (verified,):
+        total.add(asdict(found))
+    moved = 0 if dry else verified.files - deleted.files - sum(deleted.stays.values())
+    if moved > 0:
+        total.stays[MOVED] = total.stays.get(MOVED, 0) + moved
+    return Purged(url, dry, deleted.files, deleted.bytes, total.gone, total.stays, tuple(total.examples), version)
+
+
+def _ago(min_age: float) -> int | None:
+    return time.time_ns() - int(min_age * 1e9) if min_age else None
+
+
+def _spread(runner: Runner, work: Callable[[Source], dict[str, Any]], job: _Purging, state: str) -> _Found:
+    """What the tasks of all segments have found."""
     total, failed = _Found(), None
-    for outcome in runner.run(functools.partial(_purge, job), list(folded.sources)):
+    for outcome in runner.run(work, list(job.fold.sources)):
         if isinstance(outcome, Failure):
             failed = failed or outcome
-            continue
-        total.files, total.bytes, total.gone = total.files + outcome["files"], total.bytes + outcome["bytes"], total.gone + outcome["gone"]
-        total.stays = dict(Counter(total.stays) + Counter(outcome["stays"]))
-        total.examples += [(path, why) for path, why in outcome["examples"]][: EXAMPLES - len(total.examples)]
-    if not dry:
-        counts = {"files": total.files, "bytes": total.bytes, "stayed": sum(total.stays.values())}
-        store.put(f"{names.PURGES}/{call}-ended.json", encode(msgspec.structs.replace(said, **counts, time=protocol.now())))
+        else:
+            total.add(outcome)
     if failed is not None:
-        done = f"{total.files:,} sources or more were verified{'' if dry else ' and deleted'}; whatever was not verified stays"
-        raise failed.kind_of_error(f"cannot purge the sources of {url}: {str(failed).rstrip('.')}. {done}: call again to go on.")
-    return Purged(url, dry, total.files, total.bytes, total.gone, total.stays, tuple(total.examples), folded.version)
+        raise failed.kind_of_error(f"cannot purge the sources of {job.dest}: {str(failed).rstrip('.')}; {state}: call again to go on.")
+    return total
 
 
-def purges(store: Store) -> Iterator[tuple[Purge, bool]]:
-    """The calls that have deleted sources, each with whether it has come to its end."""
-    there = {entry.name for entry in store.walk(names.PURGES)}
-    for name in sorted(there):
-        call, _, step = name.rpartition("-")
-        if step == "ended.json" or f"{call}-ended.json" not in there:
-            yield decode(store.get(name), Purge, f"{store.url}/{name}"), step == "ended.json"
+def _planned(found: _Found) -> Planned:
+    tasks = list[PlannedTask]()
+    for name, rows in found.runs:
+        if not tasks or tasks[-1].files + rows > TOGETHER:
+            tasks.append(PlannedTask("", 0))
+        tasks[-1].marks.append(Run("", 0, name, 0, 0, rows, 0))
+    return Planned(tasks)
 
 
 # ---------------------------------------------------------------------------------------------------------------------- a task
-def _purge(job: _Purging, source: Source) -> dict[str, Any]:
-    """The files whose first byte stands in one segment."""
-    return asdict(_Task(job, source).run())
+def _verify(job: _Purging, source: Source) -> dict[str, Any]:
+    """Verify the files whose first byte stands in one segment, and write to the plan that they are to be deleted."""
+    return asdict(_Task(job, source).run(("done", PURGING)))
+
+
+def _delete(job: _Purging, source: Source) -> dict[str, Any]:
+    """Delete those of them that this call has verified, and write to the plan what is finished."""
+    return asdict(_Deleting(job, source).run((PURGING,)))
 
 
 class _Task:
@@ -203,14 +239,39 @@ class _Task:
         self.sources = dict[str, Store]()
         self.known = dict[str, str]()
         self.open = OrderedDict[str, Any]()
+        self.marks = dict[str, int]()  # fingerprints of files that were verified, by path
+        self.said = list[Row]()
 
-    def run(self) -> _Found:
+    def run(self, states: Sequence[str]) -> _Found:
         rows = self.job.fold.of(self.source).rows(self.store, _COLUMNS)
-        rows = rows.filter(pc.and_(pc.equal(rows.column("start"), 0), pc.equal(rows.column("state"), "done")))
+        rows = rows.filter(pc.and_(pc.equal(rows.column("start"), 0), pc.is_in(rows.column("state"), pa.array(states))))
         rows = rows.sort_by([("data_file", "ascending"), ("offset", "ascending"), ("skip", "ascending")])  # each byte is read once
         for at in range(0, rows.num_rows, ROWS):
-            self._some([row for row in rows.slice(at, ROWS).to_pylist() if self._meant(row["path"])])
+            found = [row for row in rows.slice(at, ROWS).to_pylist() if self._meant(row["path"]) and self._takes(row)]
+            if found:
+                self._some(found)
+                self._say()
         return self.found
+
+    def _takes(self, row: Row) -> bool:
+        """Not what this call has begun with already, and others have thwarted the rest of."""
+        return ordinal(row) not in self.job.bases
+
+    def _say(self) -> None:
+        """Write to the plan what the ledger is to say."""
+        if self.said and self.job.named is not None:
+            self.found.runs.append((self.job.named("said"), len(self.said)))
+            put_table(self.store, self.found.runs[-1][0], pa.Table.from_pylist(self.said, SAID))
+        self.said = []
+
+    def _finish(self, rows: Sequence[Row], state: str) -> None:
+        """Say a file's rows to be in a state."""
+        number = self.job.fold.version if state == PURGING else max(ordinal(row) for row in rows)
+        reason = f"{DELETING}{number}" if state != "done" else ""
+        for row in rows:
+            mark = self.marks.get(row["path"]) if row["fingerprint"] is None and len(rows) == 1 else row["fingerprint"]
+            self.said.append({**{name: row[name] for name in KEY}, "state": state, "reason": reason,
+                              "data_file": row["data_file"] or "", "fingerprint": mark})  # fmt: skip
 
     def _meant(self, path: str) -> bool:
         return not below(path, self.job.dest) and self.find(path) is not None
@@ -228,23 +289,41 @@ class _Task:
     def _some(self, rows: list[Row]) -> None:
         with ThreadPoolExecutor(ASKING) as pool:
             there = list(pool.map(self._look, rows))
-            self.known = self._hashed(rows, there)
-            whole, parts = list[Item](), dict[str, tuple[Row, Entry]]()
-            for row, entry in zip(rows, there, strict=True):
-                if isinstance(entry, str):
-                    self.found.stay(row["path"], REFUSED, entry)
-                elif entry is None:
-                    self.found.gone += 1
-                elif self._version(row["path"], entry) == row["version"] and entry.size == row["length"]:
-                    whole.append(([row], entry))
-                else:
-                    parts[row["path"]] = row, entry
-            verified = list(self._still(self._verified([*whole, *self._together(parts)])))
-            for (mine, entry), why in zip(verified, pool.map(self._delete, verified), strict=True):
-                if why:
-                    self.found.stay(mine[0]["path"], *why)
-                else:
-                    self.found.files, self.found.bytes = self.found.files + 1, self.found.bytes + entry.size
+        self.known = self._hashed(rows, there)
+        whole, parts = list[Item](), dict[tuple[str, int], tuple[Row, Entry]]()
+        for row, entry in zip(rows, there, strict=True):
+            if isinstance(entry, str):
+                self.found.stay(row["path"], REFUSED, entry)
+            elif entry is None:
+                self.found.gone += 1
+                if row["state"] == PURGING:  # by a call that did not come to its end
+                    self._finish(self._rows_of({(row["path"], ordinal(row))})[row["path"], ordinal(row)], PURGED)
+            elif self.job.newest is not None and entry.modified > self.job.newest:
+                self.found.stay(row["path"], YOUNG)
+            elif self._version(row["path"], entry) == row["version"] and entry.size == row["length"]:
+                whole.append(([row], entry))
+            else:
+                parts[row["path"], ordinal(row)] = row, entry
+        for mine, entry in self._verified([*whole, *self._together(parts)]):
+            if self._marked(mine, entry):
+                self._finish(mine, PURGING)
+                self.found.files, self.found.bytes = self.found.files + 1, self.found.bytes + entry.size
+
+    def _marked(self, rows: Sequence[Row], entry: Entry) -> bool:
+        """Know by which bytes each row of a file is told from those of another one; False: it cannot be read, and stays."""
+        path = rows[0]["path"]
+        store, name = self._at(path)
+        try:
+            for row in rows:
+                if row["fingerprint"] is None and row["length"] and not (len(rows) == 1 and path in self.marks):
+                    row["fingerprint"] = mark(store, name, entry.version, entry.size, row["start"], row["length"])
+        except Gone:
+            self.found.stay(path, CHANGED)
+        except (Unreadable, StorageError) as e:
+            self.found.stay(path, REFUSED, str(e))
+        else:
+            return True
+        return False
 
     def _look(self, row: Row) -> Entry | str | None:
         """The file at its source, or why it cannot be looked up."""
@@ -273,27 +352,49 @@ class _Task:
     def _version(self, path: str, entry: Entry) -> str:
         return self.known.get(path, entry.version)
 
-    def _together(self, parts: Mapping[str, tuple[Row, Entry]]) -> Iterator[Item]:
+    def _rows_of(self, wanted: Collection[tuple[str, int]]) -> dict[tuple[str, int], list[Row]]:
+        """All rows of files, by path and purge."""
+        paths = sorted({path for path, _ in wanted})
+        rows = self.job.fold.rows(self.store, _COLUMNS, among=pa.array(paths, pa.string()))
+        rows = rows.filter(pc.not_equal(rows.column("state"), PURGED)).sort_by(
+            [("path", "ascending"), ("start", "ascending"), ("length", "ascending")]
+        )
+        found = dict[tuple[str, int], list[Row]]()
+        for row in rows.to_pylist():
+            found.setdefault((row["path"], ordinal(row)), []).append(row)
+        return {key: found.get(key, []) for key in wanted}
+
+    def _together(self, parts: Mapping[tuple[str, int], tuple[Row, Entry]]) -> Iterator[Item]:
         """Files of several rows, or with another version: those of which the rows make the whole version that is there."""
         if not parts:
             return
-        rows = self.job.fold.rows(self.store, _COLUMNS, min(parts), max(parts))
-        rows = rows.filter(pc.is_in(rows.column("path"), pa.array(sorted(parts), pa.string()))).sort_by(
-            [("path", "ascending"), ("start", "ascending"), ("length", "ascending")]
-        )
-        by_path = dict[str, list[Row]]()
-        for row in rows.to_pylist():
-            by_path.setdefault(row["path"], []).append(row)
-        for path, (_, entry) in parts.items():
-            mine, at = by_path[path], 0
+        by_path = self._rows_of(parts.keys())
+        for key, (_, entry) in parts.items():
+            path, mine, at = key[0], by_path[key], 0
             for row in mine:
-                at = at + row["length"] if row["state"] == "done" and row["start"] == at else -1
+                at = at + row["length"] if row["state"] in ("done", PURGING) and row["start"] == at else -1
             if mine[-1]["version"] != self._version(path, entry):
                 self.found.stay(path, CHANGED)
+                if mine[0]["state"] == PURGING:
+                    self._another(mine)
             elif at != entry.size or (self.compares and not self.convert.streams):
                 self.found.stay(path, PARTLY)
             else:
                 yield mine, entry
+
+    def _another(self, rows: Sequence[Row]) -> None:
+        """What a file's rows are now that its path has another version: done, if it was only appended to; else they are finished."""
+        path = rows[0]["path"]
+        try:
+            store, name = self._at(path)
+            entry, before = store.stat(name), prefix(rows)
+            grown = (
+                entry is not None and before is not None and 0 < before.end < entry.size
+                and reread(store, name, entry.version, entry.size, before.marks, (before.end, 0), lines=False) is not None
+            )  # fmt: skip
+        except (Unreadable, StorageError, FormatError):
+            return  # it stays as it is, and the next call looks again
+        self._finish(rows, "done" if grown else PURGED)
 
     # ------------------------------------------------------------------------------------------------------------------- verify
     def _verified(self, items: list[Item]) -> Iterator[Item]:
@@ -311,6 +412,8 @@ class _Task:
             )  # fmt: skip
             with closing(store.read_many(requests)) as answers:  # type: ignore[type-var]  # a store's answers are a generator
                 for item, (_, content) in zip(mine, answers, strict=True):
+                    if isinstance(content, bytes) and len(item[0]) == 1:
+                        self.marks[item[0][0]["path"]] = fingerprint(content)
                     would_be = self._would_be(item, content)
                     if would_be is None:
                         continue
@@ -403,8 +506,33 @@ class _Task:
                     removed.update(task.removes)
         return uncovered, removed
 
-    # ------------------------------------------------------------------------------------------------------------------- delete
-    def _still(self, items: Iterable[Item]) -> Iterator[Item]:
+
+class _Deleting(_Task):
+    """Deletes what this call has verified, while the log still says so."""
+
+    def _takes(self, row: Row) -> bool:
+        return ordinal(row) in self.job.bases
+
+    def _some(self, rows: list[Row]) -> None:
+        with ThreadPoolExecutor(ASKING) as pool:
+            there = list(pool.map(self._look, rows))
+            self.known = self._hashed(rows, there)
+            of = self._rows_of({(row["path"], ordinal(row)) for row in rows})
+            items = [(of[row["path"], ordinal(row)], entry) for row, entry in zip(rows, there, strict=True)]
+            found = list(self._still(items))
+            for (mine, _), why in zip(found, pool.map(self._delete, found), strict=True):
+                path = mine[0]["path"]
+                if why == ("",):
+                    self._finish(mine, PURGED)
+                    self.found.files += 1
+                    self.found.bytes += sum(row["length"] for row in mine)
+                elif why == (CHANGED,):
+                    self.found.stay(path, CHANGED)
+                    self._another(mine)
+                else:
+                    self.found.stay(path, *why)
+
+    def _still(self, items: Iterable[tuple[list[Row], Entry | str | None]]) -> Iterator[tuple[list[Row], Entry | str | None]]:
         """Those of which the log still says what was verified: a forget or a compaction may have come in between, published or not."""
         uncovered, removed = self._since()
         for rows, entry in items:
@@ -414,14 +542,18 @@ class _Task:
             else:
                 yield rows, entry
 
-    def _delete(self, item: Item) -> tuple[str, ...]:
-        """Why it stays; nothing if it is deleted."""
-        if self.job.dry:
-            return ()
+    def _delete(self, item: tuple[list[Row], Entry | str | None]) -> tuple[str, ...]:
+        """Why it stays; "" if it is deleted."""
         rows, entry = item
+        if isinstance(entry, str):
+            return REFUSED, entry
+        if entry is None:
+            return ("",)
+        if self._version(rows[0]["path"], entry) != rows[-1]["version"]:
+            return (CHANGED,)
         try:
             store, name = self._at(rows[0]["path"])
-            return () if remove_version(store, name, entry.version) else (CHANGED,)
+            return ("",) if remove_version(store, name, entry.version) else (CHANGED,)
         except (StorageError, FormatError) as e:
             return REFUSED, str(e)
 

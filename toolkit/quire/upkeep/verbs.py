@@ -92,7 +92,7 @@ class Verbs:
     # -------------------------------------------------------------------------------------------------------------- rows leave
     def forget(
         self, paths: Paths | None = None, *, where: str | None = None, file: str | os.PathLike[str] | None = None, reason: str = "",
-        spark: Any = None,
+        last_copy: bool = False, spark: Any = None,
         committer: str = "auto", progress: bool | Callable[[Step], object] = True,
     ) -> Changed:  # fmt: skip
         """Take source files out: their rows and their output leave in one commit, and the next run reads what the source still has.
@@ -101,14 +101,15 @@ class Verbs:
         where   instead: a condition in SQL about the ledger's columns, `"path like '%/dt=2026-11-21/%'"` (needs Spark)
         file    instead: a data file, lost or damaged: all that the ledger has in it
         reason  stands in the log, in `history()`
+        last_copy   also what was purged: nobody else has it any more
 
         Data files that hold other rows too are written again without the forgotten ones; what a shuffle or a claim has written leaves
         only with its whole commit, `where="commit = 7"`. UsageError for what was never done.
         """
         if sum(given is not None for given in (paths, where, file)) != 1:
             raise UsageError("forget takes paths, or where=, or file=: one of the three.")
-        runner = runner_of(spark, self._url)
-        said: dict[str, Any] = {"reason": str(reason)[:500]}
+        runner, last = runner_of(spark, self._url), flag(last_copy, "last_copy")
+        said: dict[str, Any] = {"reason": str(reason)[:500], **({"last_copy": True} if last else {})}
         keys = list[list[str]]()
         rows: Rows | None = None
         if paths is not None:
@@ -117,12 +118,14 @@ class Verbs:
                 raise UsageError("forget was given an empty list of paths: there is nothing to forget.")
             said["paths"] = keys
         elif where is not None:
-            rows, said["where"] = self._dropped(self._where(runner, where)), where
+            by_where, said["where"] = self._where(runner, where), where
+            purged = None if last else self._where(runner, f"state in ('purging', 'purged') and ({where})")
+            rows = self._dropped(by_where, purged)
         else:
             if not isinstance(file, str | os.PathLike):
                 raise UsageError(f"file={quoted(file)} is no data file's name. ledger.files() lists them.")
             said["file"] = file = os.fspath(file)
-        done = forget.forget(self._dest(runner, progress, committer), keys, said.get("file"), rows, said, self._target())
+        done = forget.forget(self._dest(runner, progress, committer), keys, said.get("file"), rows, said, self._target(), last_copy=last)
         self.refresh()
         return done
 
@@ -247,32 +250,35 @@ class Verbs:
 
     # --------------------------------------------------------------------------------------------------------------- sources go
     def purge_sources(
-        self, source: Any = None, *, dry_run: bool = True, derived: bool = False, spark: Any = None,
+        self, source: Any = None, *, dry_run: bool = True, derived: bool = False, min_age: str | float = "1 hour", spark: Any = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> purge.Purged:  # fmt: skip
         """Delete the sources of what is done, only those whose bytes are verified in committed files now; `dry_run` says what would go.
 
         Each file is read at its source, and its record from the data file, and both are compared with the ledger's checksum. What has
-        changed, is set aside, held back or done only in part, or does not verify, stays, and is told with the reason.
+        changed, is set aside, held back or done only in part, or does not verify, stays, and is told with the reason. What is deleted is
+        finished: its content stays, and a new file of that name is new, whatever `on_change` and `on_append` say.
 
         source           directories or globs: of files there, and of no others, whatever the ledger says
+        min_age          only files that have not changed for so long: a writer may still hold a younger one open (0: any)
         derived          also where a function has made something else of the files, so that their content is nowhere else
         storage_options  for the sources; left out: the destination's
         """
         options = self._options if storage_options is None else storage_options
-        dry, derived = flag(dry_run, "dry_run"), flag(derived, "derived")
-        runner = runner_of(spark, self._url)
-        self._dest(runner, False, "auto")  # refuses what its tasks would not see
+        dry, derived, age = flag(dry_run, "dry_run"), flag(derived, "derived"), seconds(min_age, "min_age")
+        dest = self._dest(runner_of(spark, self._url), False, "auto")  # refuses what its tasks would not see
         log = Log(self._store).refresh()
-        folded, words = fold(log, reader=True), words_of(log)
+        words = words_of(log)
         if words.split == OFFSETS:
             raise UsageError(f"{self._url} holds topics, and records are not deleted one by one. A topic's retention does that.")
         roots = self._sources(source, options, words)
         if not roots:
             with about("source"):
-                there = files.places(path for s in folded.sources for path in (s.first, s.last))
+                there = files.places(path for s in fold(log, reader=True).sources for path in (s.first, s.last))
                 raise not_named(self._url, "purge_sources deletes files at their source", there, "purge_sources")
-        return purge.purge(runner, self._url, self._options, folded, words, roots, dry=dry, derived=derived)
+        done = purge.purge(dest, words, roots, dry=dry, derived=derived, min_age=age)
+        self.refresh()
+        return done
 
     # -------------------------------------------------------------------------------------------------------------------- markers
     def import_markers(
@@ -357,8 +363,11 @@ class Verbs:
         # As it is at the version that is planned from: whoever has changed it since conflicts, and it is planned again.
         return lambda folded: self.as_of(folded.version).splits(runner.spark, where)
 
-    def _dropped(self, chosen: Callable[[Fold], Any]) -> Rows:
-        """Rows that leave are written by the tasks that find them; here come the names of these objects, and of the data files."""
+    def _dropped(self, chosen: Callable[[Fold], Any], purged: Callable[[Fold], Any] | None) -> Rows:
+        """Rows that leave are written by the tasks that find them; here come the names of these objects, and of the data files.
+
+        `purged` chooses those of them that must stay.
+        """
         url, options = self._url, self._options
 
         def rows(folded: Fold, named: Callable[[str], str]) -> tuple[list[str], list[str]]:
@@ -368,6 +377,8 @@ class Verbs:
                     objects, touched = put_drops(store, forget.with_riders(store, folded, drops), named)
                     yield pa.RecordBatch.from_pydict({"object": objects * len(touched), "data_file": touched})
 
+            if purged is not None:
+                forget.refuse_last_copies(url, purged(folded).select("path", "state").limit(forget.TOLD).toArrow())
             frame = chosen(folded)
             work = guarded(frame.sparkSession, write, Landmarks([], url))
             found = frame.select(*DROPS.names).mapInArrow(work, "object string, data_file string").toArrow()
