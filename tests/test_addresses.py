@@ -15,6 +15,7 @@ import quire
 from checker import tree
 from gathering import documents, gather, refused, snapshot, write
 from quire import InProcess, Ledger, RefusedError, UsageError
+from quire.storage.way import Way
 from quire.upkeep import markers, retry
 
 HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
@@ -135,3 +136,75 @@ def test_a_forged_length_is_no_work_for_days(tmp_path: Path) -> None:
 
 def test_ranges_that_touch_are_one() -> None:
     assert markers.merged([(5, 5), (0, 5), (20, 1), (2, 4)]) == [(0, 10), (20, 1)]
+
+
+# -------------------------------------------------------------------------------------------------------------------------- links
+SECRET = b"password=hunter2\n"
+
+
+def swapped(source: Path, name: str, private: Path) -> None:
+    """Somebody gives a file the size and time of another one, lets it be listed, and then puts a link in its place or in a directory's."""
+    folder, _, last = name.rpartition("/")
+    if folder:
+        (source / folder).rename(source.parent / "away")
+        (source / folder).symlink_to(private)
+    else:
+        (source / last).unlink()
+        (source / last).symlink_to(private / last)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "sub/a.txt", "sub/deep/a.txt"])
+@pytest.mark.parametrize("size", [len(SECRET), 3 << 20])
+def test_what_becomes_a_link_after_it_was_listed_is_not_read_through(tmp_path: Path, name: str, size: int) -> None:
+    content = SECRET.ljust(size, b"x")
+    source, private = tmp_path / "in", tmp_path / "private"
+    write(private, {"a.txt": content, "deep/a.txt": content})
+    write(source, {name: b"x" * size, "good.txt": b"good\n"})
+    for path in (source / name, private / "a.txt", private / "deep/a.txt"):
+        os.utime(path, ns=(10**18, 10**18))
+    plan = quire.plan(source, tmp_path / "out", **HERE)
+    top = name.split("/", maxsplit=1)[0]
+    swapped(source, f"{top}/a.txt" if "/" in name else name, private)
+    report = plan.run(progress=False)
+    assert not [found for path, found in tree(tmp_path / "out").items() if b"hunter2" in found]
+    assert report.files == 1
+    assert [path for path, _ in report.left_out] == [f"file://{source}/{name}"]
+
+
+def test_a_link_in_a_quarantined_files_place_is_neither_read_nor_deleted_through(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"sub/a.xml": b"<", "sub/b.xml": b"<b/>"})
+    write(tmp_path / "private", {"a.xml": b"<", "b.xml": b"<b/>"})
+    for folder in (source / "sub", tmp_path / "private"):
+        for path in folder.iterdir():
+            os.utime(path, ns=(10**18, 10**18))
+    gather(source, tmp_path / "out", transform="xml")
+    swapped(source, "sub/a.xml", tmp_path / "private")
+    done = Ledger(tmp_path / "out").retry(source, **HERE)
+    assert (done.jobs, ["symbolic link" in why for _, why in done.left]) == ((), [True])
+    assert Ledger(tmp_path / "out").purge_sources(source, dry_run=False, spark=InProcess()).files == 0
+    assert len(tree(tmp_path / "private")) == 2
+    again = Ledger(tmp_path / "out").retry(source, follow_links=True, max_quarantined=1, **HERE)
+    assert again.set_aside == 1, "by the caller's word it is read through"
+
+
+def test_a_link_to_a_data_file_of_the_destination_is_not_gathered(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a.txt": b"one\n"}), tmp_path / "out"
+    gather(source, dest, follow_links=True)
+    (part,) = dest.glob("*.txt")
+    (source / "link.txt").symlink_to(part)
+    report = gather(source, dest, follow_links=True)
+    assert (report.files, report.links) == (0, 1)
+
+
+def test_very_deep_directories_need_few_descriptors(tmp_path: Path) -> None:
+    name = "/".join("d" * 300)
+    write(tmp_path, {f"{name}/a": b"1", f"{name}/b": b"2"})
+    before = len(os.listdir("/proc/self/fd"))
+    way = Way(str(tmp_path))
+    fds = [way.open(f"{name}/{last}", os.O_RDONLY) for last in "ab"]
+    assert len(os.listdir("/proc/self/fd")) - before < 30
+    assert [os.read(fd, 1) for fd in fds] == [b"1", b"2"]
+    way.close()
+    for fd in fds:
+        os.close(fd)
+    assert len(os.listdir("/proc/self/fd")) == before

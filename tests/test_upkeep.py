@@ -303,7 +303,7 @@ def test_what_lies_behind_a_link_that_was_followed_is_retried(tmp_path: Path) ->
     source = write(tmp_path / "in", {"good.xml": b"<a/>"})
     (source / "link").symlink_to(tmp_path / "else")
     gather(source, tmp_path / "out", transform="xml", max_file_size=500, follow_links=True)
-    assert Ledger(tmp_path / "out").retry(source, **HERE).gathered == 1
+    assert Ledger(tmp_path / "out").retry(source, follow_links=True, **HERE).gathered == 1
 
 
 # ------------------------------------------------------------------------------------------------------------- expire and pins

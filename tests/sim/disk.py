@@ -116,7 +116,13 @@ class Disk:
     def _do(self, op: str, path: str, effect: Callable[[], Any], changes: bool = True, half: Callable[[], Any] | None = None) -> Any:
         return self.watch.do(self, op, self._short(path).removeprefix("dest/"), effect, changes, half)
 
-    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+    @staticmethod
+    def _whole(path: str, dir_fd: int | None) -> str:
+        """The path of a name in a directory that is open."""
+        return path if dir_fd is None else os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), path)
+
+    def open(self, path: str, flags: int, mode: int = 0o777, dir_fd: int | None = None) -> int:
+        path = self._whole(path, dir_fd)
         if not self._ours(path):
             return os.open(path, flags, mode)
         creates = bool(flags & os.O_CREAT)
@@ -201,7 +207,9 @@ class Disk:
     def replace(self, old: str, new: str) -> None:
         self.rename(old, new, "replace")
 
-    def unlink(self, path: str) -> None:
+    def unlink(self, path: str, dir_fd: int | None = None) -> None:
+        path = self._whole(path, dir_fd)
+
         def effect() -> None:
             os.unlink(path)
             names, name = self._parent(path)
@@ -223,8 +231,13 @@ class Disk:
     def walk(self, path: str, topdown: bool = True) -> Iterator[tuple[str, list[str], list[str]]]:
         return os.walk(path, topdown)  # what it finds is no step; what is done with it is
 
-    def stat(self, path: str) -> os.stat_result:
-        found: os.stat_result = self._do("stat", path, lambda: os.stat(path), False) if self._ours(path) else os.stat(path)
+    def stat(self, path: str, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:
+        path = self._whole(path, dir_fd)
+
+        def look() -> os.stat_result:
+            return os.stat(path, follow_symlinks=follow_symlinks)
+
+        found: os.stat_result = self._do("stat", path, look, False) if self._ours(path) else look()
         return found
 
     def rmtree(self, path: str) -> None:

@@ -33,6 +33,7 @@ def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool,
 @click.command()
 @click.argument("dest")
 @click.option("--source", multiple=True, help="Where it is read: a directory, a glob or kafka://… (again for more).")
+@click.option("--follow-links", is_flag=True, help="Also what was reached through symbolic links, as in the run.")
 @click.option("--where", help="A condition in SQL about the ledger's columns: \"reason like '%max_file_size%'\".")
 @click.option("--max-attempts", default=5, show_default=True, help="Files that were read so often are left alone.")
 @click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files stay set aside.")

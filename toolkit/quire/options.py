@@ -259,7 +259,7 @@ def build(
     check_options(storage_options, source_options, dest_options)
     with about("source"):
         found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None)
-        roots = tuple(dataclasses.replace(root, identity=identity) for root in found)
+        roots = tuple(dataclasses.replace(root, identity=identity, links=follow_links) for root in found)
     with about("dest"):
         to = normalise(dest)
         files.apart(roots, to)

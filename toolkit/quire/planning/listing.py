@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -25,6 +26,7 @@ from quire.sources.files import Root, Selection
 from quire.sources.identity import identified, with_stored
 from quire.splits import FileInfo
 from quire.storage import Entry, Folder, Gone, Request, Seeking, Store, Trouble, Unreadable, below, connect, normalise
+from quire.storage.local import to_os
 
 CHUNK = 100_000  # rows that a task holds at once
 ROW_GROUP = 5_000
@@ -207,7 +209,7 @@ def _write_drops(listing: Listing, rows: list[dict[str, Any]], dest: Store, foun
 def _chunks(listing: Listing, piece: Piece, found: Listed, seen: Seen) -> Iterator[list[Entry]]:
     """The wanted files of a piece, sorted by name, a bounded number at a time; where it is cut depends on the tree alone."""
     root = listing.roots[piece.root]
-    store, takes = root.store(found.again), _taker(root, listing.selection, found)
+    store, takes = root.store(found.again), _taker(root, listing.selection, found, listing.dest)
     waiting, chunk = [piece.folder], list[Entry]()
     most = CHUNK if isinstance(store, Seeking) else sys.maxsize  # where names come in order, all of a directory are one range
     while waiting:
@@ -260,11 +262,12 @@ def _shown(
             yield item
 
 
-def _taker(root: Root, selection: Selection, found: Listed) -> Callable[[Entry], bool] | None:
+def _taker(root: Root, selection: Selection, found: Listed, dest: str = "") -> Callable[[Entry], bool] | None:
     """Whether a file that is not hidden is wanted; None if all are."""
     wanted, prefix = selection.chooser(root), root.url.rstrip("/") + "/"
+    linked = selection.links and dest and root.url.startswith("file://")
     everything = root.wanted == ("",) and not selection.include and not selection.exclude
-    if everything and selection.newest is None and not selection.without:
+    if everything and selection.newest is None and not selection.without and not linked:
         return None
 
     def takes(entry: Entry) -> bool:
@@ -273,9 +276,18 @@ def _taker(root: Root, selection: Selection, found: Listed) -> Callable[[Entry],
         if selection.newest is not None and entry.modified > selection.newest:
             found.young += 1
             return False
+        if linked and _is_own(root, entry.name, dest):
+            found.links += 1  # as of a directory: what was gathered must not be gathered again
+            return False
         return not selection.without or prefix + entry.name not in selection.without
 
     return takes
+
+
+def _is_own(root: Root, name: str, dest: str) -> bool:
+    """Whether a link leads to a file of the destination."""
+    path = f"{root.url.removeprefix('file://').rstrip('/')}/{name}"
+    return os.path.islink(to_os(path)) and below(normalise(to_os(path)), dest)
 
 
 def _ranges(store: Store, selection: Selection, piece: Piece, folder: str) -> list[tuple[str, str]]:

@@ -33,10 +33,11 @@ class Root:
     wanted: tuple[str, ...] = ("",)  # below the root: a directory ("" is all), or a glob
     options: Options = field(default=None, repr=False)
     identity: str = "store"  # "content": what is read is hashed on its way (see `identity`)
+    links: bool = False  # symbolic links are followed: whoever may make links there chooses what is read
 
     def store(self, told: Told = silent) -> Store:
         """The store at the root; `told` hears of what is tried again."""
-        store = connect(self.url, self.options, told)
+        store = connect(self.url, self.options, told, links=self.links)
         return cast("Store", ByContent(store)) if self.identity == "content" else store
 
     @property

@@ -136,23 +136,23 @@ def _writable(text: str) -> bool:
     return True
 
 
-def connect(url: str, options: Options = None, told: Told = silent) -> Store:
+def connect(url: str, options: Options = None, told: Told = silent, *, links: bool = False) -> Store:
     """Open the store at a normalised URL. Transient errors are tried again; `told` hears of each.
 
     Local disk and memory need no options; other stores take their credentials from them, where `quire.secret` says they are looked up
-    in this process.
+    in this process. `links`: files are read through links, which the listing of a source has followed; elsewhere none is.
     """
-    return Retrying(bare(url, options), told)
+    return Retrying(bare(url, options, links=links), told)
 
 
-def bare(url: str, options: Options = None) -> Store:
+def bare(url: str, options: Options = None, *, links: bool = False) -> Store:
     """The store itself, whose errors are final."""
     scheme, given = url.partition(":")[0], resolved(options)
     if given is not None and not isinstance(given, Mapping):  # what it is stays unsaid: it may be a secret
         raise UsageError(f"storage_options= takes a dictionary of options for the store, not {type(given).__name__}.")
     if scheme not in ("file", "memory"):
         return cast("Store", _module(scheme).opened(url, given))
-    return MemoryStore(url) if scheme == "memory" else LocalStore(url.removeprefix("file://"))
+    return MemoryStore(url) if scheme == "memory" else LocalStore(url.removeprefix("file://"), links)
 
 
 def account(url: str, options: Options = None) -> str:

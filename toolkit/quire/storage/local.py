@@ -19,7 +19,8 @@ import re
 import shutil
 import stat as stat_bits
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
 from quire.storage.base import (
@@ -40,12 +41,15 @@ from quire.storage.base import (
     walked,
 )
 from quire.storage.durable import BUSY, Folders, LocalSink, explained, not_the_files, sync_folder_of, tries, unlink, write_all
+from quire.storage.way import Way, below
 
 WHOLE = 1 << 20  # up to here a file is read by one call; larger ones come as a stream
 PIECE = 4 << 20
 OWN = "_quire"  # where directories that have become empty go
 TEMPORARY = f"{OWN}/tmp"  # noqa: S108 - below the root
 JOBS = f"{OWN}/jobs"
+
+LINK = "link"  # the version of what is reached through a link, and was not looked at
 
 _PRIVATE = re.compile("[\uf780-\uf7ff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")
@@ -82,8 +86,9 @@ class LocalStore(WithoutUploads):
     can_rename = True
     shared = True
 
-    def __init__(self, root: str) -> None:
-        self.root = to_os(root)
+    def __init__(self, root: str, links: bool = False) -> None:
+        """`links`: files of a source are read through links, which their listing has followed."""
+        self.root, self.links = to_os(root), links
         self.url = "file://" + root
         self._prefix = self.root.rstrip("/") + "/"
         self._folders = Folders()
@@ -109,8 +114,10 @@ class LocalStore(WithoutUploads):
 
     def _open(self, name: str) -> int:
         """Open an object, which is a regular file: a link is not followed, and a pipe in its place does not block."""
+        self._own(name)  # says which part of it is a link; opening goes through none, whatever takes its place from here on
         try:
-            fd = os.open(self._own(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with below(self.root, to_os(name)) as (folder, last):
+                fd = os.open(last, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         except OSError as e:
             if e.errno == errno.ELOOP:
                 raise self._not_followed(name) from e
@@ -125,18 +132,30 @@ class LocalStore(WithoutUploads):
 
     # ---------------------------------------------------------------------------------------------------------- reading
     def stat(self, name: str) -> Entry | None:
+        path = self._path(name)
         try:
             with explained("look up", self._shown(name)):
-                status = os.stat(self._path(name))
+                if self.links or not name:
+                    status = os.stat(path)
+                else:
+                    with below(self.root, to_os(name)) as (folder, last):
+                        status = os.stat(last, dir_fd=folder, follow_symlinks=False)
         except NotFoundError:
             return None
         except StorageError as e:
             if isinstance(e.__cause__, NotADirectoryError):
-                return None
+                return Entry(name, 0, LINK, 0) if self._through_link(path) else None
             raise
         if stat_bits.S_ISDIR(status.st_mode):
             return None
+        if stat_bits.S_ISLNK(status.st_mode):
+            return Entry(name, 0, LINK, status.st_mtime_ns)
         return Entry(name, status.st_size, version_of(status), status.st_mtime_ns)
+
+    def _through_link(self, path: str) -> bool:
+        """Whether a directory on the way to what is there is a link."""
+        ends = [at for at, c in enumerate(path) if c == "/" and at > len(self._prefix)]
+        return os.path.lexists(path) and any(os.path.islink(path[:at]) for at in ends)
 
     def is_folder(self, name: str = "") -> bool:
         return os.path.isdir(self._path(name))
@@ -210,46 +229,54 @@ class LocalStore(WithoutUploads):
 
     def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
         # The hot loop of consolidation: locals and bare system calls, about 10 µs a small file.
-        prefix, open_, fstat, read, close = self._prefix, os.open, os.fstat, os.read, os.close
+        fstat, read, close, way = os.fstat, os.read, os.close, Way(self.root)
+        # Through links only where the listing went through them: what was exchanged for a link since then has changed.
+        open_ = (lambda name, flags: os.open(self._prefix + name, flags)) if self.links else way.open
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe that took a file's place must not block
-        for request in requests:
-            name, version, size, start, length = request
-            if start or length != size or size > WHOLE:
-                yield request, self._stream(prefix + to_os(name), version, start, length)
-                continue
-            try:
-                fd = open_(prefix + (name if name.isascii() else to_os(name)), flags)
-            except (FileNotFoundError, NotADirectoryError):
-                yield request, Gone("vanished")
-                continue
-            except OSError as e:
-                not_the_files(e, "read", self._shown(name))
-                yield request, _refused(e)
-                continue
-            try:
-                # Looked at after reading, against what the listing saw before: a file that was changed in between has another
-                # version. One byte more is asked for than there should be: a longer file shows itself.
-                data = read(fd, size + 1)
-                status = fstat(fd)
-            except OSError as e:
-                not_the_files(e, "read", self._shown(name))
-                # What took the file's place (a directory, a pipe) cannot be read as a file can.
-                changed = version_of(fstat(fd)) != version
-                yield request, Gone("changed") if changed else _refused(e)
-                continue
-            finally:
-                close(fd)
-            if len(data) == size == status.st_size and f"{status.st_mtime_ns}-{size}" == version:
-                yield request, data
-            else:
-                yield request, Gone("changed")
-
-    def _stream(self, path: str, version: str, start: int, length: int) -> Iterator[bytes]:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            for request in requests:
+                name, version, size, start, length = request
+                if start or length != size or size > WHOLE:
+                    yield request, self._stream(open_, to_os(name), version, start, length)
+                    continue
+                try:
+                    fd = open_(name if name.isascii() else to_os(name), flags)
+                except (FileNotFoundError, NotADirectoryError):
+                    yield request, Gone("vanished")
+                    continue
+                except OSError as e:
+                    not_the_files(e, "read", self._shown(name))
+                    yield request, Gone("changed") if e.errno == errno.ELOOP and not self.links else _refused(e)
+                    continue
+                try:
+                    # Looked at after reading, against what the listing saw before: a file that was changed in between has another
+                    # version. One byte more is asked for than there should be: a longer file shows itself.
+                    data = read(fd, size + 1)
+                    status = fstat(fd)
+                except OSError as e:
+                    not_the_files(e, "read", self._shown(name))
+                    # What took the file's place (a directory, a pipe) cannot be read as a file can.
+                    changed = version_of(fstat(fd)) != version
+                    yield request, Gone("changed") if changed else _refused(e)
+                    continue
+                finally:
+                    close(fd)
+                if len(data) == size == status.st_size and f"{status.st_mtime_ns}-{size}" == version:
+                    yield request, data
+                else:
+                    yield request, Gone("changed")
+        finally:
+            way.close()
+
+    def _stream(self, open_: Callable[[str, int], int], name: str, version: str, start: int, length: int) -> Iterator[bytes]:
+        path = self._prefix + name
+        try:
+            fd = open_(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError) as e:
             raise Gone("vanished") from e
         except OSError as e:
+            if e.errno == errno.ELOOP and not self.links:
+                raise Gone("changed") from e
             raise self._unread(e, path) from e
         try:
             if version_of(os.fstat(fd)) != version:
@@ -365,7 +392,8 @@ class LocalStore(WithoutUploads):
     def remove(self, name: str) -> None:
         path = self._own(name)
         with explained("remove", self._shown(name)):
-            unlink(path)
+            with suppress(FileNotFoundError), below(self.root, to_os(name)) as (folder, last):
+                os.unlink(last, dir_fd=folder)
             self._prune(os.path.dirname(path))
 
     def _prune(self, folder: str) -> None:

@@ -28,6 +28,7 @@ from quire.sources.kafka import named as name_of
 from quire.sources.positions import reached
 from quire.sources.transforms import UserFunction
 from quire.storage import Store, Trouble, below
+from quire.storage.local import LINK
 from quire.upkeep.identifiers import place_of
 from quire.upkeep.job import Changed, Dest, Planned, change, not_named
 
@@ -177,6 +178,8 @@ def _splits(store: Store, fresh: list[dict[str, Any]], left: list[tuple[str, str
             yield _split(row, planned, entry.size if entry else row["start"] + row["length"], entry.modified if entry else 0)
         elif entry is None:
             left.append((row["path"], "it is gone at its source: it stays quarantined"))
+        elif entry.version == LINK:
+            left.append((row["path"], "a symbolic link stands there, or on the way: follow_links=True follows it"))
         elif entry.version != row["version"]:
             left.append((row["path"], "it has changed since: the next run takes its new version"))
         elif row["start"] + row["length"] > entry.size:

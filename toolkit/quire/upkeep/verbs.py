@@ -131,7 +131,7 @@ class Verbs:
 
     def retry(
         self, source: Any = None, *, where: str | None = None, paths: Paths | None = None, function: UserFunction | None = None,
-        reduce: Reduce | None = None,
+        reduce: Reduce | None = None, follow_links: bool = False,
         max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", max_quarantined: int | None = None,
         spark: Any = None, committer: str = "auto", storage_options: Mapping[str, Any] | None = None,
         progress: bool | Callable[[Step], object] = True,
@@ -142,6 +142,7 @@ class Verbs:
                          the ledger's word alone sends nobody there. Records that the quarantine itself holds need none
         function         the function of the job, repaired; needed where the destination was made with one
         reduce           the function that all rows went through, where there was one: it gets those of this retry, for themselves
+        follow_links     as in the run: also what was reached through symbolic links; whoever may make them chooses what is read
         max_attempts     a file that was read so often is left alone; None: there is no end to it
         max_quarantined  change nothing if more than this would stay in quarantine. Left out: as many as there are, but if all that was read
                          would, that is committed and AllQuarantined is raised
@@ -186,7 +187,8 @@ class Verbs:
 
         options = self._options if storage_options is None else storage_options
         dest = replace(self._dest(runner, progress, committer), max_quarantined=max_quarantined)
-        sources = self._sources(source, options, words)
+        follow = flag(follow_links, "follow_links")
+        sources = tuple(replace(root, links=follow) for root in self._sources(source, options, words))
         done = retry.retry(
             dest, chosen, said, sources, max_attempts, self._target(), function, largest, reduce
         )  # fmt: skip
