@@ -78,6 +78,11 @@ MUTANTS = (
     m("what others put among the jobs is taken for a job", PROTOCOL, " if names.base_of(job) is not None}", "}", first="tests/test_recover.py"),
     m("readers' pins are never merged", CHECKPOINT, "return bool(commits or log.base) and", "return bool(recent) and", first="tests/test_checkpoints.py"),
     m("a name that a checkpoint has merged is committed again", LOG, "        yield from (entry for entry in decided if isinstance(entry, Commit))\n", "", first="tests/test_checkpoints.py"),
+    # interrupts
+    m("an interrupt that Python forgets is forgotten", "interrupts.py", "        raise _under_way.noted\n", "        return\n", first="tests/test_interrupts.py"),
+    m("an interrupt after the last look is forgotten", "interrupts.py", "        if mine.noted is not None:\n            raise mine.noted\n        return result", "        return result", first="tests/test_interrupts.py"),
+    m("an interrupt leaves Spark's job behind", RUNNER, "    while not over.is_set() and ", "    while False and ", first="tests/test_interrupts.py"),
+    m("a handler of the user's own is not asked", "interrupts.py", "not in PLAIN:", "in ():", first="tests/test_interrupts.py"),
     # conflicts
     m("no conflict check", PROTOCOL, "found = conflicts(log, head, tasks)", "found = set()"),
     m("a conflict drops nothing", PROTOCOL, "if t.task not in found and (", "if ("),

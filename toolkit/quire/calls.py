@@ -6,9 +6,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from quire.errors import AllQuarantined, UsageError
+from quire.interrupts import raised
 from quire.options import Options, seconds, whole
 from quire.progress import Progress
 from quire.report import Report
@@ -86,9 +88,9 @@ def _until_signal(stop: threading.Event | None) -> Iterator[threading.Event]:
         yield stopped
         return
 
-    def heard(*_: Any) -> None:
+    def heard(_: int, frame: FrameType | None) -> None:
         if stopped.is_set():
-            raise KeyboardInterrupt
+            raised(signal.SIGINT, frame)
         stopped.set()
 
     before = {s: signal.signal(s, heard) for s in (signal.SIGINT, signal.SIGTERM)}

@@ -38,6 +38,7 @@ from quire.coverage.fold import fold
 from quire.coverage.segments import SCHEMA, SegmentWriter
 from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, UsageError
 from quire.formats import parquet
+from quire.interrupts import all_interruptible
 from quire.options import Options
 from quire.planning import plan as planning
 from quire.planning.listing import Cut, Listing, Run
@@ -93,6 +94,7 @@ class _Begun(NamedTuple):
     marks: list[Task]
 
 
+@all_interruptible
 class Claims:
     """What a ledger offers to jobs that are not quire's."""
 

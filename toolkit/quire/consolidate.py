@@ -12,6 +12,7 @@ from quire.calls import checked, repeat, runner_of
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.errors import about, printable
+from quire.interrupts import all_interruptible, interruptible
 from quire.options import Options, Settings, shows_settings
 from quire.planning import pack
 from quire.planning import plan as planning
@@ -30,6 +31,7 @@ __all__ = ["Plan", "consolidate", "plan"]
 
 # -------------------------------------------------------------------------------------------------------------------- public
 @shows_settings
+@interruptible
 def consolidate(
     source: Any, dest: Any, *, spark: Any = None, every: str | float | None = None, max_runs: int | None = None,
     progress: bool | Callable[[Step], object] = True,     **settings: Unpack[Settings],
@@ -78,6 +80,7 @@ def consolidate(
 
 
 @shows_settings
+@interruptible
 def plan(
     source: Any, dest: Any, *, spark: Any = None, progress: bool | Callable[[Step], object] = True, **settings: Unpack[Settings]
 ) -> Plan:
@@ -95,6 +98,7 @@ def plan(
     return Plan(made, runner, found)
 
 
+@all_interruptible
 class Plan:
     """What would be done: `.tasks` (a DataFrame), `.files()`, `.bytes`, `.skew()`, `.estimate`, and `.run()` to do it."""
 

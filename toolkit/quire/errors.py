@@ -11,8 +11,10 @@
         ├── NotFoundError     exit 3   the object is not there
         └── TransientError    exit 3   it may go well next time (busy, time-out, connection lost): it was tried for a minute
 
-A message says what was wrong, where, and what to do, in one line. No secret is ever in it: `scrub` takes them out of any
-text that comes from elsewhere.
+    Interrupted               exit 130 a KeyboardInterrupt that came while quire was at work
+
+A message says what was wrong, where, and what to do, in one line; a notebook shows this line alone, and the frames by `%tb`. No secret is
+ever in it: `scrub` takes them out of any text that comes from elsewhere.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ __all__ = [
     "AllQuarantined",
     "DataLossError",
     "FormatError",
+    "Interrupted",
     "NotFoundError",
     "QuireError",
     "RefusedError",
@@ -44,7 +47,26 @@ __all__ = [
 ]
 
 
-class QuireError(Exception):
+class _OneLine(BaseException):
+    """In a notebook it is one line; who asks once more, by `%tb`, is shown the frames."""
+
+    _told = False
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it, instead of what it would make by itself."""
+        from IPython.core.getipython import get_ipython
+
+        shell: Any = get_ipython()
+        if shell is None:
+            return [f"{type(self).__name__}: {self}"]
+        if self._told:
+            frames: list[str] = shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__, tb_offset=1)
+            return frames
+        self._told = True
+        return ["".join(shell.InteractiveTB.get_exception_only(type(self), self)).rstrip() + " (%tb shows where)"]
+
+
+class QuireError(_OneLine, Exception):
     """What every error of quire is; `exit_code` is the shell's."""
 
     exit_code: ClassVar[int] = 3
@@ -109,6 +131,15 @@ class TransientError(StorageError):
     def __init__(self, *args: object, wait: float = 0.0) -> None:
         super().__init__(*args)
         self.wait = wait
+
+
+class Interrupted(_OneLine, KeyboardInterrupt):
+    """Ctrl-C, or ■ in a notebook, while quire was at work."""
+
+    exit_code: ClassVar[int] = 130
+
+    def __init__(self, text: str = "what was committed is safe, and the same call goes on with the rest") -> None:
+        super().__init__(text)
 
 
 def choose(value: object, allowed: Iterable[str], what: str) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quire import interrupts
 from quire.errors import QuireError, UsageError, scrub
 from quire.java import Java, private_temp
 
@@ -168,7 +169,7 @@ def make_interruptible(context: SparkContext) -> None:
         asking.join(5)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, interrupt)
+    interrupts.handle(interrupt)
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_news)
 

@@ -33,6 +33,7 @@ from quire.coverage.quarantine import rejected
 from quire.coverage.ranges import Known
 from quire.errors import NotFoundError, QuireError, StorageError, UsageError, about, choose, quoted, scrub
 from quire.formats import lines, parquet
+from quire.interrupts import all_interruptible
 from quire.options import whole
 from quire.paging import Pages
 from quire.planning import skew
@@ -133,6 +134,7 @@ class Location:
     attempt: str = ""
 
 
+@all_interruptible
 class Ledger(Pages, Verbs, OffsetsOf, Claims):
     """The ledger of a destination, as its log stands when it is opened; `refresh()` looks again."""
 

@@ -14,6 +14,7 @@ from quire.commit.entries import OFFSETS, Words
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import compression_for
 from quire.formats.parquet import RECORDS
+from quire.interrupts import interruptible
 from quire.loader import Call, Job
 from quire.options import flag
 from quire.planning.changes import Policy
@@ -34,6 +35,7 @@ __all__ = ["check", "load"]
 LARGEST = 1.5  # times the target a data file may become, as tasks are cut by a guess: else each would end in a tiny second file
 
 
+@interruptible
 def load(
     source: str, dest: Any, transform: BatchFunction | None = None, *, spark: Any = None, until: Any = None,
     every: str | float | None = None, max_runs: int | None = None, format: str | None = None, schema: Any = None,

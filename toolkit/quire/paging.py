@@ -22,6 +22,7 @@ from quire.commit.log import Log
 from quire.coverage.finished import FINISHED
 from quire.coverage.fold import Fold, Source
 from quire.errors import UsageError, choose, printable, quoted
+from quire.interrupts import all_interruptible
 from quire.options import whole
 from quire.progress import Step
 from quire.storage import Store
@@ -86,6 +87,7 @@ class Page:
             yield ["" if cell is None else printable(str(cell)) for cell in row]
 
 
+@all_interruptible
 class Pages:
     """What a ledger tells of its rows and commits without Spark and without holding all of them."""
 

@@ -28,6 +28,7 @@ from urllib.request import url2pathname
 
 from quire.devices import DIRT, LARGEST, SMALLEST, Stock
 from quire.errors import StorageError, UsageError, choose, scrub
+from quire.interrupts import interruptible
 from quire.progress import Progress
 from quire.sizes import format_size, parse_size
 
@@ -120,6 +121,7 @@ class _Tree:
         return found
 
 
+@interruptible
 def populate(
     directory: str | os.PathLike[str],
     files: int = 400_000,

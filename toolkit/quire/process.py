@@ -18,6 +18,7 @@ from quire.coverage.fold import fold
 from quire.coverage.live import live
 from quire.errors import RefusedError, UsageError, about, choose
 from quire.formats import parquet
+from quire.interrupts import interruptible
 from quire.options import Options, Settings
 from quire.planning.first import first_files
 from quire.progress import Progress, Step
@@ -39,6 +40,7 @@ LOOKED_AT = 8  # files whose rows may show what the columns are
 SAMPLE = 1 << 20  # bytes of lines that are given to the function for that
 
 
+@interruptible
 def process(
     source: Any, function: ProcessFunction, dest: Any, *, spark: Any = None, split: str = "file", split_size: str | int = "64 MiB",
     schema: Any = None, format: str | None = None, reduce: Reduce | None = None, every: str | float | None = None,

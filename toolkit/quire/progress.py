@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import sys
 import threading
 import time
@@ -11,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from quire import interrupts
 from quire.errors import UsageError, printable
 
-__all__ = ["Part", "Phase", "Progress", "Step"]
+__all__ = ["Part", "Phase", "Progress", "Step", "waiting"]
 
 
 SHOWN = 6  # accounts that a line names
@@ -73,6 +75,7 @@ class Phase:
 
     def to(self, done: int, *, tasks: int = 0, files: int = 0, retries: int = 0, parts: tuple[Part, ...] = ()) -> None:
         """It has come so far; never back, and never beyond its total. `retries` are those of tasks, beyond those told before."""
+        interrupts.check()
         done = max(self.step.done, done if self.step.total is None else min(done, self.step.total))
         retries += self.step.retries
         if before := self.step.parts:
@@ -176,6 +179,44 @@ class Progress:
         return bar
 
 
+@contextmanager
+def waiting(doing: str, done: str) -> Iterator[None]:
+    """A line for as long as something takes that cannot say how far it is; in a notebook it becomes `done`, in a terminal it goes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # of a widget, which has words of its own
+    elif _in_kernel():
+        with _cell_line(doing, done):
+            yield
+    elif sys.stderr is not None and sys.stderr.isatty():
+        doing += " …"
+        sys.stderr.write(doing)
+        sys.stderr.flush()
+        try:
+            yield
+        finally:
+            sys.stderr.write(f"\r{' ' * len(doing)}\r")
+            sys.stderr.flush()
+    else:
+        yield
+
+
+@contextmanager
+def _cell_line(doing: str, done: str) -> Iterator[None]:
+    from IPython.display import display
+
+    def shown(text: str) -> dict[str, str]:
+        return {"text/plain": text, "text/html": f'<span style="color: var(--jp-ui-font-color2, inherit)">{html.escape(text)}</span>'}
+
+    show: Any = display  # which is published without types
+    began, line = time.monotonic(), show(shown(f"{doing} …"), raw=True, display_id=True)
+    try:
+        yield
+    except BaseException:
+        line.update(shown(f"{doing}: it did not work"), raw=True)
+        raise
+    line.update(shown(f"{done} in {time.monotonic() - began:.0f} s"), raw=True)
+
+
 def _words(step: Step) -> str:
     if step.waits:
         return printable(step.waits)
@@ -188,4 +229,5 @@ def _words(step: Step) -> str:
 
 def _in_kernel() -> bool:
     """Whether this is a notebook's kernel, whose output is no terminal, though somebody looks at it."""
-    return "ipykernel" in sys.modules
+    kernel = sys.modules.get("ipykernel.kernelapp")
+    return kernel is not None and bool(kernel.IPKernelApp.initialized())

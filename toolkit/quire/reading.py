@@ -21,6 +21,7 @@ from quire.coverage.live import LiveFile
 from quire.coverage.live import live as live_files
 from quire.errors import QuireError, StorageError, UsageError
 from quire.formats import lines, parquet
+from quire.interrupts import interruptible
 from quire.options import whole
 from quire.runner import guarded
 from quire.storage import Store, connect, normalise
@@ -33,6 +34,7 @@ CURSORS = 16  # data files that are being read at once in a task
 BATCH = 8 << 20  # bytes of rows that travel to Spark at once
 
 
+@interruptible
 def read(
     spark: SparkSession, dest: str | os.PathLike[str], version: int | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> DataFrame:

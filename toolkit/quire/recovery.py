@@ -12,6 +12,7 @@ from quire.commit import names, protocol
 from quire.commit.entries import Abort, Published
 from quire.commit.log import Log
 from quire.errors import UsageError
+from quire.interrupts import interruptible
 from quire.storage import connect, normalise
 
 __all__ = ["Recovered", "recover"]
@@ -36,6 +37,7 @@ class Recovered(display.Shown):
         }
 
 
+@interruptible
 def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_options: Mapping[str, Any] | None = None) -> Recovered:
     """Publish what was committed and not yet published, and delete what jobs that are over have left.
 

@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from quire import interrupts
 from quire.errors import DataLossError, FormatError, QuireError, TransientError, UsageError, quoted, scrub
 from quire.session import alive
 from quire.shipping import Task, is_local, missing_module, portable
@@ -32,6 +33,7 @@ T = TypeVar("T")
 Function = Callable[[T], dict[str, Any]]
 Watch = Callable[[], None]
 POLL = 0.2  # seconds between two looks at the store
+ENDING = 10  # seconds in which Spark may end a job
 LOOKS = 3  # at the directories that executors on other machines do not see
 
 
@@ -113,6 +115,7 @@ class InProcess:
         found = []
         for item in items:
             found.append(call(function, item))
+            interrupts.check()
             if watch:
                 watch()
         return found
@@ -254,7 +257,7 @@ def collected(job: Job, frame: DataFrame, watch: Watch) -> list[Row]:
 
     Raises SparkFailed unless Spark has returned them: an answer that did not come is never taken for an empty one.
     """
-    answer = Future[list["Row"]]()
+    answer, over = Future[list["Row"]](), threading.Event()
 
     def collect() -> None:
         try:  # around all of it: what ends this thread anywhere else is seen by nobody
@@ -263,26 +266,37 @@ def collected(job: Job, frame: DataFrame, watch: Watch) -> list[Row]:
             answer.set_result(rows)
         except BaseException as e:
             answer.set_exception(e)
+        finally:
+            over.set()
 
     thread = threading.Thread(target=collect, name="quire-spark-job", daemon=True)
-    thread.start()
     try:
-        while thread.is_alive():
-            thread.join(POLL)
+        thread.start()
+        # Not by join: an interrupt in there lets a thread look dead that runs on (up to Python 3.12), and Spark's job with it.
+        while thread.is_alive() and not over.wait(POLL):
+            interrupts.check()
             watch()
     except BaseException:
-        # Ctrl-C: Spark would run all tasks to their end. Tasks may still write for some seconds; the protocol allows it.
-        until = time.monotonic() + 10
-        while thread.is_alive() and time.monotonic() < until:
-            with suppress(Exception):  # what is interrupted is what the user should hear of, not that the server is gone
-                job.interrupt()  # again: a job that had not begun yet would begin now
-            thread.join(0.5)
+        # In a thread of its own, as a second Ctrl-C would break it off here.
+        ended = threading.Event()
+        threading.Thread(target=_end, args=(job, over, ended), name="quire-spark-end", daemon=True).start()
+        ended.wait()
         raise
     if not answer.done():
         raise SparkFailed("the thread that waited for Spark's job has ended without an answer")
     if failed := answer.exception():
         raise SparkFailed(str(failed)) from failed
     return answer.result()
+
+
+def _end(job: Job, over: threading.Event, ended: threading.Event) -> None:
+    """End Spark's job: it would run all tasks to their end. Tasks may still write for some seconds; the protocol allows it."""
+    until = time.monotonic() + ENDING
+    while not over.is_set() and time.monotonic() < until:
+        with suppress(Exception):  # what is interrupted is what the user should hear of, not that the server is gone
+            job.interrupt()  # again: a job that had not begun yet would begin now
+        over.wait(0.5)
+    ended.set()
 
 
 def guarded(spark: SparkSession, work: Task, landmarks: Landmarks) -> Task:

@@ -22,7 +22,9 @@ from urllib.request import getproxies
 
 from quire import jvm
 from quire.errors import QuireError, UsageError, scrub
+from quire.interrupts import interruptible
 from quire.java import find_java
+from quire.progress import waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +36,7 @@ LOOPBACK = "127.0.0.1"
 _lock = threading.RLock()
 
 
+@interruptible
 def session(
     conf: Mapping[str, object] | None = None,
     /,
@@ -164,7 +167,8 @@ def _start(wanted: Mapping[str, str | None]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     on_loopback = settings.get("spark.driver.host") == LOOPBACK
-    with jvm.starting(None if submitted else find_java(), on_loopback):
+    java = None if submitted else find_java()
+    with waiting("Starting Spark", "Spark started"), jvm.starting(java, on_loopback):
         started = _builder().config(map=dict(settings)).getOrCreate()
     if hasattr(started, "_sc"):  # not so with spark.api.mode=connect
         jvm.make_interruptible(started.sparkContext)

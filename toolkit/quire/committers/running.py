@@ -14,6 +14,7 @@ from quire.commit import protocol
 from quire.committers.attempts import TaskAttempt
 from quire.committers.interface import Committed, Job, LostError, OutputCommitter
 from quire.errors import QuireError, UsageError, quoted
+from quire.interrupts import interruptible
 from quire.jobs import ATTEMPTS
 from quire.runner import Failure, InProcess, OnSpark, Runner
 from quire.storage import connect
@@ -24,6 +25,7 @@ __all__ = ["run", "task_of"]
 Write = Callable[[TaskAttempt], object]
 
 
+@interruptible
 def run(
     spark: Any, write: Write, dest: str | os.PathLike[str], tasks: int, *, name: str | None = None, committer: str = "auto",
     append: bool = False, storage_options: Mapping[str, Any] | None = None,

@@ -11,6 +11,7 @@ from quire.commit import names
 from quire.committers import leftovers
 from quire.committers.leftovers import Left, ago
 from quire.errors import RefusedError, StorageError, printable
+from quire.interrupts import interruptible
 from quire.options import seconds
 from quire.sizes import format_size
 from quire.storage import Store, connect, normalise
@@ -66,6 +67,7 @@ class Swept:
         return {"url": self.url, "dry_run": self.dry_run, **lists, "expire": self.expire, "bytes": self.bytes}
 
 
+@interruptible
 def sweep(url: str, dry_run: bool = True, *, min_age: str | float = "1 h", storage_options: Mapping[str, object] | None = None) -> Swept:
     """Remove left-over `_temporary`, staging and magic directories at the top of `url`, and all uploads below it that nobody has completed.
 

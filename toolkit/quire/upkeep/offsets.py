@@ -14,6 +14,7 @@ from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.coverage.ranges import Known, covered
 from quire.errors import RefusedError, UsageError, about, choose, quoted, scrub
+from quire.interrupts import all_interruptible
 from quire.loader import check_cluster
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Run
@@ -31,6 +32,7 @@ from quire.upkeep.job import Changed, Dest, Planned, change, not_named
 __all__ = ["OffsetsOf"]
 
 
+@all_interruptible
 class OffsetsOf:
     """What a ledger knows of Kafka's topics."""
 

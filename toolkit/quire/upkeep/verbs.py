@@ -19,6 +19,7 @@ from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError, about, quoted
+from quire.interrupts import all_interruptible
 from quire.options import flag, seconds, whole
 from quire.planning.drops import DROPS, PIECE, put_drops
 from quire.progress import Progress, Step
@@ -65,6 +66,7 @@ class Checkpointed(display.Shown):
         return {"stands for version": self.version, "ledger rows": rows}
 
 
+@all_interruptible
 class Verbs:
     """What changes a ledger. Each verb is one commit: readers see all of it or nothing, and a call that was killed goes on."""
 

@@ -37,11 +37,13 @@ from quire.committers.lab.readings import readings, untried
 from quire.committers.lab.tested import COMMITTERS, UnderTest
 from quire.committers.lab.watch import Place
 from quire.errors import QuireError, UsageError, about, quoted, scrub
+from quire.interrupts import interruptible
 from quire.progress import Progress, Step
 
 __all__ = ["COMMITTERS", "FAULTS", "SCHEMA", "Cost", "Costs", "Fault", "Found", "Matrix", "NotHit", "Row", "UnderTest", "costs", "run"]
 
 
+@interruptible
 def run(
     committers: Iterable[str | UnderTest] | str | UnderTest | None = None,
     faults: Iterable[str | Fault] | str | Fault | None = None,
