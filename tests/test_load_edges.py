@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 import quire
 from gathering import refused
 from loading import exact, load, numbered, rows, topic
 from quire import RefusedError, StorageError, UsageError, loader, loading
 from quire.cli import main
+from quire.errors import TransientError
 from quire.sources import kafka_client, offsets, positions
 from quire.sources.offsets import Fetched, Span
 from services import kafka_raw
@@ -322,3 +325,52 @@ def test_many_small_topics_do_not_take_a_second_each(kafka: Mock, tmp_path: Path
     started = time.monotonic()
     assert load(kafka, "|".join(names), tmp_path / "out").records == 30
     assert time.monotonic() - started < 10
+
+
+# ------------------------------------------------------------------------------------------------------------- what nobody sees
+class _Event:
+    """The end of a partition, as the client tells it."""
+
+    error, topic, partition, offset = lambda _: KafkaError(KafkaError._PARTITION_EOF), lambda _: "t", lambda _: 0, lambda _: 100
+
+
+class _Aborted(kafka_client.Cluster):
+    """A partition that holds nothing but aborted records: they are fetched for a long time, and none is given."""
+
+    def __init__(self, goes_on: bool) -> None:
+        super().__init__("nowhere:1", {})
+        self.kafka = types.SimpleNamespace(
+            Message=_Event, KafkaError=KafkaError, KafkaException=KafkaException, TopicPartition=TopicPartition
+        )
+        self.began, self.goes_on, self._met = time.monotonic(), goes_on, {"t"}
+        self._consumer = types.SimpleNamespace(
+            poll=self.poll, consume=lambda *_: [], assign=lambda _: None, unassign=lambda: None, close=lambda: None
+        )
+
+    def poll(self, _: float) -> _Event | None:
+        took = time.monotonic() - self.began
+        if self.goes_on:
+            self._count(json.dumps({"topics": {"t": {"partitions": {"0": {"next_offset": int(took * 100)}, "-1": {}}}}}))
+        time.sleep(0.01)
+        return _Event() if took > 0.6 else None
+
+
+def test_a_long_stretch_of_aborted_records_is_gone_past_and_silence_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "PATIENCE", 0.2)
+    spans = [Span(kafka_client.Key("t", 0), 0, 100)]
+    (found,) = offsets.read(_Aborted(goes_on=True), spans)
+    assert (found.start, found.end, found.records) == (0, 100, None)
+    with pytest.raises(TransientError, match="nothing has come"):
+        list(offsets.read(_Aborted(goes_on=False), spans))
+
+
+def test_the_client_tells_how_far_it_has_come(kafka: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_client, "TELLS", 50)
+    name = topic(kafka, 1, numbered(50))
+    cluster = kafka_client.Cluster(kafka.address, dict(kafka.settings))
+    cluster.consumer.assign([TopicPartition(name, 0, 0)])
+    until = time.monotonic() + 10
+    while cluster.fetched(name, [0]) < 50 and time.monotonic() < until:
+        cluster.consumer.poll(0.05)
+    assert cluster.fetched(name, [0]) == 50
+    cluster.close()

@@ -59,6 +59,7 @@ MUTANTS = (
     m("a producer's time wraps", OFFSETS, "(moments < FIRST_TIME) | (moments > LAST_TIME)", "(moments < FIRST_TIME) & (moments > LAST_TIME)", first="tests/test_fuzz.py"),
     m("headers are not counted", OFFSETS, " + _size(part[2])", "", first="tests/test_load_edges.py"),
     m("a value that names no directory stops a topic", "sources/records.py", "            self._check_folders(made)\n", "", first="tests/test_load_edges.py"),
+    m("aborted records are silence", OFFSETS, "if self.moved or self._come() > come:", "if self.moved:", first="tests/test_load_edges.py"),
     m("lost for ever", JOBS, "    if losses >= LOSSES:\n", "    if False:\n", first="tests/test_upload.py"),
     m("left_out_for_ever, replaced_for_ever", ROUNDS, "if n >= most)", "if n >= 10**9)"),
     # sources that go, marks

@@ -27,6 +27,7 @@ _NAMED = "name:"  # the version of a topic of which no broker tells an id
 _OURS = (
     "bootstrap.servers", "metadata.broker.list", "group.id", "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset",
     "enable.partition.eof", "isolation.level", "default.topic.config", "error_cb", "on_commit", "log_cb", "logger",
+    "statistics.interval.ms", "stats_cb",
 )  # fmt: skip
 
 

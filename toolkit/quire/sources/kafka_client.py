@@ -7,6 +7,7 @@ another one is made.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import threading
 import time
@@ -27,6 +28,7 @@ T = TypeVar("T")
 FIRST = 10.0  # seconds in which a broker has to answer first
 ANSWER = 30.0  # seconds for any other answer
 TOPIC_IDS, TURNS = 5.0, 5  # seconds in which topics' ids have to be told, or none; so often it is asked for them
+TELLS = 10_000  # milliseconds between two accounts of the client, of how far it has come
 KEPT = 4  # clusters that a process keeps open
 ASKED = 1_000  # partitions whose offsets are asked for in one go: each of them has some kilobytes until its answer is there
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # all zeros: an old broker's answer
@@ -85,6 +87,7 @@ class Cluster:
         }  # fmt: skip
         self._admin: Any = None
         self._consumer: Any = None
+        self._fetched = dict[Key, int]()  # of each partition the next offset that the consumer will ask for, as it has told last
         self._met = set[str]()  # topics that the consumer has heard of
 
     # -------------------------------------------------------------------------------------------------------------- clients
@@ -106,6 +109,7 @@ class Cluster:
                 "queued.min.messages": 200_000, "fetch.queue.backoff.ms": 10, "fetch.error.backoff.ms": 100, "check.crcs": True,
                 **self._settings, "group.id": "quire", "enable.auto.commit": False, "enable.auto.offset.store": False,
                 "auto.offset.reset": "error", "enable.partition.eof": True, "isolation.level": "read_committed",
+                "statistics.interval.ms": TELLS, "stats_cb": self._count,
             })  # fmt: skip
         return self._consumer
 
@@ -115,6 +119,16 @@ class Cluster:
         except (self.kafka.KafkaException, ValueError, TypeError) as e:
             text = e.args[0].str() if isinstance(e, self.kafka.KafkaException) else str(e)
             raise UsageError(f"source_options: {self.clean(text)}. They have librdkafka's names.") from None
+
+    def _count(self, told: str) -> None:
+        """Of what comes nobody hears where it is of aborted transactions; the client's own count goes on all the same."""
+        for topic, found in json.loads(told).get("topics", {}).items():
+            for number, partition in found.get("partitions", {}).items():
+                self._fetched[Key(topic, int(number))] = int(partition.get("next_offset", -1))
+
+    def fetched(self, topic: str, partitions: Iterable[int]) -> int:
+        """Grows while anything comes of some partitions, be it nothing that a reader sees; told every few seconds."""
+        return sum(max(0, self._fetched.get(Key(topic, number), 0)) for number in partitions)
 
     def group(self, name: str) -> Any:
         """A consumer that reads and writes the committed offsets of a group; the caller closes it."""

@@ -31,7 +31,7 @@ AT_ONCE = 32  # partitions that are read at the same time
 MANY = 10_000  # records that are asked for at once
 HOLE = 20_000  # offsets between two spans of a partition that are rather passed over than asked for anew
 WAIT = 0.1  # seconds for the next record
-PATIENCE = 90.0  # seconds without any record or event, until the attempt is given up
+PATIENCE = 90.0  # seconds in which nothing at all comes, until the attempt is given up
 _HEADERS = RECORDS.field("headers").type
 FIRST_TIME, LAST_TIME = -62_135_596_800_000, 253_402_300_799_999  # of the years 1 to 9999, in milliseconds since 1970
 UNREADABLE = ((None, None),)  # headers that the client cannot give: one without a name, which no other record has
@@ -137,7 +137,7 @@ class _Reading:
 
     def run(self) -> Iterator[Fetched]:
         self._assign()
-        quiet = time.monotonic()
+        quiet, come = time.monotonic(), self._come()
         try:
             while self.open:
                 first, self.moved = self.consumer.poll(WAIT), False
@@ -146,12 +146,16 @@ class _Reading:
                 if first is not None:
                     # What is there already, without waiting for more.
                     yield from self._take([first, *self.consumer.consume(MANY, 0)])
-                if self.moved:
-                    quiet = time.monotonic()
+                # What is aborted comes, too, and for long where there is much of it; it is no record and no event.
+                if self.moved or self._come() > come:
+                    quiet, come = time.monotonic(), self._come()
                 elif time.monotonic() - quiet > PATIENCE:
                     raise self._silence()
         finally:
             self.consumer.unassign()
+
+    def _come(self) -> int:
+        return self.cluster.fetched(self.topic, self.open)
 
     def _assign(self) -> None:
         """Read on where each chain is; what has been fetched for other places is not given any more."""
