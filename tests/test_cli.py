@@ -479,3 +479,19 @@ def test_a_warning_is_one_line_without_a_place_in_the_code(monkeypatch: pytest.M
     with suppress(SystemExit):
         cli.main(["read", "somewhere"])
     assert capsys.readouterr().err.splitlines()[0] == "warning: no broker tells"
+
+
+def test_rows_with_numbers_that_json_lacks_are_json_all_the_same(run: Run, tmp_path: Path) -> None:
+    def parse(split: Any, content: bytes) -> Iterator[dict[str, Any]]:
+        yield {"n": float(content), "all": [1.5, float("nan")], "in": {"x": -float("inf")}}
+
+    source = write(tmp_path / "in", {"a": b"nan", "b": b"inf", "c": b"0.5"})
+    quire.process(source, parse, tmp_path / "out", spark=quire.InProcess(), progress=False)
+    code, out, _ = run("read", tmp_path / "out", "--json", "--limit", 10**20)
+    rows = [json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON")) for line in out.splitlines()]
+    assert (code, rows[0]) == (0, {"n": None, "all": [1.5, None], "in": {"x": None}})
+    assert [row["n"] for row in rows] == [None, None, 0.5]
+
+
+def test_an_offset_with_two_signs_is_wrong_use(run: Run, tmp_path: Path) -> None:
+    one_line(run("load", "kafka://127.0.0.1:1/t", tmp_path / "out", "--until=--5"), 2, "--5", "give an offset")

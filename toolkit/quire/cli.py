@@ -36,6 +36,7 @@ from quire.process import check
 from quire.reading import first_rows
 from quire.storage import connect, normalise
 
+MOST_ROWS = (1 << 31) - 1  # that Spark counts to
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The options of consolidate and plan, with the names and defaults that they have in Python.
@@ -273,7 +274,7 @@ def populate(directory: str, as_json: bool, quiet: bool, **given: Any) -> None:
 @AS_JSON
 def read(dest: str, limit: int, as_json: bool) -> None:
     """Print the first rows of what DEST holds: lines as they are, others as JSON."""
-    for row in first_rows(connect(normalise(dest)), limit):
+    for row in first_rows(connect(normalise(dest)), min(limit, sys.maxsize)):
         if as_json:
             click.echo(as_line({"value": row} if isinstance(row, bytes) else row))
         elif isinstance(row, bytes):
@@ -348,7 +349,7 @@ def splits(dest: str, where: str | None, limit: int, master: str | None, as_json
     """The ledger's rows, read on Spark."""
     found = quire.Ledger(dest)
     with spark_of(master) as spark:
-        frame(found.splits(spark, where).limit(limit).toPandas(), as_json, "no row")
+        frame(found.splits(spark, where).limit(min(limit, MOST_ROWS)).toPandas(), as_json, "no row")
 
 
 @ledger.command()

@@ -27,7 +27,7 @@ def without_secrets(arguments: Sequence[str]) -> list[str]:
 
 
 def _until(text: str | None) -> Any:
-    return int(text) if text is not None and text.lstrip("-").isdecimal() else text
+    return int(text) if text is not None and text.removeprefix("-").isdecimal() else text
 
 
 @click.command()

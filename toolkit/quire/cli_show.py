@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -58,7 +59,19 @@ def shown(as_json: bool) -> Iterator[None]:
 
 def as_line(found: Any) -> str:
     """One line of JSON in which a name cannot speak to the terminal: what is not printable is escaped, other letters are not."""
-    return escaped(json.dumps(found, default=plain, ensure_ascii=False))
+    try:
+        text = json.dumps(found, default=plain, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # what is no number, or has no end, JSON has no word for: null, as in tables
+        text = json.dumps(_finite(found), default=plain, ensure_ascii=False)
+    return escaped(text)
+
+
+def _finite(found: Any) -> Any:
+    if isinstance(found, Mapping):
+        return {key: _finite(value) for key, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [_finite(value) for value in found]
+    return None if isinstance(found, float) and not math.isfinite(found) else found
 
 
 def escaped(text: str) -> str:
