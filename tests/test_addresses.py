@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -15,7 +16,9 @@ import quire
 from checker import tree
 from gathering import documents, gather, refused, snapshot, write
 from quire import InProcess, Ledger, RefusedError, UsageError
-from quire.storage.way import Way
+from quire.sources import files
+from quire.storage import normalise
+from quire.storage.way import Way, origin
 from quire.upkeep import markers, retry
 
 HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
@@ -208,3 +211,37 @@ def test_very_deep_directories_need_few_descriptors(tmp_path: Path) -> None:
     for fd in fds:
         os.close(fd)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --------------------------------------------------------------------------------------------------------------------- one place
+OF = {"account_name": "acc", "account_key": "a2V5"}
+SAME: list[tuple[str, str, dict[str, str]]] = [
+    ("abfs://data/in", "abfs://data@acc.dfs.core.windows.net/in", OF), ("abfs://data/in", "abfs://data@acc.dfs.core.windows.net/in", {}),
+    ("wasbs://data@ACC.blob.core.windows.net/in/", "abfss://data@acc.dfs.core.windows.net/in", OF),
+    ("webhdfs://NN:9870/in", "hdfs://nn:8020/in", {}), ("hdfs://nn/in", "hdfs://nn:8020/in", {}),
+    ("s3a://bucket/in", "s3://bucket/in/", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other", "options"), SAME)
+def test_one_place_under_two_names_is_one(one: str, other: str, options: dict[str, str]) -> None:
+    for source, dest in ((one, other), (other, one)):
+        roots = [files.Root(normalise(source), options=options)]
+        for inside in ("", "/out"):
+            with refused(RefusedError, 2, "lies in"):
+                files.apart(roots, normalise(dest.rstrip("/") + inside), options)
+        files.apart(roots, normalise(dest.rstrip("/") + "side"), options)
+
+
+def test_what_is_mounted_twice_is_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = (
+        b"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:1 /data/deep /mnt/a\\040b rw - ext4 /dev/a rw\n3 1 8:2 / /data/other rw - ext4 /dev/b rw\n"
+    )
+    monkeypatch.setattr("builtins.open", lambda *_: io.BytesIO(told))
+    assert origin("/mnt/a b/in") == origin("/data/deep/in")
+    assert len({origin(path) for path in ("/data/other/in", "/data/othe/in", "/in", "/mnt/a bc/in")}) == 4
+
+
+def test_a_store_that_is_not_there_yet_is_said_to_be_so() -> None:
+    with refused(UsageError, 2, "Google Cloud Storage is not supported yet", "mount the bucket"):
+        normalise("gs://bucket/in")

@@ -311,6 +311,14 @@ def test_options_in_the_wrong_place_are_not_repeated(places: Path, wrong: Any) -
         f"fs.x.account.key={MARK}",
         f"PASSWORD={MARK}", f"pwd:{MARK}", f"api-key={MARK}", f"storage_key='{MARK}'", f"credential={MARK}", f"client_secret\t=\n{MARK}",
         f"password='{MARK}",
+        f"fs.s3a.secret.key={MARK}", f"secret_key={MARK}", f'{{"secret_key": "{MARK}"}}', f"AWS_SECRET_ACCESS_KEY {MARK}",
+        f"fs.azure.account.key.acc.dfs.core.windows.net={MARK}", f"ssl.key.password={MARK}", f"encryption_key={MARK}",
+        f"sasl.oauthbearer.config=principal=x {MARK}", f"sasl.jaas.config: Plain required username=x password={MARK} other={MARK}",
+        f"passphrase={MARK}", f"pass={MARK}", f"apikey {MARK}", f"API_KEY\t{MARK}", f"SharedKey acc:{MARK}", f"SharedKeyLite acc:{MARK}",
+        f"customer-key={MARK}", f"kms={MARK}", f"fs.s3a.session.token={MARK}", f"refresh_token={MARK}", f"ssl.keystore.password={MARK}",
+        f"fs.azure.account.oauth2.client.secret.acc.dfs.core.windows.net={MARK}", f"fs.azure.sas.fixed.token.acc.net={MARK}",
+        f"-----BEGIN PRIVATE KEY-----{MARK}", f"-----BEGIN RSA PRIVATE KEY-----\n{MARK}\n-----END RSA PRIVATE KEY----- ",
+        f"Digest {MARK}AAAA", f"Negotiate {MARK}AAAA", f"abfss://a:{MARK}@host/x", f"s3.signing-key: {MARK}",
     ],
 )  # fmt: skip
 def test_whatever_looks_like_a_secret_is_taken_out_of_any_text(text: str) -> None:
@@ -320,7 +328,24 @@ def test_whatever_looks_like_a_secret_is_taken_out_of_any_text(text: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["design: yes", "/data/in/a@b/x.xml", "file:///a@b/c:d", "the key of the ledger", "Kansas: here", "a token", "line 3: <a>"]
+    "text",
+    [
+        "abfss://c@account",
+        "abfss://raw@acc.dfs.core.windows.net/in",
+        "wasbs://$web@acc.blob.core.windows.net/x",
+        "passes: 3",
+        "the password of nobody",
+        "keys 1 to 2",
+        "compass=north",
+        "a passage: here",
+        "design: yes",
+        "/data/in/a@b/x.xml",
+        "file:///a@b/c:d",
+        "the key of the ledger",
+        "Kansas: here",
+        "a token",
+        "line 3: <a>",
+    ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     assert scrub(text) == hide(text) == text

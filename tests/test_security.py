@@ -63,7 +63,8 @@ ROOM = Path(__file__).parent.parent
 
 def test_every_attack_of_the_list_has_a_test_and_every_test_here_is_in_the_list() -> None:
     text = (ROOM / "SECURITY.md").read_text()
-    rows = [line for line in text.splitlines() if line.startswith("|") and not set(line) <= set("|- ")][1:]
+    rows = [line for line in text.splitlines() if line.startswith("|") and not set(line) <= set("|- ")]
+    rows = [row for row in rows if not row.startswith(("| attack ", "| string "))]  # the heads of the two tables
     assert len(rows) > 20
     named = set[str]()
     for row in rows:

@@ -170,18 +170,25 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-_WORDS = (
-    r"(?:(?<![a-z])(?:sig|sas)|signature|token|delegation|secret|password|passwd|pwd|credentials?"
-    r"|(?:access|account|shared|api|private|storage)[_.-]?(?:access)?[_.-]?key)['\"]?\s*(?:[=:]|%3d)\s*"
+_NAMED = (
+    r"(?:(?<![a-z])(?:sig|sas|pass|kms)|signature|token|delegation|secret|password|passwd|passphrase|pwd|credentials?"
+    r"|(?:access|account|shared|api|private|storage|secret|encryption|customer|master|signing)[_.-]?(?:access)?[_.-]?key)"
 )
+# The name of an option: whatever stands before the word, and what is joined to it behind, as an account in fs.azure.account.key.name.
+_WORDS = rf"{_NAMED}(?:[._-][\w.-]*)?['\"]?\s*(?:[=:]|%3d)\s*"
 _AZURE = "|".join(rf"(?<={scheme}://)" for scheme in ("abfs", "abfss", "wasb", "wasbs"))
 _SECRETS = (
     # user:password@ or token@ in a URL; what stands there in a URL of Azure storage is a container, if it looks like one
-    (re.compile(rf"(?<=://)(?!(?:{_AZURE})[a-z0-9$-]{{3,63}}@)[^/\s]*@"), "***@"),
-    # SAS signatures, tokens and keys as query parameters or options, whatever stands before the word: fs.x.account_key, accessToken
+    (re.compile(rf"(?<=://)(?!(?:{_AZURE})[a-z0-9$-]{{1,63}}@)[^/\s]*@"), "***@"),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), "***"),
+    # Options that hold others, and headers that say who asks: all that follows is theirs.
+    (re.compile(r"(sasl\.(?:oauthbearer|jaas)[\w.]*['\"]?\s*[=:]\s*)[^\r\n]+", re.IGNORECASE), r"\1***"),
+    (re.compile(r"\b(bearer|basic|digest|negotiate|sharedkey|sharedkeylite)\s+[A-Za-z0-9+/.:_~=-]{8,}", re.IGNORECASE), r"\1 ***"),
+    # SAS signatures, tokens and keys as query parameters or options
     (re.compile(rf"({_WORDS})(['\"])(?:(?!\2)[^\\]|\\.)*(?:\2|$)", re.IGNORECASE), r"\1\2***\2"),
     (re.compile(rf"({_WORDS})[^\s&;,'\"}}]+", re.IGNORECASE), r"\1***"),
-    (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9+/._=-]{8,}", re.IGNORECASE), r"\1 ***"),
+    # Variables of an environment as a listing shows them, with a blank between name and value.
+    (re.compile(r"\b((?:[A-Z0-9]+_)+(?:KEY|SECRET|TOKEN|PASSWORD|PASSPHRASE)|(?i:api[_-]?key))[ \t]+[^\s=:]\S{5,}"), r"\1 ***"),
 )
 
 

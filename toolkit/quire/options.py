@@ -262,8 +262,8 @@ def build(
         roots = tuple(dataclasses.replace(root, identity=identity, links=follow_links) for root in found)
     with about("dest"):
         to = normalise(dest)
-        files.apart(roots, to)
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
+        files.apart(roots, to, to_options)
         there = connect(to, to_options)
     by = choice(committer, there)
     name = transforms.identity(transform, version) if callable(transform) else kind

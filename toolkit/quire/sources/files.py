@@ -17,7 +17,7 @@ from fsspec.utils import glob_translate
 
 from quire.errors import RefusedError, UsageError, quoted, scrub
 from quire.sources.identity import ByContent
-from quire.storage import Content, Gone, Request, Store, Told, account, below, connect, is_safe, normalise, silent
+from quire.storage import Content, Gone, Request, Store, Told, account, below, connect, is_safe, normalise, overlap, silent
 from quire.storage.local import to_text
 
 Options = Mapping[str, object] | None
@@ -251,12 +251,12 @@ def places(urls: Iterable[str], most: int = 3) -> str:
     return ", ".join(told[:most]) + (f" and {len(told) - most:,} more" if len(told) > most else "")
 
 
-def apart(found: Iterable[Root], dest: str) -> None:
-    """Refuse a destination inside a source or the reverse: output would be read as input."""
+def apart(found: Iterable[Root], dest: str, options: Options = None) -> None:
+    """Refuse a destination inside a source or the reverse, however they are spelled: output would be read as input."""
     for root in found:
-        if below(dest, root.url):
+        if overlap(dest, options, root.url, root.options):
             raise RefusedError(
                 f"the destination {dest} lies in the source {root.url}: its files would be read as input. Choose a place outside."
             )
-        if below(root.url, dest):
+        if overlap(root.url, root.options, dest, options):
             raise RefusedError(f"the source {root.url} lies in the destination {dest}: choose a destination outside of it.")

@@ -31,10 +31,11 @@ from quire.storage.base import (
     is_safe,
     remove_version,
 )
-from quire.storage.local import LocalStore, to_text
+from quire.storage.local import LocalStore, to_os, to_text
 from quire.storage.memory import MemoryStore
 from quire.storage.retry import Patience, Retrying, Told, silent
 from quire.storage.secret import resolved
+from quire.storage.way import origin
 
 __all__ = [
     "Busy",
@@ -59,8 +60,10 @@ __all__ = [
     "bare",
     "below",
     "connect",
+    "identity",
     "is_safe",
     "normalise",
+    "overlap",
     "remove_version",
     "silent",
 ]
@@ -93,8 +96,7 @@ def normalise(url: str | os.PathLike[str]) -> str:
     scheme = match[1].lower() if match else "file"
     if scheme == "kafka":
         raise UsageError(f"{scrub(text)!r} is Kafka, and no store of files. Topics are loaded by quire.load.")
-    if scheme not in ("file", "memory", *_REMOTE, *_loaded):
-        choose(scheme, ("file", "memory", *_REMOTE, *entry_points(group=_GROUP).names), "kind of store")
+    _check_scheme(scheme, text)
     rest = text[match.end() :] if match else os.path.expanduser(text)
     if scheme not in ("file", "memory"):
         return str(_module(scheme).normalise(scheme, rest))
@@ -110,6 +112,17 @@ def normalise(url: str | os.PathLike[str]) -> str:
             raise UsageError(f"{scrub(text)!r} names the host {said!r}, and local disk has none. Write {instead} or a plain path.")
         rest = "/" + path
     return "file://" + to_text(os.path.realpath(rest))
+
+
+def _check_scheme(scheme: str, text: str) -> None:
+    """Refuse a kind of store that nobody here knows."""
+    if scheme in ("gs", "gcs") and scheme not in (*_loaded, *entry_points(group=_GROUP).names):
+        raise UsageError(
+            f"{scrub(text)!r}: Google Cloud Storage is not supported yet. Copy the files to a disk, HDFS, S3 or Azure first, or mount the "
+            f"bucket (Cloud Storage FUSE) and give its path as a source; a store of your own is an entry point of the group {_GROUP}."
+        )
+    if scheme not in ("file", "memory", *_REMOTE, *_loaded):
+        choose(scheme, ("file", "memory", *_REMOTE, *entry_points(group=_GROUP).names), "kind of store")
 
 
 def _module(scheme: str) -> ModuleType:
@@ -162,6 +175,37 @@ def account(url: str, options: Options = None) -> str:
         return "local disk"
     named = None if scheme == "memory" else getattr(_module(scheme), "named", None)  # a function that a store's module may have beside
     return str(named(url, resolved(options))) if named else rest.partition("/")[0] or scheme
+
+
+def identity(url: str, options: Options = None) -> str:
+    """A normalised URL's place under one name, however it is spelled: to compare places, and not to open them.
+
+    A container of Azure with its account, also where the options alone name that; HDFS without its port, by either protocol; on disk
+    what is mounted twice.
+    """
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
+    if scheme == "file":
+        return f"file://{origin(to_os(rest))}"
+    if scheme in ("hdfs", "webhdfs"):
+        return f"hdfs://{host.rpartition(':')[0] if re.search(r':[0-9]+$', host) else host}/{path}".rstrip("/")
+    if scheme not in ("abfs", "s3"):
+        return url
+    try:
+        whose = account(url, options)
+    except UsageError:
+        whose = ""  # whoever opens it says why
+    return f"{scheme}://{whose or '?'}/{host.partition('@')[0]}/{path}".rstrip("/")
+
+
+def overlap(url: str, options: Options, root: str, root_options: Options) -> bool:
+    """Whether a place is `root` or lies in it, under whatever names; an account that one does not say is the other's."""
+    one, other = identity(url, options), identity(root, root_options)
+    for known, unknown in ((one, other), (other, one)):
+        if "://?/" in unknown:
+            whose = known.partition("://")[2].partition("/")[0]
+            one, other = (text.replace("://?/", f"://{whose}/", 1) for text in (one, other))
+    return below(one, other)
 
 
 def below(url: str, root: str) -> bool:

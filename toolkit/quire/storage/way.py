@@ -7,10 +7,11 @@ path then would leave a moment in between.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Way", "below"]
+__all__ = ["Way", "below", "origin"]
 
 KEPT = 64  # directories that stay open
 DEEP = 16  # parts of a name up to which its directories are kept
@@ -64,6 +65,25 @@ class Way:
         fds, self._fds = self._fds, {}
         for fd in fds.values():
             os.close(fd)
+
+
+def origin(path: str) -> str:
+    """What a path without links means, where a directory is mounted at several places: the file system's number and the path in it.
+
+    Where the system does not tell, the path.
+    """
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            mounts = [os.fsdecode(line).split(" ", 5)[2:5] for line in file]
+    except OSError:
+        return path
+    found = ""
+    at = ""
+    for device, inside, octal in mounts:  # a later one lies on those before
+        point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), octal).rstrip("/")
+        if len(point) >= len(at) and (path == point or path.startswith(point + "/")):
+            found, at = f"/{device}{inside.rstrip('/')}", point
+    return found + path[len(at) :] if found else path
 
 
 @contextmanager

@@ -333,7 +333,7 @@ class Verbs:
             found = files.Root(normalise(directory), options=options)
             if found.store().is_folder(names.LOG) or below(found.url, self._url) or below(self._url, found.url):
                 raise RefusedError(f"{found.url} is a destination, or holds one, or lies in one: choose a directory for the markers alone.")
-            files.apart(roots, found.url)
+            files.apart(roots, found.url, options)
         return found
 
     # ------------------------------------------------------------------------------------------------------------------ helpers
