@@ -88,6 +88,17 @@ def test_a_destination_that_is_a_file_or_lies_below_one(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_bytes() == b"1"
 
 
+def test_a_file_in_the_place_of_a_directory_of_the_output_is_named_and_kept_and_moving_it_lets_all_go_on(tmp_path: Path) -> None:
+    source, out = write(tmp_path / "in", {"d/a": b"1\n", "e/b": b"2\n"}), write(tmp_path / "out", {"d": b"precious"})
+    for _ in range(2):
+        with refused(StorageError, 3, "out/d/part-", "a file has the name of a directory", "Move it away and call again"):
+            gather(source, out, layout="directories", append=True)
+    (out / "d").rename(out / "elsewhere")
+    gather(source, out, layout="directories")
+    check(source, out, foreign={"elsewhere"})
+    assert (out / "elsewhere").read_bytes() == b"precious"
+
+
 @pytest.mark.parametrize(
     "other", [{"transform": "raw"}, {"compression": "gzip"}, {"layout": "directories"}, {"transform": "json"}, {"transform": len}]
 )

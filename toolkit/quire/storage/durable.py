@@ -36,6 +36,7 @@ _ADVICE = {
     errno.EROFS: "the file system is read-only. Choose a destination that can be written",
     errno.EACCES: "no permission. Ask for the right, or choose another place",
     errno.EPERM: "no permission. Ask for the right, or choose another place",
+    errno.ENOTDIR: "a file has the name of a directory on the way there. Move it away and call again: what was committed is safe",
     errno.ENAMETOOLONG: "the name is too long for this file system",
 }
 
