@@ -49,7 +49,9 @@ def consolidate(**options: Any) -> Callable[[str, str, str], quire.Report]:
     """One call of `quire.consolidate`."""
 
     def work(source: str, dest: str, committer: str) -> quire.Report:
-        return quire.consolidate(source, dest, spark=quire.InProcess(), progress=False, committer=committer, **options)
+        return quire.consolidate(
+            source, dest, max_quarantined=1000, spark=quire.InProcess(), progress=False, committer=committer, **options
+        )
 
     return work
 
@@ -101,7 +103,7 @@ def checkpoints(source: str, dest: str, committer: str) -> None:
 def retries(source: str, dest: str, committer: str) -> None:
     """Set aside what is too long, then take it after all."""
     consolidate(transform="xml", target_size=100, max_file_size=25)(source, dest, committer)
-    quire.Ledger(dest).retry(source, committer=committer, **HERE)
+    quire.Ledger(dest).retry(source, committer=committer, max_quarantined=1000, **HERE)
 
 
 def supersedes(source: str, dest: str, committer: str) -> None:
@@ -169,10 +171,11 @@ def shouted(split: quire.Split, content: bytes) -> bytes:
 def processes(source: str, dest: str, committer: str) -> None:
     """Run a function on ranges of lines, then on others; try what it rejected again, merge, delete what nobody reads any more."""
     for size in (23, 50):
-        quire.process(source, shouted, dest, split="lines", split_size=size, target_size=60, format="lines", committer=committer, **HERE)
+        more = {"format": "lines", "max_quarantined": 1000, "committer": committer}
+        quire.process(source, shouted, dest, split="lines", split_size=size, target_size=60, **more, **HERE)
     ledger = quire.Ledger(dest)
     if "retry" not in _verbs(dest):
-        ledger.retry(source, function=shouted, committer=committer, **HERE)
+        ledger.retry(source, function=shouted, committer=committer, max_quarantined=1000, **HERE)
     if "compact" not in _verbs(dest):
         ledger.compact(1_000, committer=committer, **HERE)
     ledger.expire()

@@ -11,6 +11,7 @@ import pytest
 
 from quire import java
 from quire.errors import QuireError
+from quire.packaging import install as how_to_install
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_without_java_one_line_says_what_to_do(bare: Path, monkeypatch: pytest.M
     with pytest.raises(QuireError) as caught:
         java.find_java()
     message = str(caught.value)
-    assert 'pip install "quire[java]"' in message
+    assert how_to_install("java") in message
     assert "JAVA_HOME is Java 11" in message
     assert "\n" not in message
 

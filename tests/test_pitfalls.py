@@ -51,7 +51,9 @@ def tree() -> sim.Tree:
 
 # ----------------------------------------------------------------------------------------------------- histories, step by step
 def gather(source: Any = sim.SOURCE, **options: Any) -> quire.Report:
-    return quire.consolidate(source, sim.DEST, spark=quire.InProcess(), progress=False, **{"target_size": 1000, **options})
+    return quire.consolidate(
+        source, sim.DEST, spark=quire.InProcess(), progress=False, **{"target_size": 1000, "max_quarantined": 1000, **options}
+    )
 
 
 def look(**options: Any) -> quire.Plan:

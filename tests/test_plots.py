@@ -20,6 +20,7 @@ from matplotlib.text import Text
 
 from quire import plots
 from quire.errors import UsageError
+from quire.packaging import install
 from quire.planning import skew
 from quire.plots import flags, words
 from quire.plots.picture import drawing
@@ -279,7 +280,7 @@ def test_neither_pyplot_nor_a_window_is_needed_and_quire_alone_loads_no_matplotl
 def test_without_matplotlib_one_line_says_what_to_install() -> None:
     script = "import sys; sys.modules['matplotlib'] = None\ntry:\n    import quire.plots\nexcept ImportError as e:\n    print(e)"
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert told == 'quire.plots needs matplotlib: pip install "quire[plots]"\n'
+    assert told == f"quire.plots needs matplotlib: {install('plots')}\n"
 
 
 # --- saving ---

@@ -21,6 +21,7 @@ import quire
 from checker import check
 from gathering import documents, gather, look, write
 from pages import Balanced, click, everything, markup, one, text_of, walk
+from quire.packaging import install
 from quire_widgets import ConsolidationPanel, SkewView
 
 SECRET = "hunter2hunter2"
@@ -596,7 +597,7 @@ for name in quire_widgets.__all__:
 """
     command = [sys.executable, "-W", "error", "-c", script]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert said == [f'quire_widgets needs {missing}: pip install "quire[widgets]"'] * names
+    assert said == [f"quire_widgets needs {missing}: {install('widgets')}"] * names
     with pytest.raises(AttributeError, match="Panel"):
         __import__("quire_widgets").Panel  # noqa: B018
 

@@ -51,16 +51,16 @@ def picked(split, content):
 
 functions = {"parsed": parsed, "picked": picked}
 if verb == "run" and "split" in given:
-    quire.process(said["source"], picked, said["dest"], **how, **given)
+    quire.process(said["source"], picked, said["dest"], max_quarantined=1000, **how, **given)
 elif verb == "run":
     given["transform"] = functions.get(given["transform"], given["transform"])
-    quire.consolidate(said["source"], said["dest"], **how, **given)
+    quire.consolidate(said["source"], said["dest"], max_quarantined=1000, **how, **given)
 elif verb == "expire":
     quire.Ledger(said["dest"]).expire()
 elif verb == "checkpoint":
     quire.Ledger(said["dest"]).checkpoint(how["spark"])
 elif verb == "retry":
-    quire.Ledger(said["dest"]).retry(said["source"], function=functions[given["function"]], **how)
+    quire.Ledger(said["dest"]).retry(said["source"], function=functions[given["function"]], max_quarantined=1000, **how)
 elif verb == "forget":
     try:
         quire.Ledger(said["dest"]).forget(given["path"], **how)

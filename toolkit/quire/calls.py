@@ -43,7 +43,7 @@ def repeat(
     with _until_signal(stop) as stopped:
         bars.stop = stopped
         while True:
-            report = told(gather(decide(made), runner, bars))
+            report = told(gather(decide(made), runner, bars, waits=True))
             if report.jobs:  # of a run that found nothing new there is nothing to say
                 bars.say(f"{report.taken}, {report.set_aside_count:,} quarantined; version {report.version}")
                 try:

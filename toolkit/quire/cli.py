@@ -135,7 +135,7 @@ def consolidate(
 ) -> None:
     """Gather the files below SOURCE… into large files below DEST."""
     settings, master = _settings(given)
-    _check_first(source, dest, settings)
+    _check_first(source, dest, {**settings, "waits": every is not None})
     with spark_of(master) as spark, shown(as_json):
         show(quire.consolidate(_source(source), dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings), as_json)
 
@@ -181,7 +181,7 @@ def process(
     settings, master = _settings(given)
     work = function_of(function)
     settings["reduce"] = function_of(settings["reduce"]) if settings.get("reduce") else None
-    check(_source(source), work, dest, **settings)
+    check(_source(source), work, dest, waits=every is not None, **settings)
     with spark_of(master) as spark, shown(as_json):
         report = quire.process(_source(source), work, dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings)
         show(report, as_json)

@@ -19,7 +19,7 @@ from quire.planning import plan as planning
 from quire.planning.skew import SkewResult
 from quire.progress import Progress, Step
 from quire.report import Report
-from quire.rounds import check_destination, check_words, gather, job_name
+from quire.rounds import check_destination, check_names, check_words, gather, job_name
 from quire.runner import Runner
 from quire.sizes import format_size
 
@@ -75,7 +75,7 @@ def consolidate(
     Returns the report (of the last run). Raises UsageError, TooManyFailures, AllQuarantined or another QuireError, each in one line.
     """
     options.check_names(settings)
-    made = options.build(source, dest, **settings)
+    made = options.build(source, dest, waits=every is not None, **settings)
     return repeat(made, runner_of(spark, made), Progress(progress), every, max_runs)
 
 
@@ -95,6 +95,7 @@ def plan(
         check_words(log, made)
     base = log.settled_version()
     found = planning.make(runner, store, log, base, job_name(made, base), made.wanted(), Progress(progress))
+    check_names(log, made, found.listed)
     return Plan(made, runner, found)
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quire.errors import QuireError, scrub
+from quire.packaging import install
 
 __all__ = ["MINIMUM", "Java", "find_java", "private_temp"]
 
@@ -83,7 +84,7 @@ def find_java() -> Java:
     seen = f" ({'; '.join(dict.fromkeys(too_old))})" if too_old else ""
     raise QuireError(
         f"no Java {MINIMUM} or newer was found{scrub(seen)}, and Spark needs one: "
-        'run `pip install "quire[java]"`, or install a JRE and set JAVA_HOME to it'
+        f"install a JRE and set JAVA_HOME to it, or {install('java')}"
     )
 
 

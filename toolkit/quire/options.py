@@ -226,8 +226,12 @@ def build(
     flush: bool = False, identity: str = "store", max_file_size: str | int = "256 MiB",
     keep_messages: bool = False, version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, append: bool = False,
+    waits: bool = False,
 ) -> Options:  # fmt: skip
-    """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line."""
+    """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line.
+
+    `waits`: the call is repeated, so a place that is not there yet, in a store without directories, may fill later.
+    """
     kind = "callable" if callable(transform) else choose(transform, TRANSFORMS, "transform")
     with about("format"):
         laid_out = pair(kind, format)
@@ -258,7 +262,7 @@ def build(
         whole(max_quarantined, "max_quarantined", 0)
     check_options(storage_options, source_options, dest_options)
     with about("source"):
-        found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None)
+        found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None, waits=waits)
         roots = tuple(dataclasses.replace(root, identity=identity, links=follow_links) for root in found)
     with about("dest"):
         to = normalise(dest)

@@ -76,6 +76,7 @@ def process(
     if "transform" in settings:
         raise UsageError("process takes a function, and no transform. Use quire.consolidate for transforms.")
     options.check_names(settings)
+    settings["waits"] = every is not None
     call = check(source, function, dest, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, **settings)
     made = call.options(call.format or "parquet", call.columns)
     return repeat(made, runner_of(spark, made), Progress(progress), every, max_runs, call.decided)

@@ -139,7 +139,15 @@ class Report:
         dest = shlex.quote(_plain(self.dest))
         return f"next: quire ledger failed {dest}" if self.set_aside_count or self.failure else f"next: quire ledger summary {dest}"
 
+    @property
+    def nothing(self) -> bool:
+        """Whether no file was there at all."""
+        found = self.jobs, self.done, self.set_aside_count, self.left_out, self.young, self.links, self.deleted, self.others, self.held_back
+        return not any(found)
+
     def __str__(self) -> str:
+        if self.nothing:
+            return printable(f"{self.source} → {self.dest}: nothing is there to gather, and nothing was written.")
         return display.lines(f"{self.source} → {self.dest}", self._facts(), self._note())
 
     def __repr__(self) -> str:
@@ -189,6 +197,11 @@ class LoadReport(Report):
     def taken(self) -> str:
         """How much that was, in a few words."""
         return f"{self.records:,} records loaded"
+
+    @property
+    def nothing(self) -> bool:
+        """Of topics there is always something to say."""
+        return False
 
     @property
     def records_per_second(self) -> float:

@@ -5,6 +5,7 @@ recover → (an open job of this intent | list → take out what is done → pla
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections import Counter
 
@@ -16,36 +17,42 @@ from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
 from quire.coverage.live import totals
-from quire.errors import FormatError, RefusedError, StorageError, about
+from quire.errors import FormatError, RefusedError, StorageError, UsageError, about, quoted
 from quire.options import Options
 from quire.planning import plan as planning
-from quire.planning.listing import EXAMPLES
+from quire.planning.listing import EXAMPLES, Listed
 from quire.planning.rewriting import refuse_missing
 from quire.planning.skew import SkewResult
 from quire.progress import Progress, Step
 from quire.report import Report
 from quire.runner import Runner
+from quire.sources.files import Root
 from quire.sources.kafka import is_kafka
 from quire.storage import Store
 
-__all__ = ["check_destination", "check_words", "gather", "job_name"]
+__all__ = ["check_destination", "check_names", "check_words", "gather", "job_name"]
 
 TWICE = 2  # a call takes a path up at most this often, so it ends though a file changes for ever
 
 
-def gather(made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None = None) -> Report:
+def gather(
+    made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None = None, *, waits: bool = False
+) -> Report:  # fmt: skip
     """Rounds until nothing is left; each round ends a job, ours or another's.
 
+    `waits`: a source in which nothing has the names that are asked for may have it later, and is no mistake.
     A store that does not do what it should ends the call with one line: what was done, what was not, and how to go on.
     """
     call = _Call(made, bars)
     try:
-        return _rounds(call, made, runner, bars, planned)
+        return _rounds(call, made, runner, bars, planned, waits=waits)
     except StorageError as e:
         raise type(e)(f"{str(e).rstrip('.')}. {call.state()}") from e
 
 
-def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None) -> Report:
+def _rounds(
+    call: _Call, made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None, *, waits: bool
+) -> Report:  # fmt: skip
     started, retries, store = time.monotonic(), bars.retries, made.store(bars.again)
     supersede = False  # the round takes what was gathered in another version: a job of its own, since it is all or nothing
     with about("dest"):
@@ -72,6 +79,8 @@ def _rounds(call: _Call, made: Options, runner: Runner, bars: Progress, planned:
                 )
             if not supersede:
                 call.saw(planned)
+                if not waits:
+                    check_names(log, made, planned.listed)
             if not planned.tasks and (supersede or not call.outdated()):
                 break
             if not planned.tasks:
@@ -303,6 +312,30 @@ def check_destination(store: Store, append: bool) -> None:
                 f"the destination {store.url} is not empty and not quire's (it holds {name!r}): nothing was touched. "
                 f"Choose another, or say append=True."
             )
+
+
+def check_names(log: Log, made: Options, listed: Listed) -> None:
+    """Refuse globs that match none of the names that are there: as a rule one of them is misspelt.
+
+    Where a job of the same call was committed, its files may have gone since.
+    """
+    globs = [f"{root.url}/{glob}" for root in made.roots if isinstance(root, Root) for glob in root.wanted if glob]
+    if listed.files or listed.young or not listed.unwanted or not (made.include or globs):
+        return
+    if any(commit.job.endswith(f"-{made.intent_hash}") for _, commit in log.backwards()):
+        return
+    argument, given = ("include", made.include) if made.include else ("source", tuple(globs))
+    with about(argument):
+        but = f" and exclude={', '.join(map(quoted, made.exclude))}" if made.exclude else ""
+        last = [name.rpartition("/")[2] for name in listed.unwanted_examples]
+        endings = [f"*.{name.rpartition('.')[2]}" for name in last if "." in name]
+        ends = [glob.rpartition("/")[2] for glob in given]
+        near = [n for end in ends for n in difflib.get_close_matches(end, {*endings, *last}.difference(ends), n=1)]
+        hint = f"did you mean {quoted(near[0])}?" if near else f"there is for example {quoted(listed.unwanted_examples[0], 100)}."
+        raise UsageError(
+            f"{argument}={', '.join(map(quoted, given))}{but} matches none of the names in {', '.join(r.url for r in made.roots)} (files: "
+            f"{listed.unwanted:,}): nothing was read or written. Check the spelling: {hint}"
+        )
 
 
 def check_words(log: Log, made: Options) -> None:

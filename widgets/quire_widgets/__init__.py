@@ -6,7 +6,7 @@
     LedgerInspector(dest)               the ledger: search, pages, commits, one file's coverage; retry and forget what failed
     LoadMonitor(dest, source)           a load from Kafka: lag, commits, quarantine, losses, skew; start, stop and resume
 
-Needs the extra `widgets`: `pip install "quire[widgets]"`. Importing this package does not; using one of its names does.
+Needs the extra `widgets` of `quire-spark`. Importing this package does not; using one of its names does.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def __getattr__(name: str) -> object:
         missing = (cause.name or "").partition(".")[0]
         if missing not in _EXTRA:
             raise
-        raise ImportError(f'quire_widgets needs {missing}: pip install "quire[widgets]"', name=missing) from None
+        from quire.packaging import install
+
+        raise ImportError(f"quire_widgets needs {missing}: {install('widgets')}", name=missing) from None
     return getattr(home, name)
 
 

@@ -30,6 +30,7 @@ from quire.storage.local import to_os
 
 CHUNK = 100_000  # rows that a task holds at once
 ROW_GROUP = 5_000
+NAMES = 20  # that did not match, among which a nearer one is looked for
 EXAMPLES = 1_000  # names that a report may hold
 SAMPLE = 8  # files a task reads to estimate how much will be written
 
@@ -105,6 +106,8 @@ class Listed:
     new: int = 0  # files of which something is to be read
     young: int = 0
     links: int = 0
+    unwanted: int = 0  # that are there and not hidden, and do not match what was asked for
+    unwanted_examples: list[str] = field(default_factory=list)  # below their roots
     changed: int = 0  # rewritten since they were gathered
     reported: int = 0  # of them and those that were appended to, what the user wants to hear of
     reported_examples: list[tuple[str, str]] = field(default_factory=list)
@@ -272,6 +275,9 @@ def _taker(root: Root, selection: Selection, found: Listed, dest: str = "") -> C
 
     def takes(entry: Entry) -> bool:
         if not everything and not wanted.match(entry.name):
+            found.unwanted += 1
+            if len(found.unwanted_examples) < NAMES:
+                found.unwanted_examples.append(entry.name)
             return False
         if selection.newest is not None and entry.modified > selection.newest:
             found.young += 1

@@ -14,7 +14,7 @@ from quire.coverage.fold import fold
 from quire.errors import QuireError
 from quire.planning import offsets, pack, skew
 from quire.planning.changes import Policy
-from quire.planning.listing import EXAMPLES, Cut, Listed, Listing, Run, list_piece
+from quire.planning.listing import EXAMPLES, NAMES, Cut, Listed, Listing, Run, list_piece
 from quire.planning.offsets import Offsets
 from quire.planning.pieces import Piece, pieces
 from quire.planning.rewriting import live_files, rewriting
@@ -153,6 +153,7 @@ def _merge(runner: Runner, listing: Listing, found: list[Piece], watch: Callable
             setattr(total, f.name, getattr(total, f.name) + getattr(part, f.name))
     total.reported_examples = [tuple(t) for t in total.reported_examples[:EXAMPLES]]  # type: ignore[misc]  # JSON knows no tuples
     del total.deleted_examples[EXAMPLES:]
+    del total.unwanted_examples[NAMES:]
     total.troubles = [tuple(t) for t in total.troubles[:EXAMPLES]]  # type: ignore[misc]  # JSON knows no tuples
     return total
 

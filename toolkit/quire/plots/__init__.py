@@ -23,7 +23,9 @@ from __future__ import annotations
 try:
     import matplotlib as mpl  # noqa: F401  # here, so that a missing extra is one clear line
 except ImportError as e:
-    raise ImportError('quire.plots needs matplotlib: pip install "quire[plots]"') from e
+    from quire.packaging import install
+
+    raise ImportError(f"quire.plots needs matplotlib: {install('plots')}") from e
 
 from quire.plots.accounts import accounts
 from quire.plots.bars import partitions

@@ -9,19 +9,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
+from difflib import get_close_matches
+from itertools import islice, takewhile
 from typing import Any, cast
 
 from fsspec.utils import glob_translate
 
-from quire.errors import RefusedError, UsageError, quoted, scrub
+from quire.errors import RefusedError, StorageError, UsageError, quoted, scrub
 from quire.sources.identity import ByContent
 from quire.storage import Content, Gone, Request, Store, Told, account, below, connect, is_safe, normalise, overlap, silent
 from quire.storage.local import to_text
 
 Options = Mapping[str, object] | None
 _STAR = "[^/]*"  # as glob_translate writes a star; a class of characters cannot look so, since a slash ends a part
+_FOLDERS = ("file", "hdfs", "webhdfs", "swebhdfs")  # stores in which a directory is there by itself; in others its first object makes it
+_LOOKED_AT = 1000  # names among which a nearer one is looked for
 _MAGIC = re.compile(r"[*?\[]")
 
 
@@ -146,13 +150,17 @@ def _compiled(pattern: str, what: str) -> None:
         raise UsageError(f"{what}: {scrub(pattern)!r} is not a glob: {e}. Write for example '*.xml' or 'dt=*/*.json'.") from e
 
 
-def roots(source: object, options: Options = None) -> list[Root]:
-    """The directories to list for a source, outermost ones only, in the order of their URLs."""
+def roots(source: object, options: Options = None, *, waits: bool = False) -> list[Root]:
+    """The directories to list for a source, outermost ones only, in the order of their URLs.
+
+    UsageError for a place that does not exist. A store without directories has a place from its first object on: there one that is empty
+    is not told from one that is not there, and is refused likewise, unless the call `waits` for what will come.
+    """
     given = list(source) if isinstance(source, Sequence) and not isinstance(source, str | bytes) and not _is_pair(source) else [source]
     if not given:
         raise UsageError("the source is an empty list. Give a directory, a glob, or a list of them.")
     found: list[Root] = []
-    for root in sorted((_root(item, options) for item in given), key=lambda r: r.url):
+    for root in sorted((_root(item, options, waits=waits) for item in given), key=lambda r: r.url):
         outer = next((r for r in found if below(root.url, r.url)), None)
         if outer is None:
             found.append(root)
@@ -189,7 +197,7 @@ def _is_pair(source: object) -> bool:
     return isinstance(source, tuple) and len(source) == 2 and isinstance(source[1], Mapping)
 
 
-def _root(item: object, options: Options) -> Root:
+def _root(item: object, options: Options, *, waits: bool) -> Root:
     if _is_pair(item):
         pair: Any = item
         item, options = pair[0], {**(options or {}), **pair[1]}
@@ -211,9 +219,11 @@ def _root(item: object, options: Options) -> Root:
         parent, _, name = root.url.rpartition("/")
         if parent.partition("://")[2] and connect(parent, options).stat(name) is not None:
             raise UsageError(f"the source {root.url} is a file. Give its directory, with include={name!r} to take this file alone.")
-        if root.url.startswith("memory:"):
-            return root  # an empty store and none are the same there
-        raise UsageError(f"the source {root.url} does not exist. Look for a typing mistake, or create it.")
+        scheme = root.url.partition(":")[0]
+        if scheme == "memory" or (waits and scheme not in _FOLDERS):
+            return root  # an empty place and none are the same there
+        empty = "" if scheme in _FOLDERS else ", or holds nothing, which is the same in this store"
+        raise UsageError(f"the source {root.url} does not exist{empty}. {_near(root.url, options)}")
     return root
 
 
@@ -231,6 +241,20 @@ def located(found: Iterable[Root]) -> Callable[[str], tuple[Root, str] | None]:
         return None
 
     return find
+
+
+def _near(url: str, options: Options) -> str:
+    """What else may be meant by a place that does not exist: the nearest name beside it, where the store lets us look."""
+    parent, _, name = url.rpartition("/")
+    while parent.partition("://")[2]:
+        with suppress(StorageError):  # a hint is not worth an error of its own
+            store = connect(parent, options)
+            if store.is_folder():
+                near = get_close_matches(name, (there for there, _ in islice(store.peek(), _LOOKED_AT)), n=1)
+                there = f": did you mean {parent}/{near[0]}?" if near else f": {parent} is there, {name!r} in it is not."
+                return f"Check the spelling{there}"
+        parent, _, name = parent.rpartition("/")
+    return "Check the spelling, or create it."
 
 
 def among(found: Iterable[Root]) -> Callable[[str], bool]:

@@ -28,6 +28,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from quire.errors import StorageError, UsageError, scrub
+from quire.packaging import install
 from quire.storage.options import spelled, text
 
 __all__ = ["SCHEMES", "Account", "account", "normalise", "parts"]
@@ -163,7 +164,7 @@ def _signed_in(said: Mapping[str, str]) -> object:
     try:
         import azure.identity
     except ImportError as e:
-        raise UsageError("signing in to Azure needs more packages: pip install 'quire[azure]'. Or give account_key or sas_token.") from e
+        raise UsageError(f"signing in to Azure needs more packages, or give account_key or sas_token: {install('azure')}") from e
     # What it says at length is for whoever listens to logs; nobody's terminal should get it unasked.
     logging.getLogger("azure").addHandler(logging.NullHandler())
     if said["client_id"] and said["client_secret"] and said["tenant_id"]:

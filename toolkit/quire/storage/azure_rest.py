@@ -20,6 +20,7 @@ from xml.sax.saxutils import unescape
 from lxml import etree
 
 from quire.errors import StorageError, UsageError, hide
+from quire.packaging import install
 from quire.storage.azure_account import Account
 from quire.storage.azure_errors import explained, refusal, unreachable
 from quire.storage.retry import again
@@ -128,7 +129,7 @@ class Rest:
                     try:
                         import requests
                     except ImportError as e:
-                        raise UsageError("Azure storage needs more packages: pip install 'quire[azure]'") from e
+                        raise UsageError(f"Azure storage needs more packages: {install('azure')}") from e
                     logging.getLogger("urllib3.connectionpool").addFilter(_hiding)
                     session = requests.Session()
                     session.headers.clear()

@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 from quire.errors import StorageError, TransientError, UsageError
+from quire.packaging import install
 
 __all__ = ["BUSY", "Unanswered", "body", "for_now", "seconds", "session", "span", "unanswered", "words"]
 
@@ -31,7 +32,7 @@ def session(extra: str, *, trust: Any = True, silence: float = SILENCE, keepaliv
     try:
         import aiohttp
     except ImportError as e:
-        raise UsageError(f"this store needs more packages: pip install 'quire[{extra}]'") from e
+        raise UsageError(f"this store needs more packages: {install(extra)}") from e
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=keepalive, ttl_dns_cache=300, ssl=trust),
         auto_decompress=False,

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from quire.errors import UsageError, choose, scrub
+from quire.packaging import install
 from quire.storage.options import spelled
 from quire.storage.s3_errors import explained
 
@@ -123,7 +124,7 @@ class Account:
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError
         except ImportError as e:
-            raise UsageError("S3 needs more packages: pip install 'quire[s3]'") from e
+            raise UsageError(f"S3 needs more packages: {install('s3')}") from e
         options = self.options
         try:
             config = Config(
