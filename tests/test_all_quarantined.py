@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import quire
 from checker import check
 from gathering import documents, look, refused, write
 from loading import load, topic
+from quire import cli, errors
 from quire.cli import main
 from quire.errors import AllQuarantined, TooManyFailures
 from services.kafka import Mock, mock
@@ -142,14 +144,14 @@ def test_a_retry_of_which_nothing_comes_says_it(bad: Path, tmp_path: Path) -> No
     gather(bad, tmp_path / "out", transform="xml", max_quarantined=3)
     ledger = quire.Ledger(tmp_path / "out")
     with refused(AllQuarantined, 4, "still quarantined") as caught:
-        ledger.retry(spark=quire.InProcess(), progress=False)
+        ledger.retry(bad, spark=quire.InProcess(), progress=False)
     assert "ALL QUARANTINED" in str(caught.value.report).splitlines()[1]
     assert (caught.value.report.gathered, caught.value.report.set_aside) == (0, 3)
     assert set(ledger.failed()["tries"]) == {2}, "it is committed"
     with refused(TooManyFailures, 1, "nothing was committed"):
-        ledger.retry(spark=quire.InProcess(), progress=False, max_quarantined=2)
+        ledger.retry(bad, spark=quire.InProcess(), progress=False, max_quarantined=2)
     assert set(ledger.failed()["tries"]) == {2}
-    assert ledger.retry(spark=quire.InProcess(), progress=False, max_quarantined=3).set_aside == 3
+    assert ledger.retry(bad, spark=quire.InProcess(), progress=False, max_quarantined=3).set_aside == 3
 
 
 def test_a_shell_prints_the_report_then_one_line_and_ends_with_4(
@@ -173,5 +175,16 @@ def test_a_shell_prints_the_report_then_one_line_and_ends_with_4(
     out, err = run("consolidate", bad, tmp_path / "out", "--transform", "xml", "--json", "--quiet")
     assert json.loads(out)["all_quarantined"] is True
     assert "3 files went into quarantine" in err
-    out, _ = run("ledger", "retry", tmp_path / "out", "--quiet")
+    out, _ = run("ledger", "retry", tmp_path / "out", "--source", bad, "--quiet")
     assert "still quarantined" in out
+
+
+def test_the_exit_codes_that_are_written_down_are_those_of_the_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    texts = [capsys.readouterr().out, (Path(__file__).parents[1] / "README.md").read_text(), cli.__doc__ or ""]
+    codes = {error.exit_code for error in vars(errors).values() if isinstance(error, type) and issubclass(error, errors.QuireError)}
+    for text in texts:
+        told = re.sub(r"\s+", " ", text[text.index("Exit codes:") :]).partition("interrupted")[0]
+        assert {int(n) for n in re.findall(r"(?:: |, |but )(?:the next run goes on, )?(\d+) ", told)} == {0, 130} | codes
+        for code, words in ((1, "more than `?max_quarantined"), (2, "wrong use"), (3, "failed"), (4, "all of the input was quarantined")):
+            assert re.search(rf"{code} {words}", told), told

@@ -74,7 +74,7 @@ def test_in_a_store_without_directories_a_loop_may_wait_for_the_first_object(mon
         def stat(self, name: str) -> None:
             return None
 
-    monkeypatch.setattr(files, "connect", lambda *_: Empty())
+    monkeypatch.setattr(files, "connect", lambda *_, **__: Empty())
     with refused(UsageError, 2, "does not exist, or holds nothing", "Check the spelling"):
         files.roots("s3://bucket/in")
     (root,) = files.roots("s3://bucket/in", waits=True)

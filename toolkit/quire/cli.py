@@ -119,7 +119,11 @@ _Commands.group_class = type  # groups in groups are of this class too
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(quire.__version__, prog_name="quire")
 def cli() -> None:
-    """Gather millions of small files into a few large ones, exactly once."""
+    """Gather millions of small files into a few large ones, exactly once.
+
+    Exit codes: 0 done, 1 more than max_quarantined (nothing committed), 2 wrong use, 3 failed but the next run goes on, 4 all of the input
+    was quarantined (committed as such), 130 interrupted.
+    """
 
 
 @cli.command()
