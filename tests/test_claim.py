@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
@@ -152,11 +153,14 @@ def test_an_exception_gives_the_claim_up_and_passes_on(tmp_path: Path) -> None:
 
 def test_a_block_may_write_nothing(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
-    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+    with refused(RefusedError, 2, "has written nothing", "allow_empty=True"), ledger_of(dest).claim(HERE, source, **QUIET):
+        pass
+    assert len(todo(dest, source)) == 3
+    with ledger_of(dest).claim(HERE, source, **QUIET, allow_empty=True) as c:
         assert c.files == 3
     assert todo(dest, source) == []
     assert quire.Ledger(dest).files().empty
-    assert kinds(dest) == ["Commit", "Published"]
+    assert kinds(dest) == ["Abort", "Commit", "Published"]
 
 
 def test_with_nothing_to_claim_nothing_is_committed(tmp_path: Path) -> None:
@@ -413,7 +417,7 @@ def marked(directory: Path, files: list[Path]) -> Path:
 def test_a_claim_that_wrote_nothing_says_nothing_of_what_later_ones_write(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1\n"}), tmp_path / "out"
     ledger = ledger_of(dest)
-    with ledger.claim(HERE, source, **QUIET):
+    with ledger.claim(HERE, source, **QUIET, allow_empty=True):
         pass
     for name in ("b", "c"):
         write(source, {name: b"1\n"})
@@ -450,3 +454,35 @@ def test_what_is_claimed_is_neither_purged_nor_retried(tmp_path: Path) -> None:
         ledger.purge_sources(source, derived=True, spark=HERE)
     with refused(UsageError, 2, "there is nothing to retry"):
         ledger.retry(spark=HERE, **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        ("link", ("'part-0.parquet'", "a symbolic link")),
+        ("folder link", ("'d'", "a symbolic link")),
+        ("pipe", ("'part-0.parquet'", "neither a file nor a directory")),
+        ("_temporary/0/task_1/part-0.parquet", ("_temporary", "no committer has committed")),
+        ("_part-0.parquet", ("'_part-0.parquet'", "hidden")),
+        ("d/.part-0.parquet", ("'d/.part-0.parquet'", "hidden")),
+    ],
+)
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a file"])
+def test_nothing_that_a_block_has_left_is_passed_over_in_silence(tmp_path: Path, left: str, words: tuple[str, ...], beside: bool) -> None:
+    source, dest = write(tmp_path / "in", {"a.txt": b"one\n"}), tmp_path / "out"
+    (tmp_path / "elsewhere").mkdir()
+    with refused(RefusedError, 2, *words, "nothing is visible"), ledger_of(dest).claim(HERE, source, **QUIET) as c:
+        folder = Path(c.path.removeprefix("file://"))
+        folder.mkdir(parents=True)
+        if left == "link":
+            os.symlink(tmp_path / "elsewhere.parquet", folder / "part-0.parquet")
+        elif left == "folder link":
+            os.symlink(tmp_path / "elsewhere", folder / "d")
+        elif left == "pipe":
+            os.mkfifo(folder / "part-0.parquet")
+        else:
+            put(c.path, left, pa.table({"a": [1]}))
+        if beside:
+            copy_of(c, "other.parquet")
+    assert len(todo(dest, source)) == 1
+    assert kinds(dest) == ["Abort"]

@@ -943,3 +943,23 @@ def test_columns_of_a_shuffle_without_a_type_are_refused_and_dictionaries_writte
     quire.recover(dest, abort="open")
     process(source, lambda split, content: [{"n": "x"}], dest, reduce=encoded)
     assert next(Ledger(dest)._log.commits())[1].tasks[-1].schema == "n: string"
+
+
+def test_a_retry_counts_the_records_that_are_rejected_now(tmp_path: Path) -> None:
+    def none(split: quire.Split, content: bytes) -> list[dict[str, int]]:
+        raise ValueError("no")
+
+    def some(split: quire.Split, content: bytes) -> list[dict[str, int]]:
+        numbers = []
+        for line in content.splitlines():
+            if line.isdigit():
+                numbers.append({"n": int(line)})
+            else:
+                split.reject(line, "no number")
+        return numbers
+
+    source, dest = write(tmp_path / "in", {"a": b"1\nx\n3\n"}), tmp_path / "out"
+    quire.process(source, none, dest, split="lines", version="1", schema="n long", max_quarantined=9, **HERE)
+    done = Ledger(dest).retry(source, function=some, **HERE)
+    assert (done.gathered, done.set_aside) == (1, 1) == (1, Ledger(dest).summary().set_aside)
+    assert Ledger(dest).history()["set_aside"].max() == 1

@@ -76,16 +76,22 @@ def test_left_to_itself_the_old_content_stays(tmp_path: Path) -> None:
         gather(source, dest, on_change="replace")
 
 
-def test_new_content_that_cannot_be_read_is_set_aside_and_the_old_one_is_gone(tmp_path: Path) -> None:
+def test_old_rows_stay_until_the_new_version_is_good(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a.xml": b"<a/>", "b.xml": b"<b/>"}), tmp_path / "out"
-    gather(source, dest, transform="xml")
-    write(source, {"a.xml": b"<a>broken"})
-    report = gather(source, dest, transform="xml", on_change="reprocess")
-    assert (report.files, report.set_aside_count) == (0, 1)
-    summary = Ledger(dest).summary()
-    assert (summary.files, summary.set_aside) == (1, 1)
+    how: dict[str, Any] = {"transform": "xml", "on_change": "reprocess"}
+    gather(source, dest, **how)
+    write(source, {"a.xml": b"<a>broken", "b.xml": b"<b>better</b>"})
+    report = gather(source, dest, **how)
+    assert report.files == 1, "the other one goes through"
+    ((path, why),) = report.left_out
+    assert path.endswith("a.xml")
+    assert "cannot be taken, and what was gathered before stays" in why
+    assert "what was gathered before stays" in str(report)
+    assert sorted(quire.reading.first_rows(Ledger(dest)._store, 9)) == [b"<a/>", b"<b>better</b>"]
+    assert (Ledger(dest).summary().files, Ledger(dest).summary().set_aside) == (2, 0)
+    assert gather(source, dest, **how).files == 0, "the next call looks once more, and ends"
     write(source, {"a.xml": b"<a>mended at last</a>"})
-    assert gather(source, dest, transform="xml").files == 1, "of a file in quarantine alone, any new version is taken"
+    assert gather(source, dest, **how).files == 1
     Ledger(dest).expire()
     check(source, dest, None)
 

@@ -140,6 +140,7 @@ class _Attempt(OfSplits, OfOffsets):
         self.gathered = self.bad = self.rejected = self.vain = self.bytes_in = self.files = self.lost_offsets = 0
         self.removes: tuple[str, ...] = ()
         self.states: dict[tuple[str, str, int], tuple[str, str]] = {}  # path, version, start of carried rows that are not just done
+        self.superseding: bool | None = None  # whether the job takes out what was gathered of its files; None: nobody has asked
         self.restated = 0  # rows that say what is the state of others
         self.tries: dict[tuple[str, str], int] = {}  # path, version of rows that give way: how often the file was tried
         self.brought: dict[tuple[str, int], set[tuple[Any, ...]]] = {}  # path, start of a split → what it takes out of the ledger
@@ -411,10 +412,23 @@ class _Attempt(OfSplits, OfOffsets):
         self.uncovers = [u for u in self.uncovers if u not in gone]
 
     def _set_aside(self, file: FileInfo, start: int, length: int, e: BadContent | Unreadable) -> None:
-        """A split that cannot be read or parsed, or that the user's function does not take."""
-        self.bad += 1
+        """A split that cannot be read or parsed, or that the user's function does not take.
+
+        In a job that takes other rows out for it, it is left out: what was gathered before stays until the new version is good.
+        """
         reason = e.reason if isinstance(e, BadContent) else str(e)
+        if self._supersedes():
+            self.left.append(Left(file.path, f"its new version cannot be taken, and what was gathered before stays: {reason}"))
+            return
+        self.bad += 1
         self.others.append((file.path, file.version, start, length, "bad", reason, self.tried.get((file.path, start), 0) + 1, None, 0))
+
+    def _supersedes(self) -> bool:
+        """Whether the job takes out what was gathered of its files before."""
+        if self.superseding is None:
+            name = names.plan_parquet(self.work.head.job, self.work.head.plan)
+            self.superseding = self.work.head.verb == "run" and any(task.drops for task in read_head(self.store, name))
+        return self.superseding
 
     def _hold(self, file: FileInfo, start: int, length: int, rest: int) -> int:
         """Leave the last `rest` bytes, a line without its end, to a later run; the bytes before them.

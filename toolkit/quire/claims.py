@@ -48,7 +48,7 @@ from quire.planning.undone import COLUMNS, SPLITS, shown, undone
 from quire.progress import Progress, Step
 from quire.runner import InProcess, OnSpark, Runner, guarded
 from quire.sources.files import is_hidden
-from quire.storage import Copying, Entry, Store, Syncing, connect
+from quire.storage import Copying, Entry, Folder, Store, Syncing, Trouble, connect
 from quire.storage.sight import Landmarks
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ SPARK = "path string, start long, length long, size long, version string, modifi
 TOGETHER = 16 << 30  # bytes of splits that one task marks: it reads their names alone
 LOOKING = 16  # files whose ends are read at once
 _KINDS = re.compile(r"\.(?:[a-z0-9]+\.)?parquet$|\.(?:txt|csv|tsv|json|jsonl|ndjson)(?:\.gz|\.zst)?$")
+_MARKERS = re.compile(r"(?:^|/)(?:_committed_[^/]*|_started_[^/]*|_metadata|_common_metadata|\.[^/]*\.crc)$")  # of Hadoop and Spark
 BLOCK = "the claim's block"
 _START = Words(transform=CLAIM, format="parquet", compression="none", layout="flat")  # until the files say more
 
@@ -128,8 +129,8 @@ class Claims:
     @contextmanager
     def claim(
         self, spark: SparkSession | InProcess | OnSpark, source: Any, *, include: Any = None, exclude: Any = None, hidden: bool = False,
-        follow_links: bool = False, min_age: Any = None, append: bool = False, source_options: Mapping[str, Any] | None = None,
-        progress: bool | Callable[[Step], object] = True,
+        follow_links: bool = False, min_age: Any = None, append: bool = False, allow_empty: bool = False,
+        source_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
     ) -> Iterator[Claim]:  # fmt: skip
         """Process what is not done with a job of your own: its files and the splits become visible in one commit, or not at all.
 
@@ -137,16 +138,19 @@ class Claims:
                 paths = [row.path for row in c.splits.collect()]
                 spark.read.json(paths).groupBy("device").count().write.parquet(c.path)
 
-        When the block ends, all files below `c.path` (but those whose names, or directories' names, are hidden, as `_SUCCESS`) are
-        committed, in Parquet, or as text, CSV or JSON, plain, .gz or .zst; all of one kind. When it raises, the claim is given up, and the
-        exception passes on.
+        When the block ends, all files below `c.path` are committed, in Parquet, or as text, CSV or JSON, plain, .gz or .zst; all of one
+        kind. Whatever would be left behind is refused with a line: symbolic links, devices, what no committer has committed
+        (`_temporary`), and other hidden names, but for the markers and checksums of Hadoop and Spark (`_SUCCESS`, `.part-0.crc`, what is
+        empty). When the block raises, the claim is given up, and the exception passes on.
 
         Of two claims on the same splits the first that ends well has them; the other one's block ends with a QuireError that names some,
         and nothing of it is visible. The block should read each file as it was listed: quire does not look again whether one was changed.
 
-        append   allow a destination that holds other files
+        append       allow a destination that holds other files
+        allow_empty  allow a block that has left nothing, no `_SUCCESS` either: its splits are done, and gave no row
         """
         made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=append)
+        allow_empty = options.flag(allow_empty, "allow_empty")
         runner, bars = _runner(spark, made), Progress(progress)
         while True:
             with _told("Nothing of this claim is visible: call again."):
@@ -169,7 +173,7 @@ class Claims:
         try:
             yield found
             with _told("Nothing that the block has written is visible: call again."):
-                task = _written(log, head, attempt, started)
+                task = _written(log, head, attempt, started, allow_empty=allow_empty)
         except BaseException as e:
             with suppress(QuireError):  # what goes wrong now is not what the user should hear of; the next claim goes on with the job
                 protocol.abort(log, head.job, f"its block ended with {type(e).__name__}")
@@ -378,7 +382,7 @@ def _nothing(made: Options, runner: Runner) -> Iterator[Claim]:
     splits = _table(runner, made, 0, lambda _: iter(()))
     try:
         yield Claim(splits, _for_spark(f"{made.dest}/{folder}"), 0, 0, job)
-        files = [entry for entry in store.walk(folder) if _counts(entry.name, folder)]
+        files = _left_there(store, folder)[0]
         if sum(_look(store, entry)[0] if entry.name.endswith(".parquet") else entry.size for entry in files):
             raise QuireError(
                 f"there was nothing to claim in {', '.join(root.url for root in made.roots)}, and the block has written {len(files):,} "
@@ -393,18 +397,56 @@ def _counts(name: str, folder: str) -> bool:
     return not any(is_hidden(part) for part in name.removeprefix(f"{folder}/").split("/"))
 
 
-def _written(log: Log, head: PlanHead, attempt: str, started: float) -> Task:
+def _left_there(store: Store, folder: str) -> tuple[list[Entry], bool]:
+    """The files below a block's folder that count, and whether a job has said there that it came to its end.
+
+    Raises RefusedError for whatever else holds anything: to pass it over would lose what it was meant to be.
+    """
+    waiting, found, ended = [folder], list[Entry](), False
+    while waiting:
+        for item in store.scan(waiting.pop()):
+            inside = item.name.removeprefix(f"{folder}/")
+            if isinstance(item, Trouble):
+                what = {"link": "a symbolic link", "special": "neither a file nor a directory"}.get(item.kind, item.reason)
+                raise RefusedError(
+                    f"the claim's block has left {inside!r} in its folder, which is {what}: nothing is visible. Write regular files there."
+                )
+            if isinstance(item, Folder):
+                waiting.append(item.name)
+            elif _counts(item.name, folder):
+                found.append(item)
+            elif inside == "_SUCCESS":
+                ended = True
+            elif item.size and not _MARKERS.search(inside):
+                why = (
+                    "which no committer has committed"
+                    if "_temporary" in inside.split("/")
+                    else "whose name is hidden, so nobody would read it"
+                )
+                raise RefusedError(
+                    f"the claim's block has left {inside!r} in its folder, {why}: nothing is visible. End the job that writes there "
+                    f"before the block ends, and write what does not count elsewhere."
+                )
+    return sorted(found), ended
+
+
+def _written(log: Log, head: PlanHead, attempt: str, started: float, *, allow_empty: bool) -> Task:
     """What the block has written, as the last task of its job. Raises QuireError for what cannot be committed."""
     store, number, by = log.store, head.tasks, committer(head.committer, log.store)
     assert isinstance(by, Adopting)
     folder = names.attempt_folder(head.job, number, attempt)
-    found = sorted(entry for entry in store.walk(folder) if _counts(entry.name, folder))
+    found, ended = _left_there(store, folder)
+    if not (found or ended or allow_empty) and log.refresh().outcome(head.job) is None:  # else it was cleaned
+        raise RefusedError(
+            "the claim's block has written nothing, and its splits would be done: nothing is visible. If they hold nothing that you want, "
+            "say allow_empty=True; else write below c.path."
+        )
     shown_names = {entry.name: entry.name.removeprefix(f"{folder}/") for entry in found}
     for entry in found:
         if not _KINDS.search(shown_names[entry.name]):
             raise RefusedError(
                 f"the claim's block has written {shown_names[entry.name]!r}, which is neither Parquet nor text, CSV or JSON (plain, .gz or "
-                f".zst): nothing is visible. Write another format, or let names of what does not count begin with '_'."
+                f".zst): nothing is visible. Write another format, and what does not count elsewhere."
             )
     words = _words(list(shown_names.values()))
     there = _words_there(log)
@@ -456,8 +498,8 @@ def _words(files: list[str], who: str = BLOCK) -> Words:
     if len(kinds) > 1:
         first, second, *_ = sorted(kinds.values())
         raise RefusedError(
-            f"{who} has written files of two kinds, as {first!r} and {second!r}: nothing is visible. Write one kind, and let "
-            f"names of what does not count begin with '_'."
+            f"{who} has written files of two kinds, as {first!r} and {second!r}: nothing is visible. Write one kind, and "
+            f"what does not count elsewhere."
         )
     form, compression = next(iter(kinds), ("parquet", "none"))
     return replace(_START, format=form, compression=compression, layout="directories" if any("/" in name for name in files) else "flat")

@@ -233,7 +233,8 @@ class _Call:
         """Take what was left out before, and is in a later task's segment, from the list of what is left out."""
         before = [path for path in self.left if task.first <= path <= task.last]
         if before and task.segment:
-            for path in segments.read(store, task.segment, ["path"], min(before), max(before)).column("path").to_pylist():
+            rows = segments.read(store, task.segment, ["path", "carried"], min(before), max(before)).to_pylist()
+            for path in (row["path"] for row in rows if not row["carried"]):  # of what is carried over, the old version stays
                 self.left.pop(path, None)
 
     def takes_up(self, head: PlanHead) -> None:

@@ -180,7 +180,7 @@ def history_row(number: int, entry: Entry) -> tuple[Any, ...]:
         note = f"version {entry.version}, pin {entry.id}"
     return (
         number, type(entry).__name__.lower(), getattr(entry, "verb", ""), getattr(entry, "job", ""), entry.time, len(tasks),
-        sum(t.files_in for t in tasks), sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks), sum(t.bad for t in tasks),
+        sum(t.files_in for t in tasks), sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks), sum(t.set_aside for t in tasks),
         sum(len(t.left) for t in tasks) + len(getattr(entry, "left", ())), note,
     )  # fmt: skip
 

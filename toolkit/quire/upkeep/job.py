@@ -281,7 +281,7 @@ def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
     return replace(
         found, jobs=(*found.jobs, commit.job), files_out=found.files_out + out,
         gathered=found.gathered + sum(t.gathered for t in tasks), vain=found.vain + sum(t.vain for t in tasks),
-        set_aside=found.set_aside + sum(t.bad for t in tasks),
+        set_aside=found.set_aside + sum(t.set_aside for t in tasks),
         removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
         written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),
         carried=found.carried + sum(t.carried for t in tasks), left=(*found.left, *left),
