@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 
 import quire
+import sim
 from gathering import gather, refused, write
 from loading import exact, load, numbered, rows, topic
 from quire import RefusedError, StorageError, UsageError, cli_load, cli_upkeep
@@ -19,6 +20,7 @@ from quire.cli import cli
 from quire.sources.until import Until
 from quire.upkeep.identifiers import identifier
 from services.kafka import Mock, mock
+from sim.topics import SERVERS, TOPICS
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +55,7 @@ def test_lag_says_what_is_still_to_be_loaded(kafka: Mock, tmp_path: Path) -> Non
     ledger = quire.Ledger(tmp_path / "out")
     assert ledger.offsets()["offset"].tolist() == [50, 20]
     found = ledger.lag(source(kafka, name))
-    assert list(found.columns) == ["topic", "partition", "offset", "end", "lag", "lost"]
+    assert list(found.columns) == ["topic", "partition", "offset", "end", "lag", "lost", "open"]
     assert found["lag"].tolist() == [0, 30]
     kafka.produce(name, numbered(10, 2))
     assert ledger.lag(source(kafka, name))["lag"].tolist() == [5, 35]
@@ -219,3 +221,20 @@ def test_a_moment_is_never_a_brokers_word_for_an_end() -> None:
     assert Until.parsed("2026-11-22T08:00:00.001001+01:00").moment == 1_795_330_800_002
     with refused(UsageError, 2, "no offset"):
         Until.parsed(10**5000)
+
+
+def test_a_transaction_that_hangs_shows_though_the_lag_is_nothing() -> None:
+    sim.forget_all()
+    with sim.World(kind=sim.KINDS["s3"]).installed():
+        TOPICS.clear()
+        TOPICS.create("held")
+        TOPICS.produce("held", 0, b"one", b"two")
+        TOPICS.transaction("held", 0, b"three", b"four", commit=None)
+        url = f"kafka://{SERVERS}/held"
+        quire.load(url, sim.DEST, spark=quire.InProcess(), progress=False)
+        (row,) = quire.Ledger(sim.DEST).lag(url, as_="arrow").to_pylist()
+        assert (row["offset"], row["end"], row["lag"], row["open"]) == (2, 2, 0, 2)
+        TOPICS.end("held", 0, True)
+        (row,) = quire.Ledger(sim.DEST).lag(url, as_="arrow").to_pylist()
+        assert (row["lag"], row["open"]) == (3, 0)
+    sim.forget_all()

@@ -55,7 +55,7 @@ TABLES: Mapping[str, pa.Schema] = {
     ),
     "deleted": _schema("path version #commit"),
     "offsets": _schema("topic #partition #offset #covered #records #bytes #lost #set_aside cluster topic_id"),
-    "lag": _schema("topic #partition #offset #end #lag #lost"),
+    "lag": _schema("topic #partition #offset #end #lag #lost #open"),
 }  # fmt: skip
 
 

@@ -250,12 +250,17 @@ class Cluster:
         """The stable end of each: one more than the last offset that no open transaction can still change."""
         return self._offsets(keys, self.kafka.admin.OffsetSpec.latest(), told)
 
+    def highs(self, keys: Iterable[Key], told: Told = silent) -> dict[Key, int]:
+        """The end of each with what open transactions can still change."""
+        return self._offsets(keys, self.kafka.admin.OffsetSpec.latest(), told, self.kafka.IsolationLevel.READ_UNCOMMITTED)
+
     def at(self, keys: Iterable[Key], moment: int, told: Told = silent) -> dict[Key, int]:
         """The first offset with a timestamp (ms since 1970) from `moment` on; -1: there is none."""
         return self._offsets(keys, self.kafka.admin.OffsetSpec.for_timestamp(moment), told)
 
-    def _offsets(self, keys: Iterable[Key], spec: Any, told: Told) -> dict[Key, int]:
-        isolation, wanted, found = self.kafka.IsolationLevel.READ_COMMITTED, list(keys), dict[Key, int]()
+    def _offsets(self, keys: Iterable[Key], spec: Any, told: Told, isolation: Any = None) -> dict[Key, int]:
+        isolation = self.kafka.IsolationLevel.READ_COMMITTED if isolation is None else isolation
+        wanted, found = list(keys), dict[Key, int]()
         for at in range(0, len(wanted), ASKED):
             asked = {self.kafka.TopicPartition(*key): spec for key in wanted[at : at + ASKED]}
 

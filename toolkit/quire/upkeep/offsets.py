@@ -85,8 +85,11 @@ class OffsetsOf:
         return check(counts, groups=topics if several else None, unit=by)
 
     def lag(self, source: str | None = None, as_: str = "pandas", *, source_options: Mapping[str, Any] | None = None) -> Any:
-        """How far each partition is behind: topic, partition, offset, end, lag, lost. The stable end is asked of the brokers now.
+        """How far each partition is behind: topic, partition, offset, end, lag, lost, open. The brokers are asked now.
 
+        end             the stable end: what lies behind it belongs to transactions that are open, and no reader gets it yet
+        open            offsets behind that: where they stay, a producer has left a transaction open, and its records wait however small
+                        the lag is (kafka-transactions.sh find-hanging, or the transaction's time-out, ends it)
         source          "kafka://host:9092/topic": nobody is asked, or signed in to, by the word of a log that others can write
         source_options  for Kafka's client; they are never kept, so give them where the brokers ask who you are
         """
@@ -95,11 +98,20 @@ class OffsetsOf:
             topics = self._topics(source, source_options)
             cluster, topics, keys = reached(topics)
         known = {p.key: p for p in positions(self._fold, self._store, known=self._known) if p.cluster == topics.cluster}
-        starts, ends = cluster.starts(keys), cluster.ends(keys)
+        starts, ends, highs = cluster.starts(keys), cluster.ends(keys), cluster.highs(keys)
         rows = []
         for key in keys:
             offset = max(known[key].offset, 0) if key in known else starts[key]
-            rows.append((*key, offset, ends[key], max(0, ends[key] - offset), known[key].lost if key in known else 0))
+            rows.append(
+                (
+                    *key,
+                    offset,
+                    ends[key],
+                    max(0, ends[key] - offset),
+                    known[key].lost if key in known else 0,
+                    max(0, highs[key] - ends[key]),
+                )
+            )
         return inspection.given("lag", rows, as_)
 
     def export_offsets(self) -> dict[tuple[str, int], int]:
