@@ -38,6 +38,8 @@ from quire.errors import UsageError
         ({"max_file_size": "much"}, ("max_file_size is 'much'",)),
         ({"parts": 0, "planner": "hash"}, ("parts=0", "from 1 to 100,000")),
         ({"parts": "8"}, ("parts='8'",)),
+        ({"target_size": 256}, ("target_size=256 is 256 bytes", "Did you mean '256 MiB'?")),
+        ({"target_size": "512"}, ("Did you mean '512 MiB'?",)),
         ({"max_quarantined": -1}, ("max_quarantined=-1", "from 0")),
         ({"max_quarantined": 1.5}, ("max_quarantined=1.5",)),
         ({"min_age": "soon"}, ("min_age='soon'", "'1 min'")),

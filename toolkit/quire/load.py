@@ -21,7 +21,7 @@ from quire.planning.changes import Policy
 from quire.planning.listing import Cut
 from quire.progress import Progress, Step
 from quire.report import LoadReport
-from quire.sizes import parse_size
+from quire.sizes import parse_size, parse_target
 from quire.sources import kafka, records, schemas, transforms
 from quire.sources.convert import Convert
 from quire.sources.kafka import is_kafka
@@ -130,7 +130,7 @@ def check(
         to = normalise(dest)
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
         by = choice(committer, connect(to, to_options))
-    target, columns = parse_size(target_size, "target_size"), None if schema is None else schemas.canonical(schema)
+    target, columns = parse_target(target_size), None if schema is None else schemas.canonical(schema)
     if partition_by is not None:
         with about("partition_by"):
             if not isinstance(partition_by, str) or not partition_by:

@@ -26,7 +26,7 @@ from quire.planning.changes import Policy
 from quire.planning.hashing import FUNCTIONS
 from quire.planning.listing import Cut
 from quire.planning.plan import Wanted
-from quire.sizes import parse_size
+from quire.sizes import parse_size, parse_target
 from quire.sources import files, transforms
 from quire.sources.identity import IDENTITIES
 from quire.sources.transforms import BadContent
@@ -237,7 +237,7 @@ def build(
         laid_out = pair(kind, format)
     with about("compression"):
         compression = compression_for(laid_out, compression)
-    target = parse_size(target_size, "target_size")
+    target = parse_target(target_size)
     choose(planner, PLANNERS, "planner")
     choose(layout, LAYOUTS, "layout")
     choose(hash_function, FUNCTIONS, "hash_function")

@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from quire.errors import UsageError, about, quoted, scrub
 
-__all__ = ["format_size", "parse_size"]
+__all__ = ["format_size", "parse_size", "parse_target"]
 
 _PREFIXES = "kmgtp"
 _UNITS = {"": 1, "b": 1, "byte": 1, "bytes": 1}
@@ -25,6 +25,7 @@ for _power, _prefix in enumerate(_PREFIXES, start=1):
 
 _WRITTEN = re.compile(r"([0-9](?:_?[0-9]){0,29})(\.[0-9]{1,20})?[ \u00a0]*([a-z]*)", re.IGNORECASE)
 _LIMIT = 2**63
+_OF_MIB = (128, 256, 512, 1024)
 
 
 def parse_size(text: str | int, what: str = "size") -> int:
@@ -40,6 +41,15 @@ def parse_size(text: str | int, what: str = "size") -> int:
                 f"{scrub(what)} is {quoted(text, 60)}, which is not a size in bytes of at least 1: "
                 "write for example '256 MiB', '5KB', '1.5GB' or 268435456"
             )
+    return size
+
+
+def parse_target(text: str | int, what: str = "target_size") -> int:
+    """As `parse_size`, of a data file: a bare number that people write of MiB is refused, since it would make a task of each few bytes."""
+    size = parse_size(text, what)
+    if size in _OF_MIB and str(text).strip().isdecimal():
+        with about(what):
+            raise UsageError(f"{what}={size} is {size} bytes, and would make as many files as there are. Did you mean '{size} MiB'?")
     return size
 
 

@@ -25,7 +25,7 @@ from quire.planning.drops import DROPS, PIECE, put_drops
 from quire.progress import Progress, Step
 from quire.runner import InProcess, OnSpark, Runner, guarded
 from quire.shuffle import Reduce
-from quire.sizes import format_size, parse_size
+from quire.sizes import format_size, parse_size, parse_target
 from quire.sources import files, kafka, transforms
 from quire.sources.records import RECORDS_AS
 from quire.sources.transforms import UserFunction
@@ -206,7 +206,7 @@ class Verbs:
 
         Coverage, checksums and lineage stay; `locate` tells the new places. The old files stay readable until `expire()`.
         """
-        target = self._target() if target_size is None else parse_size(target_size, "target_size")
+        target = self._target() if target_size is None else parse_target(target_size)
         done = compact.compact(self._dest(runner_of(spark, self._url), progress, committer), target)
         self.refresh()
         return done
