@@ -42,8 +42,11 @@ from quire.planning.changes import EMPTY
 from quire.planning.listing import Run
 from quire.planning.pack import PlannedTask, read_drops, read_head, read_rows
 from quire.runner import without_collector
+from quire.sources import schemas
+from quire.sources.columns import DiffersError, fit
 from quire.sources.convert import Convert
 from quire.sources.files import Root
+from quire.sources.functions import WrongTypeError
 from quire.sources.kafka import Topics
 from quire.sources.ranges import lines_of
 from quire.sources.transforms import BadContent
@@ -145,6 +148,7 @@ class _Attempt(OfSplits, OfOffsets):
         self.tries: dict[tuple[str, str], int] = {}  # path, version of rows that give way: how often the file was tried
         self.brought: dict[tuple[str, int], set[tuple[Any, ...]]] = {}  # path, start of a split → what it takes out of the ledger
         self.replaced = Counter[int]()  # rows that give way to what was read: of quarantine (0), WAITED, EMPTY
+        self.schema_of = self.differs = ""  # the first file whose rows are in the writer; the first one with other columns
         self.held = self.waiting = 0  # last lines that are held back; splits that are nothing else
         self.out = dropped(read_drops(store, planned.drops), planned.removes or [""])
         self.uncovers += self.out.uncovers
@@ -196,8 +200,8 @@ class _Attempt(OfSplits, OfOffsets):
             files_out=self.out.files + self.replaced[EMPTY] + (self.files if self.restated else 0),
             bytes_out=self.out.bytes + (self.bytes_in if self.restated else 0), bad_out=self.out.bad + self.replaced[0],
             held=self.held, held_out=self.out.held + self.replaced[WAITED], waiting=self.waiting,
-            schema=self._schema(), started=round(began, 3), seconds=round(time.monotonic() - started, 3), uncovers=tuple(self.uncovers),
-            left=tuple(self.left),
+            schema=self._schema(), schema_of=self.schema_of, differs=self.differs, uncovers=tuple(self.uncovers), left=tuple(self.left),
+            started=round(began, 3), seconds=round(time.monotonic() - started, 3),
         )  # fmt: skip
         if aside and rejected:
             self.store.put(aside, rejected)
@@ -237,7 +241,9 @@ class _Attempt(OfSplits, OfOffsets):
         for name in self.planned.removes if self.work.head.words.traced else ():  # else all rows of a file leave with it
             try:
                 for row, record in carried(self.store, folded, name, compression, self.out):
-                    if isinstance(record, bytes | pa.RecordBatch):
+                    if isinstance(record, pa.RecordBatch):
+                        self.writer.add(fit(record, self.writer.schema or self.convert.columns))
+                    elif isinstance(record, bytes):
                         self.writer.add(record)
                     else:
                         self.writer.add_stream(record, row["written"])
@@ -249,6 +255,11 @@ class _Attempt(OfSplits, OfOffsets):
                         self._rides(row["path"], row["version"], row["start"], row["riders"])
             except NotFoundError as e:
                 self.left.append(Left(name, str(e)))
+            except WrongTypeError as e:
+                raise FormatError(
+                    f"the data file {name} holds columns that cannot lie beside those of the others: {e}. Nothing was changed: give it up "
+                    f"with ledger.forget(file={name!r}), and run again."
+                ) from e
             except FormatError as e:
                 if fold(Log(self.store).refresh()).source_of(self.store, name) is not None:
                     raise
@@ -267,7 +278,7 @@ class _Attempt(OfSplits, OfOffsets):
     def _schema(self) -> str:
         """The columns of a function's rows: all tasks of a destination must have the same."""
         schema = self.writer.schema if self.convert.format == "parquet" and self.convert.of_user else None
-        return "" if schema is None else ", ".join(f"{f.name}: {f.type}" for f in schema)
+        return "" if schema is None else schemas.text(schema)
 
     def _read_all(self, source: Root, runs: list[Run]) -> None:
         """Read the splits of one source in one go, so that hundreds are in flight all the time, also while the plan's next rows come."""
@@ -455,19 +466,27 @@ class _Attempt(OfSplits, OfOffsets):
                 self.writer.add(made)
                 self.rows.append((*key, len(made), made.count(b"\n"), digest(made), mark))
         elif made.num_rows:
-            schema = self.writer.schema
-            if schema is not None and not made.schema.equals(schema):
-                raise BadContent(
-                    f"TypeError: the rows have another schema than those before: {made.schema.names} instead of {schema.names}"
-                )
+            made = self._fit(made, file) if self.convert.of_user else made
             self.writer.add(made)
-            written = made.nbytes if made.schema.names != CONTENT.names else sum(map(len, made.column("content").to_pylist()))
+            written = sum(map(len, made.column("content").to_pylist())) if made.schema.equals(CONTENT) else made.nbytes
             self.rows.append((*key, written, made.num_rows, checksum(made), mark))
         written = bool(made if isinstance(made, bytes) else made.num_rows)
         if not written:
             self.others.append((*key, "done", None, None, mark, 0))
 
         return written
+
+    def _fit(self, made: pa.RecordBatch, file: FileInfo) -> pa.RecordBatch:
+        """A function's rows in the columns of the destination, or of the first rows of the task; BadContent where they do not fit."""
+        try:
+            found = fit(made, self.writer.schema or self.convert.columns)
+        except DiffersError as e:
+            self.differs = self.differs or f"{file.path}: {e}"
+            raise BadContent(f"TypeError: the rows have another schema: {e}") from None
+        except WrongTypeError as e:
+            raise BadContent(f"TypeError: {e}") from None
+        self.schema_of = self.schema_of or file.path
+        return found
 
     def _stream(self, store: Store, request: Request, content: Iterator[bytes], file: FileInfo, start: int, length: int) -> int:
         """A long split, in pieces; how much of it was taken."""

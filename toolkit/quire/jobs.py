@@ -13,13 +13,24 @@ from typing import Any
 from quire import shuffle
 from quire.attempt import Work, attempt
 from quire.commit import names, protocol
-from quire.commit.entries import OFFSETS, Commit, Task
+from quire.commit.entries import OFFSETS, Commit, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
-from quire.errors import DataLossError, FormatError, NotFoundError, QuireError, RefusedError, StorageError, TooManyFailures, TransientError
+from quire.errors import (
+    DataLossError,
+    FormatError,
+    NotFoundError,
+    QuireError,
+    RefusedError,
+    StorageError,
+    TooManyFailures,
+    TransientError,
+    scrub,
+)
 from quire.planning.pack import FEW, SMALL, PlannedTask, read_head
 from quire.progress import Part, Phase, Progress
 from quire.runner import Failure, Runner
+from quire.sources import columns, schemas
 from quire.storage import Patience
 
 Attempt = Callable[[Work, int], dict[str, Any]]
@@ -57,7 +68,7 @@ def run(
         _settle(log, head.job, progress)
         return
     _check(tasks, planned, head.job)
-    _check_schema(log, tasks, head.job, alone=head.closing)
+    _check_schema(log, tasks, head, alone=head.closing)
     bad = sum(task.set_aside for task in tasks)
     if max_quarantined is not None and bad > max_quarantined:
         first, what = _first_bad(log, tasks), "records" if head.words.split == OFFSETS else "files"
@@ -76,7 +87,7 @@ def run(
             _settle(log, head.job, progress)
             return
         tasks = closed
-        _check_schema(log, tasks, head.job)
+        _check_schema(log, tasks, head)
     protocol.commit(log, head, tasks, conflicts)
     _settle(log, head.job, progress)
 
@@ -222,18 +233,28 @@ def _check(tasks: list[Task], planned: list[PlannedTask], job: str) -> None:
             )
 
 
-def _check_schema(log: Log, tasks: list[Task], job: str, *, alone: bool = False) -> None:
-    """Give up a job whose function gave rows of two schemas, or of another one than those that are there: nobody could read both.
+def _check_schema(log: Log, tasks: list[Task], head: PlanHead, *, alone: bool = False) -> None:
+    """Give up a job whose function gave rows of two schemas, or none that fit to those that are there: nobody could read both.
 
     `alone`: what the tasks have made is not shown beside what is there, since a shuffle comes after it.
     """
-    there = [] if alone else sorted(log.schemas())
-    schemas = list(dict.fromkeys([*there, *(t.schema for t in tasks if t.schema)]))
-    if len(schemas) > 1:
-        protocol.abort(log, job, "rows of two schemas")
+    why, frozen = "", None if alone else schemas.there(log)
+    for task in tasks:
+        if task.schema:
+            try:
+                frozen = columns.nullable(columns.unify(frozen, schemas.parse(task.schema)))
+            except columns.DiffersError as e:
+                why = f"{task.schema_of}: {e}" if task.schema_of else str(e)
+                break
+    else:
+        # Where others fit, what does not is in quarantine; where none does, the function has changed, or what it is given.
+        if "verb" not in head.intent and not any(task.schema for task in tasks):
+            why = next((task.differs for task in tasks if task.differs), "")
+    if why:
+        protocol.abort(log, head.job, "rows of two schemas")
         raise RefusedError(
-            f"the function gave rows of two schemas, ({schemas[0]}) and ({schemas[1]}): nothing was committed. Let it give the same "
-            f"columns for every file, or gather into another destination."
+            f"the function gave rows of two schemas: {scrub(why, 400)}. Nothing was committed. Let it give the same columns for "
+            f"every file, or gather into another destination."
         )
 
 

@@ -160,12 +160,7 @@ class Call:
             with about("dest"):
                 check_words(log, made)
             there = schemas.frozen(log)
-        if columns is not None and there is not None and columns != there:
-            raise RefusedError(
-                f"the destination {made.dest} holds rows of the columns {schemas.text(there)}; schema= says {schemas.text(columns)}. Say "
-                f"the same, leave schema= out, or choose another destination."
-            )
-        columns = columns or there or _of_open_job(made, log) or _of_first_records(made, loading, cluster)
+        columns = schemas.agreed(there, columns, made.dest) or _of_open_job(made, log) or _of_first_records(made, loading, cluster)
         if columns is None:
             return made  # there is no record yet
         with about("partition_by"):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from msgspec.structs import replace as replace_words
 
 from quire import options
@@ -16,7 +15,7 @@ from quire.commit import protocol
 from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.coverage.live import live
-from quire.errors import RefusedError, UsageError, about, choose
+from quire.errors import UsageError, about, choose
 from quire.formats import parquet
 from quire.interrupts import interruptible
 from quire.options import Options, Settings
@@ -27,12 +26,17 @@ from quire.rounds import check_destination, check_words
 from quire.shuffle import Reduce
 from quire.sizes import format_size, parse_size
 from quire.sources import schemas
+from quire.sources.columns import DiffersError, storable, unify
 from quire.sources.content import BadContent
 from quire.sources.files import Root
+from quire.sources.functions import WrongTypeError
 from quire.sources.processing import SPLITS, UNCUT, ProcessFunction, Processing
 from quire.sources.ranges import read
 from quire.splits import FileInfo
 from quire.storage import Entry, Gone, Store, Unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["process"]
 
@@ -171,19 +175,14 @@ class Call:
             if words is not None:
                 check_words(log, self.options(kind or words.format, columns))
                 kind, there = words.format, _columns_of(store, log)
-                if columns is not None and there is not None and columns != there:
-                    raise RefusedError(
-                        f"the destination {made.dest} holds rows of the columns {schemas.text(there)}; schema= says "
-                        f"{schemas.text(columns)}. Say the same, leave schema= out, or choose another destination."
-                    )
-                columns = columns if columns is not None else there
+                columns = schemas.agreed(there, columns, made.dest)
         if kind is None or (kind == "parquet" and columns is None):
             kind, columns = _of_open_job(store, log, made) or self._of_first_rows(made, kind)
         return self.options(kind, columns)
 
     def _of_first_rows(self, made: Options, format: str | None) -> tuple[str, pa.Schema | None]:
         """What the function gives for the first files: the first rows say the columns, later ones the types of those without a value."""
-        processing, first = made.convert.process, None
+        processing, first, wrong = made.convert.process, None, None  # the columns so far, and why they do not do
         assert processing is not None
         for root, entry in first_files(made.roots, made.wanted().selection, LOOKED_AT):
             found = _given(processing, root, entry)
@@ -198,17 +197,17 @@ class Call:
                 )
             if isinstance(found, bytes):
                 return "lines", None
-            first = found.schema if first is None else _filled(first, found.schema)
-            if not any(pa.types.is_null(f.type) for f in first):
-                break
-        if first is None:
+            try:
+                first = unify(first, found.schema)
+                return "parquet", storable(first)
+            except DiffersError:  # the first rows say the columns
+                pass
+            except WrongTypeError as e:
+                wrong = e
+        if wrong is None:
             return format or "parquet", None
         with about("schema"):
-            return "parquet", schemas.canonical(first)
-
-
-def _filled(schema: pa.Schema, later: pa.Schema) -> pa.Schema:
-    return pa.schema([later.field(f.name) if pa.types.is_null(f.type) and f.name in later.names else f for f in schema])
+            raise UsageError(f"{wrong}, or say the columns: schema='id long, name string, …'.")
 
 
 def _given(processing: Processing, root: Root, entry: Entry) -> bytes | pa.Table | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections import Counter
+from dataclasses import replace
 
 from quire import jobs
 from quire.attempt import Work
@@ -26,6 +27,7 @@ from quire.planning.skew import SkewResult
 from quire.progress import Progress, Step
 from quire.report import Report
 from quire.runner import Runner
+from quire.sources import schemas
 from quire.sources.files import Root
 from quire.sources.kafka import is_kafka
 from quire.storage import Store
@@ -93,7 +95,8 @@ def _rounds(
             protocol.clean(log.refresh(), head.job) if head else None
             planned = None
             continue
-        work = Work(made.dest, made.dest_options, made.roots, head, made.convert)
+        convert = replace(made.convert, columns=schemas.there(log)) if made.convert.function and not head.closing else made.convert
+        work = Work(made.dest, made.dest_options, made.roots, head, convert)
         call.takes_up(head)
         jobs.run(runner, log, work, bars, made.max_quarantined, made.reduce)
         settled = call.ended(log.refresh(), head.job, store) and fresh

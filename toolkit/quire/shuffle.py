@@ -34,6 +34,9 @@ from quire.formats.parquet import ParquetWriter
 from quire.progress import Phase
 from quire.runner import Job, OnSpark, Runner, SparkFailed, collected, first_line, guarded
 from quire.shipping import missing_module
+from quire.sources import schemas
+from quire.sources.columns import fit, stored
+from quire.sources.functions import WrongTypeError
 from quire.storage import Patience, Sink, Store, connect
 from quire.storage.sight import Landmarks
 
@@ -81,9 +84,9 @@ def _run(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce
             raise UsageError(f"job {head.job} ends with a shuffle, and this call has no function for it: reduce=.")
         if parts := _parts(head.job, tasks):
             files = _spread(runner, closing, parts, reduce, bar) if isinstance(runner, OnSpark) else _here(closing, parts, reduce)
-        schemas = {file["schema"] for file in files}
+        made = {file["schema"] for file in files}
         done = Task(
-            task=head.tasks, attempt=closing.attempt, schema=min(schemas, default=""), started=round(started, 3),
+            task=head.tasks, attempt=closing.attempt, schema=min(made, default=""), started=round(started, 3),
             seconds=round(time.time() - started, 3),
             files=tuple(DataFile(file["name"], file["size"], file["records"], file["handle"]) for file in files),
         )  # fmt: skip
@@ -141,7 +144,7 @@ def _batches(store: Store, part: _Part, compression: str) -> Iterator[pa.RecordB
     n = file.num_row_groups
     for group in range(n * part.share // part.shares, n * (part.share + 1) // part.shares):
         table = file.read_row_group(group)
-        yield from table.cast(_common(table.schema)).to_batches(max_chunksize=ROWS)
+        yield from table.cast(stored(table.schema)).to_batches(max_chunksize=ROWS)
 
 
 def _check_rows(store: Store, part: _Part, rows: int) -> None:
@@ -149,17 +152,6 @@ def _check_rows(store: Store, part: _Part, rows: int) -> None:
         raise FormatError(
             f"{store.url}/{part.name} holds {rows:,} rows, and the task that has written it counted {part.records:,}: look who writes there"
         )
-
-
-def _common(schema: pa.Schema) -> pa.Schema:
-    """The same columns with times as Spark has them, in microseconds; those that are a moment, in UTC. Dictionaries are written out."""
-    fields = []
-    for each in schema:
-        kind = each.type.value_type if pa.types.is_dictionary(each.type) else each.type
-        if pa.types.is_timestamp(kind):
-            kind = pa.timestamp("us", "UTC" if kind.tz else None)
-        fields.append(pa.field(each.name, kind, each.nullable))
-    return pa.schema(fields)
 
 
 # --------------------------------------------------------------------------------------------------------------- what comes of it
@@ -208,12 +200,14 @@ class _Output:
         return sink
 
     def add(self, batch: pa.RecordBatch) -> None:
-        rows = pa.Table.from_batches([batch])
-        rows = rows.cast(_common(rows.schema))
-        if unknown := [f.name for f in rows.schema if pa.types.is_null(f.type)]:
+        if unknown := [f.name for f in batch.schema if pa.types.is_null(f.type)]:
             raise UsageError(f"reduce gave the column {unknown[0]!r} without any value or type: let it say the type")
-        if rows.num_columns == 0 or len(set(rows.schema.names)) < rows.num_columns:
-            raise UsageError(f"reduce gave the columns {rows.schema.names}: a data file needs some, each with a name of its own.")
+        if batch.num_columns == 0 or len(set(batch.schema.names)) < batch.num_columns:
+            raise UsageError(f"reduce gave the columns {batch.schema.names}: a data file needs some, each with a name of its own.")
+        try:
+            rows = pa.Table.from_batches([fit(batch, self.writer.schema if self.format == "parquet" else None)])
+        except WrongTypeError as e:
+            raise UsageError(f"what reduce gave cannot be written: {e}") from None
         step = max(1, rows.num_rows * self.most // max(1, rows.nbytes))
         for piece in rows.to_batches(max_chunksize=step):
             if piece.num_rows:
@@ -227,7 +221,7 @@ class _Output:
         for file, count in zip(self.writer.files, self.counts, strict=True):
             records[file] += count
         schema = self.writer.schema if isinstance(self.writer, ParquetWriter) else None
-        said = "" if schema is None else ", ".join(f"{f.name}: {f.type}" for f in schema)
+        said = "" if schema is None else schemas.text(schema)
         return [
             {"part": self.part, "name": final, "size": self.writer.sizes[i], "records": records[i], "schema": said,
              "handle": self.by.handle(self.head.job, self.head.tasks, self.attempt, final, sink)}
@@ -339,7 +333,7 @@ def _frame(spark: SparkSession, closing: Closing, parts: list[_Part]) -> DataFra
     if closing.work.convert.format == "parquet":
         columns = parquet.open_file(connect(url, options), parts[0].name).schema_arrow
         try:
-            schema = from_arrow_schema(_common(columns))
+            schema = from_arrow_schema(stored(columns))
         except Exception as e:  # of pyspark
             raise _failed(
                 closing.work, f"Spark has no such columns ({scrub(str(e).rstrip('.'), 200)}): let the function give others"

@@ -74,6 +74,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     held: Natural = 0  # rows for last lines without newline, held back
     waiting: Natural = 0  # splits that hold nothing else
     schema: str = ""  # of the rows that a user's function gave
+    schema_of: str = ""  # the first file that gave such rows
+    differs: str = ""  # the first file whose rows have other columns than the destination, and which
     files_in: Natural = 0  # files gathered whole, or their first range
     bytes_in: Natural = 0
     started: Seconds = 0.0  # seconds since 1970, by the clock of the machine that did it: for people alone

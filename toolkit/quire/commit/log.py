@@ -321,8 +321,9 @@ class Log:
         return (found | set(self.base.schemas if self.base else ())) - {""}
 
     def frozen(self) -> str:
-        """The columns of the rows, as the first plan with any has frozen them; "" where none has."""
-        return (self.base.frozen if self.base else "") or next((commit.schema for _, commit in self.recent() if commit.schema), "")
+        """The columns of the rows, as the last plan with any has frozen them; "" where none has."""
+        found = [commit.schema for _, commit in self.recent() if commit.schema]
+        return found[-1] if found else self.base.frozen if self.base else ""
 
     def source(self) -> str:
         """The brokers and topics that the last load has named; "" where there was none."""

@@ -288,7 +288,7 @@ def checksum(rows: pa.Table | pa.RecordBatch) -> int:
     digest = xxhash.xxh3_64()
     if not rows.num_rows:  # a piece of a split whose rows stand with another piece
         return digest.intdigest()
-    if rows.schema.names == CONTENT.names:
+    if rows.schema.types == CONTENT.types and rows.schema.names == CONTENT.names and not rows.column("content").null_count:
         for content in _values(rows, "content"):
             digest.update(content)
     elif of_records(rows.schema):

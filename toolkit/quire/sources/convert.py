@@ -32,6 +32,7 @@ class Convert:
     holds: bool = False  # a last line without newline is held back
     process: Processing | None = None  # where splits are given to a function, and not whole files
     loading: Loading | None = None  # of Kafka's records
+    columns: pa.Schema | None = None  # of the rows that are there, beside which those of a function have to lie
 
     @property
     def of_user(self) -> bool:

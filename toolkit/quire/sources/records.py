@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.errors import UsageError
+from quire.formats import partitions
 from quire.sources import schemas
+from quire.sources.columns import fit, nullable
 from quire.sources.content import BadContent
 from quire.sources.functions import WrongTypeError, reason, type_name
 from quire.sources.rows import as_batch, fitted
@@ -29,9 +30,6 @@ NEWLINES = ("quarantine", "escape")
 DATE = "date"  # where no column has this name, the day of the record's timestamp (UTC)
 OUT_OF_RANGE = "out of range: "  # and the number that the producer has given, instead of the kind of a time that is null
 _DAYS = (-719_162, 2_932_896)  # of the years 1 to 9999, since 1970
-LONGEST = 255  # bytes of a name, in nearly all stores
-_PLAIN = " -_.:+@,()=!~"  # characters that stand in a directory's name as they are
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class Rejected(NamedTuple):
@@ -70,7 +68,7 @@ class Loading:
             return [], rejected
         if self.function is not None:
             columns = [*self._called(records, rejected)]
-            rows = as_batch(pa.Table.from_batches(columns, self.schema)) if columns else None
+            rows = as_batch(pa.Table.from_batches(columns)) if columns else None
         else:
             rows = records
         if self.format == "lines":
@@ -87,7 +85,7 @@ class Loading:
                 found = pa.Table.from_batches([found])
             if not isinstance(found, pa.Table):
                 raise WrongTypeError(f"the function returned {type_name(found)}, and not a pyarrow.RecordBatch")
-            made = as_batch(fitted(found, self.schema))
+            made = fit(as_batch(fitted(found, self.schema)), None if self.schema is None else nullable(self.schema))
             self._check_folders(made)
             return made
         except MemoryError:
@@ -106,15 +104,12 @@ class Loading:
             least, most = pc.min_max(values.cast(pa.int32())).as_py().values()
             if least is not None and not _DAYS[0] <= least <= most <= _DAYS[1]:
                 raise WrongTypeError(f"the column {self.by!r} has a day that lies in no year from 1 to 9999, so it names no directory")
-        longest = max(len(self._folder(value)) for value in values.cast(pa.string()).to_pylist())
-        if longest > LONGEST:
+        longest = max(partitions.length(self.by, value) for value in values.cast(pa.string()).to_pylist())
+        if longest > partitions.LONGEST:
             raise WrongTypeError(
-                f"a value of the column {self.by!r} makes a directory's name of {longest:,} bytes, and a name may have {LONGEST}: give a "
-                f"shorter one, or its beginning"
+                f"a value of the column {self.by!r} makes a directory's name of {longest:,} bytes, and a name may have "
+                f"{partitions.LONGEST}: give a shorter one, or its beginning"
             )
-
-    def _folder(self, value: str | None) -> str:
-        return f"{self.by}={_NULL if value is None else quote(value, safe=_PLAIN).replace('=', '%3D') or _NULL}"
 
     def _readable(self, records: pa.RecordBatch, rejected: list[Rejected]) -> pa.RecordBatch:
         """The records without those whose headers the client cannot give, or whose time is none, where it would be written or given on."""
@@ -183,7 +178,7 @@ class Loading:
         order = np.argsort(codes, kind="stable")
         for code in np.unique(codes).tolist():
             first, last = np.searchsorted(codes[order], [code, code + 1])
-            folder = self._folder(None if code < 0 else coded.dictionary[code].as_py())
+            folder = partitions.directory(self.by, None if code < 0 else coded.dictionary[code].as_py())
             some = rest if last - first == len(codes) else rest.take(pa.array(order[first:last]))
             yield Part(folder, some)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.formats.damage import ARROW
+from quire.sources.columns import check_names, nullable
 from quire.sources.functions import WrongTypeError, type_name
 
 __all__ = ["Rows", "as_batch", "fitted", "made"]
@@ -161,8 +162,7 @@ def fitted(rows: Any, schema: pa.Schema | None) -> pa.Table:
     """
     table: pa.Table = rows.table(schema) if isinstance(rows, _Dicts) else rows
     names = table.schema.names
-    if len(set(names)) < len(names) or not names:
-        raise WrongTypeError(f"the rows have {'a column twice' if names else 'no column'}")
+    check_names(table.schema)
     if schema is None:
         return table.replace_schema_metadata(None)
     if names != schema.names:
@@ -183,7 +183,7 @@ def fitted(rows: Any, schema: pa.Schema | None) -> pa.Table:
         if not field.nullable and column.null_count:
             raise WrongTypeError(f"the column {field.name!r} is not null by the schema, and {column.null_count:,} rows have no value in it")
         columns.append(column)
-    return pa.table(columns, schema=schema)
+    return pa.table(columns, schema=nullable(schema))
 
 
 def as_batch(table: pa.Table) -> pa.RecordBatch:

@@ -14,9 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from quire.commit.log import Log
-from quire.errors import UsageError, about, quoted
+from quire.errors import RefusedError, UsageError, about, quoted
+from quire.sources import columns
+from quire.sources.functions import WrongTypeError
 
-__all__ = ["canonical", "frozen", "parse", "text"]
+__all__ = ["agreed", "canonical", "frozen", "parse", "text", "there", "type_text"]
 
 _NAMED: dict[str, pa.DataType] = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(),
@@ -39,12 +41,13 @@ DEEP = 50
 
 
 def canonical(schema: Any) -> pa.Schema:
-    """The schema that a user means, by an Arrow schema or a text; UsageError for anything else."""
+    """The schema that a user means, by an Arrow schema or a text, in the types that are stored; UsageError for anything else."""
     with about("schema"):
-        if isinstance(schema, str):
-            return parse(schema)
-        if isinstance(schema, pa.Schema):
-            return parse(text(schema))
+        if isinstance(schema, str | pa.Schema):
+            try:
+                return columns.storable(columns.refined(parse(schema) if isinstance(schema, str) else schema))
+            except WrongTypeError as e:
+                raise UsageError(f"{e}, or say the columns: schema='id long, name string, …'.") from None
         raise UsageError(f"schema is a pyarrow.Schema or a text such as 'id long, name string', not {quoted(schema)}.")
 
 
@@ -54,10 +57,35 @@ def frozen(log: Log) -> pa.Schema | None:
     return parse(found) if found else None
 
 
+def agreed(there: pa.Schema | None, said: pa.Schema | None, dest: str) -> pa.Schema | None:
+    """The columns of a destination and those of a call, as one; RefusedError where they do not go together."""
+    if said is None:
+        return there
+    try:
+        return columns.unify(there, said)
+    except columns.DiffersError as e:
+        assert there is not None
+        raise RefusedError(
+            f"the destination {dest} holds rows of the columns {text(there)}; schema= says {text(said)}: {e}. Say the same, leave schema= "
+            f"out, or choose another destination."
+        ) from None
+
+
+def there(log: Log) -> pa.Schema | None:
+    """The columns of the rows of users' functions that a destination has, as its commits say them."""
+    found = sorted(log.schemas())
+    return parse(found[0]) if found else None
+
+
 # --------------------------------------------------------------------------------------------------------------------- to text
 def text(schema: pa.Schema) -> str:
     """An Arrow schema as DDL; UsageError for a type that has no name here."""
     return ", ".join(_column(field, " ") for field in schema)
+
+
+def type_text(kind: pa.DataType, column: str) -> str:
+    """An Arrow type as DDL; UsageError for one that has no name here."""
+    return _type(kind, column)
 
 
 def _column(field: pa.Field, between: str) -> str:

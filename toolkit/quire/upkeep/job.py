@@ -258,8 +258,9 @@ def _convert(log: Log, words: Words, target: int, function: UserFunction | None,
     elif words.split and function is not None:
         process = Processing(cast("ProcessFunction", function), words.split, words.format, schemas.frozen(log), most=max_file_size)
     return Convert(
-        kind, words.format, words.compression, target, max_file_size, function, marks=marks, holds=holds, process=process, loading=loading
-    )
+        kind, words.format, words.compression, target, max_file_size, function, marks=marks, holds=holds, process=process, loading=loading,
+        columns=schemas.there(log) if function is not None and not words.reduce else None,
+    )  # fmt: skip
 
 
 def _told(found: Changed, planned: Planned, log: Log, began: float) -> Changed:
