@@ -316,6 +316,9 @@ def _explain(verdict: str, found: _Found, rows: Rows) -> str:
     if verdict == "skewed":
         sure = f", and that is not chance{test}" if test else ""
         return f"The heaviest part has {share}{sure}. Most in excess: {_heaviest(rows, found.in_files)[0][0]!r}." + _incomplete(found)
+    if evenness.ratio < 1:  # of a fixed expectation: as of tasks, none of which is full
+        most = f"None of {len(rows.part):,} parts has more than {evenness.ratio:.2f} of what was expected of it."
+        return most + _odd_one_out(found) + _incomplete(found)
     by_chance = ", as chance has it" if evenness.ratio > _UNEVEN else ""
     return f"The heaviest of {len(rows.part):,} parts has {share}{by_chance}{test}.{_odd_one_out(found)}{_incomplete(found)}"
 

@@ -82,7 +82,7 @@ class SkewResult:
         facts = [
             ("parts", f"{self.parts:,}"),
             ("in all", f"{self.total:,.0f}"),
-            ("heaviest part", "" if np.isnan(self.ratio) else f"{self.ratio:.2f} times its share"),
+            ("largest ratio to the share", "" if np.isnan(self.ratio) else f"{self.ratio:.2f}"),
             ("test", test),
             ("in no part", "" if self.missing_share is None else f"{self.missing_share:.1%}"),
         ]
