@@ -21,6 +21,7 @@ from quire.coverage.live import LiveFile
 from quire.coverage.live import live as live_files
 from quire.errors import FormatError, QuireError, StorageError, UsageError
 from quire.formats import lines, parquet, partitions
+from quire.formats.damage import ARROW
 from quire.interrupts import interruptible
 from quire.options import whole
 from quire.runner import guarded
@@ -300,7 +301,7 @@ def _with_partitions(batch: pa.RecordBatch, name: str, made: Mapping[str, pa.Dat
     for key, kind in made.items():
         try:
             value = partitions.typed(values.get(key), kind)
-        except pa.ArrowException as e:
+        except ARROW as e:
             raise FormatError(
                 f"the data file {name} lies in a directory that is not of a column {key!r} of {kind}: look who put it there."
             ) from e

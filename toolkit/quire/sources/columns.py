@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.formats.damage import ARROW
 from quire.formats.parquet import CONTENT
 from quire.sources.functions import WrongTypeError
 
@@ -202,7 +203,7 @@ def fit(rows: pa.RecordBatch, there: pa.Schema | None = None) -> pa.RecordBatch:
     schema = rows.schema if same else nullable(storable(unify(there, rows.schema)))
     try:
         rows.validate(full=True)  # text that is no UTF-8, say: what nobody could read again
-    except pa.ArrowException as e:
+    except ARROW as e:
         raise WrongTypeError(f"the rows are not valid ({type(e).__name__})") from None
     columns = []
     for field in schema:
@@ -210,7 +211,7 @@ def fit(rows: pa.RecordBatch, there: pa.Schema | None = None) -> pa.RecordBatch:
         if not column.type.equals(field.type, check_metadata=True):
             try:
                 column = column.cast(field.type)
-            except pa.ArrowException as e:
+            except ARROW as e:
                 raise WrongTypeError(
                     f"the column {field.name!r} is {column.type}, and would lose data as {field.type} ({type(e).__name__})"
                 ) from None

@@ -58,7 +58,7 @@ def row_groups(store: Store, asked: Request, content: Content, start: int, lengt
         if not mine:
             return None
         if (held := sum(spans[i].bytes for i in mine)) > most:
-            raise _TooLargeError(f"unpacked its row groups have {held:,} bytes")
+            raise _TooLargeError(f"unpacked they have {held:,} bytes")
         file = ParquetFile(source, thrift_container_size_limit=COLUMNS)
         behind = _BEHIND if _SHORT.match(made) else 0
         batches, left = list[pa.RecordBatch](), most
@@ -70,7 +70,7 @@ def row_groups(store: Store, asked: Request, content: Content, start: int, lengt
     except (QuireError, MemoryError):
         raise
     except _TooLargeError as e:
-        raise BadContent(f"larger than max_file_size: {e}, allowed are {most:,}") from None
+        raise BadContent(f"its row groups are larger than max_file_size: {e}, allowed are {most:,}") from None
     except (*DAMAGED, IndexError) as e:
         if source.failed is not None:
             raise source.failed from None
