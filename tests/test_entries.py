@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from quire.commit import checkpoints, entries
-from quire.upkeep import purge
 
 SOURCES = [p for root in ("toolkit", "widgets") for p in (Path(__file__).parents[1] / root).rglob("*.py")]
 # What is imported before costs most of the time, and builds nothing of msgspec's.
@@ -66,7 +65,6 @@ def _structs(kind: typing.Any) -> set[str]:
 def test_what_msgspec_knows_is_built_when_a_module_is_imported() -> None:
     """At its first use msgspec builds it without a lock, and two threads end the process."""
     assert checkpoints.Checkpoint in entries._decoders
-    assert purge.Purge in entries._decoders
     built = set().union(*map(_structs, entries._decoders)) | {"_Head"}
     defined, elsewhere = set[str](), list[str]()
     for file in SOURCES:
