@@ -423,7 +423,9 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         """Whether the last line of a file had no newline, and was given one."""
         words = self._log.words(self.version)
         more = [(x.written or 0) - x.length for x in found]
-        return words is not None and words.transform == "lines" and sum(more) == 1 and more[-1] == 1
+        # Ranges of one version end where lines do, and only the last line may lack its end; of several, any may have been given one.
+        last = len({x.version for x in found}) == 1 or more[-1] == 1
+        return words is not None and words.transform == "lines" and sum(more) == 1 and last
 
     def _pieces(self, found: list[Location]) -> Iterator[bytes]:
         for x in found:
