@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib.util
 import json as stdlib_json
 import pickle
 import re
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gathering import gather, write
 from quire.errors import QuireError, UsageError
 from quire.sources.transforms import NAMES, BadContent, call, identity, json, lines, raw
 from quire.splits import FileInfo
@@ -303,7 +307,36 @@ def test_a_message_that_cannot_be_made_is_not_fatal() -> None:
     assert "(no message: RuntimeError)" in failure(function, keep_messages=True)
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, MemoryError])
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, asyncio.CancelledError, BaseException])
+def test_a_function_that_would_end_its_process_is_one_files_fault(kind: type[BaseException], tmp_path: Path) -> None:
+    def function(content: bytes, file: FileInfo) -> bytes:
+        if file.path.endswith("7"):
+            raise kind("cannot parse")
+        return content
+
+    report = gather(write(tmp_path / "in", {f"f{i}": b"%d\n" % i for i in range(9)}), tmp_path / "out", transform=function, version="1")
+    assert (report.files, report.set_aside_count) == (8, 1)
+    assert report.set_aside[0][1].startswith(f"{kind.__qualname__} (test_transforms.py line ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGALRM])
+def test_a_signal_that_asks_to_end_is_not_the_files_fault_and_a_time_limit_is(number: signal.Signals) -> None:
+    def handler(_number: int, _frame: object) -> None:
+        sys.exit(15)
+
+    def function(content: bytes, file: FileInfo) -> bytes:
+        signal.raise_signal(number)
+        return content
+
+    before = signal.signal(number, handler)
+    try:
+        with pytest.raises(SystemExit if number == signal.SIGTERM else BadContent):
+            call(function, b"", FILE, False)
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
 def test_what_is_not_the_files_fault_passes_through(kind: type[BaseException]) -> None:
     def function(content: bytes, file: FileInfo) -> bytes:
         raise kind

@@ -36,7 +36,7 @@ from quire.runner import Job, OnSpark, Runner, SparkFailed, collected, first_lin
 from quire.shipping import missing_module
 from quire.sources import schemas
 from quire.sources.columns import fit, stored
-from quire.sources.functions import WrongTypeError
+from quire.sources.functions import WrongTypeError, passes
 from quire.storage import Patience, Sink, Store, connect
 from quire.storage.sight import Landmarks
 
@@ -276,7 +276,9 @@ def _here(closing: Closing, parts: list[_Part], reduce: Reduce) -> list[dict[str
 def _given(work: Work, reduce: Reduce, rows: Any) -> Any:
     try:
         return reduce(rows)
-    except Exception as e:
+    except BaseException as e:
+        if passes(e):
+            raise
         raise _failed(work, f"the function reduce failed: {type(e).__name__}: {scrub(str(e).rstrip('.'))}") from e
 
 

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import inspect
 import os
+import signal
 import site
 import sysconfig
 import textwrap
@@ -20,12 +21,14 @@ from quire.errors import UsageError
 from quire.sources.content import BadContent
 from quire.splits import FileInfo
 
-__all__ = ["Buffer", "UserFunction", "call", "identity"]
+__all__ = ["Buffer", "UserFunction", "call", "identity", "passes"]
 
 Buffer = bytes | bytearray | memoryview
 UserFunction = Callable[[bytes, FileInfo], Buffer | Iterable[Buffer] | pa.RecordBatch | pa.Table]
 
 _ALLOWED = "allowed are bytes, an iterable of bytes, a pyarrow.RecordBatch or a pyarrow.Table"
+# Of the process: what their handlers raise, wherever they do, is not about the file at hand. A user's own time limit is (SIGALRM).
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 # --- calling --------------------------------------------------------------------------------------------------------------
@@ -38,17 +41,31 @@ def call(function: UserFunction, content: bytes, file: FileInfo, keep_messages: 
     so that what a generator raises is the function's error; a Table becomes one batch.
 
     Raises BadContent if the function raises or returns anything else. The reason holds the exception's class and the place in
-    the user's code; its message only if `keep_messages`, as it may hold data. MemoryError and what is not an Exception
-    (KeyboardInterrupt, SystemExit) pass through.
+    the user's code; its message only if `keep_messages`, as it may hold data. SystemExit is the file's as well: many a parser
+    ends its process where it meets what it does not know. What is not about the file passes through (`passes`).
     """
     try:
         return _records(function(content, file))
-    except MemoryError:
-        raise
     except WrongTypeError as error:
         raise BadContent(f"TypeError: the function returned {error}; {_ALLOWED}") from None
-    except Exception as error:
+    except BaseException as error:
+        if passes(error):
+            raise
         raise BadContent(reason(function, error, keep_messages)) from None
+
+
+def passes(error: BaseException) -> bool:
+    """Whether what a user's function has raised is not about its file: no memory, an interrupt, or a signal that asks to end."""
+    if isinstance(error, (MemoryError, KeyboardInterrupt)):
+        return True
+    asked = [handler for number in _ENDING if callable(handler := signal.getsignal(number))]
+    handlers = {id(code) for handler in asked if (code := _code(handler)) is not None}
+    trace = error.__traceback__
+    while trace is not None:
+        if id(trace.tb_frame.f_code) in handlers:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 class WrongTypeError(Exception):
@@ -100,7 +117,9 @@ def reason(function: object, error: BaseException, keep_messages: bool) -> str:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as wrong:
+    except BaseException as wrong:
+        if passes(wrong):
+            raise
         return f"(no message: {type(wrong).__qualname__})"
 
 

@@ -13,7 +13,7 @@ import xxhash
 from quire.errors import scrub
 from quire.sources import ranges, rowgroups
 from quire.sources.content import BadContent
-from quire.sources.functions import WrongTypeError, reason, type_name
+from quire.sources.functions import WrongTypeError, passes, reason, type_name
 from quire.sources.rows import as_batch, fitted, made
 from quire.splits import FileInfo, RejectError, Split
 from quire.storage import Content, Gone, Request, Store, Unreadable
@@ -129,13 +129,13 @@ class Processing:
     def _guarded(self, work: Callable[[], T]) -> T:
         try:
             return work()
-        except MemoryError:
-            raise
         except WrongTypeError as e:
             raise BadContent(f"TypeError: {e}") from None
         except RejectError as e:
             raise BadContent(f"RejectError: {e}") from None
-        except (Exception, SystemExit) as e:
+        except BaseException as e:
+            if passes(e):
+                raise
             raise BadContent(reason(self.function, e, self.keep_messages)) from None
 
     def _rows(self, rows: Any) -> bytes | pa.RecordBatch:

@@ -19,7 +19,7 @@ from quire.formats import partitions
 from quire.sources import schemas
 from quire.sources.columns import fit, nullable
 from quire.sources.content import BadContent
-from quire.sources.functions import WrongTypeError, reason, type_name
+from quire.sources.functions import WrongTypeError, passes, reason, type_name
 from quire.sources.rows import as_batch, fitted
 
 __all__ = ["DATE", "ESCAPED", "NEWLINES", "RECORDS", "RECORDS_AS", "VALUES", "BatchFunction", "Loading", "Part", "Rejected", "check_by"]
@@ -88,11 +88,11 @@ class Loading:
             made = fit(as_batch(fitted(found, self.schema)), None if self.schema is None else nullable(self.schema))
             self._check_folders(made)
             return made
-        except MemoryError:
-            raise
         except WrongTypeError as e:
             raise BadContent(f"TypeError: {e}") from None
-        except (Exception, SystemExit) as e:
+        except BaseException as e:
+            if passes(e):
+                raise
             raise BadContent(reason(self.function, e, self.keep_messages)) from None
 
     def _check_folders(self, rows: pa.RecordBatch) -> None:
