@@ -1,13 +1,81 @@
-"""The figures that README tells are those that were measured: each stands in RESULTS.md, and one side alone cannot change."""
+"""The figures that README and docs tell are those that were measured: each stands in RESULTS.md, and one side alone cannot change."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 README = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
 RESULTS = (ROOT / "tests/benchmarks/RESULTS.md").read_text()
+LAB = json.loads((ROOT / "toolkit/quire/committers/lab/measured.json").read_text())["rows"]
+N = r"([0-9][0-9,.]*[0-9]|[0-9])"
+
+
+def row(first: str, *cells: str) -> str:
+    """A pattern for a row of a table that begins with `first`; a cell of `-` is any."""
+    return rf"^\| {re.escape(first)} *" + "".join(rf"\| *{cell if cell != '-' else '[^|]*?'} *" for cell in cells)
+
+
+# A document, its sentence, and where RESULTS.md has the same numbers in the same order.
+TOLD = [
+    ("scale", f"{N} files/s a task, .*? of ledger a file", f"## Many small objects.*?{row('quire', N, '-', '-', '-', '-')}"),
+    ("scale", f"{N} µs of a core a file \\(", f"## Many small objects.*?{row('quire', '-', '-', '-', N, '-')}"),
+    ("scale", f"\\({N} µs on a busy machine\\)", f"^{N} µs a file, .*? event loop"),
+    ("scale", f"{N} B of ledger a file", row("ledger bytes a file", "-", N)),
+    ("scale", f"segments of 1.1 MiB \\({N} B a file\\)", row("ledger bytes a file", "-", N)),
+    ("scale", f"{N} MiB sufficed for {N} files", f"JVM has {N} MiB .*? so that {N} fit"),
+    ("scale", f"sufficed for .*? files as for {N}", f"memory.py --files {N} 1000000"),
+    ("scale", f"read {N} files a second", f"article's {N} files/s"),
+    ("scale", f"round trip of {N} ms after", f"each request after {N} ms"),
+    ("scale", f"keeps {N} requests in flight a task", f"in one worker, {N} reads in flight"),
+    ("kafka", f"driver holds some {N} bytes a partition", f"holds some {N} bytes a partition"),
+    ("committer-lab", f"{N} rows by four tasks into {N} files", f"Jobs write {N} rows in {N} files by four tasks"),
+    ("committer-lab", f"`driver_in_commit` \\| {N} files", f"rows in {N} files. Lost rows"),
+    ("committer-lab", f"each answer {N} ms later", f"each answer {N} ms later"),
+    ("committer-advice", f"{N} of {N} files visible with three", f"{row('v2', 'disk', N)}.*?Jobs write [0-9,]+ rows in {N} files"),
+    ("committer-advice", f"{N} left by a failed job, {N} doubled", row("v2", "disk", "-", N, "-", "-", "-", "-", N, "-")),
+    ("committer-advice", f"{N} files visible, {N} left", row("manifest_naive", "disk", N, N)),
+    ("committer-advice", f"run again: {N} doubled rows", row("v1", "disk", "-", "-", N)),
+    ("committer-advice", f"doubled rows of {N};", f"Jobs write {N} rows"),
+    ("committer-advice", f"with an id: {N}", row("v1_attempt_id", "disk", "-", "-", N)),
+]  # fmt: skip
+
+
+def document(name: str) -> str:
+    """The text of a page, each paragraph and each row of a table in one line."""
+    return re.sub(r"(?<!\n)\n(?![\n|])\s*", " ", (ROOT / f"docs/{name}.md").read_text())
+
+
+def figures(pattern: str, text: str) -> list[float]:
+    """The numbers of the one place that matches first."""
+    found = re.search(pattern, text, re.MULTILINE | re.DOTALL)
+    assert found, f"{pattern} is not there any more: mend the sentence, or its line in TOLD"
+    return [float(number.replace(",", "")) for number in found.groups()]
+
+
+@pytest.mark.parametrize(("page", "sentence", "measured"), TOLD)
+def test_docs_tell_what_was_measured(page: str, sentence: str, measured: str) -> None:
+    assert figures(sentence, document(page)) == figures(measured, RESULTS)
+
+
+def test_whatever_refers_to_the_measurements_is_compared_with_them() -> None:
+    for path in (ROOT / "docs").glob("*.md"):
+        for line in document(path.stem).splitlines():
+            if "RESULTS.md" in line and re.search("[0-9]", line.partition("RESULTS.md")[0]):
+                assert any(page == path.stem and re.search(sentence, line) for page, sentence, _ in TOLD), line
+
+
+def test_readers_see_so_many_files_while_a_job_commits() -> None:
+    names = ({"committer": c, "store": "file", "fault": "driver_in_commit"} for c in ("v1", "manifest"))
+    measured = [found["partial"] for name in names for found in LAB if name.items() <= found.items()]
+    told = figures(f"{N} of 800 with `v1`.*?{N} of 800 with `manifest`", document("committer-advice"))
+    assert told == measured
+    knowledge, refusals = ((ROOT / f"toolkit/quire/committers/{module}.py").read_text() for module in ("knowledge", "refusals"))
+    assert figures(f"{N} of 800.*?{N} of 800", knowledge) == figures(f"{N} of 800.*?{N} of 800", refusals) == measured
 
 
 def rate(records: str, way: str) -> float:

@@ -64,7 +64,7 @@ COMMITTERS = {
         "FileOutputCommitter, algorithm 1", ("local", "hdfs", "abfs_hns"), True, False, True, False, True,
         "a rename for each task, then one for each file, one after the other in the driver",
         (
-            _WINDOW + " (12 of 800 in the measured moment), longer with each file",
+            _WINDOW + " (10 of 800 in the measured moment), longer with each file",
             "a driver killed in that window: files that are visible stay, and a job that appends the same again doubles them",
         ),
         ("local", "hdfs"), MEASURED,
@@ -83,7 +83,7 @@ COMMITTERS = {
         True, False, True, False, True,
         "a listing and a manifest for each task, then a rename for each file, many at a time; needs the jar spark-hadoop-cloud",
         (
-            _WINDOW + " (2 of 800 in the measured moment)",
+            _WINDOW + " (1 of 800 in the measured moment)",
             "a driver killed in that window: files that are visible stay, and a job that appends the same again doubles them",
         ),
         ("local", "hdfs", "abfs_flat"), f"{MEASURED}; {MANIFEST_DOC}",
