@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import importlib
 import pkgutil
 import random
@@ -177,8 +178,8 @@ class World:
         changed.append((offsets, "ahead", offsets.ahead))
         offsets.ahead = lambda make: make(lambda: False)
 
-        def connect(url: str, options: Any = None, told: storage.Told = storage.silent) -> Any:
-            return self._opened(real, url, options, told)
+        def connect(url: str, options: Any = None, told: storage.Told = storage.silent, *, links: bool = False) -> Any:
+            return self._opened(functools.partial(real, links=links), url, options, told)
 
         for name, module in list(sys.modules.items()):
             if name == "quire" or name.startswith("quire."):
