@@ -301,7 +301,7 @@ def _with_partitions(batch: pa.RecordBatch, name: str, made: Mapping[str, pa.Dat
     for key, kind in made.items():
         try:
             value = partitions.typed(values.get(key), kind)
-        except ARROW as e:
+        except (ValueError, OverflowError, *ARROW) as e:
             raise FormatError(
                 f"the data file {name} lies in a directory that is not of a column {key!r} of {kind}: look who put it there."
             ) from e

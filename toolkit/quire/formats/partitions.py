@@ -39,7 +39,7 @@ def values(path: str) -> dict[str, str | None]:
     """What the directories of a file say: name → value, as text."""
     found: dict[str, str | None] = {}
     parts = path.split("/")[:-1]
-    for part, below in zip(parts, [*parts[1:], ""], strict=True):
+    for part, below in zip(parts, [*parts, ""][1:], strict=True):
         name, equals, value = part.partition("=")
         if name and equals:
             found[_plain(name)] = ("" if below == EMPTY else None) if value == NULL else _plain(value)
@@ -47,7 +47,9 @@ def values(path: str) -> dict[str, str | None]:
 
 
 def typed(value: str | None, kind: pa.DataType) -> pa.Array:
-    """A value as an array of one, of the column's type; ArrowInvalid where it is not of that type."""
+    """A value as an array of one, of the column's type; ValueError (also Arrow's) where it is not of that type."""
+    if value is not None and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return pa.array([int(value) if pa.types.is_integer(kind) else float(value)], kind)  # Spark takes "+5" for 5, and Arrow does not
     return pc.cast(pa.array([value], pa.string()), kind)
 
 
