@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
 import io
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ import quire
 from checker import tree
 from gathering import documents, gather, refused, snapshot, write
 from quire import InProcess, Ledger, RefusedError, UsageError
+from quire.errors import TransientError
 from quire.sources import files
-from quire.storage import normalise
+from quire.storage import MemoryStore, azure, bare, canonical, normalise
+from quire.storage.azure_account import account, parts
 from quire.storage.way import Way, origin
 from quire.upkeep import markers, retry
 
@@ -231,6 +235,162 @@ def test_one_place_under_two_names_is_one(one: str, other: str, options: dict[st
             with refused(RefusedError, 2, "lies in"):
                 files.apart(roots, normalise(dest.rstrip("/") + inside), options)
         files.apart(roots, normalise(dest.rstrip("/") + "side"), options)
+
+
+KEY = {"account_key": "a2V5"}
+EMULATOR = {"connection_string": "AccountName=emu;AccountKey=a2V5;BlobEndpoint=http://127.0.0.1:10000/emu;"}
+STACK = {"account_host": "acc.blob.stack.example", **KEY}
+SUFFIX = {"connection_string": "AccountName=acc;AccountKey=a2V5;EndpointSuffix=stack.example"}
+NAMELESS = {"connection_string": "BlobEndpoint=https://acc.blob.core.windows.net;SharedAccessSignature=sig=x"}
+CANONICAL: list[tuple[dict[str, str], str, list[str]]] = [
+    (OF, "acc.dfs.core.windows.net", ["", "@acc", "@ACC.blob.core.windows.net", "@acc.dfs.core.windows.net:443"]),
+    ({**OF, "account_host": "10.0.0.5"}, "acc.dfs.core.windows.net", ["", "@acc.dfs.core.windows.net", "@10.0.0.5"]),
+    (KEY, "acc.dfs.core.windows.net", ["@acc", "@acc.privatelink.dfs.core.windows.net"]),
+    (KEY, "acc.dfs.core.chinacloudapi.cn", ["@acc.blob.core.chinacloudapi.cn"]),
+    (KEY, "acc.z12.dfs.storage.azure.net", ["@acc.z12.blob.storage.azure.net"]),
+    (EMULATOR, "emu.dfs.core.windows.net", ["", "@emu", "@emu.dfs.core.windows.net", "@127.0.0.1:10000"]),
+    (STACK, "acc.dfs.stack.example", ["", "@acc", "@acc.blob.stack.example"]),
+    (SUFFIX, "acc.dfs.stack.example", ["", "@acc.dfs.stack.example"]),
+    (NAMELESS, "acc.dfs.core.windows.net", ["", "@acc"]),
+    ({"account_host": "images.example.org", "sas_token": "sig=x"}, "images.example.org", ["", "@images.example.org"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "host", "spelled"), CANONICAL)
+def test_a_place_of_azure_has_one_url_with_its_account(options: dict[str, str], host: str, spelled: list[str]) -> None:
+    meant = f"abfs://data@{host}/in"
+    reached = account(host, options).endpoint
+    for where in spelled:
+        assert canonical(f"wasbs://data{where}/in/", options) == canonical(meant, options) == meant
+        assert account(parts(normalise(f"az://data{where}/in"))[1], options).endpoint == reached
+
+
+@pytest.mark.parametrize(
+    "host", ["acc.dfs.attacker.example", "acc.blob.core.windows.net.attacker.example", "127.0.0.1:1", "acc.example", "h:1"]
+)
+@pytest.mark.parametrize("options", [OF, {"account_name": "acc", "sas_token": "sig=hunter2"}, EMULATOR, STACK, {"anon": True}])
+def test_the_endpoint_of_an_account_never_comes_from_a_url_alone(host: str, options: dict[str, Any]) -> None:
+    for opens in (lambda: account(host, options), lambda: canonical(f"abfs://data@{host}/in", options)):
+        with refused(UsageError, 2, repr(host), "is not a host of Azure storage that quire knows", "account_host="):
+            opens()
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Azure as memory: a store for each account's container."""
+    monkeypatch.setattr(azure, "opened", lambda url, options: place(url))
+
+    def place(url: str) -> MemoryStore:
+        assert "@" in url, "the account was left out"
+        return MemoryStore(f"memory://{id(monkeypatch)}/{url.partition('://')[2]}")
+
+    return place
+
+
+def test_another_spelling_of_a_source_gathers_nothing_again(tmp_path: Path, cloud: Any) -> None:
+    source = write(tmp_path / "in", {"a/b.txt": b"one\n"})
+    (tmp_path / "link").symlink_to(source)
+    cloud("abfs://data@acc.dfs.core.windows.net/in").put("a/b.txt", b"two\n")
+    MemoryStore(f"memory://{tmp_path.name}/in").put("a/b.txt", b"three\n")
+    there, store = f"{tmp_path}/in", f"memory://{tmp_path.name}"
+    all_spellings = [
+        [
+            there,
+            f"{there}/",
+            f"{there}//",
+            f"{there}/./",
+            f"{tmp_path}//in",
+            f"{there}/a/..",
+            f"{tmp_path}/link",
+            f"file://localhost{there}",
+        ],
+        ["abfs://data/in", "abfs://data@acc.dfs.core.windows.net/in", "wasbs://data@ACC.blob.core.windows.net/in/", "az://data/in"],
+        [f"{store}/in", f"{store}/in/", f"{store}//in", f"{store}/./in"],
+    ]
+    dest = tmp_path / "out"
+    for spelled in all_spellings:
+        found = [gather(one, dest, storage_options=OF) for one in spelled]
+        assert [(r.files, r.done) for r in found] == [(1, 0), *[(0, 1)] * (len(spelled) - 1)], spelled
+        for one in spelled:
+            assert Ledger(dest).locate(f"{one.rstrip(chr(47))}/a/b.txt")[0].path == f"{canonical(spelled[0], OF)}/a/b.txt"
+        assert Ledger(dest).forget([f"{spelled[-1].rstrip(chr(47))}/a"], **HERE).files_out == 1
+        assert gather(spelled[1], dest, storage_options=OF).files == 1
+    again = "abfs://data@acc.dfs.core.windows.net/in"
+    report = Ledger(dest).purge_sources("abfs://data/in", dry_run=True, min_age=0, spark=InProcess(), storage_options=OF)
+    assert report.files == 1
+    assert Ledger(dest).purge_sources(again, dry_run=True, min_age=0, spark=InProcess(), storage_options=OF).files == 1
+
+
+def test_one_containers_name_in_two_accounts_is_two_places(tmp_path: Path, cloud: Any) -> None:
+    for name in ("one", "two"):
+        cloud(f"abfs://data@{name}.dfs.core.windows.net/in").put("a.xml", b"<")
+    both = [("abfs://data/in", {"account_name": name, **KEY}) for name in ("one", "two")]
+    assert gather(both, tmp_path / "out", transform="xml").set_aside_count == 2
+    found = Ledger(tmp_path / "out")
+    with refused(UsageError, 2, "one.dfs.core.windows.net and two.dfs.core.windows.net", "abfs://data@one.dfs.core.windows.net/in/a.xml"):
+        found.locate("abfs://data/in/a.xml")
+    assert len(found.locate("abfs://data@two/in/a.xml")) == 1
+    done = found.retry(both[:1], paths=["abfs://data/in/a.xml"], storage_options=both[0][1], max_quarantined=9, **HERE)
+    assert done.set_aside == 1
+
+
+SERVICE = {"namenodes": {"Cluster": ["nn1", "nn2:9871"]}}
+NATIVE = {"extra_conf": {f"dfs.namenode.rpc-address.cluster.nn{i}": f"NN{i}:8020" for i in (1, 2)}}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options", "hosts"),
+    [
+        ("webhdfs", SERVICE, ["cluster", "cluster:9870", "NN1", "nn2:9871"]),
+        ("hdfs", NATIVE, ["cluster", "nn1", "nn2:8020", "NN2"]),
+    ],
+)
+def test_all_namenodes_of_a_name_service_are_one_place(scheme: str, options: dict[str, Any], hosts: list[str]) -> None:
+    assert len({canonical(f"{scheme}://{host}/in", options) for host in hosts}) == 1
+    assert len({canonical(f"{scheme}://{host}/in", options) for host in ("nn3", "nn1:99", "cluster")}) == 3
+    meant = canonical(f"{scheme}://{hosts[0]}/in", options)
+    assert canonical(meant, options) == meant
+
+
+@pytest.mark.parametrize("wrong", ["nn1", ["nn1"], {"c": "nn1"}, {"c": []}, {"c": [7]}, {"c": ["a/b"]}, {"": ["a"]}])
+def test_wrong_namenodes_are_one_line(wrong: object) -> None:
+    with refused(UsageError, 2, "namenodes", "{'cluster': ['nn1:9870', 'nn2:9870']}"):
+        canonical("webhdfs://cluster/in", {"namenodes": wrong})
+
+
+class Namenode(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        standby = {"RemoteException": {"exception": "StandbyException", "message": "Operation category READ is not supported"}}
+        said = json.dumps(standby if self.server.standby else {"FileStatus": {"type": "DIRECTORY"}}).encode()  # type: ignore[attr-defined]
+        self.send_response(403 if self.server.standby else 200)  # type: ignore[attr-defined]
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_the_active_namenode_of_a_name_service_is_asked() -> None:
+    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Namenode) for _ in range(2)]
+    try:
+        for server in servers:
+            server.standby = False  # type: ignore[attr-defined]
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        hosts = [f"127.0.0.1:{server.server_port}" for server in servers]
+        store = bare(canonical(f"webhdfs://{hosts[1]}/in", given := {"namenodes": {"cluster": ["127.0.0.1:1", *hosts]}}), given)
+        assert store.url == "webhdfs://cluster:9870/in"
+        with pytest.raises(TransientError, match=r"127\.0\.0\.1:1 does not answer .*, so the next namenode is asked"):
+            store.is_folder()
+        assert store.is_folder()
+        servers[0].standby = True  # type: ignore[attr-defined]
+        with pytest.raises(TransientError, match=f"{hosts[0]} is on standby, so the next namenode is asked"):
+            store.is_folder()
+        assert store.is_folder()
+    finally:
+        for server in servers:
+            server.shutdown()
+            server.server_close()
 
 
 def test_what_is_mounted_twice_is_one_place(monkeypatch: pytest.MonkeyPatch) -> None:

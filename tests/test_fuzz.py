@@ -46,12 +46,13 @@ from quire.planning.pack import HEAD, read_head, read_rows
 from quire.reading import first_rows
 from quire.sizes import format_size, parse_size
 from quire.sources import offsets
-from quire.sources.files import Root, Selection, patterns
+from quire.sources.files import Root, Selection, located, patterns
 from quire.sources.kafka import Key
 from quire.sources.records import Loading
 from quire.sources.transforms import json as json_records
 from quire.sources.transforms import xml
-from quire.storage import connect, memory, normalise
+from quire.storage import canonical, connect, memory, normalise
+from quire.storage.azure_account import account, parts
 from quire.storage.base import safe
 
 TIMES = int(os.environ.get("QUIRE_FUZZ", "1"))
@@ -435,6 +436,41 @@ def test_a_url_is_normal_once_it_is_normalised(url: str) -> None:
         assert ".." not in found.split("/")
         if not re.search("[\uf780-\uf7ff]", found):
             assert normalise(found) == found
+
+
+ROOTS = ["file:///data/in", "s3://bucket/in", "abfs://data@acc.dfs.core.windows.net/in", "memory://a"]
+some_ways = st.lists(st.sampled_from(["..", ".", "", "a", "in", "private", "%2e%2e", "\0", "x" * 300]), max_size=6).map("/".join)
+
+
+@tries(300)
+@given(st.sampled_from(ROOTS), some_ways, st.sampled_from(["/", "", "2/", "//", "/../in/"]))
+@example("file:///data/in", "a/../../private/x", "/")
+def test_a_stored_path_is_found_below_a_named_root_or_nowhere(root: str, way: str, between: str) -> None:
+    found = located([Root(there) for there in ROOTS])(stored := f"{root}{between}{way}")
+    if found is not None:
+        assert stored == f"{found[0].url}/{found[1]}"
+        assert os.path.normpath(found[1]) == found[1], "it leads nowhere else"
+
+
+@tries(300)
+@given(
+    st.sampled_from(["", "acc", "acc.dfs.core.windows.net", "ACC.blob.core.windows.net:443", "acc.blob.stack.example", "10.0.0.5:1"])
+    | st.lists(st.sampled_from(["acc", "dfs", "blob", "core", "windows", "net", "z1", "evil", ":1"]), max_size=7).map(".".join),
+    st.fixed_dictionaries({"sas_token": st.just("sig=x")}, optional={
+        "account_name": st.just("acc"), "account_host": st.sampled_from(["10.0.0.5:1", "acc.blob.stack.example", "https://img.example"]),
+    }),
+)  # fmt: skip
+def test_a_signature_goes_to_known_hosts_and_a_place_has_one_url(host: str, options: dict[str, str]) -> None:
+    def seen() -> tuple[str, str]:
+        url = canonical(f"wasb://data@{host}/in" if host else "az://data/in", options)
+        assert canonical(url, options) == url
+        return url, account(parts(url)[1], options).host
+
+    found = answer(seen, UsageError)
+    if found is not None:
+        assert found[1] in {"10.0.0.5:1", "acc.blob.stack.example", "img.example"} or found[1].endswith(".core.windows.net"), found
+        if options.get("account_name"):
+            assert found[0].startswith("abfs://data@acc."), found
 
 
 # ---------------------------------------------------------------------------------------------------------- what people write

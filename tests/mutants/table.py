@@ -311,6 +311,13 @@ MUTANTS = (
     m("markers and aborted records at a range's end are not covered", OFFSETS, "        yield from self._given(chain, chain.end)\n", "        yield from self._given(chain, chain.next)\n", first="tests/test_load_matrix.py"),
     m("what a topic had lost before is not marked", PLANNED, 'mark = ("mark", 0, low) if low or low >= end else None', "mark = None", first="tests/test_load_matrix.py"),
     m("a new leader ends a load", CLIENT, "code in {getattr(kinds, name, None) for name in _PASSING}", "code == kinds.NOT_LEADER_FOR_PARTITION", first="tests/test_load_matrix.py"),
+    # addresses
+    m("a row may lie anywhere", "sources/files.py", "if url.startswith(place) and (chooser", "if (chooser", first="tests/test_addresses.py"),
+    m("a row may lead out of its root", "sources/files.py", " and is_safe(url[len(place) :]):", ":", first="tests/test_addresses.py"),
+    m("a place of Azure goes without its account", "storage/azure_account.py", "    if not endpoint:\n        return url\n", "    return url\n", first="tests/test_addresses.py"),
+    m("any host is the service's", "storage/azure_account.py", "    if found and (cloud in ", "    if found and (True or cloud in ", first="tests/test_addresses.py"),
+    m("a source has as many URLs as spellings", "sources/files.py", 'root = Root(canonical(text, options), ("",), options)', 'root = Root(normalise(text), ("",), options)', first="tests/test_addresses.py"),
+    m("each namenode is a place", "storage/hdfs_access.py", "if netloc in (service, *hosts)", "if netloc == service", first="tests/test_addresses.py"),
     # errors that pass
     m("what is busy is not tried again", RETRY, "        except TransientError as e:\n", "        except TimeoutError as e:\n", first="tests/test_retry.py"),
     m("a second rename that finds nothing has failed", RETRY, "            if patience.tries and unsure is not None and ", "            if False and ", first="tests/test_retry.py"),

@@ -34,7 +34,7 @@ from quire.options import LAYOUTS, PLANNERS
 from quire.planning.hashing import FUNCTIONS
 from quire.process import check
 from quire.reading import first_rows
-from quire.storage import connect, normalise
+from quire.storage import canonical, connect
 
 MOST_ROWS = (1 << 31) - 1  # that Spark counts to
 F = TypeVar("F", bound=Callable[..., Any])
@@ -278,7 +278,7 @@ def populate(directory: str, as_json: bool, quiet: bool, **given: Any) -> None:
 @AS_JSON
 def read(dest: str, limit: int, as_json: bool) -> None:
     """Print the first rows of what DEST holds: lines as they are, others as JSON."""
-    for row in first_rows(connect(normalise(dest)), min(limit, sys.maxsize)):
+    for row in first_rows(connect(canonical(dest)), min(limit, sys.maxsize)):
         if as_json:
             click.echo(as_line({"value": row} if isinstance(row, bytes) else row))
         elif isinstance(row, bytes):

@@ -44,9 +44,8 @@ from quire.rounds import check_destination
 from quire.runner import OnSpark, guarded
 from quire.sizes import format_size
 from quire.sources import files
-from quire.sources.kafka import is_kafka
-from quire.storage import connect, normalise
-from quire.storage.local import to_text
+from quire.sources.keys import keys as keys_of
+from quire.storage import canonical, connect
 from quire.storage.sight import Landmarks
 from quire.upkeep.offsets import OffsetsOf
 from quire.upkeep.verbs import Verbs, runner_of
@@ -145,7 +144,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
 
         `create`: also where none is yet, before the first claim, or for what was done elsewhere (`import_markers`).
         """
-        self._url, self._options, self._known = normalise(dest), storage_options, Known()
+        self._url, self._options, self._known = canonical(dest, storage_options), storage_options, Known()
         self._until: int | None = None  # the version that is looked at, where it is not the last one
         self._store = connect(self._url, storage_options)
         self._spare: list[Held] = []
@@ -354,7 +353,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         `as_`: "locations", a list of them; or "pandas", "arrow", "spark".
         """
         choose(as_, ("locations", *inspection.KINDS), "as_")
-        keys = _keys(path)
+        keys = self._keys(path)
         for key in keys:
             rows = self._fold.rows(self._store, [*COLUMNS, "attempt"], key, key)
             if rows.num_rows:
@@ -383,8 +382,10 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
                 row["reason"] = f"{how} with {others:,} others in commit {row['commit']}, and its rows have no place of their own"
         return rows
 
-    def _keys(self, path: str | os.PathLike[str]) -> list[str]:
-        return _keys(path)
+    def _keys(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> list[str]:
+        """The keys that a path may have; `options` (left out: the destination's) say which account it lies in, where it does not."""
+        known = (key for source in self._fold.sources for key in (source.first, source.last))
+        return keys_of(path, self._options if options is None else options, known)
 
     def open(self, path: str | os.PathLike[str], *, version: str | None = None) -> io.BufferedReader:
         """The content of a gathered file as a stream: the original bytes of `raw`, `lines` and Parquet content; else the written record.
@@ -508,33 +509,6 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
 
 def _hex(column: pa.ChunkedArray) -> list[str | None]:
     return [None if value is None else f"{value:016x}" for value in column.to_pylist()]
-
-
-def _keys(path: str | os.PathLike[str]) -> list[str]:
-    """The keys that a path may have: as the ledger shows it, and with its links resolved: all, or only those it is found through.
-
-    (A link that was followed below a source keeps its own name, while the links above the source are resolved.)
-    """
-    if is_kafka(path):
-        return [str(path).rstrip("/")]
-    resolved = normalise(os.fsdecode(path) if isinstance(path, bytes) else path)
-    text = os.fsdecode(path)
-    shown = [text] if text.startswith(("file:///", "memory://")) else [f"file://{text}"] if text.startswith("/") else []
-    shown = [key for key in shown if key.isascii() or _is_utf8(key)]  # a name as Python gives it is no key of the ledger
-    if not resolved.startswith("file://"):
-        return list(dict.fromkeys([*shown, resolved]))
-    plain = os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
-    parts = plain.split("/")
-    through = [os.path.join(os.path.realpath("/".join(parts[:i]) or "/"), *parts[i:]) for i in range(1, len(parts))]
-    return list(dict.fromkeys([*shown, *("file://" + to_text(p) for p in through), resolved]))
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _but_last(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -28,7 +28,7 @@ from quire.sources.kafka import is_kafka
 from quire.sources.kafka_client import cluster_of, library
 from quire.sources.records import BatchFunction, Loading
 from quire.sources.until import Until
-from quire.storage import connect, normalise
+from quire.storage import canonical, connect
 
 __all__ = ["check", "load"]
 
@@ -127,8 +127,8 @@ def check(
     with about("dest"):
         if is_kafka(dest):
             raise UsageError(f"the destination {quoted(dest, 100)} is Kafka, which quire only reads. Give a directory.")
-        to = normalise(dest)
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
+        to = canonical(dest, to_options)
         by = choice(committer, connect(to, to_options))
     target, columns = parse_target(target_size), None if schema is None else schemas.canonical(schema)
     if partition_by is not None:

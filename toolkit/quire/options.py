@@ -31,7 +31,7 @@ from quire.sources import files, transforms
 from quire.sources.identity import IDENTITIES
 from quire.sources.transforms import BadContent
 from quire.splits import FileInfo
-from quire.storage import Store, Told, connect, normalise, silent
+from quire.storage import Store, Told, canonical, connect, silent
 
 PLANNERS = ("balanced", "hash", "directory")
 LONGEST = 100 * 366 * 86400  # seconds of a time span
@@ -265,8 +265,8 @@ def build(
         found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None, waits=waits)
         roots = tuple(dataclasses.replace(root, identity=identity, links=follow_links) for root in found)
     with about("dest"):
-        to = normalise(dest)
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
+        to = canonical(dest, to_options)
         files.apart(roots, to, to_options)
         there = connect(to, to_options)
     by = choice(committer, there)

@@ -26,7 +26,7 @@ from quire.interrupts import interruptible
 from quire.options import whole
 from quire.runner import guarded
 from quire.sources import schemas
-from quire.storage import Store, connect, normalise
+from quire.storage import Store, canonical, connect
 from quire.storage.sight import Landmarks
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def read(
     (`partition_by`), else int, long, double, date or string, as Spark infers them (Parquet: whatever Spark
     infers). Raises UsageError for a version that is not there.
     """
-    url = normalise(dest)
+    url = canonical(dest, storage_options)
     store = connect(url, storage_options)
     log, words, files, folded, folders = _holding(store, version)
     if words is None:

@@ -13,7 +13,7 @@ from quire.commit.entries import Abort, Published
 from quire.commit.log import Log
 from quire.errors import UsageError
 from quire.interrupts import interruptible
-from quire.storage import connect, normalise
+from quire.storage import canonical, connect
 
 __all__ = ["Recovered", "recover"]
 
@@ -46,7 +46,7 @@ def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_opti
 
     Raises UsageError if there is no such job, or nothing of quire's in `dest`.
     """
-    store = connect(normalise(dest), storage_options)
+    store = connect(canonical(dest, storage_options), storage_options)
     if not store.is_folder(names.STATE):
         raise UsageError(f"{store.url} holds nothing of quire's. Look for a typing mistake.")
     before = Log(store).refresh()

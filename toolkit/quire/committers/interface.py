@@ -30,7 +30,7 @@ from quire.errors import FormatError, QuireError, RefusedError, UsageError, abou
 from quire.options import whole
 from quire.progress import Progress
 from quire.runner import InProcess, Runner
-from quire.storage import Store, connect, normalise
+from quire.storage import Store, canonical, connect
 
 __all__ = ["Committed", "Job", "LostError", "OutputCommitter"]
 
@@ -96,7 +96,7 @@ class OutputCommitter:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         with about("dest"):
-            self.dest = normalise(dest)
+            self.dest = canonical(dest, storage_options)
         self.append, self._options = append, storage_options
         self._opened: tuple[int, Log, threading.Lock] | None = None
         self.committer = choice(committer, self._store)

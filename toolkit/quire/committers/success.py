@@ -15,7 +15,7 @@ from quire.committers.leftovers import Left, ago
 from quire.errors import printable, scrub
 from quire.sizes import format_size
 from quire.sources.files import is_shown
-from quire.storage import Entry, Store, connect, normalise
+from quire.storage import Entry, Store, canonical, connect
 
 __all__ = ["Inspection", "inspect_success"]
 
@@ -110,7 +110,7 @@ def inspect_success(url: str, *, storage_options: Mapping[str, object] | None = 
     Every name below `url` is listed once; files are read only where two have the same task, length and directory. Raises UsageError for
     a URL of no store of quire's, StorageError where it cannot be listed.
     """
-    store = connect(normalise(url), storage_options)
+    store = connect(canonical(url, storage_options), storage_options)
     said = _marker(store)
     data = [entry for entry in store.walk() if is_shown(entry.name)]
     left = tuple(leftovers.folders(store))

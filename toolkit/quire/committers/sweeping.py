@@ -14,7 +14,7 @@ from quire.errors import RefusedError, StorageError, printable
 from quire.interrupts import interruptible
 from quire.options import seconds
 from quire.sizes import format_size
-from quire.storage import Store, connect, normalise
+from quire.storage import Store, canonical, connect
 
 __all__ = ["Swept", "sweep"]
 
@@ -79,7 +79,7 @@ def sweep(url: str, dry_run: bool = True, *, min_age: str | float = "1 h", stora
     that begins while this deletes is not seen: start none at that time.
     """
     quiet = seconds(min_age, "min_age")
-    store = connect(normalise(url), storage_options)
+    store = connect(canonical(url, storage_options), storage_options)
     folders = tuple(leftovers.folders(store))
     waiting = leftovers.uploads(store)
     if waiting.unseen:

@@ -19,7 +19,7 @@ from fsspec.utils import glob_translate
 
 from quire.errors import RefusedError, StorageError, UsageError, quoted, scrub
 from quire.sources.identity import ByContent
-from quire.storage import Content, Gone, Request, Store, Told, account, below, connect, is_safe, normalise, overlap, silent
+from quire.storage import Content, Gone, Request, Store, Told, account, below, canonical, connect, is_safe, normalise, overlap, silent
 from quire.storage.local import to_text
 
 Options = Mapping[str, object] | None
@@ -205,15 +205,15 @@ def _root(item: object, options: Options, *, waits: bool) -> Root:
         raise UsageError(f"a source is a path or URL, a glob, a list of them, or (url, options) pairs, not {quoted(item)}")
     text = os.fspath(item)
     text = os.fsdecode(text) if isinstance(text, bytes) else text
-    if _MAGIC.search(text) and not connect(normalise(text), options).is_folder():
+    if _MAGIC.search(text) and not connect(canonical(text, options), options).is_folder():
         parts = text.split("/")
         first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
         pattern = "/".join(parts[first:])
         _compiled(pattern, "source")
         text = "/".join(parts[:first]) or ("/" if text.startswith("/") else ".")
-        root = Root(normalise(text), (pattern,), options)
+        root = Root(canonical(text, options), (pattern,), options)
     else:
-        root = Root(normalise(text), ("",), options)
+        root = Root(canonical(text, options), ("",), options)
     store = root.store()
     if not store.is_folder():
         parent, _, name = root.url.rpartition("/")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType
@@ -59,6 +60,7 @@ __all__ = [
     "account",
     "bare",
     "below",
+    "canonical",
     "connect",
     "identity",
     "is_safe",
@@ -114,6 +116,19 @@ def normalise(url: str | os.PathLike[str]) -> str:
     return "file://" + to_text(os.path.realpath(rest))
 
 
+def canonical(url: str | os.PathLike[str], options: Options = None) -> str:
+    """The one URL of a place, whichever way it is given: normalised, and with what the options alone say of it, and no secret.
+
+    It opens the place with the same options. Stored paths begin with it, so that another spelling finds what is done.
+    """
+    found = normalise(url)
+    scheme = found.partition(":")[0]
+    if scheme in ("file", "memory"):
+        return found
+    whole = getattr(_module(scheme), "canonical", None)  # a function that a store's module may have beside
+    return str(whole(found, checked(options))) if whole else found
+
+
 def _check_scheme(scheme: str, text: str) -> None:
     """Refuse a kind of store that nobody here knows."""
     if scheme in ("gs", "gcs") and scheme not in (*_loaded, *entry_points(group=_GROUP).names):
@@ -160,12 +175,18 @@ def connect(url: str, options: Options = None, told: Told = silent, *, links: bo
 
 def bare(url: str, options: Options = None, *, links: bool = False) -> Store:
     """The store itself, whose errors are final."""
-    scheme, given = url.partition(":")[0], resolved(options)
-    if given is not None and not isinstance(given, Mapping):  # what it is stays unsaid: it may be a secret
-        raise UsageError(f"storage_options= takes a dictionary of options for the store, not {type(given).__name__}.")
+    scheme, given = url.partition(":")[0], checked(options)
     if scheme not in ("file", "memory"):
         return cast("Store", _module(scheme).opened(url, given))
     return MemoryStore(url) if scheme == "memory" else LocalStore(url.removeprefix("file://"), links)
+
+
+def checked(options: Options) -> Options:
+    """The options with the values of their secrets; UsageError for what is none."""
+    given = resolved(options)
+    if given is not None and not isinstance(given, Mapping):  # what it is stays unsaid: it may be a secret
+        raise UsageError(f"storage_options= takes a dictionary of options for the store, not {type(given).__name__}.")
+    return cast("Options", given)
 
 
 def account(url: str, options: Options = None) -> str:
@@ -178,33 +199,28 @@ def account(url: str, options: Options = None) -> str:
 
 
 def identity(url: str, options: Options = None) -> str:
-    """A normalised URL's place under one name, however it is spelled: to compare places, and not to open them.
+    """A place under one name, also where two stores or mounts show it: to compare places, and not to open them.
 
-    A container of Azure with its account, also where the options alone name that; HDFS without its port, by either protocol; on disk
-    what is mounted twice.
+    Its canonical URL; S3 with the endpoint that the options name; HDFS without its port, by either protocol; on disk what is mounted twice.
     """
     scheme, _, rest = url.partition("://")
     host, _, path = rest.partition("/")
     if scheme == "file":
         return f"file://{origin(to_os(rest))}"
+    with suppress(UsageError):  # whoever opens it says why
+        if scheme == "s3":
+            return f"s3://{account(url, options)}/{path}".rstrip("/")
+        host, _, path = canonical(url, options).partition("://")[2].partition("/")
     if scheme in ("hdfs", "webhdfs"):
-        return f"hdfs://{host.rpartition(':')[0] if re.search(r':[0-9]+$', host) else host}/{path}".rstrip("/")
-    if scheme not in ("abfs", "s3"):
-        return url
-    try:
-        whose = account(url, options)
-    except UsageError:
-        whose = ""  # whoever opens it says why
-    return f"{scheme}://{whose or '?'}/{host.partition('@')[0]}/{path}".rstrip("/")
+        scheme, host = "hdfs", re.sub(r":[0-9]+$", "", host)
+    return f"{scheme}://{host}/{path}".rstrip("/")
 
 
 def overlap(url: str, options: Options, root: str, root_options: Options) -> bool:
     """Whether a place is `root` or lies in it, under whatever names; an account that one does not say is the other's."""
     one, other = identity(url, options), identity(root, root_options)
-    for known, unknown in ((one, other), (other, one)):
-        if "://?/" in unknown:
-            whose = known.partition("://")[2].partition("/")[0]
-            one, other = (text.replace("://?/", f"://{whose}/", 1) for text in (one, other))
+    if not all(place.startswith("abfs://") and "@" in place.split("/")[2] for place in (one, other)):
+        one, other = (re.sub(r"^(abfs://[^/@]*)@[^/]*", r"\1", place) for place in (one, other))
     return below(one, other)
 
 

@@ -25,12 +25,12 @@ from functools import lru_cache
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
 from quire.storage import azure_read, slices, window
-from quire.storage.azure_account import account, normalise, parts
+from quire.storage.azure_account import account, canonical, normalise, parts
 from quire.storage.azure_rest import Page, Rest
 from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, leaves_room, safe, too_long
 from quire.storage.retry import again
 
-__all__ = ["AzureStore", "normalise", "opened"]
+__all__ = ["AzureStore", "canonical", "normalise", "opened"]
 
 BLOCK = 8 << 20  # bytes of a block: 50,000 of them make 390 GiB
 BLOCKS = 50_000

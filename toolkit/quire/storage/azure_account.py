@@ -20,18 +20,18 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import formatdate
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, urlsplit
 
 from quire.errors import StorageError, UsageError, scrub
 from quire.packaging import install
 from quire.storage.options import spelled, text
 
-__all__ = ["SCHEMES", "Account", "account", "normalise", "parts"]
+__all__ = ["SCHEMES", "Account", "account", "canonical", "normalise", "parts"]
 
 SCHEMES = ("abfs", "abfss", "az", "wasb", "wasbs")
 VERSION = "2021-12-02"  # of the REST interface: the first that lists names which XML cannot hold, and that all emulators know
@@ -41,6 +41,16 @@ EARLY = 300  # seconds before its end at which a token is asked for anew
 
 _CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}|\$root|\$web|\$logs")
 _HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d+)?")
+# Hosts of the service: to others nothing is sent that signs, unless the options name them. A URL may come from anywhere.
+_CLOUDS = (
+    "core.windows.net",
+    "core.chinacloudapi.cn",
+    "core.usgovcloudapi.net",
+    "core.cloudapi.de",
+    "storage.azure.net",
+    "fabric.microsoft.com",
+)
+_OF_ACCOUNT = re.compile(r"([^.:]+)((?:\.z\d+)?)(?:\.privatelink)?\.(?:blob|dfs)\.([^:]+)")  # account, zone, cloud
 _NAMES = (
     "account_name",
     "account_key",
@@ -72,10 +82,10 @@ def normalise(scheme: str, rest: str) -> str:
     names = path.rstrip("/").split("/") if path.strip("/") else []
     if any(name in ("", ".", "..") for name in names):
         raise UsageError(f"{said!r} has an empty part, '.' or '..' in its path. Write the path as it is.")
-    host = host.lower()
-    name, dot, cloud = host.partition(".")
-    if dot and cloud.startswith("blob."):
-        host = f"{name}.dfs.{cloud.removeprefix('blob.')}"
+    host = host.lower().removesuffix(":443").rstrip(".")
+    found = _OF_ACCOUNT.fullmatch(host)
+    if found:
+        host = f"{found[1]}{found[2]}.dfs.{found[3]}"
     return "/".join([f"abfs://{container}{'@' + host if host else ''}", *names])
 
 
@@ -87,27 +97,21 @@ def parts(url: str) -> tuple[str, str, str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------- options
+class _Meant(NamedTuple):
+    """What a URL's host, the options and the environment say together."""
+
+    name: str  # of the account
+    endpoint: str  # "" where nothing says which account
+    said: dict[str, str]  # the options that are texts
+    string: dict[str, str]  # the connection string, taken apart
+
+
 def account(host: str, options: Mapping[str, object] | None) -> Account:
     """The account that a URL's host and the options mean. Raises UsageError for what does not fit together."""
-    given = {name: value for name, value in (options or {}).items() if value is not None}
-    spelled(given, _NAMES, "Azure storage")
-    said = {option: text(given, option) for option in _NAMES if option not in ("anon", "credential", "max_concurrency")}
-    anonymous, credential = bool(given.get("anon", False)), given.get("credential")
-    string = _connection(said["connection_string"])
-    names = {host.partition(".")[0], said["account_name"], string.get("accountname", "")} - {""}
-    if len(names) > 1:
-        raise UsageError(f"URL and options name the accounts {' and '.join(sorted(names))}. Give the options of the account that is meant.")
-    if not (anonymous or credential or any(said[option] for option in ("account_key", "connection_string", "sas_token", "client_id"))):
-        around = {option: os.environ.get(f"AZURE_STORAGE_{option.upper()}", "") for option in said}
-        theirs = {around["account_name"], _connection(around["connection_string"]).get("accountname", "")} - {""}
-        if not names or theirs <= names:  # else they are for another account
-            said = {option: said[option] or value for option, value in around.items()}
-            string = _connection(said["connection_string"])
-            names = names or {said["account_name"] or string.get("accountname", "")}
-    name = next(iter(names), "")
-    if not name and not said["account_host"] and not string.get("blobendpoint"):
+    name, endpoint, said, string = _meant(host, options)
+    if not endpoint:
         raise UsageError("which account of Azure storage? Write abfs://container@account.dfs.core.windows.net/path, or give account_name.")
-    endpoint = _endpoint(name, host, said["account_host"], string)
+    anonymous, credential = bool((options or {}).get("anon")), (options or {}).get("credential")
     if isinstance(credential, str):  # as adlfs takes it: a signature or a key
         said["sas_token" if "sig=" in credential else "account_key"], credential = credential, None
     key = said["account_key"] or string.get("accountkey", "")
@@ -117,6 +121,76 @@ def account(host: str, options: Mapping[str, object] | None) -> Account:
     if credential is not None and endpoint.startswith("http://"):
         raise UsageError(f"a sign-in is not sent over plain http to {urlsplit(endpoint).netloc}: anybody could read it. Use https.")
     return Account(name, endpoint, _key(key) if key else b"", "" if key else sas, credential)
+
+
+def canonical(url: str, options: Mapping[str, object] | None) -> str:
+    """A normalised URL with its account in it, as `abfs://container@account.dfs.core.windows.net/path`, so that each place has one URL.
+
+    An account that is reached by another address (a private endpoint, an emulator) keeps its name. Where nothing says which account is
+    meant, the URL stays as it is: whoever opens it is told so.
+    """
+    container, host, path = parts(url)
+    name, endpoint, _, _ = _meant(host, options)
+    if not endpoint:
+        return url
+    own = urlsplit(endpoint).netloc.lower()
+    matches = filter(None, map(_OF_ACCOUNT.fullmatch, (own.removesuffix(":443"), host)))
+    whole = next((f"{name}{found[2]}.dfs.{found[3]}" for found in matches if found[1] == name), f"{name}.dfs.{CLOUD}" if name else own)
+    return f"abfs://{container}@{whole}{'/' + path if path else ''}"
+
+
+def _meant(host: str, options: Mapping[str, object] | None) -> _Meant:
+    """Raises UsageError where they do not agree, or the URL alone names a host that is not the service's."""
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    spelled(given, _NAMES, "Azure storage")
+    said = {option: text(given, option) for option in _NAMES if option not in ("anon", "credential", "max_concurrency")}
+    string, around = _connection(said["connection_string"]), dict.fromkeys(said, "")
+    signs = any(said[option] for option in ("account_key", "connection_string", "sas_token", "client_id"))
+    if not (given.get("anon") or given.get("credential") or signs):
+        around = {option: os.environ.get(f"AZURE_STORAGE_{option.upper()}", "") for option in said}
+    theirs = _connection(around["connection_string"])
+    hosts = [said["account_host"], around["account_host"], string.get("blobendpoint", ""), theirs.get("blobendpoint", "")]
+    names = {_of_url(host, hosts, (string | theirs).get("endpointsuffix", "")), *_names(said, string)} - {""}
+    if len(names) > 1:
+        raise UsageError(f"URL and options name the accounts {' and '.join(sorted(names))}. Give the options of the account that is meant.")
+    if not names or _names(around, theirs) <= names:  # else they are for another account
+        said = {option: said[option] or value for option, value in around.items()}
+        string = _connection(said["connection_string"])
+        names = names or _names(said, string)
+    name = next(iter(names), "")
+    if not name and not said["account_host"] and not string.get("blobendpoint"):
+        return _Meant("", "", said, string)
+    endpoint = _endpoint(name, host, said["account_host"], string)
+    return _Meant(name or _of_endpoint(endpoint), endpoint, said, string)
+
+
+def _names(said: Mapping[str, str], string: Mapping[str, str]) -> set[str]:
+    return {said["account_name"].lower(), string.get("accountname", "").lower()} - {""}
+
+
+def _of_url(host: str, hosts: Iterable[str], suffix: str) -> str:
+    """The account that the host of a URL names; UsageError for a host that is neither the service's nor named by the options."""
+    if not set(host) & set(".:"):
+        return host
+    found = _OF_ACCOUNT.fullmatch(host)
+    own = {urlsplit(stated if "://" in stated else f"//{stated}").netloc.lower() for stated in hosts}
+    cloud = found[3] if found else ""
+    if found and (cloud in (*_CLOUDS, suffix.lower()) or host in {netloc.replace(".blob.", ".dfs.", 1) for netloc in own}):
+        return found[1]
+    if host in own:
+        return ""
+    name = found[1] if found else host.partition(".")[0]
+    raise UsageError(
+        f"{host!r} is not a host of Azure storage that quire knows, and a URL alone sends no signature elsewhere. Look at the URL, or name "
+        f"the host in the options, too: account_host={f'{name}.blob.{cloud}' if found else host!r}."
+    )
+
+
+def _of_endpoint(endpoint: str) -> str:
+    """The account's name where an endpoint alone says it: before the service's name, or as a path of an address."""
+    split = urlsplit(endpoint)
+    found = _OF_ACCOUNT.fullmatch(split.netloc.lower())
+    return found[1] if found else split.path.strip("/").partition("/")[0]
 
 
 def _connection(string: str) -> dict[str, str]:
@@ -140,8 +214,9 @@ def _endpoint(name: str, host: str, account_host: str, string: Mapping[str, str]
     elif string.get("blobendpoint"):
         found = string["blobendpoint"]
     else:
-        cloud = string.get("endpointsuffix") or host.partition(".dfs.")[2] or CLOUD
-        found = f"{string.get('defaultendpointsprotocol') or 'https'}://{name}.blob.{cloud}"
+        there = _OF_ACCOUNT.fullmatch(host)
+        zone, cloud = (there[2], there[3]) if there else ("", CLOUD)
+        found = f"{string.get('defaultendpointsprotocol') or 'https'}://{name}{zone}.blob.{string.get('endpointsuffix') or cloud}"
     split = urlsplit(found)
     if split.scheme not in ("http", "https") or not _HOST.fullmatch(split.netloc):
         raise UsageError(

@@ -39,13 +39,13 @@ from quire.storage.base import (
     too_long,
     walked,
 )
-from quire.storage.hdfs_access import normalise, parts
+from quire.storage.hdfs_access import canonical, normalise, parts
 from quire.storage.hdfs_errors import said
 from quire.storage.hdfs_read import version_of
 from quire.storage.hdfs_rest import TOO_LONG, Answer, rest
 from quire.storage.retry import again
 
-__all__ = ["HdfsStore", "normalise", "opened"]
+__all__ = ["HdfsStore", "canonical", "normalise", "opened"]
 
 LONGEST = 3500  # bytes of a quoted path: with the rest of the request, a datanode takes 4,096
 PIECE = 16 << 20  # bytes that are appended at once

@@ -2,8 +2,10 @@
 
 Options have the names that fsspec's `webhdfs` gave them, so that one dictionary serves both: `user`, `token` (a delegation token, by
 which one comes into a cluster with Kerberos), `password` (a gateway's, with `user`), `proxy_to`, `use_https`, `session_verify`,
-`session_cert`, `data_proxy`; and `timeout`, the seconds without a byte. Where there is neither user nor token, the variable
-HADOOP_USER_NAME names the user, as for Hadoop's own programs; without it the namenode decides who one is.
+`session_cert`, `data_proxy`; `timeout`, the seconds without a byte; and `namenodes`, those of a name service, as in
+`{"cluster": ["nn1:9870", "nn2:9870"]}`: each of these hosts in a URL then means the service, whichever of its namenodes is active.
+Where there is neither user nor token, the variable HADOOP_USER_NAME names the user, as for Hadoop's own programs; without it the namenode
+decides who one is.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 from quire.errors import UsageError, scrub
 from quire.storage.options import spelled, text
 
-__all__ = ["Access", "normalise", "parts"]
+__all__ = ["Access", "canonical", "normalise", "parts"]
 
 PORT = 9870  # of a namenode's web server, unless it is set otherwise
 SILENCE = 60.0  # seconds without a byte
@@ -36,6 +38,7 @@ _NAMES = (
     "kerberos",
     "kerb_kwargs",
     "timeout",
+    "namenodes",
 )
 
 
@@ -59,6 +62,32 @@ def normalise(scheme: str, rest: str) -> str:
     return "/".join([f"webhdfs://{match[1].lower()}:{int(match[2] or PORT)}", *names])
 
 
+def canonical(url: str, options: Mapping[str, object] | None) -> str:
+    """A normalised URL by its name service, where the options say which one the host belongs to: who is active may change."""
+    netloc, path = parts(url)
+    found = next((service for service, hosts in _services(options).items() if netloc in (service, *hosts)), netloc)
+    return f"webhdfs://{found}{path}"
+
+
+def _services(options: Mapping[str, object] | None) -> dict[str, tuple[str, ...]]:
+    """The option `namenodes`: each name service as a URL names it, and the addresses of its namenodes. Raises UsageError."""
+    given = (options or {}).get("namenodes")
+    if given is None:
+        return {}
+    try:
+        if isinstance(given, Mapping) and all(isinstance(hosts, list | tuple) and hosts for hosts in given.values()):
+            return {_netloc(service): tuple(map(_netloc, hosts)) for service, hosts in given.items()}
+    except (TypeError, UsageError):
+        pass
+    raise UsageError("the option namenodes is a dictionary of name services and their hosts: {'cluster': ['nn1:9870', 'nn2:9870']}.")
+
+
+def _netloc(host: str) -> str:
+    if not _HOST.fullmatch(host):
+        raise TypeError
+    return parts(normalise("webhdfs", f"//{host}"))[0]
+
+
 def parts(url: str) -> tuple[str, str]:
     """A normalised URL → host with port, absolute path (without a slash at its end, so empty for the root)."""
     where, slash, path = url.removeprefix("webhdfs://").partition("/")
@@ -80,7 +109,8 @@ class Access:
         said = {name: text(given, name) for name in ("user", "token", "password", "proxy_to")}
         if said["token"] and (said["user"] or said["proxy_to"]):
             raise UsageError("a delegation token says who asks. Give the option token without user and proxy_to.")
-        self.netloc, self.secure = netloc, bool(given.get("use_https"))
+        self._namenodes = _services(given).get(netloc, (netloc,))
+        self.netloc, self.secure = self._namenodes[0], bool(given.get("use_https"))
         self.query: dict[str, str] = {}
         self.headers = {"User-Agent": "quire"}  # for the namenode; what it sends us on to gets them on the same host alone
         user = said["user"] or ("" if said["token"] else os.environ.get("HADOOP_USER_NAME", ""))
@@ -104,6 +134,14 @@ class Access:
 
     def __repr__(self) -> str:
         return f"Access({self.netloc!r})"
+
+    def turn(self, failed: str) -> bool:
+        """Ask the next namenode from now on, where this one has failed and there are others: whether it is worth another try."""
+        if len(self._namenodes) < 2 or failed not in self._namenodes:
+            return False
+        if failed == self.netloc:  # else another thread has turned
+            self.netloc = self._namenodes[(self._namenodes.index(failed) + 1) % len(self._namenodes)]
+        return True
 
     @property
     def base(self) -> str:

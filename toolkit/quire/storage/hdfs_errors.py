@@ -114,6 +114,8 @@ def everywhere(told: Said) -> bool:
 
 def explained(what: str, told: Said, access: Access, where: str) -> StorageError:
     """The error for a refusal: `what` is like 'cannot read webhdfs://host:9870/x', `where` who refused."""
+    if told.name == "StandbyException" and access.turn(where):
+        return TransientError(f"{what}: {where} is on standby, so the next namenode is asked")
     passes = _PASSES.get(told.name) or next((found for words, found in _PASSES_BY_WORDS.items() if words in told.words.lower()), "")
     if passes:
         return TransientError(f"{what}: {passes} ({told.name})")
@@ -134,6 +136,8 @@ def explained(what: str, told: Said, access: Access, where: str) -> StorageError
 def unreachable(what: str, error: BaseException, access: Access, where: str, known: bool) -> StorageError:
     """The error for a request without an answer. `known`: this process has had answers from there, so it may come back."""
     why, innermost = unanswered(error)
+    if access.turn(where):
+        return TransientError(f"{what}: {where} does not answer ({why}), so the next namenode is asked")
     datanode = where != access.netloc
     if why == "no host":
         host = where.rpartition(":")[0]

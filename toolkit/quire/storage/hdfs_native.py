@@ -27,18 +27,20 @@ from quire.storage.base import LARGEST, Content, Entry, Folder, Gone, Request, S
 from quire.storage.options import spelled
 from quire.storage.window import Fetch
 
-__all__ = ["NativeStore", "normalise", "opened"]
+__all__ = ["NativeStore", "canonical", "normalise", "opened"]
 
+PORT = "8020"  # of a namenode, unless it is set otherwise
 FLIGHT = 32  # reads at once, each in a thread of libhdfs
 OWN = "_quire"
 TEMPORARY = f"{OWN}/tmp"  # noqa: S108 - below the root
 TRIES = 20  # to write what clean-ups take away at the same time
 _PLACE = re.compile(r"//([A-Za-z0-9][A-Za-z0-9._-]*)(?::(\d{1,5}))?(/.*)?", re.DOTALL)
+_ADDRESS = re.compile(r"dfs\.namenode\.rpc-address\.([^.]+)\.[^.]+")  # Hadoop's setting for one namenode of a name service
 _connected: dict[tuple[Any, ...], Any] = {}
 
 
 def normalise(scheme: str, rest: str) -> str:
-    """One URL for one place, `hdfs://namenode:port/path`; without a port the name is a nameservice, or the port is Hadoop's own."""
+    """One URL for one place, `hdfs://namenode:port/path`; without a port the name is a name service, or the port is Hadoop's own."""
     match = _PLACE.fullmatch(rest)
     said = scrub(f"{scheme}:{rest}", 200)
     if not match or not 0 <= int(match[2] or 0) < 65536:
@@ -46,7 +48,18 @@ def normalise(scheme: str, rest: str) -> str:
     names = (match[3] or "").strip("/").split("/") if (match[3] or "").strip("/") else []
     if any(name in ("", ".", "..") or ":" in name for name in names):
         raise UsageError(f"{said!r} has an empty part, '.', '..' or a ':' in its path. Write the path as it is.")
-    return "/".join([f"hdfs://{match[1].lower()}{(match[2] and ':' + match[2]) or ''}", *names])
+    return "/".join([f"hdfs://{match[1].lower()}{f':{int(match[2])}' if match[2] and match[2] != PORT else ''}", *names])
+
+
+def canonical(url: str, options: Mapping[str, object] | None) -> str:
+    """A normalised URL by its name service, where `extra_conf` says which one the host belongs to: who is active may change."""
+    host, slash, path = url.removeprefix("hdfs://").partition("/")
+    conf = (options or {}).get("extra_conf")
+    for name, value in conf.items() if isinstance(conf, Mapping) else ():
+        found = _ADDRESS.fullmatch(str(name))
+        if found and str(value).lower().removesuffix(f":{PORT}") == host:
+            host = found[1].lower()
+    return f"hdfs://{host}{slash}{path}"
 
 
 def opened(url: str, options: Mapping[str, object] | None) -> NativeStore:

@@ -180,7 +180,7 @@ class Rest:
                 found = self._idle.pop()
             except IndexError:
                 break
-            if not _dropped(found):
+            if not _dropped(found) and (found.host, found.port) == _address(scheme, netloc):
                 return found
             found.close()
         if scheme == "https":
@@ -188,6 +188,11 @@ class Rest:
         if scheme != "http":
             raise StorageError(f"{netloc} sends us on to an address that is none. Look at the option data_proxy.")
         return http.client.HTTPConnection(netloc, timeout=CONNECT)
+
+
+def _address(scheme: str, netloc: str) -> tuple[str | None, int]:
+    place = urlsplit(f"//{netloc}")
+    return place.hostname, place.port or (443 if scheme == "https" else 80)
 
 
 def _dropped(connection: http.client.HTTPConnection) -> bool:

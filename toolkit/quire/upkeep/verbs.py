@@ -29,7 +29,7 @@ from quire.sizes import format_size, parse_size, parse_target
 from quire.sources import files, kafka, transforms
 from quire.sources.records import RECORDS_AS
 from quire.sources.transforms import UserFunction
-from quire.storage import Store, below, connect, normalise
+from quire.storage import Store, below, canonical, connect
 from quire.storage.sight import Landmarks
 from quire.upkeep import compact, expire, forget, markers, purge, retry
 from quire.upkeep.forget import Rows
@@ -87,7 +87,7 @@ class Verbs:
         """Every row as a Spark DataFrame."""
         raise NotImplementedError
 
-    def _keys(self, path: str | os.PathLike[str]) -> list[str]:
+    def _keys(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> list[str]:
         """The keys that a path may have in the ledger."""
         raise NotImplementedError
 
@@ -164,7 +164,7 @@ class Verbs:
         keys: set[str] | None = None
         meant = list[list[str]]()
         if paths is not None:
-            meant = [self._keys(path) for path in _each(paths)]
+            meant = [self._keys(path, storage_options) for path in _each(paths)]
             keys = {key for several in meant for key in several}
             said["paths"] = sorted(keys)
         by_where = self._where(runner, f"state = 'bad' and ({where})") if where is not None else None
@@ -330,7 +330,7 @@ class Verbs:
     def _markers(self, directory: str | os.PathLike[str], options: Any, roots: Sequence[files.Root]) -> files.Root:
         """The directory of markers, which lies neither in the destination nor in a source, nor is a destination itself."""
         with about("directory"):
-            found = files.Root(normalise(directory), options=options)
+            found = files.Root(canonical(directory, options), options=options)
             if found.store().is_folder(names.LOG) or below(found.url, self._url) or below(self._url, found.url):
                 raise RefusedError(f"{found.url} is a destination, or holds one, or lies in one: choose a directory for the markers alone.")
             files.apart(roots, found.url, options)

@@ -9,7 +9,7 @@ from typing import Any
 
 from quire.committers.lab.watch import Place
 from quire.errors import RefusedError, UsageError, about
-from quire.storage import connect, normalise
+from quire.storage import canonical, connect
 from quire.storage.secret import resolved
 
 __all__ = ["place_of"]
@@ -20,7 +20,7 @@ def place_of(store: str | os.PathLike[str] | None, scratch: Path, options: Mappi
     if options is not None and not isinstance(options, Mapping):
         raise UsageError(f"storage_options is a dictionary of options for the store, not {type(options).__name__}.")
     with about("store"):
-        url = normalise(scratch / "store" if store is None else store)
+        url = canonical(scratch / "store" if store is None else store, options)
         kind = url.partition(":")[0]
         if kind not in ("file", "s3", "abfs"):
             raise UsageError(f"the lab works on local disk, S3 and Azure Blob, not on {kind}://. Leave store= out, or name one of these.")
