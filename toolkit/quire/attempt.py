@@ -134,6 +134,7 @@ class _Attempt(OfSplits, OfOffsets):
         self.others: list[tuple[Any, ...]] = []  # path, version, start, length, state, reason, tries, mark, records: without a record
         self.riders: dict[tuple[str, str, int], list[tuple[Any, ...]]] = {}  # path, version, start of a row → what it stands for, too
         self.quarantine = quarantine.QuarantineWriter()
+        self.rejects = quarantine.Shelf(store)
         self.records: dict[tuple[str, int], str] = {}  # path, start of a split that is one rejected record → its quarantine file
         self.tried: dict[tuple[str, int], int] = {}  # path, start of a split → how often it was read before
         self.left: list[Left] = []
@@ -147,6 +148,7 @@ class _Attempt(OfSplits, OfOffsets):
         self.restated = 0  # rows that say what is the state of others
         self.tries: dict[tuple[str, str], int] = {}  # path, version of rows that give way: how often the file was tried
         self.brought: dict[tuple[str, int], set[tuple[Any, ...]]] = {}  # path, start of a split → what it takes out of the ledger
+        self.withdrawn = set[tuple[Any, ...]]()  # of that, what stays after all
         self.replaced = Counter[int]()  # rows that give way to what was read: of quarantine (0), WAITED, EMPTY
         self.schema_of = self.differs = ""  # the first file whose rows are in the writer; the first one with other columns
         self.held = self.waiting = 0  # last lines that are held back; splits that are nothing else
@@ -200,7 +202,8 @@ class _Attempt(OfSplits, OfOffsets):
             files_out=self.out.files + self.replaced[EMPTY] + (self.files if self.restated else 0),
             bytes_out=self.out.bytes + (self.bytes_in if self.restated else 0), bad_out=self.out.bad + self.replaced[0],
             held=self.held, held_out=self.out.held + self.replaced[WAITED], waiting=self.waiting,
-            schema=self._schema(), schema_of=self.schema_of, differs=self.differs, uncovers=tuple(self.uncovers), left=tuple(self.left),
+            schema=self._schema(), schema_of=self.schema_of, differs=self.differs,
+            uncovers=tuple(u for u in self.uncovers if (u.path, u.version, u.ranges) not in self.withdrawn), left=tuple(self.left),
             started=round(began, 3), seconds=round(time.monotonic() - started, 3),
         )  # fmt: skip
         if aside and rejected:
@@ -418,9 +421,8 @@ class _Attempt(OfSplits, OfOffsets):
         """A split that changed or vanished, with what it takes out of the ledger."""
         self.left.append(Left(file.path, str(e)))
         brought = self.brought.pop((file.path, start), set())  # by this split, not by another range of the file
-        gone = [u for u in self.uncovers if (u.path, u.version, u.ranges) in brought]
-        self._replace(gone, -1)
-        self.uncovers = [u for u in self.uncovers if u not in gone]
+        self._replace([Uncover(*each) for each in brought], -1)
+        self.withdrawn |= brought
 
     def _set_aside(self, file: FileInfo, start: int, length: int, e: BadContent | Unreadable) -> None:
         """A split that cannot be read or parsed, or that the user's function does not take.

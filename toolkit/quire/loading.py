@@ -157,7 +157,7 @@ class OfOffsets:
     def _stays(self, one: _Planned) -> None:
         """What is in quarantine, and gone at its source since then: there its value is still, and so it is left there."""
         ((_, _, _, name),) = json.loads(one.replaces or "[]")
-        old = quarantine.one(self.store, name, one.path, one.version, one.start)
+        old = self.rejects.one(name, one.path, one.version, one.start)
         error, content, message = (old["error"], old["content"], old["message"]) if old else ("", None, None)
         self._set_record_aside(one, Rejected(one.start, content, error if error.endswith(_GONE) else error + _GONE, message))
         self.gathered, self.bad, self.rejected = self.gathered - 1, self.bad + 1, self.rejected - 1

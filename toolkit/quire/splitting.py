@@ -36,6 +36,7 @@ class OfSplits:
     store: Store
     convert: Convert
     quarantine: quarantine.QuarantineWriter
+    rejects: quarantine.Shelf
     others: list[tuple[Any, ...]]  # path, version, start, length, state, reason, tries, mark, records: without a record
     riders: dict[tuple[str, str, int], list[tuple[Any, ...]]]  # path, version, start of a row → the pieces that ride with it
     records: dict[tuple[str, int], str]  # path, start of a split that is one rejected record → its quarantine file
@@ -101,7 +102,7 @@ class OfSplits:
 
     def _retry(self, process: Processing, store: Store, request: Request, file: FileInfo, start: int, length: int, name: str) -> None:
         """Give a record that was rejected to the function again, alone: from its quarantine file, or if it is long from the source."""
-        found = quarantine.one(self.store, name, file.path, file.version, start) or {"content": None, "length": length}
+        found = self.rejects.one(name, file.path, file.version, start) or {"content": None, "length": length}
         record, cut = found["content"], process.split == "lines"
         try:
             if record is None:

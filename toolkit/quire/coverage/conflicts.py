@@ -15,7 +15,8 @@ from quire.commit import checkpoints
 from quire.commit.entries import Commit, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage import segments
-from quire.coverage.fold import overlap, touched
+from quire.coverage.fold import touched
+from quire.coverage.uncovered import overlap
 from quire.errors import FormatError
 
 
@@ -92,10 +93,9 @@ def _common(log: Log, a: Task, b: Task, number: int) -> Iterator[str]:
             return
         raise
     for path in sorted(ours.keys() & others.keys()):
-        for version, start, length in ours[path]:
-            for other_version, s, n in others[path]:
-                if version != other_version or overlap([(start, length)], [(s, n)]):
-                    yield path
+        both = ours[path], others[path]
+        if len({version for ranges in both for version, _, _ in ranges}) > 1 or overlap(*([r[1:] for r in ranges] for ranges in both)):
+            yield path
 
 
 def _other_words(commit: Commit, head: PlanHead) -> str:

@@ -11,7 +11,7 @@ others'.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -23,9 +23,10 @@ from quire.commit.entries import Task, Uncover
 from quire.commit.log import Log
 from quire.coverage import segments
 from quire.coverage.finished import KEY, restated
+from quire.coverage.uncovered import Uncovered
 from quire.storage import Store
 
-__all__ = ["Fold", "Source", "fold", "overlap", "touched"]
+__all__ = ["Fold", "Source", "fold", "touched"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Fold:
     version: int
     sources: tuple[Source, ...]
     removed: dict[str, int]  # data file → number of the commit that removed it
-    uncovered: dict[str, tuple[tuple[int, Uncover], ...]]  # path → what was uncovered of it, by which commit
+    uncovered: Uncovered
     base: Checkpoint | None = None
     only: Source | None = None  # of the pieces, only the rows that came from this segment, which they have merged
     said: tuple[Source, ...] = ()  # segments that add no row, and say what is the state of rows before them (see `finished`)
@@ -138,23 +139,21 @@ class Fold:
         return table
 
     def _counting(self, table: pa.Table, number: int) -> pa.Table:
-        gone = [file for file, by in self.removed.items() if by > number]
-        if gone:
-            keep = pc.invert(pc.is_in(table.column("data_file"), pa.array(gone, pa.string())))
-            table = table.filter(keep)
-        later = [path for path, found in self.uncovered.items() if any(by > number for by, _ in found)]
-        if later and table.num_rows:
+        # Of what has left those are looked up that are here, however many there are in all.
+        if self.removed and table.num_rows:
+            here = pc.unique(table.column("data_file")).to_pylist()
+            gone = [file for file in here if self.removed.get(file, -1) > number]
+            if gone:
+                table = table.filter(pc.invert(pc.is_in(table.column("data_file"), pa.array(gone, pa.string()))))
+        if self.uncovered and table.num_rows:
+            here = pc.unique(table.column("path")).to_pylist()
+            later = [path for path in here if any(by > number for by, _ in self.uncovered.get(path, ()))]
             some = pc.indices_nonzero(pc.is_in(table.column("path"), pa.array(later, pa.string())))
             rows = table.select(["path", "version", "start", "length"]).take(some).to_pylist()
-            out = [i for i, row in zip(some.to_pylist(), rows, strict=True) if self._uncovered(number, **row)]
+            out = [i for i, row in zip(some.to_pylist(), rows, strict=True) if self.uncovered.since(number, **row)]
             if out:
                 table = table.filter(pc.invert(pc.is_in(pa.array(range(table.num_rows)), pa.array(out))))
         return table
-
-    def _uncovered(self, number: int, path: str, version: str, start: int, length: int) -> bool:
-        """Whether a commit after `number` has uncovered a row."""
-        later = (u for by, u in self.uncovered[path] if by > number and u.version == version)
-        return any(overlap(u.ranges, [(start, length)]) for u in later)
 
 
 def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
@@ -177,7 +176,8 @@ def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
             # The rows that a task uncovers in files that it removes leave with these.
             for uncover in () if task.removes else task.uncovers:
                 uncovered[uncover.path].append((number, uncover))
-    return Fold(version, tuple(sources), removed, {path: tuple(found) for path, found in uncovered.items()}, log.base, said=tuple(said))
+    by_path = Uncovered((path, tuple(found)) for path, found in uncovered.items())
+    return Fold(version, tuple(sources), removed, by_path, log.base, said=tuple(said))
 
 
 def _in_order(paths: pa.Array) -> pa.Array:
@@ -188,12 +188,6 @@ def _in_order(paths: pa.Array) -> pa.Array:
 def _with(table: pa.Table, name: str, value: object) -> pa.Table:
     field = segments.PIECE.field(name)
     return table.append_column(field, pa.repeat(pa.scalar(value, field.type), table.num_rows))
-
-
-def overlap(a: Iterable[tuple[int, int]], b: Iterable[tuple[int, int]]) -> bool:
-    """Whether ranges (start, length) share a byte; an empty range is a point of its own that meets an equal one."""
-    b = list(b)
-    return any((s1 == s2 and n1 == n2 == 0) or (n1 > 0 and n2 > 0 and s1 < s2 + n2 and s2 < s1 + n1) for s1, n1 in a for s2, n2 in b)
 
 
 def touched(store: Store, task: Task) -> dict[str, list[tuple[str, int, int]]]:

@@ -22,7 +22,7 @@ from quire.errors import FormatError, NotFoundError
 from quire.formats.parquet import DAMAGED, OwnParquet, stored
 from quire.storage import Store
 
-__all__ = ["QuarantineWriter", "dead", "one", "read", "rejected"]
+__all__ = ["QuarantineWriter", "Shelf", "dead", "read", "rejected"]
 
 KEPT = 1 << 20  # bytes of a record that is kept whole
 GROUP = 4 << 20  # bytes of records in a row group
@@ -96,20 +96,29 @@ def _groups(store: Store, name: str, columns: list[str] | None = None, *, whole:
         raise FormatError(f"the quarantine file {store.url}/{name} is damaged ({type(e).__name__}): put back a good copy.") from e
 
 
-def one(store: Store, name: str, path: str, version: str, offset: int) -> dict[str, Any] | None:
-    """One record of a quarantine file; None if the file has gone, or the record is not in it."""
-    if not name.startswith(f"{names.QUARANTINE}/") or names.job_of_segment(name) is None:
-        raise FormatError(f"a plan names the quarantine file {name[:200]!r}, which is none: nothing was read. Look who wrote it.")
-    try:
-        found = read(store, name)
-    except FormatError:
-        if store.stat(name) is not None:
-            raise
-        return None
-    for column, value in (("path", path), ("version", version), ("offset", offset)):
-        found = found.filter(pc.equal(found.column(column), value))
-    row: dict[str, Any] | None = next(iter(found.to_pylist()), None)
-    return row
+class Shelf:
+    """Records of quarantine files, one after the other: the file that was read last is kept, as a task takes most of its records."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._name, self._records, self._at = "", SCHEMA.empty_table(), dict[tuple[str, str, int], int]()
+
+    def one(self, name: str, path: str, version: str, offset: int) -> dict[str, Any] | None:
+        """One record of a quarantine file; None if the file has gone, or the record is not in it."""
+        if not name.startswith(f"{names.QUARANTINE}/") or names.job_of_segment(name) is None:
+            raise FormatError(f"a plan names the quarantine file {name[:200]!r}, which is none: nothing was read. Look who wrote it.")
+        if name != self._name:
+            try:
+                self._records = read(self._store, name)
+            except FormatError:
+                if self._store.stat(name) is not None:
+                    raise
+                self._records = SCHEMA.empty_table()
+            self._name = name
+            keys = zip(*(self._records.column(c).to_pylist() for c in ("path", "version", "offset")), strict=True)
+            self._at = {key: i for i, key in reversed(list(enumerate(keys)))}
+        i = self._at.get((path, version, offset))
+        return None if i is None else dict(self._records.slice(i, 1).to_pylist()[0])
 
 
 def rejected(store: Store, folded: Fold, limit: int | None = None) -> pa.Table:

@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.commit import names as objects
+from quire.commit.rename import place
 from quire.coverage.antijoin import remaining
 from quire.coverage.fold import Fold
+from quire.errors import FormatError, StorageError
 from quire.planning.changes import Decided, Policy, decide
 from quire.planning.deleted import Blind, Seen
 from quire.planning.drops import DROPS, put_drops
@@ -25,13 +27,14 @@ from quire.planning.pieces import Piece, ranges
 from quire.sources.files import Root, Selection
 from quire.sources.identity import identified, with_stored
 from quire.splits import FileInfo
-from quire.storage import Entry, Folder, Gone, Request, Seeking, Store, Trouble, Unreadable, below, connect, normalise
+from quire.storage import Entry, Folder, Gone, Limited, Request, Seeking, Store, Trouble, Unreadable, below, connect, is_safe, normalise
 from quire.storage.local import to_os
 
 CHUNK = 100_000  # rows that a task holds at once
 ROW_GROUP = 5_000
 NAMES = 20  # that did not match, among which a nearer one is looked for
 EXAMPLES = 1_000  # names that a report may hold
+RANGES = 100_000  # of one file: of 256 MiB each, 25 TiB, which no file has that is not sparse or forged
 SAMPLE = 8  # files a task reads to estimate how much will be written
 
 PLAN = pa.schema(
@@ -136,7 +139,7 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
     watching = Seen if listing.fold.sources and not listing.policy.supersede else Blind
     seen = watching(listing.roots[piece.root], listing.selection, piece)
     for chunk, listed in enumerate(_chunks(listing, piece, found, seen)):
-        entries, stored = _identified(listing.roots[piece.root], listed, found)
+        entries, stored = _identified(listing.roots[piece.root], _possible(listing, dest, piece, listed, found), found)
         if not entries:
             continue
         table = _table(listing.roots[piece.root].url, entries)
@@ -169,6 +172,43 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
         found.deleted += gone.num_rows
         found.deleted_examples += gone.column("path")[: EXAMPLES - len(found.deleted_examples)].to_pylist()
     return asdict(found)
+
+
+def _possible(listing: Listing, dest: Store, piece: Piece, entries: list[Entry], found: Listed) -> list[Entry]:
+    """The files of which something can be made; of the others the report tells, so that the job is frozen without them."""
+    root, cut = listing.roots[piece.root], listing.cut
+    most = RANGES * (cut.longest or cut.target)
+    if cut.streams and max(entry.size for entry in entries) > most:
+        for entry in entries:
+            if entry.size > most and not entry.name.endswith(cut.uncut):
+                why = f"{entry.size:,} bytes, which are more than {RANGES:,} ranges to read: exclude it, or use a larger target_size"
+                _note(Trouble(entry.name, "unreadable", why), root, found)
+        entries = [entry for entry in entries if entry.size <= most or entry.name.endswith(cut.uncut)]
+    if cut.layout != "directories":
+        return entries
+    folders = {entry.name.rpartition("/")[0] for entry in entries}
+    refused = {folder: why for folder in sorted(folders) if (why := _refused(listing, dest, folder))}
+    for folder, why in refused.items():
+        said = f"no file of it was read, as it cannot be a directory of the destination (use layout='flat'): {why}"
+        _note(Trouble(folder, "unreadable", said), root, found)
+    return [entry for entry in entries if entry.name.rpartition("/")[0] not in refused] if refused else entries
+
+
+def _refused(listing: Listing, dest: Store, folder: str) -> str:
+    """Why no data file can be written for a directory of the source; empty: it can."""
+    if folder.split("/", maxsplit=1)[0].casefold() == objects.STATE:
+        return f"quire's own state lies in {objects.STATE}"
+    last, attempt = 99_999_999, objects.new_id()
+    final = objects.data_file(folder, listing.job, last, attempt, last, "parquet.gzip")
+    try:
+        if isinstance(dest, Limited):
+            dest.check_name(final)
+            dest.check_name(place(listing.job, last, attempt, final))
+        elif not is_safe(place(listing.job, last, attempt, final)):
+            return "its path is too long"
+    except (StorageError, FormatError) as e:
+        return str(e)
+    return ""
 
 
 def _identified(root: Root, entries: list[Entry], found: Listed) -> tuple[list[Entry], dict[str, str]]:

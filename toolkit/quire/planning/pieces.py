@@ -8,10 +8,11 @@ first piece is worked on after seconds, however many names there are.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -68,10 +69,10 @@ def pieces(
     names = 0
     enough = max(32, 16 * parallelism)
     for index, root in enumerate(roots):
-        waiting, found = [""], 0
+        waiting, found = deque([""]), 0
         with _Looks(root.store(told), selection, parallelism) as looks:
             while waiting:
-                folder = waiting.pop(0)
+                folder = waiting.popleft()
                 if folder and (names >= ENOUGH_NAMES or found + len(waiting) >= enough):
                     yield Piece(index, folder, below=True)
                     continue
@@ -104,11 +105,11 @@ class _Looks:
         self.looking.shutdown(wait=True, cancel_futures=True)
         self.asking.shutdown(wait=True, cancel_futures=True)
 
-    def at(self, folder: str, waiting: list[str]) -> _Seen:
+    def at(self, folder: str, waiting: deque[str]) -> _Seen:
         """What is in a directory; `waiting` are those that will be asked for next."""
         if not isinstance(self.store, Seeking):
             return _look(self.store, folder, self.selection, root_folder=not folder)
-        for one in (folder, *waiting[: LOOKING - 1]):
+        for one in (folder, *islice(waiting, LOOKING - 1)):
             if one not in self.begun:
                 # The slices that are wanted are shared among the directories that are there: of many, each is a piece.
                 wanted = self.wanted // (1 + len(waiting))

@@ -150,7 +150,11 @@ def _merge(runner: Runner, listing: Listing, found: list[Piece], watch: Callable
             raise outcome.kind_of_error(f"listing failed: {str(outcome).rstrip('.')}. Nothing was changed; call again when that is mended.")
         part = Listed(**outcome)
         for f in fields(Listed):
-            setattr(total, f.name, getattr(total, f.name) + getattr(part, f.name))
+            here, more = getattr(total, f.name), getattr(part, f.name)
+            if isinstance(here, list):
+                here += more  # in place: of thousands of pieces each would copy what all before it have brought
+            else:
+                setattr(total, f.name, here + more)
     total.reported_examples = [tuple(t) for t in total.reported_examples[:EXAMPLES]]  # type: ignore[misc]  # JSON knows no tuples
     del total.deleted_examples[EXAMPLES:]
     del total.unwanted_examples[NAMES:]

@@ -34,7 +34,7 @@ def undone(listing: Listing, piece: Piece) -> Iterator[pa.Table]:
 
 def shown(rows: pa.Table) -> pa.Table:
     """Rows with `COLUMNS` as users see them: a time is a time, and missing where the store tells none."""
-    known = pc.greater(rows.column("modified"), 0)
+    known = pc.not_equal(rows.column("modified"), 0)
     moment = pc.if_else(known, pc.divide(rows.column("modified"), 1000), pa.scalar(None, pa.int64()))
     at = rows.schema.get_field_index("modified")
     return rows.set_column(at, "modified", moment.cast(pa.timestamp("us", "UTC"))).select(COLUMNS).cast(SPLITS)

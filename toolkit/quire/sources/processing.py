@@ -157,7 +157,7 @@ class _Rejects:
         self.processing, self.content, self.end = processing, content, end
         self.found: list[Rejected] = []
         self.spans: list[tuple[int, int]] = []  # of these, in their order
-        self.looks = 0
+        self.looks = self.searched = 0  # records that were looked for, and bytes that were looked through
         self.lines: dict[int, int] | None = None  # hash of a line → where it begins, or AGAIN
 
     def take(self, record: bytes, error: str | Exception, offset: int | None) -> None:
@@ -189,7 +189,7 @@ class _Rejects:
 
     def _place(self, content: bytes, record: bytes) -> int:
         """Where a record is that is in the content once; with split="lines" what counts are whole lines."""
-        first, second = self._lines(content, record) if self.processing.split == "lines" else _twice(content, record)
+        first, second = self._lines(content, record) if self.processing.split == "lines" else self._anywhere(content, record)
         if first < 0:
             first = content.find(record)  # within a line
         if first < 0:
@@ -197,6 +197,22 @@ class _Rejects:
         if second >= 0:
             raise RejectError("the record that was rejected is in the content several times: say which by offset=")
         return first
+
+    def _anywhere(self, content: bytes, record: bytes) -> tuple[int, int]:
+        """The same of any bytes; of many records those that are one line are looked up among the lines."""
+        if self.looks >= LOOKS and b"\n" not in _bare(record):
+            first, second = self._lines(content, record)
+            if first >= 0:
+                return first, second
+        self.looks += 1
+        self._search(content)
+        return _twice(content, record)
+
+    def _search(self, content: bytes) -> None:
+        """Note that all of the content is looked through for one record: for any number of them that would have no end."""
+        self.searched += len(content)
+        if self.looks > LOOKS and self.searched > SEARCHED:
+            raise RejectError(f"{self.looks:,} records were rejected without offset=, and each is looked for in all of it: say where")
 
     def _lines(self, content: bytes, record: bytes) -> tuple[int, int]:
         """Where the first two lines, or groups of lines, begin that are the record; -1 where there is none."""
@@ -208,6 +224,7 @@ class _Rejects:
             at = self.lines.get(xxhash.xxh3_64_intdigest(body), -1)
             if at != AGAIN:
                 return at, -1
+        self._search(content)
         found = [0] if content.startswith(record) and _ends(content, record, len(record)) else []
         at = content.find(b"\n" + record)
         while at >= 0 and len(found) < 2:
@@ -218,6 +235,7 @@ class _Rejects:
 
 
 LOOKS = 100  # after so many records that were rejected it pays to know where each line is
+SEARCHED = 4 << 30  # bytes that are looked through at most: some seconds
 AGAIN = -2  # the line is there several times
 
 

@@ -27,7 +27,7 @@ from quire.errors import FormatError, NotFoundError, StorageError, TransientErro
 from quire.storage import azure_read, slices, window
 from quire.storage.azure_account import account, canonical, normalise, parts
 from quire.storage.azure_rest import Page, Rest
-from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, leaves_room, safe, too_long
+from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, instant, leaves_room, safe, too_long
 from quire.storage.retry import again
 
 __all__ = ["AzureStore", "canonical", "normalise", "opened"]
@@ -48,7 +48,7 @@ def moment(text: str) -> int:
     """`Sat, 21 Nov 2026 19:58:32 GMT` → ns since 1970."""
     day, month, year, time = text[5:].split(" ")[:4]
     hour, minute, second = time.split(":")
-    return calendar.timegm((int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second))) * 1_000_000_000
+    return instant(calendar.timegm((int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second))) * 1_000_000_000)
 
 
 def _block(prefix: str, number: int) -> str:
@@ -390,6 +390,9 @@ class AzureStore:
         except NotFoundError:
             return "", ""
         return headers.get("x-ms-copy-status") or "success", headers["ETag"]
+
+    def check_name(self, name: str) -> None:
+        self._new(name)
 
     def check_writable(self) -> None:
         leaves_room(self.url, len(self.root), LONGEST)

@@ -24,6 +24,7 @@ __all__ = [
     "Entry",
     "Folder",
     "Gone",
+    "Limited",
     "Request",
     "Seeking",
     "Sink",
@@ -35,6 +36,7 @@ __all__ = [
     "Upload",
     "WithoutUploads",
     "fits",
+    "instant",
     "is_safe",
     "leaves_room",
     "remove_version",
@@ -50,7 +52,7 @@ LARGEST = 1 << 30  # bytes of an object that is held whole: far beyond any plan 
 
 
 class Entry(NamedTuple):
-    """A file: its name below the store's root, bytes, version and last change (ns since 1970 UTC)."""
+    """A file: its name below the store's root, bytes, version and last change (ns since 1970 UTC; 0: not known, or see `instant`)."""
 
     name: str
     size: int
@@ -236,6 +238,15 @@ class Seeking(Protocol):
 
 
 @runtime_checkable
+class Limited(Protocol):
+    """What a store may offer beside: it says of a name beforehand that no object can be written under it."""
+
+    def check_name(self, name: str) -> None:
+        """Raise StorageError, or FormatError, for a name that is too long, or that the service does not take."""
+        ...
+
+
+@runtime_checkable
 class Conditional(Protocol):
     """What a store may offer beside: deleting an object in one step on condition of its version."""
 
@@ -331,6 +342,11 @@ def leaves_room(url: str, length: int, limit: int) -> None:
 def too_long(shown: str) -> FormatError:
     """The error for an object that is not held whole."""
     return FormatError(f"{shown} is longer than {LARGEST:,} bytes, as no object of quire's is: it was not read.")
+
+
+def instant(ns: int) -> int:
+    """A time as a store tells it, in ns since 1970, if 64 bits hold it (years 1678 to 2261); else 0, not known, and never another time."""
+    return ns if -(1 << 63) < ns < 1 << 63 else 0
 
 
 def safe(name: str) -> str:

@@ -34,6 +34,7 @@ from quire.storage.base import (
     Trouble,
     WithoutUploads,
     fits,
+    instant,
     leaves_room,
     safe,
     too_long,
@@ -297,6 +298,9 @@ class HdfsStore(WithoutUploads):
                 raise NotFoundError(f"cannot publish {self.shown(new)}: {old} is not there")
             raise StorageError(f"cannot publish {self.shown(new)}: something else has its name. Look who made it, and move it away.")
 
+    def check_name(self, name: str) -> None:
+        self._new(name)
+
     def check_writable(self) -> None:
         leaves_room(self.url, len(quote(self.root)), LONGEST)
         path = self.root
@@ -345,4 +349,4 @@ class HdfsStore(WithoutUploads):
 
 
 def _entry(name: str, status: Any) -> Entry:
-    return Entry(name, status["length"], version_of(status), status["modificationTime"] * 1_000_000)
+    return Entry(name, status["length"], version_of(status), instant(status["modificationTime"] * 1_000_000))

@@ -23,7 +23,22 @@ from pyarrow import fs
 
 from quire.errors import NotFoundError, StorageError, TransientError, UsageError, scrub
 from quire.storage import window
-from quire.storage.base import LARGEST, Content, Entry, Folder, Gone, Request, Sink, Trouble, WithoutUploads, fits, safe, too_long, walked
+from quire.storage.base import (
+    LARGEST,
+    Content,
+    Entry,
+    Folder,
+    Gone,
+    Request,
+    Sink,
+    Trouble,
+    WithoutUploads,
+    fits,
+    instant,
+    safe,
+    too_long,
+    walked,
+)
 from quire.storage.options import spelled
 from quire.storage.window import Fetch
 
@@ -291,6 +306,9 @@ class NativeStore(WithoutUploads):
                 raise NotFoundError(f"cannot publish {self.shown(new)}: {old} is not there")
             raise StorageError(f"cannot publish {self.shown(new)}: something else has its name. Look who made it, and move it away.")
 
+    def check_name(self, name: str) -> None:
+        self._new(name)
+
     def check_writable(self) -> None:
         if self._info("").type == fs.FileType.File:
             raise StorageError(f"cannot write below {self.url}: it is a file. Choose another destination.")
@@ -315,4 +333,4 @@ class NativeStore(WithoutUploads):
 
 def _entry(name: str, info: Any) -> Entry:
     changed = info.mtime_ns or 0
-    return Entry(name, info.size, f"{changed // 1_000_000}-{info.size}", changed)
+    return Entry(name, info.size, f"{changed // 1_000_000}-{info.size}", instant(changed))

@@ -36,6 +36,7 @@ from quire.storage.base import (
     Unreadable,
     WithoutUploads,
     fits,
+    instant,
     safe,
     too_long,
     walked,
@@ -45,6 +46,7 @@ from quire.storage.way import Way, below
 
 WHOLE = 1 << 20  # up to here a file is read by one call; larger ones come as a stream
 PIECE = 4 << 20
+PATH_MAX, NAME_MAX = 4096, 255  # bytes of a path with its end, and of one of its parts, on every system that quire runs on at most
 OWN = "_quire"  # where directories that have become empty go
 TEMPORARY = f"{OWN}/tmp"  # noqa: S108 - below the root
 JOBS = f"{OWN}/jobs"
@@ -149,8 +151,8 @@ class LocalStore(WithoutUploads):
         if stat_bits.S_ISDIR(status.st_mode):
             return None
         if stat_bits.S_ISLNK(status.st_mode):
-            return Entry(name, 0, LINK, status.st_mtime_ns)
-        return Entry(name, status.st_size, version_of(status), status.st_mtime_ns)
+            return Entry(name, 0, LINK, instant(status.st_mtime_ns))
+        return Entry(name, status.st_size, version_of(status), instant(status.st_mtime_ns))
 
     def _through_link(self, path: str) -> bool:
         """Whether a directory on the way to what is there is a link."""
@@ -197,7 +199,7 @@ class LocalStore(WithoutUploads):
                             yield _not_looked_up(below + name, e)
                         continue
                     if stat_bits.S_ISREG(status.st_mode):
-                        yield Entry(below + name, status.st_size, f"{status.st_mtime_ns}-{status.st_size}", status.st_mtime_ns)
+                        yield Entry(below + name, status.st_size, f"{status.st_mtime_ns}-{status.st_size}", instant(status.st_mtime_ns))
                     else:
                         yield Trouble(below + name, "special", "not a regular file (a pipe, a socket or a device)")
 
@@ -378,6 +380,11 @@ class LocalStore(WithoutUploads):
             finally:
                 os.close(fd)
             sync_folder_of(path)
+
+    def check_name(self, name: str) -> None:
+        path = os.fsencode(self._path(name))
+        if len(path) >= PATH_MAX or any(len(part) > NAME_MAX for part in path.split(b"/")):
+            raise StorageError(f"cannot write {self._shown(name)[:200]}…: the name is too long for this file system. Choose a shorter one.")
 
     def check_writable(self) -> None:
         path = self.root

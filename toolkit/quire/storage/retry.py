@@ -13,7 +13,22 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from quire.errors import NotFoundError, TransientError
-from quire.storage.base import Busy, Conditional, Content, Copying, Entry, Folder, Request, Seeking, Sink, Store, Syncing, Trouble, Upload
+from quire.storage.base import (
+    Busy,
+    Conditional,
+    Content,
+    Copying,
+    Entry,
+    Folder,
+    Limited,
+    Request,
+    Seeking,
+    Sink,
+    Store,
+    Syncing,
+    Trouble,
+    Upload,
+)
 
 __all__ = ["Patience", "Retrying", "Told", "again", "silent"]
 
@@ -73,6 +88,8 @@ class Retrying:
         self.can_rename, self.can_upload, self.pieces_expire = inner.can_rename, inner.can_upload, inner.pieces_expire
         if isinstance(inner, Conditional):
             self.remove_if = lambda name, version: self._again(lambda: inner.remove_if(name, version))
+        if isinstance(inner, Limited):
+            self.check_name = inner.check_name
         if isinstance(inner, Seeking):
             self.first = lambda folder, after, most: self._again(lambda: inner.first(folder, after, most))
         if isinstance(inner, Syncing):

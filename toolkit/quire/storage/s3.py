@@ -19,7 +19,7 @@ from typing import Any
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
 from quire.storage import s3_read, slices, window
-from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, leaves_room, safe, too_long
+from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, instant, leaves_room, safe, too_long
 from quire.storage.retry import again
 from quire.storage.s3_account import account, normalise, parts
 from quire.storage.s3_errors import code_of, explained
@@ -336,6 +336,9 @@ class S3Store:
         self.give_up(new, Pieces(upload).handle())
         return False
 
+    def check_name(self, name: str) -> None:
+        self._new(name)
+
     def check_writable(self) -> None:
         leaves_room(self.url, len(self.root.encode()), LONGEST)
         self._do("list_objects_v2", "write below", "", Prefix=self.root, MaxKeys=1)
@@ -385,4 +388,4 @@ def _cut_off(entry: Entry) -> bool:
 
 def _moment(at: Any) -> int:
     """A time as boto3 gives it → ns since 1970, in whole seconds: looks at single objects tell no more."""
-    return calendar.timegm(at.utctimetuple()) * 1_000_000_000
+    return instant(calendar.timegm(at.utctimetuple()) * 1_000_000_000)
