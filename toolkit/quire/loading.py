@@ -76,6 +76,7 @@ class OfOffsets:
     uncovers: list[Uncover]
     tries: dict[tuple[str, str], int]
     tried: dict[tuple[str, int], int]
+    rejects: quarantine.Shelf
     quarantine: quarantine.QuarantineWriter
     remade: dict[str, Gone]  # topics that are left out
     gathered: int

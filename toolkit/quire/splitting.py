@@ -35,8 +35,8 @@ class OfSplits:
 
     store: Store
     convert: Convert
-    quarantine: quarantine.QuarantineWriter
     rejects: quarantine.Shelf
+    quarantine: quarantine.QuarantineWriter
     others: list[tuple[Any, ...]]  # path, version, start, length, state, reason, tries, mark, records: without a record
     riders: dict[tuple[str, str, int], list[tuple[Any, ...]]]  # path, version, start of a row → the pieces that ride with it
     records: dict[tuple[str, int], str]  # path, start of a split that is one rejected record → its quarantine file
