@@ -337,11 +337,11 @@ def test_rows_of_plans_and_segments_are_of_their_types_or_refused(data: st.DataO
     answer(lambda: segments.read(store, "x", ["path", "start"], "a", "z"), FormatError)
     name = object_like(TASKS)
     store.put(name, data.draw(tables(written()[name])))
-    tasks = answer(lambda: read_head(store, name), FormatError)
+    tasks = answer(lambda: read_head(store, name, 1), FormatError)
     for task in tasks or []:
         assert min([task.part, *(min(r.row, r.rows, r.bytes, r.root) for r in task.runs)]) >= 0
     store.put(name, written()[name])
-    (task,) = read_head(store, name)
+    (task,) = read_head(store, name, 1)
     store.put(object_like(PIECE), data.draw(tables(written()[object_like(PIECE)])))
     rows = answer(lambda: list(read_rows(store, task.runs)), FormatError)
     for table in rows or []:

@@ -40,7 +40,7 @@ from quire.formats.parquet import CONTENT, ParquetWriter, checksum
 from quire.loading import OfOffsets, Remade
 from quire.planning.changes import EMPTY
 from quire.planning.listing import Run
-from quire.planning.pack import PlannedTask, read_drops, read_head, read_rows
+from quire.planning.pack import PlannedTask, read_drops, read_rows, read_task
 from quire.runner import without_collector
 from quire.sources import schemas
 from quire.sources.columns import DiffersError, fit
@@ -85,7 +85,7 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
     if get_manifest(store, job, task) is not None:
         return {"task": task}
     try:
-        planned = read_head(store, names.plan_parquet(job, work.head.plan), task)[0]
+        planned = read_task(store, names.plan_parquet(job, work.head.plan), task)
     except NotFoundError:
         return {"task": task}  # the job is over and cleaned
     lost: dict[tuple[str, int], Gone | Unreadable] = {}
@@ -439,8 +439,10 @@ class _Attempt(OfSplits, OfOffsets):
     def _supersedes(self) -> bool:
         """Whether the job takes out what was gathered of its files before."""
         if self.superseding is None:
-            name = names.plan_parquet(self.work.head.job, self.work.head.plan)
-            self.superseding = self.work.head.verb == "run" and any(task.drops for task in read_head(self.store, name))
+            head = self.work.head
+            # The tasks that take rows out are a plan's last ones.
+            last = read_task(self.store, names.plan_parquet(head.job, head.plan), head.tasks - 1) if head.verb == "run" else self.planned
+            self.superseding = head.verb == "run" and bool(last.drops)
         return self.superseding
 
     def _hold(self, file: FileInfo, start: int, length: int, rest: int) -> int:

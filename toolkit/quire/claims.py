@@ -42,7 +42,7 @@ from quire.interrupts import all_interruptible
 from quire.options import Options
 from quire.planning import plan as planning
 from quire.planning.listing import Cut, Listing, Run
-from quire.planning.pack import PlannedTask, read_head, read_rows
+from quire.planning.pack import PlannedTask, read_head, read_rows, read_task
 from quire.planning.pieces import pieces
 from quire.planning.undone import COLUMNS, SPLITS, shown, undone
 from quire.progress import Progress, Step
@@ -247,7 +247,7 @@ def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progr
     """The job with its splits marked; None: it is over now, and may have been before."""
     store, work = log.store, Work(made.dest, made.dest_options, made.roots, head, made.convert)
     try:
-        planned = read_head(store, names.plan_parquet(head.job, head.plan))
+        planned = read_head(store, names.plan_parquet(head.job, head.plan), head.tasks)
     except NotFoundError:
         if log.refresh().outcome(head.job) is None and protocol.plan_head(store, head.job) is not None:
             raise QuireError(
@@ -276,7 +276,7 @@ def _mark(work: Work, task: int) -> dict[str, Any]:
     if protocol.get_manifest(store, job, task) is not None:
         return {"task": task}
     try:
-        planned = read_head(store, names.plan_parquet(job, work.head.plan), task)[0]
+        planned = read_task(store, names.plan_parquet(job, work.head.plan), task)
         attempt, segment, uncovers = names.new_id(), SegmentWriter(), list[Uncover]()
         files = size = count = 0
         for rows in read_rows(store, planned.runs, ["path", "version", "start", "length", "replaces"]):

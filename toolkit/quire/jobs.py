@@ -49,7 +49,7 @@ def run(
     """
     store, head = log.store, work.head
     try:
-        planned = read_head(store, names.plan_parquet(head.job, head.plan))
+        planned = read_head(store, names.plan_parquet(head.job, head.plan), head.tasks)
     except NotFoundError:
         if log.refresh().outcome(head.job) is None and protocol.plan_head(store, head.job) is not None:
             raise QuireError(

@@ -20,6 +20,7 @@ from quire.storage import Store
 SMALL = 32 << 20  # bytes that are not worth a task of their own: a task of Spark costs some 50 ms, and a data file its place
 FEW = 4_000  # files, likewise
 HEADROOM = 0.97  # of the target, so that a task whose output is a little longer than guessed has no tiny second file
+TASKS = 500  # that stand in one object of a plan
 
 MARK = "?"  # in the place of a data file's name: the rows are marks
 
@@ -143,21 +144,40 @@ def check_complete(tasks: list[PlannedTask], files: int, size: int, cut: Cut) ->
 
 
 def write_head(store: Store, name: str, tasks: list[PlannedTask]) -> None:
-    """Write which task reads which rows of which object."""
-    rows = list[tuple[object, ...]]()
-    for i, t in enumerate(tasks):
-        rows += [(i, t.folder, t.part, r.object, r.root, r.row, r.rows, r.bytes, "") for r in t.runs]
-        rows += [(i, t.folder, t.part, "", 0, 0, 0, size, file) for file, size in t.removes.items()]
-        rows += [(i, t.folder, t.part, object_name, 0, 0, 0, 0, "") for object_name in t.drops]
-        rows += [(i, t.folder, t.part, r.object, 0, r.row, r.rows, 0, MARK) for r in t.marks]
-    put_table(store, name, pa.table(list(map(list, zip(*rows, strict=True))), schema=HEAD))
+    """Write which task reads which rows of which object: `TASKS` tasks in an object, the first ones, who are looked for, at last."""
+    for first in reversed(range(0, len(tasks), TASKS)):
+        rows = list[tuple[object, ...]]()
+        for i, t in enumerate(tasks[first : first + TASKS], first):
+            rows += [(i, t.folder, t.part, r.object, r.root, r.row, r.rows, r.bytes, "") for r in t.runs]
+            rows += [(i, t.folder, t.part, "", 0, 0, 0, size, file) for file, size in t.removes.items()]
+            rows += [(i, t.folder, t.part, object_name, 0, 0, 0, 0, "") for object_name in t.drops]
+            rows += [(i, t.folder, t.part, r.object, 0, r.row, r.rows, 0, MARK) for r in t.marks]
+        put_table(store, _object(name, first), pa.table(list(map(list, zip(*rows, strict=True))), schema=HEAD))
 
 
-def read_head(store: Store, name: str, task: int | None = None) -> list[PlannedTask]:
-    """The tasks of a plan by number, or one of them."""
+def _object(name: str, task: int) -> str:
+    return name if task < TASKS else f"{name.removesuffix('.parquet')}-tasks-{task // TASKS}.parquet"
+
+
+def read_head(store: Store, name: str, tasks: int) -> list[PlannedTask]:
+    """All tasks of a plan, by number; fewer than `tasks` where it is damaged. NotFoundError if the plan is not there."""
+    found = list[PlannedTask]()
+    for first in range(0, tasks, TASKS):
+        found += (some := _read_head(store, name, first))
+        if len(some) < TASKS:
+            break
+    return found
+
+
+def read_task(store: Store, name: str, task: int) -> PlannedTask:
+    """One task of a plan, from the object that it stands in: an attempt's work does not grow with the number of tasks."""
+    return _read_head(store, name, task // TASKS * TASKS, task)[0]
+
+
+def _read_head(store: Store, name: str, first: int, task: int | None = None) -> list[PlannedTask]:
     tasks: dict[int, PlannedTask] = {}
-    with _damaged(store, name):
-        table = OwnParquet(store.get(name), _filled(HEAD)).read()
+    with _damaged(store, _object(name, first)):
+        table = OwnParquet(store.get(_object(name, first)), _filled(HEAD)).read()
         if task is not None:
             table = table.filter(pc.equal(table.column("task"), task))
         for r in table.to_pylist():
@@ -173,7 +193,7 @@ def read_head(store: Store, name: str, task: int | None = None) -> list[PlannedT
             (planned.marks if r["removes"] else planned.runs).append(
                 Run(r["folder"], r["part"], r["object"], r["root"], r["row"], r["rows"], r["bytes"])
             )
-        if sorted(tasks) != (list(range(len(tasks))) if task is None else [task]):
+        if sorted(tasks) != (list(range(first, first + len(tasks))) if task is None else [task]) or len(tasks) > TASKS:
             raise ValueError("its tasks are not numbered from 0 on")
     return [tasks[i] for i in sorted(tasks)]
 
@@ -221,4 +241,4 @@ def read_rows(store: Store, runs: list[Run], columns: list[str] | None = None, s
             at += group.num_rows
 
 
-__all__ = ["FEW", "SMALL", "PlannedTask", "check_complete", "pack", "read_drops", "read_head", "read_rows", "write_head"]
+__all__ = ["FEW", "SMALL", "PlannedTask", "check_complete", "pack", "read_drops", "read_head", "read_rows", "read_task", "write_head"]
