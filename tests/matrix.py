@@ -115,6 +115,26 @@ def supersedes(source: str, dest: str, committer: str) -> None:
     quire.Ledger(dest).expire()
 
 
+def purges(source: str, dest: str, committer: str) -> None:
+    """Gather, delete the sources, gather a new file of an old name, merge, delete it as well, and then what nobody reads any more."""
+    tree, gather = sim.Tree.of[source], consolidate(transform="lines", target_size=60, on_change="reprocess")
+    gather(source, dest, committer)
+    ledger, which = quire.Ledger(dest), f"{source}/d0"
+    if len(tree.versions(f"{which}/f0")) == 1:
+        ledger.purge_sources(which, dry_run=False, min_age=0, spark=HERE["spark"])
+        tree.put("d0/f0", b"a new one\n")
+        gather(source, dest, committer)
+    if "compact" not in _verbs(dest):
+        ledger.refresh().compact(1_000, committer=committer, **HERE)
+    ledger.purge_sources(which, dry_run=False, min_age=0, spark=HERE["spark"])
+    ledger.expire()
+
+
+def _daily(tree: sim.Tree) -> None:
+    for name, content in (("d0/f0", b"the first\n"), ("d0/f1", b"another one, and longer\n" * 3), ("d1/f2", b"stays\n")):
+        tree.put(name, content)
+
+
 # What files become, one content after the other: by a line, by a half, by nothing, from nothing; and once more, to a line without end.
 GROWTH: tuple[dict[str, bytes], ...] = (
     {
@@ -249,6 +269,7 @@ PIPELINES = {
         Pipeline("checkpoint", "lines", documents, checkpoints),
         Pipeline("retry", "xml", _small_xml, retries),
         Pipeline("supersede", "lines", documents, supersedes),
+        Pipeline("purge", "lines", _daily, purges, edits=True),
         Pipeline("tails", "lines", _logs, tails, grows=True),
         Pipeline("process", "records", _records, processes),
         Pipeline("shuffle", "shuffle", _four, shuffles),

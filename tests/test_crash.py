@@ -80,6 +80,13 @@ def test_crash_while_files_grow(case: Case) -> None:
         scenario()
 
 
+@pytest.mark.parametrize("case", cases(["purge"], ["rename"], ["hdfs"]), ids=plain)
+def test_crash_while_sources_are_deleted(case: Case) -> None:
+    """Dead at a change, of the ledger or of the source: what was deleted is kept for ever, and new files of old names come beside it."""
+    for scenario in [*sample(ways.crashes(case.fill(), reads=False), 6, seed=9), *sample(ways.answers(case), 3, seed=10)]:
+        scenario()
+
+
 @pytest.mark.parametrize("case", cases(["checkpoint"], ["rename"], ["hdfs"]), ids=plain)
 def test_crash_while_a_checkpoint_is_written_or_read(case: Case) -> None:
     """Dead at a change: the next one reads the same, with a checkpoint that counts, or with one that was cut off."""

@@ -1,6 +1,6 @@
 """Two or three drivers at once, in an order drawn from a seed that can be repeated: on one job, on overlapping ones, with sleepers
 that go on when all others have ended, with crashes, wrong answers, sources that change and grow, plans carried out late, jobs given up,
-and with all that changes a ledger: forget, compact, retry, expire, checkpoints. Of files, or of topics.
+and with all that changes a ledger: forget, compact, retry, expire, purge, checkpoints. Of files, or of topics.
 
 A race is plain data: what fails is made smaller while it still fails, and printed in a form that can be kept.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import quire
 from quire.commit import protocol
 from quire.coverage import checkpoint
-from quire.errors import QuireError, UsageError
+from quire.errors import QuireError, RefusedError, UsageError
 from sim import loads
 from sim.drivers import Scheduler
 from sim.kinds import Kind
@@ -46,6 +46,7 @@ SAID = {
     "compact": f"{_NO_LEDGER}|{_NO_COMMIT}",
     "retry": f"{_NO_LEDGER}|{_NO_COMMIT}",
     "expire": _NO_LEDGER,
+    "purge": f"{_NO_LEDGER}|{_NO_COMMIT}",
 }
 
 
@@ -131,8 +132,9 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
 
 OF_STEPS: dict[str, float] = {
     "run": 6, "plan": 2, "discard": 0.5, "abort": 1, "recover": 1, "checkpoint": 1, "forget": 1, "compact": 1, "retry": 1, "expire": 1,
+    "purge": 1,
 }  # fmt: skip
-OF_VERBS: dict[str, float] = {"run": 1, "forget": 2, "compact": 2, "retry": 1, "expire": 1}
+OF_VERBS: dict[str, float] = {"run": 1, "forget": 2, "compact": 2, "retry": 1, "expire": 1, "purge": 2}
 
 
 def _step(rng: random.Random, odds: dict[str, float], transform: str, on_append: str) -> Step:
@@ -143,6 +145,8 @@ def _step(rng: random.Random, odds: dict[str, float], transform: str, on_append:
     sources, target = rng.choice(SOURCES), rng.choice((250, 250, 400))
     if kind == "forget":
         return Step(kind, path=rng.choice(("", "/d0", "/d1", "/d1", *(f"/d{i % 3}/f{i:02}" for i in range(FILES)))))
+    if kind == "purge":  # in each directory a file stays: one without any is not there
+        return Step(kind, path=rng.choice(("/*/f0[0-5]", "/d1/f0[0-5]", "/d0/f00*", "/d1/f04*")))
     if kind == "retry":
         return Step(kind, repaired=rng.random() < 0.5)
     if kind == "compact":
@@ -198,6 +202,9 @@ def _act(race: Race, world: World, step: Step) -> None:
     elif step.kind in SAID:
         try:
             _verb(race, quire.Ledger(world.dest), step, here)
+        except RefusedError as e:
+            if step.kind != "forget" or "deletes the last copy" not in str(e):
+                raise
         except UsageError as e:
             if not re.fullmatch(SAID[step.kind], str(e)):
                 raise
@@ -210,6 +217,9 @@ def _verb(race: Race, ledger: quire.Ledger, step: Step, here: dict[str, Any]) ->
         ledger.forget(step.path if race.transform == "load" else f"{SOURCE}{step.path}", **here)
     elif step.kind == "compact":
         ledger.compact(step.target, **here)
+    elif step.kind == "purge":
+        derived = race.transform == "records"
+        ledger.purge_sources(f"{SOURCE}{step.path}", dry_run=False, min_age=0, derived=derived, spark=here["spark"])
     elif step.kind == "retry":
         repaired = {"records": function, "load": loads.checked}.get(race.transform)
         ledger.retry(

@@ -207,6 +207,9 @@ class SimStore:
     def remove(self, name: str) -> None:
         self._change("remove", name)
 
+    def remove_if(self, name: str, version: str) -> bool:
+        return bool(self._change("remove_if", name, version))
+
     def remove_tree(self, folder: str) -> None:
         names = [e.name for e in self.inner.walk(folder)]
         self.world.random.shuffle(names)

@@ -21,7 +21,7 @@ from sim.world import DEST, POWER, SOURCE, Actor, Crash, Endless, Seen, World, f
 
 CHANGES = {
     "put", "put_if_absent", "create", "write", "close", "rename", "copy half", "copy", "remove", "remove_tree",
-    "upload", "complete", "give_up", "mkdir", "fsync", "link", "replace", "unlink", "rmdir",
+    "upload", "complete", "give_up", "mkdir", "fsync", "link", "replace", "unlink", "rmdir", "remove_if",
 }  # fmt: skip
 
 
@@ -37,9 +37,11 @@ class Finding(AssertionError):
 def same(there: Mapping[str, bytes], log: Log, store: Any) -> None:
     """With a checkpoint the ledger says what the segments say."""
     if any(name.startswith("_quire/checkpoints/") for name in there):
-        rows = ledger.fold(ledger.Log(store).refresh()).rows(store, ["path", "version", "start", "data_file"]).to_pylist()
-        told = sorted((r["path"], r["version"], r["start"], r["data_file"] or "") for r in rows)
-        seen = [(p, r["version"], r["start"], r["data_file"] or "") for p, found in witness_fold(there, log).items() for r in found]
+        rows = ledger.fold(ledger.Log(store).refresh()).rows(store, ["path", "version", "start", "data_file", "state"]).to_pylist()
+        told = sorted((r["path"], r["version"], r["start"], r["data_file"] or "", r["state"]) for r in rows)
+        seen = [
+            (p, r["version"], r["start"], r["data_file"] or "", r["state"]) for p, found in witness_fold(there, log).items() for r in found
+        ]
         assert told == sorted(seen), "with a checkpoint the ledger says another thing than the segments"
 
 
@@ -52,6 +54,7 @@ class Pipeline:
     fill: Callable[[Tree], None]
     work: Callable[[str, str, str], object]  # source, destination, committer → one whole call of a user
     committers: tuple[str, ...] = ()  # those that it works with; none named: all
+    edits: bool = False  # it changes its source, which begins anew with each destination
     grows: bool = False  # it appends to its source, which begins anew with each destination, and takes last lines at its end
 
 
@@ -90,7 +93,7 @@ class Case:
     def world(self, seed: int = 0) -> Iterator[World]:
         """An empty destination."""
         forget_all(DEST)
-        if self.pipeline.grows:
+        if self.pipeline.grows or self.pipeline.edits:
             self.tree.clear()
             self.pipeline.fill(self.tree)
         world = World(seed, kind=self.kind)

@@ -162,12 +162,14 @@ class Tree:
     url: str = SOURCE
     now: dict[str, tuple[str, bytes]] = field(default_factory=dict)  # path → version, content
     ever: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    purged: set[tuple[str, str]] = field(default_factory=set)  # path and version of what quire has deleted, and another one has come
 
     def __post_init__(self) -> None:
         Tree.of[self.url] = self
 
     def put(self, name: str, content: bytes) -> None:
         store = memory.MemoryStore(self.url)
+        self.purged |= self.gone() & {(f"{self.url}/{name}", self.now.get(f"{self.url}/{name}", ("", b""))[0])}
         store.put(name, content)
         entry = store.stat(name)
         assert entry is not None
@@ -175,7 +177,13 @@ class Tree:
         self.now[path] = entry.version, content
         self.ever[path, entry.version] = content
 
+    def gone(self) -> set[tuple[str, str]]:
+        """What was put there, and quire has deleted since."""
+        there = objects(self.url)
+        return {(path, version) for path, (version, _) in self.now.items() if path[len(self.url) + 1 :] not in there}
+
     def remove(self, name: str) -> None:
+        self.purged |= self.gone() & {(f"{self.url}/{name}", self.now[f"{self.url}/{name}"][0])}
         memory.MemoryStore(self.url).remove(name)
         del self.now[f"{self.url}/{name}"]
 
@@ -184,6 +192,7 @@ class Tree:
         for path in list(self.now):
             self.remove(path[len(self.url) + 1 :])
         self.ever.clear()
+        self.purged.clear()
 
     def content(self, name: str) -> bytes:
         """What a file holds now; of one that is not there, nothing."""
@@ -298,11 +307,16 @@ def check(
     assert not riding, f"pieces of splits whose output is nowhere: {riding}"
     assert {p[0] for p in places} <= set(live), "the ledger names a data file that the log does not"
     _quarantine(there, tasks, rows)
+    lost = (tree.purged | tree.gone()) - {(path, mine[-1]["version"]) for path, found in rows.items() for mine in _finished(found)}
+    assert not lost, f"deleted at their source, and what they held is not kept for ever: {lost}"
     if all_taken:
         missing = [path for path in tree.now if path not in rows]
         assert not missing, f"never taken: {missing}"
-        for path in tree.now:
-            _taken(tree, path, rows[path], grows, current, flushed)
+        gone = {path for path, _ in tree.gone()}
+        for path in tree.now.keys() - gone:
+            # What a purge that died has left says nothing more of a file that has grown since, until the next purge.
+            if not any(row["state"] == "purging" for row in rows[path]):
+                _taken(tree, path, [row for row in rows[path] if row["state"] != "purged"], grows, current, flushed)
     return log
 
 
@@ -326,10 +340,14 @@ def fold(there: Mapping[str, bytes], log: Log) -> dict[str, list[dict[str, Any]]
         uncovered = {(u[0], u[1], start) for task in found for u in task["uncovers"] for start, _ in u[2]}
         staying = [r for r in held if (r["path"], r["version"], r["start"]) not in uncovered]
         moved = sorted(_same(r) for r in staying if r["data_file"] in removed)
-        new = [row for task in found if task["segment"] for row in rows_of(there[task["segment"]])]
+        new = [row for task in found if task["segment"] and not task["restated"] for row in rows_of(there[task["segment"]])]
         carried = sorted(_same(row) for row in new if row["carried"])
         assert carried == moved, f"of the removed files {moved} should have been carried over, and {carried} were"
         held = [r for r in staying if r["data_file"] not in removed] + new
+        for row in (row for task in found if task["restated"] for row in rows_of(there[task["segment"]])):
+            meant = [i for i, r in enumerate(held) if all(r[c] == row[c] for c in ("path", "version", "start", "length"))]
+            assert len(meant) == 1, f"{len(meant)} rows are meant by {row}"
+            held[meant[0]] = {**held[meant[0]], "state": row["state"], "reason": row["reason"] or None}
     rows = defaultdict[str, list[dict[str, Any]]](list)
     for row in held:
         rows[row["path"]].append(row)
@@ -373,8 +391,37 @@ def _quarantine(there: Mapping[str, bytes], tasks: list[dict[str, Any]], rows: d
                 assert len(record["content"]) == record["length"] >= row["length"] - len(b"\r\n"), "the row covers the line's end, too"
 
 
+def _finished(found: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The rows of a path that purges have finished, or were about to, each with those of the same file."""
+    of = defaultdict[str, list[dict[str, Any]]](list)
+    for row in sorted(found, key=_end):
+        if row["state"] in ("purging", "purged"):
+            of[row["reason"]].append(row)
+    return list(of.values())
+
+
+def _kept(tree: Tree, transform: str, there: Mapping[str, bytes], path: str, mine: list[dict[str, Any]]) -> int:
+    """A file that was purged is there whole, in one state, in the last version that it had; how many bytes were written for it."""
+    content, at = tree.ever[path, mine[-1]["version"]], 0
+    assert len({row["state"] for row in mine}) == 1, f"{path} is purged in part"
+    for row in mine:
+        assert row["start"] == at, f"{path} was purged, and {row['start']} follows {at}: double or missing"
+        at += row["length"]
+    out = b"".join(record(there, row) for row in mine)
+    assert at == len(content), f"{path} was purged, and {at} bytes of {len(content)} are kept"
+    assert out == expected(transform, content), f"{path} was purged, and {out!r} is kept of it"
+    return len(out)
+
+
 def _path(tree: Tree, transform: str, there: Mapping[str, bytes], path: str, found: list[dict[str, Any]], grows: bool) -> int:
     """What the ledger says of one path; how many bytes were written for it."""
+    kept = sum(_kept(tree, transform, there, path, mine) for mine in _finished(found))
+    found = [row for row in found if row["state"] not in ("purging", "purged")]
+    return kept + (_gathered(tree, transform, there, path, found, grows) if found else 0)
+
+
+def _gathered(tree: Tree, transform: str, there: Mapping[str, bytes], path: str, found: list[dict[str, Any]], grows: bool) -> int:
+    """What it says of the file that has this name, but for those that were purged."""
     versions = {row["version"] for row in found}
     assert len(versions) == 1 or grows, f"{path} is there in two versions"
     version = next(v for v in reversed(tree.versions(path)) if v in versions)
@@ -450,6 +497,7 @@ def _held(tree: Tree, path: str, held: list[dict[str, Any]], found: list[dict[st
 def _taken(tree: Tree, path: str, found: list[dict[str, Any]], grows: bool, current: bool, flushed: bool) -> None:
     """A call that nothing has befallen took what is new of a file that has grown, or that was rewritten and is to be taken again."""
     version, content = tree.now[path]
+    assert found, f"{path}: {version} has come after a purge, and was never taken"
     last = max(found, key=_end)
     done = max((_end(row)[0] for row in found if row["state"] != "held"), default=0)
     assert not current or last["version"] == version, f"{path} is taken in {last['version']}, and it is {version} by now"

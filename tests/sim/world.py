@@ -87,6 +87,11 @@ def first_writes() -> Callable[[str, str], bool]:
     return counts
 
 
+def _simulated(store: Any) -> bool:
+    """Whether it lies in memory, as the sources do, whatever the destination is."""
+    return hasattr(store, "inner")
+
+
 class Serial:
     """In the place of a pool of threads: one thing after the other, so that a run can be repeated."""
 
@@ -252,18 +257,18 @@ class World:
         self._go_on(actor)
         actor.away |= fault == "away"
         if actor.away or fault == "transient":
-            raise self._error("503: the network is slow today")
+            raise self._error(store, "503: the network is slow today")
         if fault == "refused":
-            raise StorageError("403: not you") if self.disk is None else OSError(errno.EIO, "not you")
+            raise OSError(errno.EIO, "not you") if self.disk is not None and not _simulated(store) else StorageError("403: not you")
         if fault == "late":
             self.late.append((len(self.history) + self.random.choice((3, 30, 300)), lambda: self._effect(store, op, name, effect, changes)))
-            raise self._error("connection reset; it may come to pass later")
+            raise self._error(store, "connection reset; it may come to pass later")
         result = self._effect(store, op, name, effect, changes)
         if fault in ("after", "torn"):
             actor.dead = True
             self._go_on(actor)
         if fault == "ambiguous":
-            raise self._error("connection reset; it came to pass")
+            raise self._error(store, "connection reset; it came to pass")
         return result
 
     def _befall(self, actor: Actor, fault: str | None, half: Callable[..., Any] | None) -> None:
@@ -275,7 +280,9 @@ class World:
             half(*((0,) if fault == "begun" else ()))
             actor.dead = True
 
-    def _error(self, said: str) -> Exception:
+    def _error(self, store: Any, said: str) -> Exception:
+        if _simulated(store):
+            return TransientError(said)
         if self.wire is not None:
             return ConnectionAbortedError(errno.ECONNABORTED, said)
         return TransientError(said) if self.disk is None else OSError(errno.ETIMEDOUT, said)
