@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import uuid
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 import quire
 from gathering import documents, gather, look, refused, write
-from quire.errors import UsageError
+from quire.errors import StorageError, UsageError
 from quire.sources import files
 
 FUNCTIONS: list[Any] = [
@@ -37,6 +39,46 @@ def test_what_matches_nothing_that_is_there_is_refused(
     with refused(UsageError, 2, *words):
         call(f"{tmp_path}/{place}", tmp_path / "out", **settings)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("call", FUNCTIONS, ids=["consolidate", "plan", "process"])
+def test_one_of_several_that_matches_nothing_is_named(tmp_path: Path, call: Any) -> None:
+    a, b = write(tmp_path / "a", {"1.xml": b"1", "2.json": b"2"}), write(tmp_path / "b", {"1.txt": b"1"})
+    empty, dest = write(tmp_path / "empty", {}), tmp_path / "out"
+    with refused(UsageError, 2, f"source='file://{a}/*.jsno' matches none of the names in file://{a} (", "did you mean '*.json'?"):
+        call([f"{a}/*.xml", f"{a}/*.jsno"], dest)
+    with refused(UsageError, 2, f"source='file://{b}/*.xml' matches none of the names in file://{b} (files: 3)"):
+        call([f"{a}/*.xml", f"{b}/*.xml"], dest)
+    with refused(UsageError, 2, "include='*.jsno' matches none", "did you mean '*.json'?"):
+        call([a, b], dest, include=["*.xml", "*.jsno"])
+    with refused(UsageError, 2, "include='*.csv' matches none", "leave it out"):
+        call(b, dest, include=["*.txt", "*.csv"])
+    assert not [path for path in dest.rglob("*") if path.is_file()], "nothing of a plan stays"
+    call([f"{a}/*.xml", f"{a}/*.json", f"{empty}/*.csv", b], dest, include=["*", "[12].*"], exclude="*.json")
+
+
+def test_a_directory_is_no_glob_whatever_its_name(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"[a]*/b/x": b"1", "y": b"2"})
+    assert gather([f"{source}/[a]*", f"{source}/y*", source / "[a]*/b"], tmp_path / "out").files == 2
+
+
+@pytest.mark.parametrize("call", FUNCTIONS, ids=["consolidate", "plan", "process"])
+def test_a_source_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, scandir = write(tmp_path / "in", {"d/a.xml": b"1", "e/a.xml": b"2"}), os.scandir
+
+    def closed(path: Any) -> Any:
+        if os.fspath(path).startswith((f"{source}/d", f"{source}/e")):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with refused(StorageError, 3, f"nothing could be listed in file://{source}", "cannot list the directory: Permission denied"):
+        call(source, tmp_path / "out")
+
+
+def test_a_plan_of_nothing_is_one_line(tmp_path: Path) -> None:
+    found = quire.plan(write(tmp_path / "in", {}), tmp_path / "out", spark=quire.InProcess())
+    assert str(found) == f"plan for file://{tmp_path}/out: nothing is there to gather."
 
 
 @pytest.mark.parametrize("place", ["", "/*.xml"])

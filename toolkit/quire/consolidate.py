@@ -19,7 +19,7 @@ from quire.planning import plan as planning
 from quire.planning.skew import SkewResult
 from quire.progress import Progress, Step
 from quire.report import Report
-from quire.rounds import check_destination, check_names, check_words, gather, job_name
+from quire.rounds import check_destination, check_found, check_words, gather, job_name
 from quire.runner import Runner
 from quire.sizes import format_size
 
@@ -95,7 +95,7 @@ def plan(
         check_words(log, made)
     base = log.settled_version()
     found = planning.make(runner, store, log, base, job_name(made, base), made.wanted(), Progress(progress))
-    check_names(log, made, found.listed)
+    check_found(log, made, found)
     return Plan(made, runner, found)
 
 
@@ -205,6 +205,9 @@ class Plan:
         return "\n".join(printable(f"{path}: {reason}") for path, reason in self._planned.listed.troubles[:5])
 
     def __str__(self) -> str:
+        listed = self._planned.listed
+        if not (listed.files or listed.young or listed.links or listed.deleted or listed.troubles):
+            return printable(f"plan for {self._options.dest}: nothing is there to gather.")
         return display.lines(f"plan for {self._options.dest}", self._facts(), self._note())
 
     def __repr__(self) -> str:

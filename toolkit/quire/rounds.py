@@ -5,9 +5,9 @@ recover → (an open job of this intent | list → take out what is done → pla
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
 from quire import jobs
@@ -18,10 +18,11 @@ from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
 from quire.coverage.live import totals
-from quire.errors import FormatError, RefusedError, StorageError, UsageError, about, quoted
+from quire.errors import FormatError, QuireError, RefusedError, StorageError, about
 from quire.options import Options
 from quire.planning import plan as planning
 from quire.planning.listing import EXAMPLES, Listed
+from quire.planning.misspelt import check_listed, unmatched
 from quire.planning.rewriting import refuse_missing
 from quire.planning.skew import SkewResult
 from quire.progress import Progress, Step
@@ -32,7 +33,7 @@ from quire.sources.files import Root
 from quire.sources.kafka import is_kafka
 from quire.storage import Store
 
-__all__ = ["check_destination", "check_names", "check_words", "gather", "job_name"]
+__all__ = ["check_destination", "check_found", "check_words", "gather", "job_name"]
 
 TWICE = 2  # a call takes a path up at most this often, so it ends though a file changes for ever
 
@@ -81,8 +82,7 @@ def _rounds(
                 )
             if not supersede:
                 call.saw(planned)
-                if not waits:
-                    check_names(log, made, planned.listed)
+                check_found(log, made, planned, waits=waits, again=bool(call.taken_up))
             if not planned.tasks and (supersede or not call.outdated()):
                 break
             if not planned.tasks:
@@ -318,28 +318,31 @@ def check_destination(store: Store, append: bool) -> None:
             )
 
 
-def check_names(log: Log, made: Options, listed: Listed) -> None:
-    """Refuse globs that match none of the names that are there: as a rule one of them is misspelt.
+def check_found(log: Log, made: Options, planned: planning.Planned, *, waits: bool = False, again: bool = False) -> None:
+    """Refuse a source that cannot be listed and globs that match nothing (but if the call `waits`); what planning has written goes.
 
-    Where a job of the same call was committed, its files may have gone since.
+    `again`: files that this call has taken up before are not in the listing, so it does not say what is there.
     """
-    globs = [f"{root.url}/{glob}" for root in made.roots if isinstance(root, Root) for glob in root.wanted if glob]
-    if listed.files or listed.young or not listed.unwanted or not (made.include or globs):
-        return
-    if any(commit.job.endswith(f"-{made.intent_hash}") for _, commit in log.backwards()):
-        return
-    argument, given = ("include", made.include) if made.include else ("source", tuple(globs))
-    with about(argument):
-        but = f" and exclude={', '.join(map(quoted, made.exclude))}" if made.exclude else ""
-        last = [name.rpartition("/")[2] for name in listed.unwanted_examples]
-        endings = [f"*.{name.rpartition('.')[2]}" for name in last if "." in name]
-        ends = [glob.rpartition("/")[2] for glob in given]
-        near = [n for end in ends for n in difflib.get_close_matches(end, {*endings, *last}.difference(ends), n=1)]
-        hint = f"did you mean {quoted(near[0])}?" if near else f"there is for example {quoted(listed.unwanted_examples[0], 100)}."
-        raise UsageError(
-            f"{argument}={', '.join(map(quoted, given))}{but} matches none of the names in {', '.join(r.url for r in made.roots)} (files: "
-            f"{listed.unwanted:,}): nothing was read or written. Check the spelling: {hint}"
-        )
+    try:
+        if not again:
+            check_listed(made.roots, planned.listed)
+        if not waits:
+            _check_names(log, made, planned.listed)
+    except QuireError:
+        with suppress(QuireError):  # what goes wrong now is not what the user should hear of
+            planning.discard(log.store, planned.job, planned.plan)
+        raise
+
+
+def _check_names(log: Log, made: Options, listed: Listed) -> None:
+    """Refuse globs that match none of the names that are there.
+
+    Where a job of the same call was committed, what matched may have gone since.
+    """
+    roots = [root for root in made.roots if isinstance(root, Root)]
+    found = unmatched(roots, made.include, listed)
+    if found and not any(commit.job.endswith(f"-{made.intent_hash}") for _, commit in log.backwards()):
+        found.refuse(made.exclude)
 
 
 def check_words(log: Log, made: Options) -> None:

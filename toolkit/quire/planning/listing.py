@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -24,7 +25,7 @@ from quire.planning.deleted import Blind, Seen
 from quire.planning.drops import DROPS, put_drops
 from quire.planning.hashing import parts_of
 from quire.planning.pieces import Piece, ranges
-from quire.sources.files import Root, Selection
+from quire.sources.files import Root, Selection, is_glob
 from quire.sources.identity import identified, with_stored
 from quire.splits import FileInfo
 from quire.storage import Entry, Folder, Gone, Limited, Request, Seeking, Store, Trouble, Unreadable, below, connect, is_safe, normalise
@@ -32,6 +33,7 @@ from quire.storage.local import to_os
 
 CHUNK = 100_000  # rows that a task holds at once
 ROW_GROUP = 5_000
+INCLUDED = -1  # in the place of a root: a glob of `include`
 NAMES = 20  # that did not match, among which a nearer one is looked for
 EXAMPLES = 1_000  # names that a report may hold
 RANGES = 100_000  # of one file: of 256 MiB each, 25 TiB, which no file has that is not sparse or forged
@@ -111,6 +113,7 @@ class Listed:
     links: int = 0
     unwanted: int = 0  # that are there and not hidden, and do not match what was asked for
     unwanted_examples: list[str] = field(default_factory=list)  # below their roots
+    met: list[list[Any]] = field(default_factory=list)  # [root, glob] that matches a name; [root, ""]: the root has names
     changed: int = 0  # rewritten since they were gathered
     reported: int = 0  # of them and those that were appended to, what the user wants to hear of
     reported_examples: list[tuple[str, str]] = field(default_factory=list)
@@ -252,7 +255,7 @@ def _write_drops(listing: Listing, rows: list[dict[str, Any]], dest: Store, foun
 def _chunks(listing: Listing, piece: Piece, found: Listed, seen: Seen) -> Iterator[list[Entry]]:
     """The wanted files of a piece, sorted by name, a bounded number at a time; where it is cut depends on the tree alone."""
     root = listing.roots[piece.root]
-    store, takes = root.store(found.again), _taker(root, listing.selection, found, listing.dest)
+    store, takes = root.store(found.again), _taker(root, listing.selection, found, listing.dest, piece.root)
     waiting, chunk = [piece.folder], list[Entry]()
     most = CHUNK if isinstance(store, Seeking) else sys.maxsize  # where names come in order, all of a directory are one range
     while waiting:
@@ -305,15 +308,32 @@ def _shown(
             yield item
 
 
-def _taker(root: Root, selection: Selection, found: Listed, dest: str = "") -> Callable[[Entry], bool] | None:
+def globs_of(root: Root) -> list[str]:
+    """What of a root was asked for by globs: not by the names of directories, which are there."""
+    return [wanted for wanted in root.wanted if is_glob(wanted)]
+
+
+def _unmet(root: Root, number: int, selection: Selection) -> dict[tuple[int, str], re.Pattern[str]]:
+    """The globs that no name has matched so far."""
+    every = [(INCLUDED, glob, Selection((glob,)).chooser(Root(""))) for glob in selection.include]
+    every += [(number, glob, Selection().chooser(Root("", (glob,)))) for glob in globs_of(root)]
+    return {(number, ""): re.compile(""), **{(of, glob): pattern for of, glob, pattern in every}} if every else {}
+
+
+def _taker(root: Root, selection: Selection, found: Listed, dest: str = "", number: int = 0) -> Callable[[Entry], bool] | None:
     """Whether a file that is not hidden is wanted; None if all are."""
     wanted, prefix = selection.chooser(root), root.url.rstrip("/") + "/"
     linked = selection.links and dest and root.url.startswith("file://")
     everything = root.wanted == ("",) and not selection.include and not selection.exclude
     if everything and selection.newest is None and not selection.without and not linked:
         return None
+    unmet = _unmet(root, number, selection)
 
     def takes(entry: Entry) -> bool:
+        if unmet:  # as a rule each glob has matched soon
+            for met in [glob for glob, pattern in unmet.items() if pattern.match(entry.name)]:
+                del unmet[met]
+                found.met.append(list(met))
         if not everything and not wanted.match(entry.name):
             found.unwanted += 1
             if len(found.unwanted_examples) < NAMES:
@@ -450,4 +470,4 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
                 pass
 
 
-__all__ = ["Cut", "Listed", "Listing", "Run", "list_deleted", "list_piece"]
+__all__ = ["Cut", "Listed", "Listing", "Run", "globs_of", "list_deleted", "list_piece"]

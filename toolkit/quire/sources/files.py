@@ -27,6 +27,7 @@ _STAR = "[^/]*"  # as glob_translate writes a star; a class of characters cannot
 _FOLDERS = ("file", "hdfs", "webhdfs", "swebhdfs")  # stores in which a directory is there by itself; in others its first object makes it
 _LOOKED_AT = 1000  # names among which a nearer one is looked for
 _MAGIC = re.compile(r"[*?\[]")
+_ITSELF = re.compile(r"\[[*?\[]\]")  # as `_literal` writes a character that would mean others
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,11 @@ def spellings(source: object, found: Sequence[Root]) -> tuple[tuple[str, str], .
         plain = os.path.abspath(os.path.expanduser(os.fsdecode(text).removeprefix("file://")))
         pairs |= {(to_text(plain), root.url.removeprefix("file://")) for root in found if root.url == normalise(plain)}
     return tuple(sorted((written, meant) for written, meant in pairs if written != meant))
+
+
+def is_glob(wanted: str) -> bool:
+    """Whether it is more than the name of a directory, of which each character stands for itself."""
+    return _MAGIC.search(_ITSELF.sub("", wanted)) is not None
 
 
 def _literal(name: str) -> str:

@@ -1,0 +1,77 @@
+"""Whether what a call asks for was there at all: a glob that matches none of the names, as a rule a misspelt one, and a source that
+cannot be listed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from quire.errors import StorageError, UsageError, about, printable, quoted
+from quire.planning.listing import INCLUDED, Listed, globs_of
+from quire.sources.files import Root
+
+__all__ = ["Unmatched", "check_listed", "unmatched"]
+
+
+def check_listed(roots: Iterable[Any], listed: Listed) -> None:
+    """StorageError where nothing was found but what could not be listed: that is not an empty source."""
+    if listed.troubles and not (listed.files or listed.young or listed.unwanted):
+        path, reason = listed.troubles[0]
+        more = f" (and {len(listed.troubles) - 1:,} more)" if len(listed.troubles) > 1 else ""
+        raise StorageError(
+            printable(f"nothing could be listed in {_places(roots)}: {path}: {reason}{more}. Nothing was gathered; let this user list it.")
+        )
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """Globs that match none of the names that are there."""
+
+    argument: str  # include | source
+    globs: tuple[str, ...]
+    places: str
+    listed: Listed
+
+    def refuse(self, exclude: tuple[str, ...]) -> NoReturn:
+        """UsageError, with a near name."""
+        with about(self.argument):
+            but = f" and exclude={', '.join(map(quoted, exclude))}" if exclude else ""
+            there = self.listed.files + self.listed.young + self.listed.unwanted
+            raise UsageError(
+                f"{self.argument}={', '.join(map(quoted, self.globs))}{but} matches none of the names in {self.places} (files: {there:,}): "
+                f"nothing was gathered. {_hint(self.globs, self.listed.unwanted_examples)}"
+            )
+
+
+def unmatched(roots: Sequence[Root], include: Sequence[str], listed: Listed) -> Unmatched | None:
+    """The globs of which each is there in vain, or all together. Where no name is there at all, every one may come later."""
+    met = {(root, glob) for root, glob in listed.met}
+    globs = [(i, glob) for i, root in enumerate(roots) for glob in globs_of(root)]
+    included = [glob for glob in include if met and (INCLUDED, glob) not in met]
+    placed = [(i, glob) for i, glob in globs if (i, "") in met and (i, glob) not in met]
+    if not included and not placed and listed.unwanted and not (listed.files or listed.young):
+        included, placed = list(include), globs
+    if included:
+        return Unmatched("include", tuple(included), _places(roots), listed)
+    if placed:
+        among = [root for i, root in enumerate(roots) if i in dict(placed)]
+        return Unmatched("source", tuple(f"{roots[i].url}/{glob}" for i, glob in placed), _places(among), listed)
+    return None
+
+
+def _hint(given: Sequence[str], names: Sequence[str]) -> str:
+    if not names:
+        return "Check the spelling, or leave it out."
+    last = [name.rpartition("/")[2] for name in names]
+    endings = [f"*.{name.rpartition('.')[2]}" for name in last if "." in name]
+    ends = [glob.rpartition("/")[2] for glob in given]
+    near = [n for end in ends for n in difflib.get_close_matches(end, {*endings, *last}.difference(ends), n=1)]
+    there = f"did you mean {quoted(near[0])}?" if near else f"there is for example {quoted(names[0], 100)}."
+    return f"Check the spelling: {there}"
+
+
+def _places(roots: Iterable[Any]) -> str:
+    return ", ".join(root.url for root in roots)
