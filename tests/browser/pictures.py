@@ -38,7 +38,7 @@ CommitterSelector("s3a://lake/events", {"append", "speculation"})"""
 
 MONITOR = """\
 from quire_widgets import LoadMonitor
-LoadMonitor("events", page_size=8, watch=False)"""
+LoadMonitor("events", {source!r}, page_size=8, watch=False)"""
 
 
 def main() -> None:
@@ -148,7 +148,7 @@ def _selector(files: Path, address: str, browser: Any) -> None:
 def _monitor(files: Path, address: str, browser: Any) -> None:
     with mock(brokers=1) as kafka:
         _loads(files, kafka)
-        notebook, page = _opened(files, address, browser, "monitor", MONITOR, 1000)
+        notebook, page = _opened(files, address, browser, "monitor", MONITOR.format(source=f"kafka://{kafka.address}/events"), 1000)
         monitor = page.locator(".quire-monitor").last
         monitor.get_by_role("button", name="Show records by partition").click()
         monitor.locator(".quire-skew svg").wait_for(timeout=60_000)

@@ -129,7 +129,7 @@ root => {
 INSPECTOR = """\
 import quire
 from quire_widgets import LedgerInspector
-inspector = LedgerInspector({dest!r}, spark={spark}, page_size=10)
+inspector = LedgerInspector({dest!r}, spark={spark}, source={source!r}, page_size=10)
 inspector"""
 
 
@@ -150,6 +150,11 @@ def inspected(folder: Path, name: str) -> Path:
     ledger.forget([source / "dt=2026-11-20" / f"dev-{i:05}.xml" for i in range(5)], reason="a sensor was wrong", **here)
     ledger.compact(**here)
     return dest
+
+
+def source_of(dest: Path) -> str:
+    """Where `inspected` has gathered a destination from: a retry reads there."""
+    return str(dest.with_name(dest.name.removesuffix("-out") + "-in"))
 
 
 class Inspector(Panel):
@@ -289,7 +294,7 @@ def test_the_panel_by_keyboard_alone(page: Any, address: str, folder: Path, tree
 def test_the_inspector_by_mouse(page: Any, address: str, folder: Path) -> None:
     """Look, search, turn pages, one file, retry for a reason, forget: asks, no, yes."""
     dest = inspected(folder, "mouse-ledger")
-    cell = INSPECTOR.format(dest=str(dest), spark='quire.session(master="local[2]")')
+    cell = INSPECTOR.format(dest=str(dest), source=source_of(dest), spark='quire.session(master="local[2]")')
     lab = Notebook(page, address, notebook(folder, "inspect.ipynb", cell))
     lab.run_all()
     inspector = Inspector(page)
@@ -347,7 +352,9 @@ def test_the_inspector_by_mouse(page: Any, address: str, folder: Path) -> None:
 def test_the_inspector_by_keyboard_alone(page: Any, address: str, folder: Path) -> None:
     """Enter finds; Tab goes on to the buttons, which keep the focus when they are pressed; a question is answered without the mouse."""
     dest = inspected(folder, "keyboard-ledger")
-    lab = Notebook(page, address, notebook(folder, "keys.ipynb", INSPECTOR.format(dest=str(dest), spark="quire.InProcess()")))
+    lab = Notebook(
+        page, address, notebook(folder, "keys.ipynb", INSPECTOR.format(dest=str(dest), source=source_of(dest), spark="quire.InProcess()"))
+    )
     lab.run_all()
     inspector = Inspector(page)
     inspector.part("path").locator("input").focus()
@@ -458,7 +465,7 @@ def test_what_a_notebook_shows_without_its_kernel(page: Any, address: str, folde
     cells = (
         f"from quire_widgets import ConsolidationPanel, SkewView\nConsolidationPanel({str(tree)!r}, '/data/out')",
         ("SkewView({'p0': 2000, 'p1': 1003, 'p2': 998, 'p3': 1001}, listed=8004)"),
-        INSPECTOR.format(dest=str(dest), spark="quire.InProcess()"),
+        INSPECTOR.format(dest=str(dest), source=source_of(dest), spark="quire.InProcess()"),
         SELECTOR.format(given="'s3a://lake/events', {'append'}"),
     )
     lab = Notebook(page, address, notebook(folder, "static.ipynb", *cells))
