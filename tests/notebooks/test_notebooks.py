@@ -17,6 +17,8 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from normal import CONFIG, METADATA, NOTEBOOKS, faults, normalised, notebooks, read
 
+from quire import committers
+
 REPO = Path(__file__).parents[2]
 KEPT = pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
 
@@ -277,3 +279,15 @@ def test_a_bug_in_quire_makes_a_notebook_fail(tmp_path: Path, module: str, bug: 
         first = done.stdout.partition("Notebook cell execution failed")[2].partition("Traceback:")[0]
         assert "Cell outputs differ" in first, done.stdout  # and not an error for another reason
         assert cell in first
+
+
+def test_no_heading_calls_a_committer_safe_that_the_lab_saw_break_a_guarantee() -> None:
+    """Its figures stand above the heading."""
+    found = committers.lab.Matrix.example().guarantees
+    headings = re.findall(
+        r"^## (\w+): (.*)$", "\n".join(cell.source for cell in read(NOTEBOOKS / "04_committers.ipynb").cells), re.MULTILINE
+    )
+    said = {name: words for name, words in headings if name in found}
+    assert said
+    for name, words in said.items():
+        assert "safe" not in words or all(mark is not False for mark in found[name].as_dict().values()), f"{name}: {words}"
