@@ -16,6 +16,7 @@ import pytest
 import quire
 from gathering import documents, gather, write
 from pages import Balanced, click, everything, markup, one, text_of, walk
+from quire.reasons import kind as kind_of
 from quire_widgets import LedgerInspector
 
 SECRET = "hunter2hunter2"
@@ -412,8 +413,26 @@ def test_on_spark_a_reason_is_a_condition_that_chooses_what_the_table_has_counte
 
     monkeypatch.setattr(quire.Ledger, "retry", told)
     widget = LedgerInspector(dest, source=dest.parent / "in", spark=spark)
-    kinds = ["malformed XML", "it's \\ \"a\" 'kind' of % and _", "\\' or true or '", "", "larger"]
-    reasons = [f"{kind}: {kind}" for kind in kinds] + kinds
+    words = [
+        "malformed XML",
+        "it's \\ \"a\" 'kind' of % and _",
+        "\\' or true or '",
+        "",
+        "larger",
+        "a 3,5 of /data/in/x1.xml",
+        "é 7 😀 " * 40,
+    ]
+    words += [
+        "TypeError: the column 'a1' is 'x' or \"y\", not 12",
+        "KeyError: 'temperature'",
+        "TypeError: ",
+        "KeyError (a.py line 12)",
+        "KeyError (a.py line 12): 'x 1'",
+        "a.b.C: x\ny -3 : 4",
+        " odd 3 ",
+    ]
+    reasons = [f"{one}: {one}" for one in words] + words
+    kinds = list(dict.fromkeys(map(kind_of, reasons)))
     conditions = []
     for kind in kinds:
         widget.retry(kind)
@@ -421,7 +440,7 @@ def test_on_spark_a_reason_is_a_condition_that_chooses_what_the_table_has_counte
         conditions.append(given["where"])
     rows = spark.createDataFrame(pd.DataFrame({"reason": reasons})).selectExpr("reason", *conditions).collect()
     for reason, *chosen in rows:
-        assert [kind for kind, taken in zip(kinds, chosen, strict=True) if taken] == [reason.partition(":")[0]]
+        assert [kind for kind, taken in zip(kinds, chosen, strict=True) if taken] == [kind_of(reason)]
     assert given["spark"] is spark
     given.clear()
     widget.retry()

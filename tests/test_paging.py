@@ -13,6 +13,7 @@ import quire
 from gathering import documents, gather, refused, write
 from quire import InProcess, Ledger, UsageError, paging
 from quire.coverage import segments
+from quire.reasons import LONGEST, kind
 
 HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
 
@@ -169,12 +170,36 @@ def test_why_files_were_set_aside_is_counted_by_reason(tmp_path: Path) -> None:
     reasons = ledger.reasons()
     assert list(reasons.columns) == ["reason", "files", "tries", "example"]
     assert (reasons["files"].tolist(), reasons["tries"].tolist()) == ([2, 1], [1, 1])
-    kinds = ledger.failed()["reason"].str.partition(":")[0].value_counts()
+    kinds = ledger.failed()["reason"].map(kind).value_counts()
     assert dict(zip(reasons["reason"], reasons["files"], strict=True)) == kinds.to_dict()
     assert reasons["example"][0] == f"file://{source}/a.json"
     ledger.retry(source, max_file_size=1000, max_quarantined=1000, **HERE)
     assert ledger.reasons()["tries"].tolist() == [2]
     assert ledger.reasons()["files"].tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "of"),
+    [
+        ([f"TypeError: column 'temp_2' is {one}" for one in ("'x1', not 3", "'y', not 47")], "TypeError: column 'temp_2' is …, not …"),
+        (["KeyError (parse.py line 12): 'temperature'"], "KeyError (parse.py line 12): 'temperature'"),
+        (["ValueError: could not convert string to float: 'abc'"], "ValueError: could not convert string to float"),
+        (["OSError: cannot read /in/a1.xml now", "OSError: cannot read /in/b.xml now"], "OSError: cannot read … now"),
+        (["malformed XML: no tag: line 3", "malformed XML: text"], "malformed XML"),
+        ([f"TypeError: {'x' * 1000}"], f"TypeError: {'x' * 1000}"[:LONGEST]),
+        (["", None], ""),
+    ],
+)  # fmt: skip
+def test_reasons_that_differ_in_values_alone_are_one_kind_which_says_what_was_wrong(reasons: list[str | None], of: str) -> None:
+    assert {kind(reason) for reason in reasons} == {of}
+
+
+def test_the_table_of_reasons_says_more_than_the_name_of_an_exception(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {f"{i}.x": b"%d" % i for i in range(5)})
+    gather(source, tmp_path / "out", transform=lambda content, file: [b"x"] * int(content) + ["text"], max_quarantined=5)
+    found = Ledger(tmp_path / "out").reasons()
+    assert found["files"].tolist() == [5], "the item's number differs, and nothing else"
+    assert found["reason"][0].startswith("TypeError: the function returned an iterable whose item … is str")
 
 
 def test_the_commits_say_what_came_what_went_and_how_many_data_files_there_were_after_each(made: tuple[Path, Ledger]) -> None:

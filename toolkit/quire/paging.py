@@ -25,6 +25,7 @@ from quire.errors import UsageError, choose, printable, quoted
 from quire.interrupts import all_interruptible
 from quire.options import whole
 from quire.progress import Step
+from quire.reasons import kind
 from quire.storage import Store
 
 if TYPE_CHECKING:
@@ -138,7 +139,9 @@ class Pages:
         return look.page(whole(offset, "offset", 0), whole(limit, "limit", 1), progress)
 
     def reasons(self, progress: Callable[[Step], object] | None = None) -> pd.DataFrame:
-        """Why files were set aside, most frequent first: reason (the words before its first colon), files, tries, example (a path).
+        """Why files were set aside, most frequent first: reason, files, tries, example (a path).
+
+        A reason stands for all that differ from it in values, numbers and paths alone (`quire.reasons.kind`).
 
         Of a ledger with very many it counts the newest ones: their sum is then less than `summary().set_aside`.
         """
@@ -149,11 +152,11 @@ class Pages:
         for tables in look.tables(0, ["path", "reason", "tries", "state"], progress):
             for table in tables:
                 for path, reason, tries in zip(*(table.column(c).to_pylist() for c in ("path", "reason", "tries")), strict=True):
-                    kind = (reason or "").partition(":")[0]
-                    kind = kind if kind in found or len(found) < KINDS else OTHERS
-                    files, most, example = found.get(kind, (0, 0, path))
-                    found[kind] = (files + 1, max(most, tries or 1), min(example, path))
-        rows = sorted(((kind, *told) for kind, told in found.items()), key=lambda row: (-row[1], row[0]))
+                    of = kind(reason)
+                    of = of if of in found or len(found) < KINDS else OTHERS
+                    files, most, example = found.get(of, (0, 0, path))
+                    found[of] = (files + 1, max(most, tries or 1), min(example, path))
+        rows = sorted(((of, *told) for of, told in found.items()), key=lambda row: (-row[1], row[0]))
         return pd.DataFrame(rows, columns=["reason", "files", "tries", "example"])
 
     def commits(self, last: int | None = None) -> pd.DataFrame:

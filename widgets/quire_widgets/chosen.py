@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import quire
+from quire import reasons
 from quire_widgets import as_code
 
 __all__ = ["Chosen"]
@@ -17,23 +18,19 @@ class Chosen:
         self._reason = reason
         self.told: dict[str, Any] = {}
         self.before = ""  # Python that has to come before
-        kind = "" if reason is None else f"substring_index(reason, ':', 1) = {_sql(reason)}"
+        kind = "" if reason is None else reasons.condition(reason)
         if where := " and ".join(part for part in (condition, kind) if part):
             self.told = {"where": where}
             if isinstance(spark, quire.InProcess):  # SQL needs Spark
                 self.told = {"paths": as_code.Variable("paths")}
-                of_reason = "" if reason is None else f"[failed['reason'].str.partition(':')[0] == {reason!r}]"
-                self.before = f"failed = ledger.failed()\npaths = failed{of_reason}['path'].tolist()\n"
+                of_reason = "" if reason is None else f"[failed['reason'].map(reasons.kind) == {reason!r}]"
+                imported = "" if reason is None else "from quire import reasons\n\n"
+                self.before = f"{imported}failed = ledger.failed()\npaths = failed{of_reason}['path'].tolist()\n"
 
     def named(self, ledger: quire.Ledger) -> dict[str, Any]:
         """The same as arguments."""
         if "paths" not in self.told:
             return self.told
         failed = ledger.failed()
-        mine = failed if self._reason is None else failed[failed["reason"].str.partition(":")[0] == self._reason]
+        mine = failed if self._reason is None else failed[failed["reason"].map(reasons.kind) == self._reason]
         return {"paths": mine["path"].tolist()}
-
-
-def _sql(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
