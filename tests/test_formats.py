@@ -7,8 +7,10 @@ import gzip
 import io
 import random
 import subprocess
+import sys
 import uuid
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.formats import PAIRS, compression_for, extension, pair
+from gathering import refused
+from quire.errors import QuireError
+from quire.formats import PAIRS, compression_for, extension, lines, pair
+from quire.formats.folders import FolderWriter
 from quire.formats.lines import FRAME, FrameWriter, contents, cursor
 from quire.formats.parquet import CONTENT, ParquetWriter, Rows, checksum
 from quire.storage import Store, connect
@@ -248,3 +253,62 @@ def test_every_transform_has_a_format_that_is_its_own() -> None:
                 assert extension(format, compression).isascii()
     assert (compression_for("lines", None), compression_for("raw", None), compression_for("parquet", None)) == ("none", "none", "zstd")
     assert extension("lines", "gzip") == "txt.gz"
+
+
+# ----------------------------------------------------------------------------------------------------------------------- growth
+class _Nowhere:
+    def write(self, data: bytes | memoryview) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """Nothing is there."""
+
+    def discard(self) -> None:
+        """Nothing is there."""
+
+
+def _steps(work: Callable[[], object]) -> int:
+    """Calls and lines that Python makes: work that does not depend on the machine."""
+    count = 0
+
+    def seen(*_: Any) -> Any:
+        nonlocal count
+        count += 1
+        return seen
+
+    before = sys.gettrace()
+    sys.settrace(seen)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_twice_the_directories_are_twice_the_work() -> None:
+    def into(n: int) -> None:
+        writer = FolderWriter(FrameWriter, lambda index, folder: _Nowhere(), 1 << 20, "none")
+        for i in range(n):
+            writer.add(b"x\n", f"k={i}")
+        writer.close()
+
+    few, many = _steps(lambda: into(300)), _steps(lambda: into(600))
+    assert many < 2.3 * few
+
+
+def test_a_long_line_is_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined = list[int]()
+    monkeypatch.setattr(lines, "contents", lambda *_: [b"x" * 1000] * 100 + [b"y\nz"])
+    monkeypatch.setattr(lines, "_split", lambda data: joined.append(len(data)))
+    list(lines.batches(connect("memory://long"), "f", "gzip"))
+    assert joined == [100_002, 2]
+
+
+def test_a_line_that_no_value_can_hold_is_said_and_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LONGEST", 1000)
+    for pieces in ([b"x" * 600, b"x" * 600, b"\n"], [b"x" * 600, b"x" * 600 + b"\n"]):
+        monkeypatch.setattr(lines, "contents", lambda *_, pieces=pieces: pieces)
+        with refused(QuireError, 3, "a line of memory://long/f has more than 1,000 bytes", "transform='raw'"):
+            list(lines.batches(connect("memory://long"), "f", "gzip"))
+    monkeypatch.setattr(lines, "contents", lambda *_: [b"x" * 900, b"\n" + b"y" * 900 + b"\n"])
+    assert [b.to_pylist() for b in lines.batches(connect("memory://long"), "f", "gzip")] == [[{"value": c * 900}] for c in (b"x", b"y")]

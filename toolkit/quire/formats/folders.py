@@ -27,30 +27,32 @@ class FolderWriter:
         self.files: list[int] = []
         self.offsets: list[int] = []
         self.skips: list[int] = []
-        self._open: dict[str, Any] = {}  # directory → its writer; the one that was used last stands last
+        self._open: dict[str, int] = {}  # directory → its writer, by its place in `_all`; the one that was used last stands last
         self._all: list[tuple[Any, list[int]]] = []  # with the numbers of its files
-        self._order: list[int] = []  # of each record the writer, by its place in `_all`
+        self._order: list[int] = []  # of each record the writer, likewise
+        self._made_files = 0
 
     def add(self, record: Any, folder: str) -> None:
         """Append a record to a directory."""
         if isinstance(record, pa.RecordBatch):
             self.schema = self.schema or record.schema
-        writer = self._open.pop(folder, None) or self._made(folder)
-        self._open[folder] = writer
-        self._order.append(next(i for i in range(len(self._all) - 1, -1, -1) if self._all[i][0] is writer))
-        writer.add(record)
+        place = self._open.pop(folder, -1)
+        self._open[folder] = place = self._made(folder) if place < 0 else place
+        self._order.append(place)
+        self._all[place][0].add(record)
 
-    def _made(self, folder: str) -> Any:
+    def _made(self, folder: str) -> int:
         if len(self._open) >= MOST:
-            self._open.pop(next(iter(self._open))).close()
+            self._all[self._open.pop(next(iter(self._open)))][0].close()
         numbers = list[int]()
 
         def create(_: int) -> Sink:
-            numbers.append(sum(len(n) for _, n in self._all))
+            numbers.append(self._made_files)
+            self._made_files += 1
             return self.create(numbers[-1], folder)
 
-        self._all.append((made := self.kind(create, self.target, self.compression), numbers))
-        return made
+        self._all.append((self.kind(create, self.target, self.compression), numbers))
+        return len(self._all) - 1
 
     @property
     def sizes(self) -> list[int]:
@@ -60,8 +62,8 @@ class FolderWriter:
 
     def close(self) -> None:
         """Make everything durable; then the records' places are known."""
-        for writer in self._open.values():
-            writer.close()
+        for place in self._open.values():
+            self._all[place][0].close()
         self._open = {}
         places = [iter(zip(writer.files, writer.offsets, writer.skips, strict=True)) for writer, _ in self._all]
         for i in self._order:
@@ -72,5 +74,5 @@ class FolderWriter:
 
     def discard(self) -> None:
         """Give up what was written."""
-        for writer in self._open.values():
-            writer.discard()
+        for place in self._open.values():
+            self._all[place][0].discard()

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
+from quire.errors import QuireError
 from quire.formats.damage import ARROW
 from quire.storage import Sink, Store
 
@@ -22,6 +23,7 @@ DAMAGED = (zlib.error, zstandard.ZstdError)  # what decompressing a damaged file
 UNREADABLE = (EOFError, OSError, ValueError, *ARROW, *DAMAGED)  # what reading a damaged data file of any format raises
 FRAME = 1 << 20
 BUFFER = 4 << 20
+LONGEST = (1 << 31) - 2  # bytes of one line as a value, with its newline: Arrow counts them in 31 bits, and so does Java
 STEP = 4 << 10  # compressed bytes that are decompressed at once: to 128 MiB at most
 
 
@@ -276,21 +278,43 @@ def contents(store: Store, name: str, compression: str) -> Iterator[bytes]:
 
 
 def batches(store: Store, name: str, compression: str) -> Iterator[pa.RecordBatch]:
-    """The lines of a data file as batches of `value`; nothing is decoded."""
-    rest = b""
+    """The lines of a data file as batches of `value`; nothing is decoded. QuireError for a line that no batch holds."""
+    rest, held = list[bytes](), 0  # of a line that goes on; joined once, so that a long one costs its length
     for piece in contents(store, name, compression):
         end = piece.rfind(b"\n") + 1
         if end:
-            yield _split(rest + piece[:end])
-            rest = piece[end:]
-        else:
-            rest += piece
-    if rest:
-        yield _split(rest + b"\n")
+            yield from _whole(store, name, [*rest, piece[:end]])
+            rest, held = [], 0
+        rest.append(piece[end:])
+        held += len(piece) - end
+        if held > LONGEST:
+            raise _too_long(store, name)
+    if held:
+        yield _split(b"".join([*rest, b"\n"]))
+
+
+def _whole(store: Store, name: str, pieces: list[bytes]) -> Iterator[pa.RecordBatch]:
+    """Pieces that end with a newline, as batches: one, unless a long line and those behind it are more than a batch holds."""
+    data = b"".join(pieces)
+    first = data.find(b"\n") + 1 if len(data) > LONGEST else 0
+    if first > LONGEST:
+        raise _too_long(store, name)
+    for part in (data[:first], data[first:]):
+        if part:
+            yield _split(part)
+
+
+def _too_long(store: Store, name: str) -> QuireError:
+    return QuireError(
+        f"a line of {store.url}/{name} has more than {LONGEST:,} bytes, which is more than one value may have. Read the file's bytes "
+        f"themselves, or gather such files with transform='raw'."
+    )
 
 
 def _split(data: bytes) -> pa.RecordBatch:
     """Bytes that end with a newline → a batch of `value`, in one pass and without a copy of the bytes for each line."""
+    if len(data) >= 1 << 31:
+        raise ValueError(f"{len(data):,} bytes are more than one batch holds")
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 10)
     starts = np.concatenate(([0], ends[:-1] + 1))
     keep = np.ones(len(data), bool)
