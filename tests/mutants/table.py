@@ -42,6 +42,7 @@ def m(name: str, file: str, old: str, new: str = "", *more: tuple[str, str], fir
 MUTANTS = (
     # plans
     m("plan_overwrite", PROTOCOL, "    store.put_if_absent(names.plan_head(", "    store.put(names.plan_head("),
+    m("only the first range of a file says of which kind it is", ATTEMPT, "if start and self.convert.takes_text and not self.convert.holds:", "if False:", first="tests/test_kinds_of_files.py"),
     m("plan_parts_shared_name", NAMES, "plan-{plan}{piece and", "plan-{'0' * 12}{piece and"),
     m("job_id_by_intent", ROUNDS, 'return f"{base}-{made.intent_hash}"', 'return f"0-{made.intent_hash}"'),
     m("plan_before_roll_forward", ROUNDS, "        log = protocol.recover(store, held=made.held)\n", "        log = Log(store).refresh()\n"),

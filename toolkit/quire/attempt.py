@@ -42,13 +42,13 @@ from quire.planning.changes import EMPTY
 from quire.planning.listing import Run
 from quire.planning.pack import PlannedTask, read_drops, read_rows, read_task
 from quire.runner import without_collector
-from quire.sources import schemas
+from quire.sources import magic, schemas
 from quire.sources.columns import DiffersError, fit
 from quire.sources.convert import Convert
 from quire.sources.files import Root
 from quire.sources.functions import WrongTypeError
 from quire.sources.kafka import Topics
-from quire.sources.ranges import lines_of
+from quire.sources.ranges import lines_of, read
 from quire.sources.transforms import BadContent
 from quire.splits import FileInfo
 from quire.splitting import APPENDED, OfSplits, settled, table_of
@@ -320,6 +320,7 @@ class _Attempt(OfSplits, OfOffsets):
                             self.records[path, start] = each[3]
         plain = self.convert.format != "parquet" and self.convert.transform in ("lines", "raw")
         add_newline, add, row, lost = self.convert.transform == "lines", self.writer.add, self.rows.append, self.lost
+        other = magic.is_other
         gathered = files = bytes_in = 0
         take = self._take if self.convert.process is None else self._process
         holds, mark = self.convert.holds, fingerprint if self.convert.marks else _no_mark
@@ -328,6 +329,7 @@ class _Attempt(OfSplits, OfOffsets):
             if (
                 content.__class__ is bytes and plain and content and request.length == length
                 and not (lost and (path, start) in lost) and not (holds and content[-1] != 10)
+                and not (add_newline and (start or other(content)))
             ):  # fmt: skip
                 # The hot path of the main job.
                 seen = mark(content)
@@ -383,8 +385,7 @@ class _Attempt(OfSplits, OfOffsets):
                 request = Request(request.name, file.version, file.size, start, length)
             if isinstance(content, Gone | Unreadable):
                 raise content
-            if not self.convert.streams:
-                self._check_whole(file, length)
+            self._check(store, request, file, start, length)
             if self.convert.streams and (not isinstance(content, bytes) or request.length != length):
                 content = _after(content, iter(())) if isinstance(content, bytes) else content
                 with closing(content):  # type: ignore[type-var]  # a stream is a generator
@@ -408,8 +409,13 @@ class _Attempt(OfSplits, OfOffsets):
             self.files += start == 0
             self.bytes_in += length
 
-    def _check_whole(self, file: FileInfo, length: int) -> None:
-        """Set aside what has to be held and parsed as a whole, and is no whole or too long."""
+    def _check(self, store: Store, request: Request, file: FileInfo, start: int, length: int) -> None:
+        """Quarantine a range of a file of another kind, and what has to be held and parsed as a whole, and is a part or too long."""
+        if self.convert.streams:
+            if start and self.convert.takes_text and not self.convert.holds:  # files that are followed are not cut: the rest is lines, too
+                beginning = Request(request.name, file.version, file.size, 0, min(magic.BEGINNING, file.size))
+                magic.check(read(store, beginning), self.convert.transform)
+            return
         if length != file.size:
             raise BadContent(
                 "only a part of it is left to read (others have marked the rest), and it is parsed as a whole: forget the marks"
@@ -513,6 +519,8 @@ class _Attempt(OfSplits, OfOffsets):
                 yield piece
 
         first = next(coming := pieces(), b"")
+        if not start and self.convert.takes_text:
+            magic.check(first, self.convert.transform)
         if first:
             try:
                 self.writer.add_stream(_after(first, coming), length)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from quire.formats.parquet import CONTENT
-from quire.sources import transforms
+from quire.sources import magic, transforms
 from quire.sources.processing import Processing
 from quire.sources.records import Loading
 from quire.sources.transforms import BadContent, UserFunction
@@ -40,6 +40,11 @@ class Convert:
         return self.function is not None or (self.loading is not None and self.loading.function is not None)
 
     @property
+    def takes_text(self) -> bool:
+        """Whether a file of another kind is a mistake, and no content."""
+        return self.transform in ("lines", "xml", "json")
+
+    @property
     def streams(self) -> bool:
         """Content of any length goes through without being held."""
         return self.transform in ("lines", "raw") and self.format != "parquet"
@@ -51,6 +56,8 @@ class Convert:
             assert self.function is not None
             made = transforms.call(self.function, content, file, self.keep_messages)
         else:
+            if self.takes_text:
+                magic.check(content, self.transform)
             made = _BUILT_IN[self.transform](content)
         if self.format == "parquet":
             return made if isinstance(made, pa.RecordBatch) else self._rows(made, file)
