@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import quire
+import sums
 from gathering import gather
 from gathering import write as write_files
 from quire import InProcess, Ledger
@@ -88,11 +89,12 @@ def task(job: str, number: int, found: list[dict[str, Any]], **fields: Any) -> T
             kept.add(r["path"], r["version"], r["start"], b"broken", r["length"], "broken", None, 1)
         aside = names.quarantine(job, number, attempt)
         store().put(aside, kept.finish() or b"")
-    files = (DataFile(name, 9, len(found), "x"),) if any(r.get("data_file") for r in found) else ()
+    files = (DataFile(name, 9, sum(bool(r.get("data_file")) for r in found), "x"),) if any(r.get("data_file") for r in found) else ()
     done, bad = (sum(r["state"] in states for r in found) for states in (("done", "mark"), ("bad",)))
     return Task(
         task=number, attempt=attempt, files=files, segment=segment, first=writer.first, last=writer.last, assigned=len(found),
-        gathered=done, bad=bad - len(rejected), rejected=len(rejected), quarantine=aside, files_in=done, bytes_in=9 * done, **fields,
+        gathered=done, bad=bad - len(rejected), rejected=len(rejected), pieces=len(rejected), quarantine=aside, files_in=done,
+        bytes_in=9 * done, **fields,
     )  # fmt: skip
 
 
@@ -192,7 +194,7 @@ def _counting_nothing(task: Task) -> Task:
     """Carried rows are counted by whoever gathered them."""
     from msgspec.structs import replace
 
-    return replace(task, gathered=0, files_in=0, bytes_in=0, assigned=0)
+    return replace(task, gathered=0, pieces=0, files_in=0, bytes_in=0, assigned=0)
 
 
 def _compact(log: Log, *, lost: bool) -> None:
@@ -271,6 +273,7 @@ def test_any_history_reads_the_same_with_checkpoints_and_without(before: list[An
     step("mark", 7, 0)
     for what in before:
         step(*what)
+        sums.check(store(), plain())
     step("publish", 0, 0)
     made = write()
     assert made is not None
@@ -278,6 +281,7 @@ def test_any_history_reads_the_same_with_checkpoints_and_without(before: list[An
     same(0)
     for what in after:
         step(*what)
+        sums.check(store())
     same(0)
     write()
     same(0)

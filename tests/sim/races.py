@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import quire
+import sums
 from quire.commit import protocol
 from quire.coverage import checkpoint
 from quire.errors import QuireError, RefusedError, UsageError
@@ -310,6 +311,7 @@ def once(race: Race) -> World:
             with world.acting(Actor("before")):
                 for step in race.begun:
                     _act(race, world, step)
+                    sums.check(world.store(world.dest))
             world.settle()
             for name, ended in scheduler.run().items():
                 hit = scheduler.scripts[name][0].hit

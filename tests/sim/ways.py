@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import sums
 from quire.commit import protocol
 from quire.coverage import fold as ledger
 from quire.errors import QuireError
@@ -35,7 +36,8 @@ class Finding(AssertionError):
 
 
 def same(there: Mapping[str, bytes], log: Log, store: Any) -> None:
-    """With a checkpoint the ledger says what the segments say."""
+    """With a checkpoint the ledger says what the segments say; and its totals are those of its rows."""
+    sums.check(store)
     if any(name.startswith("_quire/checkpoints/") for name in there):
         rows = ledger.fold(ledger.Log(store).refresh()).rows(store, ["path", "version", "start", "data_file", "state"]).to_pylist()
         told = sorted((r["path"], r["version"], r["start"], r["data_file"] or "", r["state"]) for r in rows)

@@ -28,6 +28,7 @@ from quire.commit.protocol import get_manifest, put_manifest
 from quire.commit.rename import Rename
 from quire.coverage import quarantine
 from quire.coverage.carry import carried, dropped
+from quire.coverage.counts import marked
 from quire.coverage.finished import PURGED, SAID
 from quire.coverage.fold import fold
 from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
@@ -141,7 +142,7 @@ class _Attempt(OfSplits, OfOffsets):
         self.uncovers: list[Uncover] = []
         self.taken = 0  # records in the writer whose rows are in the segment
         self.file_records: dict[int, int] = {}
-        self.gathered = self.bad = self.rejected = self.vain = self.bytes_in = self.files = self.lost_offsets = 0
+        self.gathered = self.bad = self.rejected = self.vain = self.bytes_in = self.bytes_replaced = self.files = self.lost_offsets = 0
         self.removes: tuple[str, ...] = ()
         self.states: dict[tuple[str, str, int], tuple[str, str]] = {}  # path, version, start of carried rows that are not just done
         self.superseding: bool | None = None  # whether the job takes out what was gathered of its files; None: nobody has asked
@@ -190,6 +191,7 @@ class _Attempt(OfSplits, OfOffsets):
         name = names.segment(self.work.head.job, self.task, self.id) if segment else None
         rejected = self.quarantine.finish()
         aside = names.quarantine(self.work.head.job, self.task, self.id) if rejected else None
+        out = self.out.counts
         done = Task(
             task=self.task, attempt=self.id, files=self._files(), folder=self.planned.folder, part=self.planned.part, segment=name,
             quarantine=aside,
@@ -199,9 +201,9 @@ class _Attempt(OfSplits, OfOffsets):
             pieces=0 if self.removes else self.segment.rows - self.gathered - self.bad - self.held,
             files_in=self.files, bytes_in=self.bytes_in,
             removes=self.removes, carried=self.segment.rows if self.removes else 0, restated=self.restated,
-            files_out=self.out.files + self.replaced[EMPTY] + (self.files if self.restated else 0),
-            bytes_out=self.out.bytes + (self.bytes_in if self.restated else 0), bad_out=self.out.bad + self.replaced[0],
-            held=self.held, held_out=self.out.held + self.replaced[WAITED], waiting=self.waiting,
+            files_out=out.files + self.replaced[EMPTY] + (self.files if self.restated else 0),
+            bytes_out=out.bytes + self.bytes_replaced + (self.bytes_in if self.restated else 0), bad_out=out.bad + self.replaced[0],
+            held=self.held, held_out=out.held + self.replaced[WAITED], waiting=self.waiting,
             schema=self._schema(), schema_of=self.schema_of, differs=self.differs,
             uncovers=tuple(u for u in self.uncovers if (u.path, u.version, u.ranges) not in self.withdrawn), left=tuple(self.left),
             started=round(began, 3), seconds=round(time.monotonic() - started, 3),
@@ -220,8 +222,8 @@ class _Attempt(OfSplits, OfOffsets):
             own = {**{c: table.column(c) for c in table.schema.names}, "state": pa.array(["mark"] * n), "carried": pa.array([False] * n)}
             self.segment.add(pa.table([own[f.name] if f.name in own else pa.nulls(n, f.type) for f in SCHEMA], schema=SCHEMA))
             self.gathered += n
-            self.files += pc.sum(pc.equal(table.column("start"), 0)).as_py() or 0
-            self.bytes_in += pc.sum(table.column("length")).as_py() or 0
+            counted = marked(table)
+            self.files, self.bytes_in = self.files + counted.files, self.bytes_in + counted.bytes
 
     def _say(self) -> None:
         """Rows that say what is the state of rows that are there: of files that are purged. They add nothing, and nothing leaves."""

@@ -85,6 +85,7 @@ class OfOffsets:
     vain: int
     fruitful: set[int]  # spans of the load under way of which a record was taken
     bytes_in: int
+    bytes_replaced: int
     lost_offsets: int
 
     def _flush(self, last: bool = False) -> None:
@@ -154,6 +155,7 @@ class OfOffsets:
         self.tried[one.path, one.start] = max(0, *(each[2] for each in given))
         self.uncovers += out
         self._replace(out, 1)
+        self.bytes_replaced += sum(n for uncover in out for _, n in uncover.ranges)  # an offset counts once, in quarantine or not
 
     def _stays(self, one: _Planned) -> None:
         """What is in quarantine, and gone at its source since then: there its value is still, and so it is left there."""
@@ -161,6 +163,7 @@ class OfOffsets:
         old = self.rejects.one(name, one.path, one.version, one.start)
         error, content, message = (old["error"], old["content"], old["message"]) if old else ("", None, None)
         self._set_record_aside(one, Rejected(one.start, content, error if error.endswith(_GONE) else error + _GONE, message))
+        self.bytes_in += one.end - one.start
         self.gathered, self.bad, self.rejected = self.gathered - 1, self.bad + 1, self.rejected - 1
 
     def _same(self, cluster: Cluster, planned: list[_Planned]) -> list[_Planned]:

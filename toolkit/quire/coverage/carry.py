@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from quire.commit.entries import Uncover
-from quire.coverage.finished import GATHERED
+from quire.coverage.counts import Counts, counts
 from quire.coverage.fold import Fold
 from quire.errors import FormatError, NotFoundError, StorageError
 from quire.formats import lines, parquet
@@ -33,10 +33,7 @@ class Dropped:
     """The rows that a task takes out of the ledger, and what they counted."""
 
     uncovers: tuple[Uncover, ...]
-    files: int
-    bytes: int
-    bad: int
-    held: int
+    counts: Counts
     keys: frozenset[tuple[str, str, int, int]]  # path, version, start, length
 
 
@@ -46,12 +43,9 @@ def dropped(drops: pa.Table, files: Iterable[str]) -> Dropped:
     ranges = defaultdict[tuple[str, str], list[tuple[int, int]]](list)
     for row in mine:
         ranges[row["path"], row["version"]].append((row["start"], row["length"]))
-    done = [row for row in mine if row["state"] in (*GATHERED, "mark")]
     return Dropped(
         tuple(Uncover(path, version, tuple(sorted(found))) for (path, version), found in sorted(ranges.items())),
-        files=sum(row["start"] == 0 for row in done), bytes=sum(row["length"] for row in done),
-        bad=sum(row["state"] == "bad" for row in mine),
-        held=sum(row["state"] == "held" for row in mine),
+        counts=counts(mine),
         keys=frozenset((row["path"], row["version"], row["start"], row["length"]) for row in mine),
     )  # fmt: skip
 

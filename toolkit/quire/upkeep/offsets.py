@@ -155,7 +155,8 @@ class OffsetsOf:
             if words is not None and words.split != OFFSETS:
                 raise RefusedError(f"{self._url} holds what was made of files, and offsets mean nothing to it. Choose another destination.")
             check_cluster(log, topics, self._url)
-            known, rows = covered(fold(log, base), log.store, f"{topics.url}/", f"{topics.url}/\U0010ffff"), list[dict[str, Any]]()
+            known = covered(fold(log, base), log.store, f"{topics.url}/", f"{topics.url}/\U0010ffff")
+            rows, new = list[dict[str, Any]](), set[str]()
             mine = as_known(topics, known)
             for key, offset in sorted(wanted.items()):
                 path = topics.path(key)
@@ -163,11 +164,12 @@ class OffsetsOf:
                     check_version(mine, key.topic, known[path].versions)
                 for start, end in known[path].gaps(offset) if path in known else [(0, offset)] if offset else []:
                     version = mine.versions[key.topic]
+                    new.add(path)
                     rows.append({"path": path, "size": offset, "version": version, "modified": 0, "start": start, "length": end - start})
             if not rows:
                 return Planned([], known=len(wanted))
             put_table(log.store, name := named("marks"), pa.Table.from_pylist(rows, PLAN))
-            return Planned([PlannedTask("", 0, marks=[Run("", 0, name, 0, 0, len(rows), 0)])], known=len(wanted) - len(rows))
+            return Planned([PlannedTask("", 0, marks=[Run("", 0, name, 0, 0, len(rows), 0)])], known=len(wanted) - len(new))
 
         dest = self._dest(self._runner(spark), progress, committer)
         done = change(dest, said, plan, target=self._target(), words=UNSAID, repeat=True)

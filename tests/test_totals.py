@@ -1,0 +1,74 @@
+"""Totals always equal the rows: of topics, where a record that is rejected or forgotten counts once, and a partition is not a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import quire
+import sums
+from loading import load, numbered, topic
+from services.kafka import Mock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+
+
+@pytest.fixture
+def kafka() -> Iterator[Mock]:
+    with Mock(1) as made:
+        yield made
+
+
+def told(dest: Path) -> tuple[int | None, int, int, int]:
+    """Records, offsets, files and quarantined, which are those of the rows."""
+    ledger = quire.Ledger(dest)
+    sums.check(ledger._store)
+    sums.check_history(ledger)
+    found = ledger.summary()
+    return found.records, found.bytes_read, found.files, found.set_aside
+
+
+def test_a_record_counts_once_whether_it_is_rejected_retried_or_forgotten(kafka: Mock, tmp_path: Path) -> None:
+    repaired = False
+
+    def fifth(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not repaired and any(int(v[1:]) % 5 == 0 for v in batch.column("value").to_pylist()):
+            raise ValueError("bad")
+        return batch.drop_columns(["headers"])
+
+    name, dest = topic(kafka, 1, numbered(10)), tmp_path / "out"
+    source = {"source": f"kafka://{kafka.address}/{name}", "storage_options": dict(kafka.settings)}
+    report = load(kafka, name, dest, fifth, version="1")
+    sums.check_report(quire.Ledger(dest), report)
+    assert told(dest) == (8, 10, 0, 2)
+    assert quire.Ledger(dest).retry(function=fifth, max_quarantined=9, **source, **HERE).set_aside == 2
+    assert told(dest) == (8, 10, 0, 2)
+    repaired = True
+    assert quire.Ledger(dest).retry(function=fifth, **source, **HERE).gathered == 2
+    assert told(dest) == (10, 10, 0, 0)
+    for file in quire.Ledger(dest).files()["data_file"]:
+        quire.Ledger(dest).forget(file=file, **HERE)
+    assert told(dest) == (0, 0, 0, 0)
+    load(kafka, name, dest, fifth, version="1")
+    assert told(dest) == (10, 10, 0, 0)
+
+
+def test_partitions_that_were_known_before_are_counted_by_partition_whatever_their_gaps(kafka: Mock, tmp_path: Path) -> None:
+    name, dest = topic(kafka, 2, numbered(40, 2)), tmp_path / "out"
+    for end in (5, 10, 15):
+        load(kafka, name, dest, until={0: end})
+    quire.Ledger(dest).forget(file=list(quire.Ledger(dest).files()["data_file"])[1], **HERE)
+    before = told(dest)
+    source, options = f"kafka://{kafka.address}/{name}", dict(kafka.settings)
+    done = quire.Ledger(dest).import_offsets(source, {0: 20, 1: 20}, source_options=options, **HERE)
+    assert done.known == 1, "the other one was loaded to its end"
+    assert done.gathered >= 2
+    assert told(dest) == before, "what another loader has done is nothing that was loaded here"
+    again = quire.Ledger(dest).import_offsets(source, {0: 20, 1: 20}, source_options=options, **HERE)
+    assert (again.known, again.gathered) == (2, 0)

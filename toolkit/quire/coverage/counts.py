@@ -1,0 +1,48 @@
+"""How much a row of the ledger counts: of these sums are the totals of a destination made, when rows come and when they leave.
+
+Rows of files count what was gathered of them, and a file counts where its first byte was. A partition of a topic is not a file: there all
+offsets count that were seen to, also those that are quarantined or were lost, but for those that another loader has done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.coverage.finished import GATHERED
+
+__all__ = ["COUNTED", "Counts", "counts", "marked"]
+
+_TOPIC = "kafka://"  # a row's path begins with it where its numbers are offsets
+COUNTED = (*GATHERED, "mark")  # the states of a file's rows that count as gathered, here or elsewhere
+
+
+class Counts(NamedTuple):
+    """Files, bytes (of topics: offsets), rows in quarantine, and last lines that are held back."""
+
+    files: int
+    bytes: int
+    bad: int
+    held: int
+
+
+def counts(rows: Iterable[Mapping[str, Any]]) -> Counts:
+    """What rows (path, start, length, state) count together."""
+    files = size = bad = held = 0
+    for row in rows:
+        state, topic = row["state"], row["path"].startswith(_TOPIC)
+        files += not topic and row["start"] == 0 and state in COUNTED
+        if state != "mark" if topic else state in COUNTED:
+            size += row["length"]
+        bad += state == "bad"
+        held += state == "held"
+    return Counts(files, size, bad, held)
+
+
+def marked(rows: pa.Table) -> Counts:
+    """The same, of very many rows that are all in state `mark` (columns path, start, length)."""
+    rows = rows.filter(pc.invert(pc.starts_with(rows.column("path"), _TOPIC)))
+    return Counts(pc.sum(pc.equal(rows.column("start"), 0)).as_py() or 0, pc.sum(rows.column("length")).as_py() or 0, 0, 0)
