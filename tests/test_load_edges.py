@@ -79,7 +79,9 @@ NOW = 1_795_000_000_000  # milliseconds since 1970
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"partition_by": "date"}, {"transform": as_it_is}, {"format": "lines", "partition_by": "date"}], ids=str
+    "settings",
+    [{}, {"partition_by": "date"}, {"transform": as_it_is}, {"format": "lines", "partition_by": "date"}],
+    ids=["rows", "by date", "function", "lines by date"],
 )
 def test_a_time_out_of_range_is_quarantined_and_never_another_time(kafka: Mock, tmp_path: Path, settings: dict[str, Any]) -> None:
     wrong = [NOW * 1000, NOW * 10**6, (1 << 63) - 1]

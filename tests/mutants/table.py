@@ -22,6 +22,7 @@ WHOLE, COMPACT = "upkeep/whole.py", "upkeep/compact.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "loading.py", "planning/offsets.py", "sources/offsets.py", "sources/kafka_client.py"
 HELD, RANGES = "commit/held.py", "coverage/ranges.py"
+UNCOVERED = "coverage/uncovered.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "upkeep/job.py", "upkeep/expire.py"
 
 
@@ -89,9 +90,9 @@ MUTANTS = (
     m("no conflict check", PROTOCOL, "found = conflicts(log, head, tasks)", "found = set()"),
     m("a conflict drops nothing", PROTOCOL, "if t.task not in found and (", "if ("),
     m("conflict_since_restart", CONFLICTS, "log.commits(after=head.base)", "log.commits(after=log.tip)"),
-    m("conflict_by_version", CONFLICTS, "if version != other_version or overlap(", "if version == other_version and overlap("),
-    m("split_id_conflict", CONFLICTS, "overlap([(start, length)], [(s, n)])", "(start, length) == (s, n)"),
-    m("empty_no_conflict", FOLD, "(s1 == s2 and n1 == n2 == 0) or ", ""),
+    m("conflict_by_version", CONFLICTS, "> 1 or overlap(", "== 1 and overlap("),
+    m("split_id_conflict", CONFLICTS, "overlap(*([r[1:] for r in ranges] for ranges in both))", "not set(both[0]).isdisjoint(both[1])"),
+    m("empty_no_conflict", UNCOVERED, "if not points[0].isdisjoint(points[1]):", "if False:"),
     m("remove_no_conflict", CONFLICTS, "                set(task.removes) & set(other.removes)\n                or ", "                "),
     m("uncover_no_conflict", FOLD, "        found[uncover.path].extend(", "        list("),
     m("the paths' ends are left out", CONFLICTS, "a.first <= b.last and b.first <= a.last", "a.first < b.last and b.first < a.last"),
@@ -214,7 +215,7 @@ MUTANTS = (
     m("a late entry decides again what a checkpoint says is over", LOG, "if self._earlier(entry.job)[0] in (0, number):", "if True:", first="tests/test_checkpoints.py"),
     m("removed files keep their rows", FOLD, "                removed.setdefault(file, number)\n", "                pass\n", first="tests/test_matrix.py"),
     m("uncovered ranges keep their rows", FOLD, "                uncovered[uncover.path].append((number, uncover))\n", "                pass\n"),
-    m("uncover_whole_key", FOLD, "any(overlap(u.ranges, [(start, length)]) for u in later)", "any(True for u in later)"),
+    m("uncover_whole_key", UNCOVERED, "int(self.by[first:end].max(initial=-1))", "int(self.by.max(initial=-1))"),
     m("quarantine_by_path", ANTIJOIN, ' if r["version"] == version or not bad]', "]"),
     m("empty_not_covered", ANTIJOIN, "covered = pc.and_(known, pc.fill_null(pc.and_(same, taken), False))",
       'covered = pc.and_(pc.and_(known, pc.fill_null(same, False)), pc.greater(listing.column("size"), 0))',
