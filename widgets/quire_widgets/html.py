@@ -22,6 +22,8 @@ _BOX = (
 )
 _ROOM = 80  # characters that surely stand side by side
 _FITTING = "max-width:100%;height:auto;display:block"
+# A chart is drawn dark on white. In a dark theme of JupyterLab it is light on that theme's ground, and its hues stay.
+_DARK = '<style>#{}:is(body[data-jp-theme-light="false"] *) {{filter: invert(0.93) hue-rotate(180deg)}}</style>'
 _LINE = "border-bottom:1px solid var(--jp-border-color2, #8884)"
 _MARKED = ' aria-current="true" style="font-weight:bold;background:var(--jp-layout-color2, #8882)"'
 
@@ -131,7 +133,7 @@ def picture(svg: str, label: str, key: str) -> str:
     inside = re.sub(r"<[^<>]+>", lambda tag: re.sub(r'(\sid="|href="#|url\(#)', rf"\g<1>{own}-", tag[0]), svg[svg.index("<svg") :])
     inside = re.sub(r"(<style[^>]*>)\s*\*", rf"\g<1>#{own} *", inside)  # its rules are about this picture, not about the page
     inside = inside.replace("<svg", f'<svg id="{own}" style="{_FITTING}" aria-hidden="true"', 1)
-    return f'<div role="img" aria-label="{text(label)}" style="max-width:100%">{inside}</div>'
+    return f'<div role="img" aria-label="{text(label)}" style="max-width:100%">{_DARK.format(own)}{inside}</div>'
 
 
 def image(svg: str, label: str) -> str:
