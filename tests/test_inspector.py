@@ -192,6 +192,25 @@ def test_forget_takes_them_out_with_the_reason_in_the_log_and_the_next_run_reads
     assert gather(source, dest, transform="xml", max_file_size=500).files == 4
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["once", "tried already"])
+def test_a_retry_in_vain_is_an_outcome_that_says_so(dest: Path, again: bool) -> None:
+    widget = inspector(dest)
+    for _ in range(1 + again):
+        widget.retry("malformed XML")
+        assert (done(widget).error, widget.result.gathered, widget.result.set_aside) == (None, 0, 4)
+    shown = one(widget, "quire-result").value
+    assert 'role="alert"' in shown
+    assert "none of it could be processed: all of it stays quarantined" in text_of(shown)
+    assert "ALL QUARANTINED" in text_of(shown)
+    assert "ALL QUARANTINED" in repr(widget)
+    assert one(widget, "quire-change-message").value == "", "nothing failed"
+    assert "except quire.AllQuarantined" in widget.code, "the call raises it"
+    widget.retry()
+    assert done(widget).result.gathered == 1, "the large one"
+    assert 'role="alert"' not in one(widget, "quire-result").value
+    assert "except" not in widget.code
+
+
 def test_another_choice_closes_the_question(dest: Path) -> None:
     widget = inspector(dest)
     click(widget, "forget")
@@ -387,6 +406,10 @@ def test_a_search_reads_why_files_failed_only_if_something_was_committed_since(d
 @pytest.mark.parametrize("reason", [None, "malformed XML"])
 def test_the_code_of_a_change_does_the_same_change(source: Path, dest: Path, reason: str | None, tmp_path: Path) -> None:
     widget = inspector(dest)
+    if reason is None:
+        widget.retry()
+        with pytest.raises(quire.AllQuarantined):  # the large one came, and is not read again
+            result_of(done(widget).code)
     widget.retry(reason)
     again = result_of(done(widget).code)
     assert (again.verb, again.set_aside) == ("retry", widget.result.set_aside)

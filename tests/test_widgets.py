@@ -105,6 +105,20 @@ def test_run_after_plan_runs_the_plan_that_was_seen(source: Path, tmp_path: Path
     check(source, tmp_path / "out")
 
 
+def test_a_run_in_which_nothing_could_be_processed_shows_its_report_and_what_its_code_raises(tmp_path: Path) -> None:
+    panel = panel_of(write(tmp_path / "in", {"a.xml": b"<a>", "b.xml": b"<b>"}), tmp_path / "out", transform="xml")
+    for first in (True, False):
+        panel.run()
+        assert (done(panel).state, type(panel.error)) == ("failed", quire.AllQuarantined)
+        assert panel.result.all_quarantined
+        assert panel.result.set_aside_count == (2 if first else 0)
+        assert "ALL QUARANTINED" in text_of(one(panel, "quire-result").value)
+        assert "is quarantined in" in repr(panel)
+        assert "is quarantined in" in text_of(one(panel, "quire-message").value)
+    with pytest.raises(quire.AllQuarantined):
+        exec(panel.code, {})
+
+
 def test_run_with_other_fields_than_the_plan_goes_by_the_fields_and_says_so_beforehand(source: Path, tmp_path: Path) -> None:
     panel = panel_of(source, tmp_path / "out")
     panel.plan()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -57,8 +58,11 @@ class Variable(str):
     __slots__ = ()
 
 
-def ledger(dest: str, has_options: bool, spark: Any, call: str, before: str, **named: Any) -> str:
-    """`result = quire.Ledger(dest).call(…)`, after lines that it needs; what is None or "" is left out."""
+def ledger(dest: str, has_options: bool, spark: Any, call: str, before: str, *, in_vain: bool = False, **named: Any) -> str:
+    """`result = quire.Ledger(dest).call(…)`, after lines that it needs; what is None or "" is left out.
+
+    `in_vain`: it raised AllQuarantined, and its result is what that carries.
+    """
     opened = f"ledger = quire.Ledger({_value('dest', dest)}{', storage_options=storage_options' if has_options else ''})"
     given = {name: value for name, value in named.items() if value is not None and not (isinstance(value, str) and value == "")}
     arguments = [f"{name}={_value(name, value)}" for name, value in given.items() if name != "storage_options"]
@@ -66,7 +70,10 @@ def ledger(dest: str, has_options: bool, spark: Any, call: str, before: str, **n
         arguments.append("storage_options=source_options")
     if call in ("retry", "forget") and spark is not None:
         arguments.append(f"spark={'quire.InProcess()' if isinstance(spark, quire.InProcess) else 'spark'}")
-    return f"import quire\n\n{opened}\n{before}{_call(f'result = ledger.{call}', arguments)}"
+    called = _call(f"result = ledger.{call}", arguments)
+    if in_vain:
+        called = f"try:\n{textwrap.indent(called, '    ')}\nexcept quire.AllQuarantined as e:\n    result = e.report"
+    return f"import quire\n\n{opened}\n{before}{called}"
 
 
 def advise(url: str, needs: Collection[str], hierarchical: bool | None, spark: Any) -> str:

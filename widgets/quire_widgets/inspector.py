@@ -12,7 +12,7 @@ import pandas as pd
 import traitlets
 
 import quire
-from quire import QuireError, Step, plots
+from quire import AllQuarantined, QuireError, Step, plots
 from quire.errors import choose, printable, scrub
 from quire.paging import OTHERS, STATES, Page
 from quire_widgets import as_code, html, ledger_pages, stopped
@@ -25,6 +25,7 @@ __all__ = ["LedgerInspector"]
 
 ANY = "any"
 TOO_LATE = "It was over before it could be cancelled."
+IN_VAIN = "Read once more, and none of it could be processed: all of it stays quarantined. Repair it, or the function, and retry again."
 BUSY = ("looking", "retrying", "forgetting", "cancelling")
 SHOWN = 3  # examples in the question whether to forget
 LEFT = 100  # files in the list of those that a change left as they are
@@ -209,8 +210,12 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         given = self._retry_with | ({"source": typed} if typed else {})
 
         def act(progress: Callable[[Step], object]) -> tuple[Any, str]:
-            done = self._ledger.retry(**those.named(self._ledger), **given, spark=self._spark, progress=progress)
-            return done, self._written("retry", those.before, **those.told, **given)
+            named, in_vain = those.named(self._ledger), False
+            try:
+                done = self._ledger.retry(**named, **given, spark=self._spark, progress=progress)
+            except AllQuarantined as e:  # that is committed: what came of it is shown, and said to be in vain
+                done, in_vain = e.report, True
+            return done, self._written("retry", those.before, in_vain=in_vain, **those.told, **given)
 
         self._begin("retrying", act, self._show_changed)
 
@@ -375,7 +380,8 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
     def _show_changed(self, changed: Any, code: str) -> None:
         self._changed, self._file = changed, None
         left = html.details(f"Left as it is: {_files(len(changed.left))}", html.table("", ("file", "why"), changed.left[:LEFT]))
-        shown(self._outcome, html.block(changed._repr_html_(), left if changed.left else ""))
+        in_vain = html.alert(IN_VAIN) if changed.all_quarantined else ""
+        shown(self._outcome, html.block(in_vain, changed._repr_html_(), left if changed.left else ""))
         shown(self._coverage, "")
         self._give(changed, code)
         overview, _, page = self._look_at_all(self._searched, None)
