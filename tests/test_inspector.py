@@ -222,6 +222,75 @@ def test_another_choice_closes_the_question(dest: Path) -> None:
     assert quire.Ledger(dest).summary().set_aside == done(widget).result.set_aside + 1
 
 
+@pytest.fixture
+def purged(tmp_path: Path) -> Path:
+    """A destination that holds the last copy of two files; one's name is another file's by now, which is quarantined."""
+    source, dest = write(tmp_path / "in", {"a.xml": b"<good/>", "b.xml": b"<good/>"}), tmp_path / "out"
+    gather(source, dest, transform="xml")
+    quire.Ledger(dest).purge_sources(source, spark=HERE, dry_run=False, min_age=0)
+    gather(write(source, {"a.xml": b"<broken", "c.xml": b"<broken"}), dest, transform="xml")
+    return dest
+
+
+def copies(dest: Path) -> list[str]:
+    """The names of the files of which it holds the last copy."""
+    rows = quire.Ledger(dest).rows(limit=100).table
+    return [path.rpartition("/")[2] for path in rows["path"][rows["state"] == "purged"]]
+
+
+def test_forget_asks_a_second_time_before_it_deletes_the_last_copy(purged: Path) -> None:
+    widget, version = inspector(purged), quire.Ledger(purged).version
+    ask = one(widget, "quire-last-ask")
+    widget.forget()
+    one(widget, "quire-why").value = "a mistake"
+    assert ask.layout.display == "none"
+    click(widget, "last-yes")  # it answers what was not asked yet
+    assert (done(widget, "idle").error, copies(purged)) == (None, ["a.xml", "b.xml"])
+    assert ask.layout.display is None
+    assert one(widget, "quire-ask").layout.display == "none"
+    words = text_of(one(widget, "quire-last-question").value)
+    assert "Delete the last copy of 1 file? The sources were purged" in words
+    assert "/in/a.xml" in words
+    click(widget, "yes")
+    assert copies(purged) == ["a.xml", "b.xml"], "the first answer once more is not the second"
+    assert (done(widget, "idle").state, ask.layout.display, quire.Ledger(purged).version) == ("idle", None, version)
+    click(widget, "last-yes")
+    assert (done(widget).result.files_out, copies(purged)) == (3, ["b.xml"])
+    assert "last_copy=True" in widget.code
+    assert "a mistake" in set(quire.Ledger(purged).history()["note"]), "the reason was asked once"
+    assert ask.layout.display == "none"
+
+
+def test_no_to_the_second_question_or_another_choice_keeps_the_last_copy(purged: Path) -> None:
+    widget = inspector(purged)
+    for refuse in ("last-no", "retry", "forget"):
+        widget.forget()
+        widget.answer(True)
+        done(widget, "idle")
+        click(widget, refuse)
+        assert widget.wait(60)
+        assert one(widget, "quire-last-ask").layout.display == "none", refuse
+        assert copies(purged) == ["a.xml", "b.xml"]
+    widget.answer(False)
+    click(widget, "last-yes")
+    assert (widget.state, copies(purged)) == ("idle", ["a.xml", "b.xml"]), "no question was open"
+
+
+def test_the_second_answer_is_about_what_was_asked_and_nothing_that_came_since(purged: Path) -> None:
+    widget = inspector(purged)
+    widget.forget()
+    widget.answer(True)
+    done(widget, "idle")
+    gather(write(purged.parent / "in", {"b.xml": b"<broken"}), purged, transform="xml")
+    widget.find()
+    done(widget)
+    widget.answer(True, last_copy=True)
+    assert "Delete the last copy of 2 files?" in text_of(one(done(widget, "idle"), "quire-last-question").value)
+    assert copies(purged) == ["a.xml", "b.xml"]
+    widget.answer(True, last_copy=True)
+    assert (done(widget).result.verb, copies(purged)) == ("forget", [])
+
+
 def test_what_a_retry_could_not_take_is_listed_with_the_reason(source: Path, dest: Path) -> None:
     (source / "bad1.xml").unlink()
     widget = inspector(dest)
@@ -537,8 +606,8 @@ def test_the_keyboard_goes_from_top_to_bottom_and_every_field_has_a_label(dest: 
     stops = (ipywidgets.Text, ipywidgets.Dropdown, ipywidgets.Button)
     order = [w._dom_classes[0].removeprefix("quire-") for w in walk(widget) if isinstance(w, stops)]
     look = ["refresh-button", "path", "status", "find-button", "first-button", "previous-button", "next-button", "look-cancel-button"]
-    change = ["reason", "source", "retry-button", "forget-button", "why", "yes-button", "no-button", "change-cancel-button"]
-    assert order == [*look, "file", "look-button", *change]
+    change = ["reason", "source", "retry-button", "forget-button", "why", "yes-button", "no-button"]
+    assert order == [*look, "file", "look-button", *change, "last-yes-button", "last-no-button", "change-cancel-button"]
     assert all(one(widget, f"quire-{name}").description for name in ("path", "status", "file", "reason", "why"))
 
 

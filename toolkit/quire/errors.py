@@ -83,7 +83,12 @@ class UsageError(QuireError, ValueError):
 
 
 class RefusedError(UsageError):
-    """Understood, but refused because data would be lost, hidden or mixed."""
+    """Understood, but refused because data would be lost, hidden or mixed.
+
+    `last_copies`: paths of purged files, where it would have deleted the last copy of these; of very many, the first.
+    """
+
+    last_copies: tuple[str, ...] = ()
 
 
 class TooManyFailures(QuireError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ipywidgets as widgets
@@ -13,9 +14,11 @@ import traitlets
 
 import quire
 from quire import AllQuarantined, QuireError, Step, plots
-from quire.errors import choose, printable, scrub
+from quire.errors import RefusedError, choose, printable, scrub
 from quire.paging import OTHERS, STATES, Page
+from quire.upkeep.forget import TOLD
 from quire_widgets import as_code, html, ledger_pages, stopped
+from quire_widgets.asking import Question
 from quire_widgets.call import Call, Stopped
 from quire_widgets.chosen import Chosen
 from quire_widgets.fields import Field, button, place, shown
@@ -33,6 +36,15 @@ ALL = "\0"  # in the list of reasons; None would be no choice at all
 _CHOSEN = 90  # characters of a path in the list of files
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """The open question is about: what to forget; the reason, once it was given; what would lose its last copy, once that is known."""
+
+    those: Chosen
+    why: str | None = None
+    last: dict[str, Any] | None = None
+
+
 class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
     """The ledger of a destination. It is read page by page, so it can be as large as it likes.
 
@@ -46,7 +58,8 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
     .find() .turn(pages)     the first page of what is searched for; so many pages on, or back
     .look(path)              which bytes of one file are accounted for
     .retry(reason) .forget(reason)    read again, or take out, what was set aside, all of it or for one reason; `forget` asks first,
-                             and `.answer(True)` is the button that says yes
+                             and `.answer(True)` is the button that says yes. Where that would delete the last copy of what was purged,
+                             nothing is done, it is "idle" and asks once more: `.answer(True, last_copy=True)`
     .cancel() .refresh() .wait(timeout)
     .state                   "idle" | "looking" | "retrying" | "forgetting" | "cancelling" | "done" | "failed" | "cancelled"
     .result                  what the last call gave: a Page, a table of ranges, or a `Changed`; .code is the same call as Python
@@ -78,7 +91,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         self._overview: tuple[Any, pd.DataFrame, pd.DataFrame] | None = None  # summary, commits, reasons: as the page, of one version
         self._reasons = pd.DataFrame({"reason": [], "files": [], "tries": [], "example": []})
         self._file: tuple[str, pd.DataFrame] | None = None
-        self._asked: Chosen | None = None  # what the open question is about
+        self._asked: _Asked | None = None
         self._changed: Any = None  # what the last change has done
         self._changes = False  # whether it is a change that is under way, or was
         self._build()
@@ -124,14 +137,9 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
             lambda: self.forget(self._chosen_reason()),
             tooltip="Take them out of the ledger; asks first",
         )
-        self._question = place("quire-question")
         self._note = Field(widgets.Text, "why", "why", placeholder="stands in the log")
-        self._yes_button = button("Yes, forget", "quire-yes-button", lambda: self.answer(True), button_style="danger")
-        self._no_button = button("No, keep", "quire-no-button", lambda: self.answer(False))
-        row = {"margin": "4px 0"}
-        self._ask = widgets.VBox([self._question, self._note, widgets.HBox([self._yes_button, self._no_button], layout=row)])
-        self._ask.add_class("quire-ask")
-        self._ask.layout.display = "none"
+        self._ask = Question("", "Yes, forget", "No, keep", self.answer, self._note)
+        self._ask_last = Question("last-", "Yes, delete the last copy", "No, keep", lambda yes: self.answer(yes, last_copy=yes))
         for name, given in (("path", self._search.input), ("status", self._status.input)):
             traitlets.link((given, "value"), (self, name))
 
@@ -154,6 +162,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
             self._source,
             widgets.HBox([self._retry_button, self._forget_button], layout=row),
             self._ask,
+            self._ask_last,
             self._changing,
             self._outcome,
             self._code,
@@ -228,29 +237,41 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         chosen = self._reasons if reason is None else self._reasons[self._reasons["reason"] == reason]
         if self.state in BUSY or not len(chosen):
             return
-        self._asked = Chosen(reason, "state = 'bad'", self._spark)
+        self.answer(False)
+        self._asked = _Asked(Chosen(reason, "state = 'bad'", self._spark))
         files = self._summary.set_aside if reason is None else int(chosen["files"].sum())
         what = f"Forget {_files(files)}{f' ({reason})' if reason else ''}?"
         then = "They leave the ledger in one commit, and the next run reads them as new if the source still has them."
-        shown(self._question, html.alert(f"{what} {then} Among them: {', '.join(chosen['example'].tolist()[:SHOWN])}"))
-        self._ask.layout.display = None
+        self._ask.ask(f"{what} {then} Among them: {', '.join(chosen['example'].tolist()[:SHOWN])}")
 
-    def answer(self, yes: bool) -> None:
-        """Answer the open question: True forgets, False leaves everything as it is."""
+    def answer(self, yes: bool, *, last_copy: bool = False) -> None:
+        """Answer the open question: True forgets, False leaves everything as it is.
+
+        last_copy   answers the second question, whether the last copy of what was purged is meant, too; it counts only when that was asked
+        """
         if self.state in BUSY:
             return
-        those, self._asked = self._asked, None
-        self._ask.layout.display = "none"
-        shown(self._question, "")
-        if not yes or those is None:
+        asked, self._asked = self._asked, None
+        for question in (self._ask, self._ask_last):
+            question.ask("")
+        if not yes or asked is None:
             return
-        why, self._note.input.value = self._note.input.value, ""
+        those, why = asked.those, asked.why
+        if why is None:
+            why, self._note.input.value = self._note.input.value, ""
 
-        def act(progress: Callable[[Step], object]) -> tuple[Any, str]:
-            done = self._ledger.forget(**those.named(self._ledger), reason=why, spark=self._spark, progress=progress)
-            return done, self._written("forget", those.before, **those.told, reason=why)
+        def act(progress: Callable[[Step], object]) -> tuple[Any, Any]:
+            named = those.named(self._ledger)
+            last = last_copy and named == asked.last  # what has come since was in no question
+            try:
+                done = self._ledger.forget(**named, reason=why, last_copy=last, spark=self._spark, progress=progress)
+            except RefusedError as e:
+                if not e.last_copies:
+                    raise
+                return replace(asked, why=why, last=named), e.last_copies
+            return done, self._written("forget", those.before, **those.told, reason=why, last_copy=last or None)
 
-        self._begin("forgetting", act, self._show_changed)
+        self._begin("forgetting", act, self._show_forgotten)
 
     def cancel(self) -> None:
         """Stop what is under way; nothing is lost."""
@@ -265,7 +286,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         return self._call is None or self._call.wait(timeout)
 
     # -------------------------------------------------------------------------------------------------------- a call's course
-    def _begin(self, state: str, act: Callable[[Callable[[Step], object]], Any], show: Callable[..., None]) -> None:
+    def _begin(self, state: str, act: Callable[[Callable[[Step], object]], Any], show: Callable[..., str | None]) -> None:
         with self._begin_lock:  # a double click begins one call
             if self.state in BUSY:
                 return
@@ -281,8 +302,8 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
     def _running(self) -> Running:
         return self._changing if self._changes else self._looking
 
-    def _ended(self, state: str, show: Callable[..., None], answer: Any, error: BaseException | None) -> None:
-        """Show what a call has given, in its thread."""
+    def _ended(self, state: str, show: Callable[..., str | None], answer: Any, error: BaseException | None) -> None:
+        """Show what a call has given, in its thread; `show` says the state where it is not "done"."""
         stopping = self.state == "cancelling"
         try:
             if isinstance(error, Stopped):
@@ -294,9 +315,9 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
             elif error is not None:
                 self._fail(error)
             else:
-                show(*answer)
+                reached = show(*answer) or "done"
                 self._running().say(TOO_LATE if stopping else "")
-                self._set_state("done")
+                self._set_state(reached)
         except Exception as e:  # an observer of the user's, a picture, or the look after a change: one line too
             self._fail(e)
 
@@ -316,7 +337,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         self._running().busy(busy, stoppable=state != "cancelling")
         # While it only looks, buttons stay as they are: one that is disabled for a moment loses the keyboard's focus.
         held = busy and self._changes
-        for one in (self._refresh_button, self._find_button, self._yes_button):
+        for one in (self._refresh_button, self._find_button, self._ask.yes, self._ask_last.yes):
             one.disabled = held
         self._look_button.disabled = held or len(self._chosen.input.options) < 2
         for one in (self._retry_button, self._forget_button):
@@ -387,6 +408,16 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         overview, _, page = self._look_at_all(self._searched, None)
         self._show_all(overview)
         self._show_page(page)
+
+    def _show_forgotten(self, changed: Any, code: Any) -> str | None:
+        if not isinstance(changed, _Asked):
+            self._show_changed(changed, code)
+            return None
+        self._asked = changed
+        many = f"{len(code):,} or more files" if len(code) == TOLD else _files(len(code))
+        why = "The sources were purged, so this destination holds the last copy, and to forget it deletes it. Nothing was changed so far."
+        self._ask_last.ask(f"Delete the last copy of {many}? {why} Among them: {', '.join(code[:SHOWN])}")
+        return "idle"
 
     def _give(self, result: Any, code: str) -> None:
         self.code = code

@@ -74,10 +74,12 @@ def refuse_last_copies(url: str, drops: pa.Table) -> None:
     paths = pc.unique(drops.filter(pc.is_in(drops.column("state"), pa.array(FINISHED))).column("path"))
     if len(paths):
         many = f"{len(paths):,} or more" if drops.num_rows == TOLD else f"{len(paths):,}"
-        raise RefusedError(
+        refusal = RefusedError(
             f"{many} of the files that {url} is to forget were purged, and to forget them deletes the last copy: nothing was changed. If "
             f"that is meant, say last_copy=True (in a shell --last-copy). One of them is {paths[0].as_py()}"
         )
+        refusal.last_copies = tuple(paths[:TOLD].to_pylist())
+        raise refusal
 
 
 def _of_file(log: Log, folded: Fold, file: str, live: dict[str, Any]) -> pa.Table:
