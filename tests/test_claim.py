@@ -62,6 +62,31 @@ def kinds(dest: Any) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------------------- what is not done
+def test_a_claim_counts_what_has_changed_since_and_says_how_to_have_it(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
+    ledger = ledger_of(dest)
+    with ledger.claim(HERE, source, **QUIET) as c:
+        copy_of(c)
+    assert (c.changed, "\n" in repr(c)) == (0, False)
+    write(source, {"d0/f0000.txt": b"grown and another", "d1/f0001.txt": b"rewritten"})
+    with ledger.claim(HERE, source, **QUIET) as c:
+        assert (c.files, c.changed) == (0, 2), "nothing else is new"
+    assert "2 files were rewritten or appended to since" in repr(c)
+    write(source, {"new.txt": b"new"})
+    with pytest.MonkeyPatch.context() as patch:  # one that was killed, and could give nothing up
+        patch.setattr(protocol, "abort", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt), ledger.claim(HERE, source, **QUIET):
+            raise KeyboardInterrupt
+    with ledger.claim(HERE, source, **QUIET) as c:
+        copy_of(c)
+    assert (c.files, c.changed) == (1, 2), "also of a job that another has planned"
+    assert len(set(ledger.changed(HERE, source, "pandas")["commit"])) == 1
+    ledger.forget(source, spark=HERE, **QUIET)
+    with ledger.claim(HERE, source, **QUIET) as c:
+        copy_of(c)
+    assert (c.files, c.changed) == (5, 0)
+
+
 def test_what_is_not_done_is_told_and_nothing_is_written(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
     assert sorted(todo(dest, source)) == [f"f000{i}.txt" for i in range(4)]

@@ -87,7 +87,7 @@ COMMANDS = [
     "consolidate", "plan", "process", "recover", "skew", "populate", "read", "ledger", "ledger summary", "ledger failed", "ledger history",
     "ledger locate", "ledger read", "ledger splits", "ledger verify", "ledger forget", "ledger retry", "ledger compact", "ledger expire",
     "ledger checkpoint", "ledger pins", "ledger unpin", "ledger files", "ledger coverage", "ledger tasks", "ledger sizes",
-    "ledger deleted", "ledger purge-sources", "ledger import-markers", "ledger export-markers",
+    "ledger deleted", "ledger changed", "ledger purge-sources", "ledger import-markers", "ledger export-markers",
     "ledger rows", "ledger reasons", "ledger commits", "ledger rejected", "ledger unprocessed", "load", "ledger offsets", "ledger lag",
     "committer", "committer advise", "committer check", "committer inspect", "committer lab", "committer sweep",
 ]  # fmt: skip
@@ -314,6 +314,9 @@ def test_sources_go_and_markers_come_and_go(run: Run, tmp_path: Path) -> None:
     os.unlink(next(iter(tree(source))))
     (gone,) = answer(run("ledger", "deleted", dest, source, "--json"))
     assert set(gone) == set(inspection.TABLES["deleted"].names)
+    Path(next(iter(tree(source)))).write_bytes(b"another content")
+    (other,) = answer(run("ledger", "changed", dest, source, "--json"))
+    assert set(other) == set(inspection.TABLES["changed"].names)
     code, _, err = run("ledger", "import-markers", dest, tmp_path / "nothing", source)
     assert (code, err.count("\n")) == (2, 1)
 

@@ -76,6 +76,31 @@ def test_left_to_itself_the_old_content_stays(tmp_path: Path) -> None:
         gather(source, dest, on_change="replace")
 
 
+def test_a_report_of_changed_files_points_at_what_names_them(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
+    gather(source, dest)
+    rewritten(source)
+    report = gather(source, dest)
+    assert (report.quarantined_count, report.changed_count, report.unreadable) == (0, 3, ())
+    assert len(Ledger(dest).failed()) == 0
+    assert "quire ledger failed" not in str(report)
+    assert f"quire ledger changed {dest} {source} " in str(report)
+    found = Ledger(dest).changed(quire.InProcess(), source, "pandas")
+    assert [*zip(found["path"], found["reason"], strict=True)] == sorted(report.changed)
+    assert set(found["commit"]) == {1}
+    assert [*found["size"]] == [Path(path.removeprefix("file://")).stat().st_size for path in found["path"]]
+    gather(source, dest, on_change="reprocess")
+    assert len(Ledger(dest).changed(quire.InProcess(), source, "pandas")) == 0
+
+
+def test_of_what_only_grew_the_ledger_says_so_where_it_can_tell(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1\n", "b": b"1\n", "c": b"1\n"}), tmp_path / "out"
+    gather(source, dest, on_append="tail")
+    write(source, {"a": b"1\n2\n", "b": b"3\n4\n"})
+    found = Ledger(dest).changed(quire.InProcess(), source, "pandas", exclude="c")
+    assert [reason.partition(" since")[0] for reason in found["reason"]] == ["appended to", "rewritten"]
+
+
 def test_old_rows_stay_until_the_new_version_is_good(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a.xml": b"<a/>", "b.xml": b"<b/>"}), tmp_path / "out"
     how: dict[str, Any] = {"transform": "xml", "on_change": "reprocess"}
@@ -87,6 +112,8 @@ def test_old_rows_stay_until_the_new_version_is_good(tmp_path: Path) -> None:
     assert path.endswith("a.xml")
     assert "cannot be taken, and what was gathered before stays" in why
     assert "what was gathered before stays" in str(report)
+    assert "new version not taken, old one stays" in str(report)
+    assert "left out (changed or gone)" not in str(report), "it is neither"
     assert sorted(quire.reading.first_rows(Ledger(dest)._store, 9)) == [b"<a/>", b"<b>better</b>"]
     assert (Ledger(dest).summary().files, Ledger(dest).summary().set_aside) == (2, 0)
     assert gather(source, dest, **how).files == 0, "the next call looks once more, and ends"

@@ -55,6 +55,7 @@ from quire.splits import FileInfo
 from quire.splitting import APPENDED, OfSplits, settled, table_of
 from quire.storage import Content, Gone, Request, Sink, Store, Unreadable, connect
 
+NOT_TAKEN = "its new version cannot be taken, and what was gathered before stays"  # begins the reason of what is left out
 _COLUMNS = ["path", "size", "version", "modified", "start", "length", "replaces", "follows"]
 _CARRIED = ("path", "version", "start", "length", "written", "records", "checksum", "fingerprint")
 digest = xxhash.xxh3_64_intdigest
@@ -439,7 +440,7 @@ class _Attempt(OfSplits, OfOffsets):
         """
         reason = e.reason if isinstance(e, BadContent) else str(e)
         if self._supersedes():
-            self.left.append(Left(file.path, f"its new version cannot be taken, and what was gathered before stays: {reason}"))
+            self.left.append(Left(file.path, f"{NOT_TAKEN}: {reason}"))
             return
         self.bad += 1
         self.others.append((file.path, file.version, start, length, "bad", reason, self.tried.get((file.path, start), 0) + 1, None, 0))
@@ -617,4 +618,4 @@ def _first(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
         yield piece
 
 
-__all__ = ["Convert", "Work", "attempt"]
+__all__ = ["NOT_TAKEN", "Convert", "Work", "attempt"]

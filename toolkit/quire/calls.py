@@ -45,7 +45,7 @@ def repeat(
         while True:
             report = told(gather(decide(made), runner, bars, waits=True))
             if report.jobs:  # of a run that found nothing new there is nothing to say
-                bars.say(f"{report.taken}, {report.set_aside_count:,} quarantined; version {report.version}")
+                bars.say(f"{report.taken}, {report.quarantined_count:,} quarantined; version {report.version}")
                 try:
                     checked(made, report)
                 except AllQuarantined as e:

@@ -41,7 +41,7 @@ from quire.formats import parquet
 from quire.interrupts import all_interruptible
 from quire.options import Options
 from quire.planning import plan as planning
-from quire.planning.listing import Cut, Listing, Run
+from quire.planning.listing import CHANGED, Cut, Listing, Run, list_changed
 from quire.planning.pack import PlannedTask, read_head, read_rows, read_task
 from quire.planning.pieces import pieces
 from quire.planning.undone import COLUMNS, SPLITS, shown, undone
@@ -54,9 +54,10 @@ from quire.storage.sight import Landmarks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Claim", "Claims"]
+__all__ = ["CHANGES", "Claim", "Claims"]
 
 SPARK = "path string, start long, length long, size long, version string, modified timestamp"
+CHANGES = "path string, size long, version string, commit long, reason string"
 TOGETHER = 16 << 30  # bytes of splits that one task marks: it reads their names alone
 LOOKING = 16  # files whose ends are read at once
 _KINDS = re.compile(r"\.(?:[a-z0-9]+\.)?parquet$|\.(?:txt|csv|tsv|json|jsonl|ndjson)(?:\.gz|\.zst)?$")
@@ -73,6 +74,8 @@ class Claim:
     path     where to write: a directory that is not there yet, spelled as Spark takes it
     files, bytes   how much that is; no file: there is nothing to do, and what is written then is refused
     job      the job's name in the log
+    changed  how many files were rewritten or appended to since they were done, and are not in `splits`; `ledger.changed(spark, source)`
+             has them with their commits, and after `ledger.forget(where="commit = 7")` the next claim has their new content
     version, data_files, written   afterwards: the log's last number, how many files were committed, and their bytes
     """
 
@@ -81,9 +84,20 @@ class Claim:
     files: int
     bytes: int
     job: str
+    changed: int = 0
     version: int = 0
     data_files: int = 0
     written: int = 0
+
+    def __repr__(self) -> str:
+        told = ", ".join(
+            f"{name}={getattr(self, name)!r}" for name in ("path", "files", "bytes", "job", "version", "data_files", "written")
+        )
+        return f"Claim({told})" + (
+            f"\n{self.changed:,} files were rewritten or appended to since they were done, and are not in it: ledger.changed(spark, source)"
+            f" names them with their commits, and after ledger.forget(where='commit = …') the next claim has their new content"
+            if self.changed else ""
+        )  # fmt: skip
 
 
 class _Begun(NamedTuple):
@@ -93,6 +107,7 @@ class _Begun(NamedTuple):
     head: PlanHead
     planned: list[PlannedTask]
     marks: list[Task]
+    changed: int
 
 
 @all_interruptible
@@ -115,8 +130,8 @@ class Claims:
         """The splits below `source` that are not done: path, start, length, size, version, modified, as a Spark DataFrame.
 
         They are listed when the frame is computed, and each time anew; nothing is written or claimed. Of a file that is covered in
-        part there is a row for each gap. A file that was rewritten since it was done is not among them, and neither is what is set aside
-        (`failed()`). With `InProcess` it is a pyarrow.Table.
+        part there is a row for each gap. A file that was rewritten or appended to since it was done is not among them (`changed()`), and
+        neither is what is set aside (`failed()`). With `InProcess` it is a pyarrow.Table.
         """
         made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=True)
         runner = _runner(spark, made)
@@ -155,11 +170,11 @@ class Claims:
         while True:
             with _told("Nothing of this claim is visible: call again."):
                 begun = _begin(made, runner, bars)
-            if begun is None:
-                yield from _nothing(made, runner)
+            if isinstance(begun, int):
+                yield from _nothing(made, runner, begun)
                 self.refresh()
                 return
-            log, head, planned, marks = begun
+            log, head, planned, marks, changed = begun
             attempt, started = names.new_id(), time.time()
             runs = [run for task in planned for run in task.runs]
             try:
@@ -169,7 +184,9 @@ class Claims:
                 if log.refresh().outcome(head.job) is None:
                     raise  # nobody has ended it: somebody has deleted below _quire/
         folder = names.attempt_folder(head.job, head.tasks, attempt)
-        found = Claim(splits, _for_spark(f"{made.dest}/{folder}"), sum(t.files_in for t in marks), sum(t.bytes_in for t in marks), head.job)
+        found = Claim(
+            splits, _for_spark(f"{made.dest}/{folder}"), sum(t.files_in for t in marks), sum(t.bytes_in for t in marks), head.job, changed
+        )
         try:
             yield found
             with _told("Nothing that the block has written is visible: call again."):
@@ -212,8 +229,8 @@ def _told(state: str) -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------------------------------------------ the beginning
-def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | None:
-    """An open job of this claim, ours or one that a killed claim has left; None: nothing is left to do.
+def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | int:
+    """An open job of this claim, ours or one that a killed claim has left; where nothing is left to do, how many files have changed.
 
     What others have committed since a job was planned ends it: its splits are planned anew.
     """
@@ -227,23 +244,35 @@ def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | None:
         log = protocol.recover(store)
         _check_kind(log)
         head = next((head for head in protocol.open_jobs(store, log) if head.intent == made.intent), None)
+        changed: int | None = None
         if head is None:
             base = log.tip
             if not log.settled():
                 continue
             planned = planning.make(runner, store, log, base, rounds.job_name(made, base), made.wanted(), bars)
+            changed = planned.listed.reported
             if not planned.tasks:
-                return None
+                return changed
             head = rounds._freeze(store, made, planned)
         if head is None or log.refresh().outcome(head.job) is not None:
             protocol.clean(log.refresh(), head.job) if head else None
             continue
-        begun = _marked(log, made, head, runner, bars)
+        changed = _changed(log, made, runner) if changed is None else changed  # who has planned an open job has told nobody
+        begun = _marked(log, made, head, runner, bars, changed)
         if begun is not None:
             return begun
 
 
-def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progress) -> _Begun | None:
+def _changed(log: Log, made: Options, runner: Runner) -> int:
+    """How many files were rewritten or appended to since they were done."""
+    wanted = made.wanted()
+    listing = Listing(wanted.dest, wanted.dest_options, "", "", wanted.roots, wanted.selection, fold(log), wanted.cut)
+    found = list(pieces(wanted.roots, wanted.selection, runner.parallelism))
+    table = _table(runner, made, len(found), lambda i: list_changed(listing, found[i]), CHANGED, CHANGES)
+    return int(table.count() if isinstance(runner, OnSpark) else table.num_rows)
+
+
+def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progress, changed: int) -> _Begun | None:
     """The job with its splits marked; None: it is over now, and may have been before."""
     store, work = log.store, Work(made.dest, made.dest_options, made.roots, head, made.convert)
     try:
@@ -266,7 +295,7 @@ def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progr
     if conflicts(log.refresh(), replace(head, words=_words_there(log)), marks):
         protocol.abort(log, head.job, "others have processed splits of it")
         return None
-    return _Begun(log, head, planned, marks)
+    return _Begun(log, head, planned, marks, changed)
 
 
 def _mark(work: Work, task: int) -> dict[str, Any]:
@@ -343,10 +372,12 @@ def _rows(dest: str, dest_options: Any, runs: list[Run], i: int) -> Iterator[pa.
         ) from e
 
 
-def _table(runner: Runner, made: Options, n: int, rows: Callable[[int], Iterator[pa.Table]]) -> Any:
+def _table(
+    runner: Runner, made: Options, n: int, rows: Callable[[int], Iterator[pa.Table]], schema: pa.Schema = SPLITS, kinds: str = SPARK
+) -> Any:
     """What `rows` gives of each number below n: on Spark a frame, computed by its tasks."""
     if not isinstance(runner, OnSpark):
-        return pa.concat_tables([SPLITS.empty_table(), *(table for i in range(n) for table in rows(i))])
+        return pa.concat_tables([schema.empty_table(), *(table for i in range(n) for table in rows(i))])
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -356,7 +387,7 @@ def _table(runner: Runner, made: Options, n: int, rows: Callable[[int], Iterator
 
     landmarks = Landmarks([root.url for root in made.roots], made.dest)
     found: DataFrame = runner.spark.range(0, n, 1, max(1, min(n, 8 * runner.parallelism)))
-    return found.mapInArrow(guarded(runner.spark, work, landmarks), SPARK)
+    return found.mapInArrow(guarded(runner.spark, work, landmarks), kinds)
 
 
 def _runner(spark: Any, made: Options) -> Runner:
@@ -374,14 +405,14 @@ def _for_spark(url: str) -> str:
     return f"s3a:{url.removeprefix('s3:')}" if url.startswith("s3:") else url
 
 
-def _nothing(made: Options, runner: Runner) -> Iterator[Claim]:
+def _nothing(made: Options, runner: Runner, changed: int) -> Iterator[Claim]:
     """A claim on no split. What its block has written all the same belongs to no split, and is not kept."""
     store = made.store()
     job = rounds.job_name(made, Log(store).refresh().tip)
     folder = names.attempt_folder(job, 0, names.new_id())
     splits = _table(runner, made, 0, lambda _: iter(()))
     try:
-        yield Claim(splits, _for_spark(f"{made.dest}/{folder}"), 0, 0, job)
+        yield Claim(splits, _for_spark(f"{made.dest}/{folder}"), 0, 0, job, changed)
         files = _left_there(store, folder)[0]
         if sum(_look(store, entry)[0] if entry.name.endswith(".parquet") else entry.size for entry in files):
             raise QuireError(

@@ -165,6 +165,25 @@ def deleted(
         frame(found, as_json, "nothing is gone")
 
 
+@click.command()
+@click.argument("dest")
+@click.argument("source", nargs=-1, required=True)
+@click.option("--include", multiple=True, help="Only files that match this glob (again for more).")
+@click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
+@click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot.")
+@click.option("--follow-links", is_flag=True, help="Follow symbolic links.")
+@MASTER
+@AS_JSON
+def changed(
+    dest: str, source: tuple[str, ...], include: tuple[str, ...], exclude: tuple[str, ...], master: str | None, as_json: bool, **given: Any
+) -> None:
+    """The files at SOURCE… that were rewritten or appended to since they were processed; --on-change reprocess reads them."""
+    ledger = quire.Ledger(dest)
+    with spark_of(master) as spark:
+        found = ledger.changed(spark, list(source), "pandas", include=include or None, exclude=exclude or None, **given)
+        frame(found, as_json, "nothing has changed")
+
+
 @click.command("purge-sources")
 @click.argument("dest")
 @click.option("--yes", is_flag=True, help="Delete; else it is only said what would go.")
@@ -222,6 +241,6 @@ def rejected(dest: str, as_json: bool) -> None:
 
 
 UPKEEP = (
-    forget, retry, compact, checkpoint, expire, pins, unpin, files, coverage, tasks, sizes, deleted, purge_sources, import_markers,
+    forget, retry, compact, checkpoint, expire, pins, unpin, files, coverage, tasks, sizes, deleted, changed, purge_sources, import_markers,
     export_markers, rejected,
 )  # fmt: skip

@@ -54,6 +54,7 @@ TABLES: Mapping[str, pa.Schema] = {
         "path version #start #length state reason data_file #offset #skip #written #records checksum #commit attempt"
     ),
     "deleted": _schema("path version #commit"),
+    "changed": _schema("path #size version #commit reason"),
     "offsets": _schema("topic #partition #offset #covered #records #bytes #lost #set_aside cluster topic_id"),
     "lag": _schema("topic #partition #offset #end #lag #lost #open"),
 }  # fmt: skip

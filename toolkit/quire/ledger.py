@@ -9,8 +9,8 @@ import copy
 import io
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from quire import display, inspection
-from quire.claims import Claims
+from quire.claims import CHANGES, Claims
 from quire.commit import names
 from quire.commit.checkpoints import HISTORY, history_row
 from quire.commit.entries import CLAIM, OFFSETS, PURGE, Commit, Task
@@ -37,13 +37,14 @@ from quire.interrupts import all_interruptible
 from quire.options import whole
 from quire.paging import Pages
 from quire.planning import skew
-from quire.planning.listing import Cut, Listing, list_deleted
-from quire.planning.pieces import pieces
+from quire.planning.listing import Cut, Listing, list_changed, list_deleted
+from quire.planning.pieces import Piece, pieces
 from quire.planning.plan import evenness
 from quire.rounds import check_destination
 from quire.runner import OnSpark, guarded
 from quire.sizes import format_size
 from quire.sources import files
+from quire.sources.files import Selection
 from quire.sources.keys import keys as keys_of
 from quire.storage import canonical, connect
 from quire.storage.sight import Landmarks
@@ -316,10 +317,34 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         `source` and what chooses from it are as in `quire.consolidate`: of what that does not list, nothing is said. Of millions,
         as_="spark" is a DataFrame that is computed where it is used. `storage_options`: of the source; left out: the destination's.
         """
+        chosen = Selection(files.patterns(include, "include"), files.patterns(exclude, "exclude"), hidden, follow_links)
+        return self._listed(
+            "deleted", list_deleted, "path string, version string, commit long", spark, source, as_, chosen, storage_options
+        )
+
+    def changed(
+        self, spark: Any, source: Any, as_: str = "spark", *, include: Any = None, exclude: Any = None, hidden: bool = False,
+        follow_links: bool = False, storage_options: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        """The files at `source` that were rewritten or appended to since they were processed: path, size (bytes), version, commit, reason.
+
+        Size and version are those of the source now, `commit` is the last one that has rows of the file. All of them are told, whatever
+        `on_change` and `on_append` a run has; nothing is changed. A run with on_change="reprocess" reads them again; what a claim has made
+        leaves with its whole commit, by forget(where="commit = 7"), and the next claim has them. The parameters are those of `deleted`.
+        """
+        chosen = Selection(files.patterns(include, "include"), files.patterns(exclude, "exclude"), hidden, follow_links)
+        return self._listed("changed", list_changed, CHANGES, spark, source, as_, chosen, storage_options)
+
+    def _listed(
+        self, name: str, tables: Callable[[Listing, Piece], Iterator[pa.Table]], kinds: str, spark: Any, source: Any, as_: str,
+        selection: Selection, storage_options: Mapping[str, Any] | None,
+    ) -> Any:  # fmt: skip
+        """The table `name`: what `tables` gives of each piece of a source, found by tasks."""
         choose(as_, inspection.KINDS, "as_")
         with about("source"):
-            roots = tuple(files.roots(source, self._options if storage_options is None else storage_options))
-        selection = files.Selection(files.patterns(include, "include"), files.patterns(exclude, "exclude"), hidden, follow_links)
+            identity = "content" if self._log.by_content() else "store"
+            found_at = files.roots(source, self._options if storage_options is None else storage_options)
+            roots = tuple(replace(root, identity=identity, links=selection.links) for root in found_at)
         listing = Listing(self._url, self._options, "", "", roots, selection, self._fold, Cut("balanced", "flat", 1, "xxh64", 1, False))
         runner = runner_of(spark, self._url)
         found = list(pieces(roots, selection, runner.parallelism, every=True))
@@ -327,17 +352,17 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for i in batch.column(0).to_pylist():
-                    for table in list_deleted(listing, found[i]):
+                    for table in tables(listing, found[i]):
                         yield from table.to_batches(max_chunksize=10_000)
 
         if not isinstance(runner, OnSpark):
             if as_ == "spark":
                 raise UsageError("as_='spark' needs a SparkSession. Say as_='pandas' or 'arrow'.")
-            tables = [table for piece in found for table in list_deleted(listing, piece)]
-            return inspection.given("deleted", pa.concat_tables([inspection.TABLES["deleted"].empty_table(), *tables]), as_)
+            rows = [table for piece in found for table in tables(listing, piece)]
+            return inspection.given(name, pa.concat_tables([inspection.TABLES[name].empty_table(), *rows]), as_)
         task = guarded(runner.spark, work, Landmarks([root.url for root in roots], self._url))
-        frame = runner.spark.range(0, len(found), 1, max(len(found), 1)).mapInArrow(task, "path string, version string, commit long")
-        return frame if as_ == "spark" else inspection.given("deleted", frame.toArrow(), as_)
+        frame = runner.spark.range(0, len(found), 1, max(len(found), 1)).mapInArrow(task, kinds)
+        return frame if as_ == "spark" else inspection.given(name, frame.toArrow(), as_)
 
     @overload
     def locate(self, path: str | os.PathLike[str]) -> list[Location]: ...

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from quire import display
+from quire.attempt import NOT_TAKEN
 from quire.errors import AllQuarantined, printable
 from quire.planning.skew import SkewResult
 from quire.sizes import format_size
@@ -20,10 +21,15 @@ class Report:
     """The result of `quire.consolidate`.
 
     files, bytes      gathered by this call (bytes as read); `written` bytes in `data_files`, of `records` lines or rows
-    set_aside         (path, reason) of files that are in quarantine since this call, or were gathered in another version;
-    set_aside_count   how many there are (of very many, only the first stand in `set_aside`)
+    quarantined       (path, reason) of what is in quarantine since this call: `quire ledger failed` has all of it
+    changed           (path, reason) of files that were rewritten or appended to since they were gathered, and were not read: `quire ledger
+                      changed` has all of them
+    unreadable        (path, reason) of what could not be listed or planned: the ledger knows nothing of it, the next call tries again
+    quarantined_count, changed_count   how many there are (of very many, only the first stand in the tuples)
+    set_aside, set_aside_count   all three together
     held_back         files whose last line has no newline yet (on_append="tail"): it is taken when it is whole, or with flush=True
-    left_out          (path, reason) of files that vanished, or changed while they were read, twice: the next call tries again
+    left_out          (path, reason) of files that vanished, or changed while they were read, twice, or whose new version cannot be parsed
+                      (on_change="reprocess": what was gathered before stays); the next call tries again
     done              files that were gathered or set aside before
     deleted           files that were gathered before and are no longer at their source: their output stays; `deleted_examples` of them
     young, links      files changed within `min_age`; symbolic links that were not followed
@@ -44,8 +50,11 @@ class Report:
     records: int = 0
     lost: int = 0
     data_files: int = 0
-    set_aside: tuple[tuple[str, str], ...] = ()
-    set_aside_count: int = 0
+    quarantined: tuple[tuple[str, str], ...] = ()
+    quarantined_count: int = 0
+    changed: tuple[tuple[str, str], ...] = ()
+    changed_count: int = 0
+    unreadable: tuple[tuple[str, str], ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
     done: int = 0
     held_back: int = 0
@@ -62,6 +71,16 @@ class Report:
     reduce: str = ""
     quarantined_before: int = 0
     failure: str = ""
+
+    @property
+    def set_aside(self) -> tuple[tuple[str, str], ...]:
+        """(path, reason) of all that is there and was not taken."""
+        return (*self.quarantined, *self.changed, *self.unreadable)
+
+    @property
+    def set_aside_count(self) -> int:
+        """How many these are."""
+        return self.quarantined_count + self.changed_count + len(self.unreadable)
 
     @property
     def all_quarantined(self) -> bool:
@@ -89,7 +108,7 @@ class Report:
         """The report itself; AllQuarantined, which carries it, if nothing could be processed."""
         if not self.failure:
             return self
-        dest, first = shlex.quote(_plain(self.dest)), f" First: {': '.join(self.set_aside[0])}." if self.set_aside and self.jobs else ""
+        dest, first = shlex.quote(_plain(self.dest)), f" First: {': '.join(self.quarantined[0])}." if self.quarantined and self.jobs else ""
         raise AllQuarantined(
             f"all of {self.source} is quarantined in {self.dest}: {self.failure}.{first} Look at: quire ledger failed {dest} - what is "
             f"repaired, quire ledger retry reads again; or allow it with max_quarantined.", report=self
@@ -103,10 +122,17 @@ class Report:
             "data files": f"{self.data_files:,} ({format_size(self.written)})",
             **({"through": self.reduce} if self.reduce else {}),
             "already done": f"{self.done:,}" + (f", of them {self.quarantined_before:,} quarantined" if self.quarantined_before else ""),
-            "set aside": f"{self.set_aside_count:,}",
+            "set aside": f"{self.quarantined_count:,}",
         }
-        if self.left_out:
-            rows["left out (changed or gone)"] = f"{len(self.left_out):,}"
+        if self.changed_count:
+            rows["changed since, not read"] = f"{self.changed_count:,}"
+        if self.unreadable:
+            rows["could not be read or planned"] = f"{len(self.unreadable):,}"
+        stays = sum(why.startswith(NOT_TAKEN) for _, why in self.left_out)
+        if stays:
+            rows["new version not taken, old one stays"] = f"{stays:,}"
+        if len(self.left_out) > stays:
+            rows["left out (changed or gone)"] = f"{len(self.left_out) - stays:,}"
         if self.held_back:
             rows["last lines held back"] = f"{self.held_back:,}"
         if self.deleted:
@@ -124,12 +150,15 @@ class Report:
         return rows
 
     def _note(self) -> str:
-        parts = [f"{path}: {reason}" for path, reason in (*self.set_aside[:SHOWN], *self.left_out[:SHOWN])]
-        if self.set_aside_count > SHOWN:
-            parts.append(f"… all of them: quire ledger failed {shlex.quote(_plain(self.dest))}")
-        parts += [
-            f"job {job} of another call is unfinished: quire recover {shlex.quote(_plain(self.dest))} --abort {job}" for job in self.others
-        ]
+        dest = shlex.quote(_plain(self.dest))
+        parts = [f"{path}: {reason}" for path, reason in self.quarantined[:SHOWN]]
+        if self.quarantined_count > SHOWN:
+            parts.append(f"… all that is quarantined: quire ledger failed {dest}")
+        parts += [f"{path}: {reason}" for path, reason in (*self.changed[:SHOWN], *self.unreadable[:SHOWN], *self.left_out[:SHOWN])]
+        if self.changed_count:
+            source = "SOURCE" if ", " in self.source else shlex.quote(_plain(self.source))
+            parts.append(f"changed since: quire ledger changed {dest} {source} names all; on_change='reprocess' reads their new content")
+        parts += [f"job {job} of another call is unfinished: quire recover {dest} --abort {job}" for job in self.others]
         parts.append(self.next)
         return "\n".join(map(printable, parts))
 
@@ -137,7 +166,7 @@ class Report:
     def next(self) -> str:
         """The command to go on with."""
         dest = shlex.quote(_plain(self.dest))
-        return f"next: quire ledger failed {dest}" if self.set_aside_count or self.failure else f"next: quire ledger summary {dest}"
+        return f"next: quire ledger failed {dest}" if self.quarantined_count or self.failure else f"next: quire ledger summary {dest}"
 
     @property
     def nothing(self) -> bool:
@@ -165,6 +194,8 @@ class Report:
         found = {k: v for k, v in asdict(self).items() if k != "skew"}
         return {
             **found,
+            "set_aside": self.set_aside,
+            "set_aside_count": self.set_aside_count,
             "files_per_second": round(self.files_per_second, 1),
             "skew": self.skew.as_dict() if self.skew else None,
             "next": self.next,
@@ -214,7 +245,7 @@ class LoadReport(Report):
             "records loaded": f"{self.records:,}",
             "offsets covered": f"{self.bytes:,}",
             "data files": f"{self.data_files:,} ({format_size(self.written)})",
-            "set aside": f"{self.set_aside_count:,}",
+            "set aside": f"{self.quarantined_count:,}",
         }
         if self.lost:
             rows["lost to retention (offsets)"] = f"{self.lost:,}"

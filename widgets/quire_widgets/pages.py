@@ -28,7 +28,9 @@ def report(done: Report) -> str:
     """The facts; on request, each file that was not gathered, with the reason."""
     lists = []
     for what, files, total in (
-        ("Set aside", done.set_aside, done.set_aside_count),
+        ("Set aside", done.quarantined, done.quarantined_count),
+        ("Changed since, not read", done.changed, done.changed_count),
+        ("Could not be read or planned", done.unreadable, len(done.unreadable)),
         ("Left out", done.left_out, len(done.left_out)),
     ):
         if files:

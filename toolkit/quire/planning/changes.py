@@ -27,11 +27,12 @@ class Policy:
     on_change: str = "error"
     flush: bool = False  # take lines that were held back
     supersede: bool = False  # this round plans what is to be read again whole, and nothing else
+    told: bool = False  # nothing is planned: it is only said which files have changed, and how
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The columns of the ledger that deciding needs."""
-        return (*(("fingerprint", "tries", "records") if self.marks else ()), *(("data_file",) if self.supersede else ()))
+        return (*(("fingerprint", "tries", "records") if self.marks or self.told else ()), *(("data_file",) if self.supersede else ()))
 
     @property
     def marks(self) -> bool:
@@ -54,7 +55,7 @@ class Decided:
 def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root: str) -> Decided:
     """Sort out the files below `root` whose rows are of another version than the listing's, or which end in a line held back."""
     found = Decided()
-    grown = _grown(known, source, root, lines=policy.on_append == "tail") if policy.marks else {}
+    grown = _grown(known, source, root, lines=policy.on_append == "tail") if policy.marks or policy.told else {}
     purging = [(file, rows) for file, rows in known if rows[0]["state"] in FINISHED]
     _decide_purging(purging, policy, _grown(purging, source, root, lines=False), found)
     for file, rows in (item for item in known if item[1][0]["state"] not in FINISHED):

@@ -47,6 +47,10 @@ PLAN = pa.schema(
 )  # fmt: skip
 
 
+CHANGED = pa.schema(
+    [("path", pa.string()), ("size", pa.int64()), ("version", pa.string()), ("commit", pa.int64()), ("reason", pa.string())]
+)
+
 _REST = {"replaces": None, "follows": None}  # of the ranges of a long file only the first one replaces and follows
 
 
@@ -234,6 +238,20 @@ def list_deleted(listing: Listing, piece: Piece) -> Iterator[pa.Table]:
     for _ in _chunks(listing, piece, Listed(), seen):
         pass
     yield from seen.gone(listing.fold, connect(listing.dest, listing.dest_options))
+
+
+def list_changed(listing: Listing, piece: Piece) -> Iterator[pa.Table]:
+    """The files of a piece of the source that were rewritten or appended to since they were done, as `CHANGED` has them."""
+    root, dest, policy = listing.roots[piece.root], connect(listing.dest, listing.dest_options), Policy(told=True)
+    for listed in _chunks(listing, piece, Listed(), Blind(root, listing.selection, piece)):
+        entries, _ = _identified(root, listed, Listed())
+        if not entries:
+            continue
+        known = remaining(_table(root.url, entries), listing.fold, dest, policy.needs).known
+        files = {file["path"]: {**file, "commit": max(row["commit"] for row in rows)} for file, rows in known}
+        reported = decide(known, policy, root.store, root.url).reported
+        if reported:
+            yield pa.Table.from_pylist([{**files[path], "reason": why} for path, why in reported], CHANGED)
 
 
 def _count(decided: Decided, found: Listed) -> None:
@@ -470,4 +488,4 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
                 pass
 
 
-__all__ = ["Cut", "Listed", "Listing", "Run", "globs_of", "list_deleted", "list_piece"]
+__all__ = ["CHANGED", "Cut", "Listed", "Listing", "Run", "globs_of", "list_changed", "list_deleted", "list_piece"]
