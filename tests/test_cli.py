@@ -183,7 +183,8 @@ def test_consolidate_and_plan(run: Run, tmp_path: Path) -> None:
     assert not list((tmp_path / "out").rglob("plan*")), "looking leaves nothing"
     assert "files listed" in run("plan", *arguments)[1]
     report = answer(run("consolidate", *arguments, "--json"))
-    assert set(report) == set(quire.Report.__dataclass_fields__) | {"files_per_second", "next", "all_quarantined"}
+    more = {"files_per_second", "next", "all_quarantined", "set_aside", "set_aside_count"}
+    assert set(report) == set(quire.Report.__dataclass_fields__) | more
     assert report["files"] == 32
     code, out, err = run("consolidate", *arguments)
     assert (code, err) == (0, "")

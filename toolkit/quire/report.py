@@ -157,7 +157,8 @@ class Report:
         parts += [f"{path}: {reason}" for path, reason in (*self.changed[:SHOWN], *self.unreadable[:SHOWN], *self.left_out[:SHOWN])]
         if self.changed_count:
             source = "SOURCE" if ", " in self.source else shlex.quote(_plain(self.source))
-            parts.append(f"changed since: quire ledger changed {dest} {source} names all; on_change='reprocess' reads their new content")
+            how = "after ledger.forget(where='commit = …') the next call" if self.reduce else "on_change='reprocess'"
+            parts.append(f"changed since: quire ledger changed {dest} {source} names all; {how} reads their new content")
         parts += [f"job {job} of another call is unfinished: quire recover {dest} --abort {job}" for job in self.others]
         parts.append(self.next)
         return "\n".join(map(printable, parts))
