@@ -49,12 +49,10 @@ def test_one_of_several_that_matches_nothing_is_named(tmp_path: Path, call: Any)
         call([f"{a}/*.xml", f"{a}/*.jsno"], dest)
     with refused(UsageError, 2, f"source='file://{b}/*.xml' matches none of the names in file://{b} (files: 3)"):
         call([f"{a}/*.xml", f"{b}/*.xml"], dest)
-    with refused(UsageError, 2, "include='*.jsno' matches none", "did you mean '*.json'?"):
-        call([a, b], dest, include=["*.xml", "*.jsno"])
-    with refused(UsageError, 2, "include='*.csv' matches none", "leave it out"):
-        call(b, dest, include=["*.txt", "*.csv"])
+    with refused(UsageError, 2, "include='*.jsno', '*.csv' matches none", "did you mean '*.json'?"):
+        call([a, b], dest, include=["*.jsno", "*.csv"])
     assert not [path for path in dest.rglob("*") if path.is_file()], "nothing of a plan stays"
-    call([f"{a}/*.xml", f"{a}/*.json", f"{empty}/*.csv", b], dest, include=["*", "[12].*"], exclude="*.json")
+    call([f"{a}/*.xml", f"{a}/*.json", f"{empty}/*.csv", b], dest, include=["*", "*.csv"], exclude="*.json")
 
 
 def test_a_directory_is_no_glob_whatever_its_name(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import quire
 from gathering import documents, gather, refused
 from quire.commit.log import Log
 from quire.errors import QuireError, StorageError
-from quire.storage import Store, bare
+from quire.storage import Store, bare, canonical
 from services import s3
 from services.azurite import KEY, connection_string
 
@@ -38,8 +38,8 @@ class Site:
         self.kind, self.endpoint, self.path = kind, endpoint, uuid.uuid4().hex
         self.azure = kind == "azurite"
         self.top = f"{'abfs' if self.azure else 's3'}://tests"
-        self.url = f"{self.top}/{self.path}"
         self.options: dict[str, Any] = self.reached(endpoint)
+        self.url = canonical(f"{self.top}/{self.path}", self.options)
         if self.azure:
             self.service = BlobServiceClient.from_connection_string(self.options["connection_string"])
         self.client: Any = self.service.get_container_client("tests") if self.azure else s3.client(endpoint)

@@ -308,12 +308,12 @@ def test_a_source_directory_so_long_that_it_does_not_fit_below_the_destination(s
     deep = "/".join(["y" * 100] * 9)
     write(local, {f"{deep}/a.txt": b"deep\n"})
     dest = {"dest_options": site.options, "layout": "directories"}
-    with line("a name has at most 1,024", "Choose a shorter one", kind=QuireError):
-        gather(local, f"{site.url}/{'z' * 100}", **dest)
-    store = bare(f"{site.url}/{'z' * 100}", site.options)
-    assert [e.name for e in store.walk() if not e.name.startswith("_quire/")] == []
-    gather(local, f"{site.url}/{'z' * 100}", exclude=f"{deep}/*", **dest)
-    assert lines(store) == LINES
+    report = gather(local, f"{site.url}/{'z' * 100}", **dest)
+    assert (report.files, report.set_aside_count) == (len(FILES), 1), "one directory keeps nobody from the others"
+    ((path, reason),) = report.set_aside
+    assert path.endswith(deep)
+    assert "a name has at most 1,024" in reason
+    assert lines(bare(f"{site.url}/{'z' * 100}", site.options)) == LINES
 
 
 # ------------------------------------------------------------------------------------------------------- who pays, and expired uploads

@@ -41,5 +41,5 @@ def test_urls_that_name_no_place_are_refused(url: str) -> None:
 
 
 def test_one_place_has_one_url() -> None:
-    assert normalise("hdfs://Node:8020/data/") == "hdfs://node:8020/data"
+    assert normalise("hdfs://Node:8020/data/") == "hdfs://node/data", "the usual port"
     assert normalise("hdfs://cluster/data") == "hdfs://cluster/data"

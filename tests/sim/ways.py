@@ -87,7 +87,7 @@ class Case:
 
     def fill(self) -> Case:
         forget_all()
-        Tree.of[SOURCE] = self.tree
+        self.tree = Tree()  # what a test before has put there is gone, and quire has deleted none of it
         self.pipeline.fill(self.tree)
         return self
 

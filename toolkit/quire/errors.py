@@ -187,7 +187,7 @@ _SECRETS = (
     (re.compile(rf"(?<=://)(?!(?:{_AZURE})[a-z0-9$-]{{1,63}}@)[^/\s]*@"), "***@"),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), "***"),
     # Options that hold others, and headers that say who asks: all that follows is theirs.
-    (re.compile(r"(sasl\.(?:oauthbearer|jaas)[\w.]*['\"]?\s*[=:]\s*)[^\r\n]+", re.IGNORECASE), r"\1***"),
+    (re.compile(r"(sasl\.(?:oauthbearer|jaas)[\w.]*['\"]?\s*[=:]\s*)(?!\*\*\*)[^\r\n]+", re.IGNORECASE), r"\1***"),
     (re.compile(r"\b(bearer|basic|digest|negotiate|sharedkey|sharedkeylite)\s+[A-Za-z0-9+/.:_~=-]{8,}", re.IGNORECASE), r"\1 ***"),
     # SAS signatures, tokens and keys as query parameters or options
     (re.compile(rf"({_WORDS})(['\"])(?:(?!\2)[^\\]|\\.)*(?:\2|$)", re.IGNORECASE), r"\1\2***\2"),

@@ -33,7 +33,6 @@ from quire.storage.local import to_os
 
 CHUNK = 100_000  # rows that a task holds at once
 ROW_GROUP = 5_000
-INCLUDED = -1  # in the place of a root: a glob of `include`
 NAMES = 20  # that did not match, among which a nearer one is looked for
 EXAMPLES = 1_000  # names that a report may hold
 RANGES = 100_000  # of one file: of 256 MiB each, 25 TiB, which no file has that is not sparse or forged
@@ -331,11 +330,10 @@ def globs_of(root: Root) -> list[str]:
     return [wanted for wanted in root.wanted if is_glob(wanted)]
 
 
-def _unmet(root: Root, number: int, selection: Selection) -> dict[tuple[int, str], re.Pattern[str]]:
+def _unmet(root: Root, number: int) -> dict[tuple[int, str], re.Pattern[str]]:
     """The globs that no name has matched so far."""
-    every = [(INCLUDED, glob, Selection((glob,)).chooser(Root(""))) for glob in selection.include]
-    every += [(number, glob, Selection().chooser(Root("", (glob,)))) for glob in globs_of(root)]
-    return {(number, ""): re.compile(""), **{(of, glob): pattern for of, glob, pattern in every}} if every else {}
+    every = {(number, glob): Selection().chooser(Root("", (glob,))) for glob in globs_of(root)}
+    return {(number, ""): re.compile(""), **every} if every else {}
 
 
 def _taker(root: Root, selection: Selection, found: Listed, dest: str = "", number: int = 0) -> Callable[[Entry], bool] | None:
@@ -345,7 +343,7 @@ def _taker(root: Root, selection: Selection, found: Listed, dest: str = "", numb
     everything = root.wanted == ("",) and not selection.include and not selection.exclude
     if everything and selection.newest is None and not selection.without and not linked:
         return None
-    unmet = _unmet(root, number, selection)
+    unmet = _unmet(root, number)
 
     def takes(entry: Entry) -> bool:
         if unmet:  # as a rule each glob has matched soon

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from quire.errors import StorageError, UsageError, about, printable, quoted
-from quire.planning.listing import INCLUDED, Listed, globs_of
+from quire.planning.listing import Listed, globs_of
 from quire.sources.files import Root
 
 __all__ = ["Unmatched", "check_listed", "unmatched"]
@@ -47,15 +47,17 @@ class Unmatched:
 
 
 def unmatched(roots: Sequence[Root], include: Sequence[str], listed: Listed) -> Unmatched | None:
-    """The globs of which each is there in vain, or all together. Where no name is there at all, every one may come later."""
+    """The globs that match no name: of a source each of them, of `include`, which says what may come, all together.
+
+    Where no name is there at all, every one may come later.
+    """
     met = {(root, glob) for root, glob in listed.met}
     globs = [(i, glob) for i, root in enumerate(roots) for glob in globs_of(root)]
-    included = [glob for glob in include if met and (INCLUDED, glob) not in met]
     placed = [(i, glob) for i, glob in globs if (i, "") in met and (i, glob) not in met]
-    if not included and not placed and listed.unwanted and not (listed.files or listed.young):
-        included, placed = list(include), globs
-    if included:
-        return Unmatched("include", tuple(included), _places(roots), listed)
+    if not placed and listed.unwanted and not (listed.files or listed.young):
+        if include:
+            return Unmatched("include", tuple(include), _places(roots), listed)
+        placed = globs
     if placed:
         among = [root for i, root in enumerate(roots) if i in dict(placed)]
         return Unmatched("source", tuple(f"{roots[i].url}/{glob}" for i, glob in placed), _places(among), listed)
