@@ -17,8 +17,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where JupyterLab looks: copies of the notebooks, and room for trees."""
-    place = tmp_path_factory.mktemp("lab")
+    """Where JupyterLab looks: copies of the notebooks, with the sample data beside them, and room for trees."""
+    place = tmp_path_factory.mktemp("lab") / "notebooks"
+    place.mkdir()
+    shutil.copytree(ROOT / "sample_data", place.parent / "sample_data")
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         shutil.copy(notebook, place)
     for package in ("azurite", "mock_kafka"):
