@@ -16,6 +16,7 @@ from processes import wait_until
 from story import Story, told
 from tale import Count, Tale, documents, held
 
+from quire.storage import canonical
 from services import azurite, s3
 from services.hdfs import DATANODE, NAMENODE, Cluster, hdfs
 from services.outside import S3, Azure, Hdfs, Outside
@@ -125,7 +126,7 @@ class Remote(Story):
         return held(self.contents.values(), self.data())
 
     def hold(self, settled: bool) -> None:
-        tree = witness.Tree(self.inner.url)
+        tree = witness.Tree(canonical(self.inner.url, self.inner.options))
         for name, version in self.inner.listed().items():
             path, content = f"{tree.url}/{name}", self.contents[name]
             tree.now[path], tree.ever[path, version] = (version, content), content

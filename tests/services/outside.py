@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import posixpath
-import urllib.error
 import urllib.parse
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Protocol
+
+import urllib3
 
 from services import s3
 from services.azurite import ACCOUNT, connection_string
@@ -139,6 +139,10 @@ class S3(_Outside):
             self.client.delete_object(Bucket=s3.BUCKET, Key=self.prefix + name)
 
 
+class Refused(OSError):
+    """HDFS does not give what was asked for; its first argument is the status of HTTP."""
+
+
 class Hdfs(_Outside):
     """Below a directory of Alice's; the superuser looks."""
 
@@ -147,13 +151,23 @@ class Hdfs(_Outside):
         self.root = f"{HOME}/{folder}"
         self.url, self.path, self.netloc = f"{cluster.url}{self.root}", self.root, cluster.netloc
         self.options: dict[str, Any] = {"user": USER}
+        self.kept = urllib3.PoolManager()
 
     def _ask(self, method: str, op: str, name: str = "", data: bytes | None = None, user: str = SUPERUSER, **query: str) -> bytes:
         asked = urllib.parse.urlencode({"op": op, "user.name": user, **query})
         path = urllib.parse.quote(posixpath.normpath(f"{self.root}/{name}"))
-        request = urllib.request.Request(f"http://{self.netloc}/webhdfs/v1{path}?{asked}", data, method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return bytes(answer.read())
+        # Connections are kept: whoever looks after each change asks tens of thousands of times.
+        return self._sent(method, f"http://{self.netloc}/webhdfs/v1{path}?{asked}", data)
+
+    def _sent(self, method: str, url: str, data: bytes | None) -> bytes:
+        # Connections are kept: whoever looks after each change asks tens of thousands of times.
+        try:
+            answer = self.kept.request(method, url, body=data, timeout=60)
+        except urllib3.exceptions.HTTPError as e:
+            raise ConnectionError(f"{method} {url}: {e}") from e
+        if answer.status >= 400:
+            raise Refused(answer.status, f"{method} {url}: {answer.data[:300]!r}")
+        return bytes(answer.data)
 
     def _walk(self) -> Iterator[tuple[str, Any]]:
         folders = [""]
@@ -161,8 +175,8 @@ class Hdfs(_Outside):
             folder = folders.pop()
             try:
                 found = json.loads(self._ask("GET", "LISTSTATUS", folder))["FileStatuses"]["FileStatus"]
-            except urllib.error.HTTPError as e:
-                if e.code != 404:
+            except Refused as e:
+                if e.errno != 404:
                     raise
                 continue  # it was removed in the meantime, or is not there yet
             for status in found:
@@ -185,7 +199,7 @@ class Hdfs(_Outside):
         """In one step for whoever lists: written elsewhere, and renamed."""
         new = f"../.new-{uuid.uuid4().hex}"
         where = json.loads(self._ask("PUT", "CREATE", new, user=USER, noredirect="true"))["Location"]
-        urllib.request.urlopen(urllib.request.Request(where, data, method="PUT"), timeout=60).close()
+        self._sent("PUT", where, data)
         self._ask("PUT", "MKDIRS", name.rpartition("/")[0], user=USER)
         self._ask("PUT", "RENAME", new, user=USER, destination=f"{self.root}/{name}")
 

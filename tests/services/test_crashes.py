@@ -45,7 +45,7 @@ def test_crashes(service: str, committer: str, request: pytest.FixtureRequest, t
     fixture = {"azurite": "azurite_endpoint", "hdfs-real": "hdfs_cluster"}.get(service, service)
     found: Any = kind(service, request.getfixturevalue(fixture))
     (case,) = cases(["few"], [committer], [found])
-    line = sample(case, EACH * 2 if service == "hdfs-real" else EACH, SEED)
+    line = sample(case, EACH, SEED)
     tried(line)
     assert not line.findings, f"CRASH_SEED={SEED}: {line.findings[0]}"
 

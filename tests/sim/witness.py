@@ -178,7 +178,9 @@ class Tree:
         self.ever[path, entry.version] = content
 
     def gone(self) -> set[tuple[str, str]]:
-        """What was put there, and quire has deleted since."""
+        """What was put there, and quire has deleted since. Of a source that lies elsewhere only what is there now is known."""
+        if not self.url.startswith("memory://"):
+            return set()
         there = objects(self.url)
         return {(path, version) for path, (version, _) in self.now.items() if path[len(self.url) + 1 :] not in there}
 
