@@ -73,6 +73,13 @@ def test_crash_of_a_function_s_job(case: Case) -> None:
         scenario()
 
 
+@pytest.mark.parametrize("case", cases(["reprocess"], ["rename"], ["hdfs"]), ids=plain)
+def test_crash_while_a_new_version_is_no_good(case: Case) -> None:
+    """Dead at a change: whoever goes on finds that nothing of a new version can be taken, and the old rows stay."""
+    for scenario in [*sample(ways.crashes(case.fill(), reads=False), 4, seed=9), *sample(ways.answers(case), 2, seed=10)]:
+        scenario()
+
+
 @pytest.mark.parametrize("case", TAILS, ids=plain)
 def test_crash_while_files_grow(case: Case) -> None:
     """Dead at a change, in whatever job; the next one finds files that have grown meanwhile: each line once, and none before its end."""

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
+import sums
 from gathering import MANY, gather, refused, write
 from quire import Ledger, Report, Split, cli, cli_upkeep
 from quire.commit import names
@@ -596,6 +597,50 @@ def test_a_rewritten_file_takes_its_rejected_records_with_it(tmp_path: Path) -> 
     process(source, careful, dest, split="lines", split_size=300, on_change="reprocess")
     assert ids(dest) == [100, 101, 103, 104]
     assert Ledger(dest).rejected()["content"].tolist() == [b"BROKEN 102"]
+    covered(dest)
+
+
+def refusing(split: Split, content: bytes) -> Iterator[dict[str, Any]]:
+    """Raises where nothing else comes of a split that holds something broken."""
+    if content and content.count(b"BROKEN") == len(content.splitlines()):
+        raise ValueError("all is broken")
+    yield from careful(split, content)
+
+
+refusing.__qualname__ = "careful"
+ALL = tuple(range(100, 108))
+NOW: dict[str, tuple[Any, dict[str, Any]]] = {  # how a new version is read of which nothing can be taken
+    "records that are rejected": (careful, {}),
+    "a function that raises": (refusing, {}),
+    "several splits": (careful, {"split": "lines", "split_size": 60}),
+    "several tasks": (refusing, {"split": "lines", "split_size": 30, "target_size": 20}),
+    "splits without a record": (careful, {"split": "lines", "split_size": 4}),
+}
+
+
+@pytest.mark.parametrize("how", NOW)
+def test_old_rows_stay_until_anything_of_a_new_version_can_be_taken(tmp_path: Path, how: str) -> None:
+    function, settings = NOW[how]
+    source, dest = write(tmp_path / "in", {"a": records(3), "b": records(3, 10), "c": records(3, 20)}), tmp_path / "out"
+    settings = {**settings, "on_change": "reprocess", "schema": "id long", "version": "1"}
+    process(source, function, dest, **settings)
+    write(source, {"a": records(8, 100, bad=ALL), "b": records(2, 50), "c": b""})
+    report = process(source, function, dest, **{**settings, "max_quarantined": 0})
+    ((path, why),) = report.left_out
+    assert path.endswith("/a")
+    assert "cannot be taken, and what was gathered before stays: " in why
+    assert (report.files, report.quarantined_count) == (2, 0), "a file that is empty by now is a good one"
+    assert ids(dest) == [*range(3), *range(50, 52)]
+    assert (Ledger(dest).summary().set_aside, len(Ledger(dest).rejected())) == (0, 0)
+    sums.check(connect(normalise(dest)))
+    again = process(source, function, dest, **settings)
+    assert (again.files, len(again.left_out)) == (0, 1), "the next call looks once more, and ends"
+    write(source, {"a": records(8, 100, bad=ALL[1:])})
+    report = process(source, function, dest, **settings)
+    assert (report.files, report.left_out) == (1, ()), "one record is enough"
+    assert ids(dest) == [*range(50, 52), 100]
+    assert Ledger(dest).summary().set_aside > 0, "the others are quarantined"
+    sums.check(connect(normalise(dest)))
     covered(dest)
 
 

@@ -97,6 +97,8 @@ MUTANTS = (
     m("uncover_no_conflict", FOLD, "        found[uncover.path].extend(", "        list("),
     m("the paths' ends are left out", CONFLICTS, "a.first <= b.last and b.first <= a.last", "a.first < b.last and b.first < a.last"),
     m("drop_part", PROTOCOL, "(removing and (found or any(t.left for t in tasks)))", "False", first="tests/test_supersede.py"),
+    m("a new version without anything good takes good rows out", JOBS, "and (stays := _not_taken(log, head, tasks)):", "and (stays := ()):", first="tests/test_process.py"),
+    m("each task decides alone whether a new version is good", "coverage/superseded.py", "    for task in read if found else ():", "    for task in (t for t in read if found and t.set_aside):", first="tests/test_process.py"),
     m("retry_when_empty", PROTOCOL, "        if not kept or (", "        if not kept:\n            return None\n        if ("),
     m("abort_without_files", PROTOCOL, "(t.segment or t.removes or t.uncovers)", "t.files"),
     m("two transforms in one destination", CONFLICTS, "if there is not None and head.words.said and there.words != head.words:", "if False:"),

@@ -440,6 +440,8 @@ def _gathered(tree: Tree, transform: str, there: Mapping[str, bytes], path: str,
         assert of[:at] == content[:at], f"{path} has rows of {row['version']}, with which {version} does not begin"
     assert len(found) == 1 or all(row["length"] for row in found), f"{path} is empty and there {len(found)} times"
     wanted = expected(transform, content)
+    before = [expected(transform, tree.ever[path, v]) for v in tree.versions(path)[: tree.versions(path).index(version)]]
+    assert wanted or not content or not any(before), f"{path}: nothing of {version} can be taken, and it took the place of good rows"
     if wanted is None:
         assert [row["state"] for row in found] == ["bad"], path
         assert found[0]["reason"], f"{path} is set aside without a reason"

@@ -55,7 +55,6 @@ from quire.splits import FileInfo
 from quire.splitting import APPENDED, OfSplits, settled, table_of
 from quire.storage import Content, Gone, Request, Sink, Store, Unreadable, connect
 
-NOT_TAKEN = "its new version cannot be taken, and what was gathered before stays"  # begins the reason of what is left out
 _COLUMNS = ["path", "size", "version", "modified", "start", "length", "replaces", "follows"]
 _CARRIED = ("path", "version", "start", "length", "written", "records", "checksum", "fingerprint")
 digest = xxhash.xxh3_64_intdigest
@@ -146,7 +145,6 @@ class _Attempt(OfSplits, OfOffsets):
         self.gathered = self.bad = self.rejected = self.vain = self.bytes_in = self.bytes_replaced = self.files = self.lost_offsets = 0
         self.removes: tuple[str, ...] = ()
         self.states: dict[tuple[str, str, int], tuple[str, str]] = {}  # path, version, start of carried rows that are not just done
-        self.superseding: bool | None = None  # whether the job takes out what was gathered of its files; None: nobody has asked
         self.restated = 0  # rows that say what is the state of others
         self.tries: dict[tuple[str, str], int] = {}  # path, version of rows that give way: how often the file was tried
         self.brought: dict[tuple[str, int], set[tuple[Any, ...]]] = {}  # path, start of a split → what it takes out of the ledger
@@ -434,25 +432,10 @@ class _Attempt(OfSplits, OfOffsets):
         self.withdrawn |= brought
 
     def _set_aside(self, file: FileInfo, start: int, length: int, e: BadContent | Unreadable) -> None:
-        """A split that cannot be read or parsed, or that the user's function does not take.
-
-        In a job that takes other rows out for it, it is left out: what was gathered before stays until the new version is good.
-        """
+        """A split that cannot be read or parsed, or that the user's function does not take."""
         reason = e.reason if isinstance(e, BadContent) else str(e)
-        if self._supersedes():
-            self.left.append(Left(file.path, f"{NOT_TAKEN}: {reason}"))
-            return
         self.bad += 1
         self.others.append((file.path, file.version, start, length, "bad", reason, self.tried.get((file.path, start), 0) + 1, None, 0))
-
-    def _supersedes(self) -> bool:
-        """Whether the job takes out what was gathered of its files before."""
-        if self.superseding is None:
-            head = self.work.head
-            # The tasks that take rows out are a plan's last ones.
-            last = read_task(self.store, names.plan_parquet(head.job, head.plan), head.tasks - 1) if head.verb == "run" else self.planned
-            self.superseding = head.verb == "run" and bool(last.drops)
-        return self.superseding
 
     def _hold(self, file: FileInfo, start: int, length: int, rest: int) -> int:
         """Leave the last `rest` bytes, a line without its end, to a later run; the bytes before them.
@@ -618,4 +601,4 @@ def _first(pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
         yield piece
 
 
-__all__ = ["NOT_TAKEN", "Convert", "Work", "attempt"]
+__all__ = ["Convert", "Work", "attempt"]

@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from msgspec.structs import replace
+
 from quire import shuffle
 from quire.attempt import Work, attempt
 from quire.commit import names, protocol
-from quire.commit.entries import OFFSETS, Commit, PlanHead, Task
+from quire.commit.entries import OFFSETS, Commit, Left, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
+from quire.coverage.superseded import not_taken
 from quire.errors import (
     DataLossError,
     FormatError,
@@ -68,6 +71,11 @@ def run(
         _settle(log, head.job, progress)
         return
     _check(tasks, planned, head.job)
+    if head.verb == "run" and any(task.drops for task in planned) and (stays := _not_taken(log, head, tasks)):
+        # Half of such a job would take rows out for files that are not good: it is given up, and planned again without these.
+        protocol.commit(log, head, [replace(tasks[0], left=(*tasks[0].left, *stays)), *tasks[1:]], conflicts)
+        _settle(log, head.job, progress)
+        return
     _check_schema(log, tasks, head, alone=head.closing)
     bad = sum(task.set_aside for task in tasks)
     if max_quarantined is not None and bad > max_quarantined:
@@ -90,6 +98,16 @@ def run(
         _check_schema(log, tasks, head)
     protocol.commit(log, head, tasks, conflicts)
     _settle(log, head.job, progress)
+
+
+def _not_taken(log: Log, head: PlanHead, tasks: list[Task]) -> tuple[Left, ...]:
+    """The files whose old rows have to stay; none where another driver has ended the job and cleaned meanwhile."""
+    try:
+        return not_taken(log.store, tasks)
+    except FormatError:
+        if log.refresh().outcome(head.job) is None:
+            raise
+        return ()
 
 
 def _settle(log: Log, job: str, progress: Progress) -> None:

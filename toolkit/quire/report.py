@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from quire import display
-from quire.attempt import NOT_TAKEN
+from quire.coverage.superseded import NOT_TAKEN
 from quire.errors import AllQuarantined, printable
 from quire.planning.skew import SkewResult
 from quire.sizes import format_size
