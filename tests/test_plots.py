@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import os
 import re
@@ -19,7 +20,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from quire import plots
-from quire.errors import UsageError
+from quire.errors import UsageError, printable
 from quire.packaging import install
 from quire.planning import skew
 from quire.plots import flags, words
@@ -230,7 +231,7 @@ def test_no_text_covers_another_one_or_leaves_the_picture(case: str) -> None:
 def test_a_picture_is_text_a_table_and_well_formed_svg_on_white(case: str) -> None:
     picture = PICTURES[case]()
     shown = picture._repr_mimebundle_()
-    assert shown == {"text/plain": repr(picture), "image/svg+xml": picture.svg()}
+    assert (shown["text/plain"], shown["image/svg+xml"]) == (repr(picture), picture.svg())
     ET.fromstring(shown["image/svg+xml"])
     assert "fill: #ffffff" in shown["image/svg+xml"]
     assert len(shown["image/svg+xml"]) < 500_000
@@ -238,6 +239,17 @@ def test_a_picture_is_text_a_table_and_well_formed_svg_on_white(case: str) -> No
     assert len(picture.table) <= 20
     assert all(line.isprintable() for line in shown["text/plain"].split("\n"))
     assert shown["text/plain"].endswith(f"… {picture.more:,} more") == (picture.more > 0)
+
+
+@pytest.mark.parametrize("case", ["8 parts", "hostile names"])
+def test_the_chart_that_follows_the_theme_is_the_same_chart_with_its_name(case: str) -> None:
+    picture = PICTURES[case]()
+    page = picture._repr_mimebundle_()["text/html"]
+    rule, tag = re.fullmatch(r"<style>([^<]*)</style>(<img [^<>]*>)", page).groups()
+    image = ET.fromstring(f"{tag[:-1]}/>").attrib
+    assert base64.b64decode(image["src"].removeprefix("data:image/svg+xml;base64,")).decode() == picture.svg()
+    assert image["alt"] == printable(f"{picture.title}. {picture.note}")
+    assert rule.startswith(f".{image['class']}:is(body["), "only the chart, and only where the page says that it is dark"
 
 
 def test_two_processes_draw_the_same_bytes() -> None:

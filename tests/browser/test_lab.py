@@ -5,6 +5,7 @@ Pictures of the widgets, in light and dark, are kept where QUIRE_PICTURES says, 
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 from pathlib import Path
@@ -456,6 +457,45 @@ def test_the_selector_by_keyboard_alone(page: Any, address: str, folder: Path) -
     assert page.evaluate("() => document.activeElement.ariaLabel") == "how to write", "without a session there is nothing to check"
     expect(selector.button("Check the session")).to_be_disabled()
     assert not lab.complaints
+    lab.close()
+
+
+# The mean of what is seen of a chart's corner, from 0 (black) to 255.
+GROUND = """
+async ([data]) => {
+  const image = new Image(); image.src = 'data:image/png;base64,' + data; await image.decode();
+  const canvas = new OffscreenCanvas(image.width, image.height), drawn = canvas.getContext('2d');
+  drawn.drawImage(image, 0, 0);
+  const { data: bytes } = drawn.getImageData(0, 0, 4, 4);
+  return bytes.filter((_, i) => i % 4 < 3).reduce((a, b) => a + b) / 48;
+}"""
+
+
+def test_a_chart_of_a_cell_follows_the_theme(page: Any, address: str, folder: Path) -> None:
+    """Its ground is that of the page: light in the light theme, dark in the dark one, also in VS Code's words for its theme."""
+    cells = (
+        "from quire import plots\nplots.partitions([2000, 1003, 998, 1001])",
+        "from IPython.display import SVG\nSVG(plots.partitions([3, 4, 5]).svg())",
+    )
+    lab = Notebook(page, address, notebook(folder, "chart.ipynb", *cells))
+    lab.run_all()
+    assert lab.errors() == []
+    chart = page.locator(".jp-OutputArea-output img")
+    expect(chart).to_have_count(2, timeout=SOON)
+
+    def grounds() -> list[bool]:
+        """Whether each of both is light."""
+        return [page.evaluate(GROUND, [base64.b64encode(one.screenshot()).decode()]) > 127 for one in chart.all()]
+
+    for word, theme in THEMES.items():
+        lab.theme(theme)
+        keep(page, page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)"), f"chart-{word}")
+        assert grounds() == [word == "light", True], "quire's, and another's that is left alone"
+    lab.theme(THEMES["light"])
+    for word, light in {"vscode-light": True, "vscode-dark": False, "vscode-high-contrast": False}.items():
+        page.evaluate("word => { document.body.classList.add(word) }", word)
+        assert grounds() == [light, True], word
+        page.evaluate("word => { document.body.classList.remove(word) }", word)
     lab.close()
 
 

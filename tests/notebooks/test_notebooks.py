@@ -18,6 +18,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from normal import CONFIG, METADATA, NOTEBOOKS, faults, normalised, notebooks, read
 
 from quire import committers
+from quire.display import chart
 
 REPO = Path(__file__).parents[2]
 KEPT = pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
@@ -171,7 +172,8 @@ MEASURED = """<svg>
 
 def measured(word: str, place: int) -> NotebookNode:
     book = good()
-    shown(book)["image/svg+xml"] = MEASURED.format(word=word, place=place)
+    svg = MEASURED.format(word=word, place=place)
+    shown(book).update({"image/svg+xml": svg, "text/html": chart(svg, "points")})
     return book
 
 

@@ -5,14 +5,14 @@ The colours are JupyterLab's variables, with fallbacks for everywhere else.
 
 from __future__ import annotations
 
-import base64
 import html
 import re
 from collections.abc import Collection, Iterable, Sequence
 
+from quire.display import dark
 from quire.errors import printable
 
-__all__ = ["alert", "block", "code", "copyable", "details", "image", "lines", "picture", "progress", "scrolling", "status", "table", "text"]
+__all__ = ["alert", "block", "code", "copyable", "details", "lines", "picture", "progress", "scrolling", "status", "table", "text"]
 
 _FONT = "color:var(--jp-ui-font-color1, inherit);font-family:var(--jp-ui-font-family, sans-serif);font-size:var(--jp-ui-font-size1, 13px)"
 _MONO = "font-family:var(--jp-code-font-family, monospace);font-size:var(--jp-code-font-size, 13px);line-height:1.4"
@@ -22,8 +22,6 @@ _BOX = (
 )
 _ROOM = 80  # characters that surely stand side by side
 _FITTING = "max-width:100%;height:auto;display:block"
-# A chart is drawn dark on white. In a dark theme of JupyterLab it is light on that theme's ground, and its hues stay.
-_DARK = '<style>#{}:is(body[data-jp-theme-light="false"] *) {{filter: invert(0.93) hue-rotate(180deg)}}</style>'
 _LINE = "border-bottom:1px solid var(--jp-border-color2, #8884)"
 _MARKED = ' aria-current="true" style="font-weight:bold;background:var(--jp-layout-color2, #8882)"'
 
@@ -133,10 +131,4 @@ def picture(svg: str, label: str, key: str) -> str:
     inside = re.sub(r"<[^<>]+>", lambda tag: re.sub(r'(\sid="|href="#|url\(#)', rf"\g<1>{own}-", tag[0]), svg[svg.index("<svg") :])
     inside = re.sub(r"(<style[^>]*>)\s*\*", rf"\g<1>#{own} *", inside)  # its rules are about this picture, not about the page
     inside = inside.replace("<svg", f'<svg id="{own}" style="{_FITTING}" aria-hidden="true"', 1)
-    return f'<div role="img" aria-label="{text(label)}" style="max-width:100%">{_DARK.format(own)}{inside}</div>'
-
-
-def image(svg: str, label: str) -> str:
-    """The same for a page without a kernel: what JupyterLab leaves in a notebook that it does not trust."""
-    data = base64.b64encode(svg.encode()).decode()
-    return f'<img src="data:image/svg+xml;base64,{data}" alt="{text(label)}" style="{_FITTING}">'
+    return f'<div role="img" aria-label="{text(label)}" style="max-width:100%">{dark(f"#{own}")}{inside}</div>'

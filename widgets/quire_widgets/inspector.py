@@ -13,7 +13,7 @@ import pandas as pd
 import traitlets
 
 import quire
-from quire import AllQuarantined, QuireError, Step, plots
+from quire import AllQuarantined, QuireError, Step, display, plots
 from quire.errors import RefusedError, choose, printable, scrub
 from quire.paging import OTHERS, STATES, Page
 from quire.upkeep.forget import TOLD
@@ -443,9 +443,9 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         messages = self._messages()
         page = html.block(
             self._head.value,
-            html.image(self._commits.svg(), _said(self._commits)),
+            display.chart(self._commits.svg(), _said(self._commits)),
             self._table.value,
-            html.image(covered.svg(), _said(covered)) if covered else "",
+            display.chart(covered.svg(), _said(covered)) if covered else "",
             self._why.value,
             f'<p style="white-space:pre-wrap">{html.lines(messages)}</p>' if messages else "",
             self._outcome.value,

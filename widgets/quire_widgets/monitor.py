@@ -358,7 +358,7 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
             self._trouble.value,
             f'<p style="white-space:pre-wrap">{html.lines(f"State: {self.state}. {message}".strip())}</p>',
             self._outcome.value,
-            html.image(self._picture.svg(), _said(self._picture)),
+            display.chart(self._picture.svg(), _said(self._picture)),
             html.details("The last commits", _wide(monitor_pages.commits(seen))) if len(seen.commits) else "",
             self._table.value,
             html.block(_verdict(seen.skew), _skew_picture(seen.skew)) if seen.skew is not None and seen.skew.parts > 1 else "",
@@ -405,4 +405,4 @@ def _verdict(skew: Any) -> str:
 def _skew_picture(skew: Any, key: str = "") -> str:
     """Records by partition; with `key`, which is of one widget alone, for that widget."""
     svg, said = plots.partitions(skew).svg(), f"{skew.verdict}: {skew.explanation}"
-    return html.block(html.picture(svg, said, key) if key else html.image(svg, said))
+    return html.block(html.picture(svg, said, key) if key else display.chart(svg, said))

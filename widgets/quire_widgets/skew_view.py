@@ -10,7 +10,7 @@ import ipywidgets as widgets
 import traitlets
 
 import quire
-from quire import plots
+from quire import display, plots
 from quire.errors import UsageError, printable
 from quire.sizes import format_size
 from quire_widgets import as_code, html, words
@@ -89,7 +89,7 @@ def page_of(result: SkewResult, key: str = "") -> str:
     table = heaviest(result)
     caption = f"Heaviest: {words.more_than(len(table), result.parts, 'part')}"
     svg, name = plots.partitions(result).svg(), f"{result.verdict}: {result.explanation}"
-    picture = html.picture(svg, name, key) if key else html.image(svg, name)
+    picture = html.picture(svg, name, key) if key else display.chart(svg, name)
     return html.block(verdict, picture, html.table(caption, *_table(table)))
 
 

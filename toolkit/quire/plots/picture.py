@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from matplotlib import style
 from matplotlib.figure import Figure
 
+from quire.display import chart
 from quire.errors import UsageError, scrub
 from quire.plots.words import SMALL, line_height, name, width, wrap
 
@@ -111,7 +112,9 @@ class Picture:
         return "\n".join(part for part in (self.title, self.note, rows, more) if part)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": repr(self), "image/svg+xml": self.svg()}
+        # JupyterLab takes the first, in its theme; what shows no HTML, as LaTeX, takes the second.
+        svg = self.svg()
+        return {"text/html": chart(svg, f"{self.title}. {self.note}"), "image/svg+xml": svg, "text/plain": repr(self)}
 
 
 def _endings() -> str:
