@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -146,42 +147,40 @@ def sizes(dest: str, as_json: bool) -> None:
     frame(quire.Ledger(dest).sizes(), as_json, "no file")
 
 
-@click.command()
-@click.argument("dest")
-@click.argument("source", nargs=-1, required=True)
-@click.option("--include", multiple=True, help="Only files that match this glob (again for more).")
-@click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
-@click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot.")
-@click.option("--follow-links", is_flag=True, help="Follow symbolic links.")
-@MASTER
-@AS_JSON
-def deleted(
-    dest: str, source: tuple[str, ...], include: tuple[str, ...], exclude: tuple[str, ...], master: str | None, as_json: bool, **given: Any
-) -> None:
+def _of_source(empty: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command that shows what `told` finds below SOURCE… now; `empty` is said where that is nothing."""
+
+    def command(told: Callable[..., Any]) -> click.Command:
+        @click.command(told.__name__, help=told.__doc__)
+        @click.argument("dest")
+        @click.argument("source", nargs=-1, required=True)
+        @click.option("--include", multiple=True, help="Only files that match this glob (again for more).")
+        @click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
+        @click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot.")
+        @click.option("--follow-links", is_flag=True, help="Follow symbolic links.")
+        @MASTER
+        @AS_JSON
+        def run(dest: str, source: tuple[str, ...], master: str | None, as_json: bool, **given: Any) -> None:
+            chosen = {name: list(value) or None if isinstance(value, tuple) else value for name, value in given.items()}
+            ledger = quire.Ledger(dest)
+            with spark_of(master) as spark:
+                frame(told(ledger, spark, list(source), "pandas", **chosen), as_json, empty)
+
+        return run
+
+    return command
+
+
+@_of_source("nothing is gone")
+def deleted(ledger: quire.Ledger, *where: Any, **chosen: Any) -> Any:
     """The gathered files that are no longer at SOURCE…; their output is kept."""
-    ledger = quire.Ledger(dest)
-    with spark_of(master) as spark:
-        found = ledger.deleted(spark, list(source), "pandas", include=include or None, exclude=exclude or None, **given)
-        frame(found, as_json, "nothing is gone")
+    return ledger.deleted(*where, **chosen)
 
 
-@click.command()
-@click.argument("dest")
-@click.argument("source", nargs=-1, required=True)
-@click.option("--include", multiple=True, help="Only files that match this glob (again for more).")
-@click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
-@click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot.")
-@click.option("--follow-links", is_flag=True, help="Follow symbolic links.")
-@MASTER
-@AS_JSON
-def changed(
-    dest: str, source: tuple[str, ...], include: tuple[str, ...], exclude: tuple[str, ...], master: str | None, as_json: bool, **given: Any
-) -> None:
+@_of_source("nothing has changed")
+def changed(ledger: quire.Ledger, *where: Any, **chosen: Any) -> Any:
     """The files at SOURCE… that were rewritten or appended to since they were processed; --on-change reprocess reads them."""
-    ledger = quire.Ledger(dest)
-    with spark_of(master) as spark:
-        found = ledger.changed(spark, list(source), "pandas", include=include or None, exclude=exclude or None, **given)
-        frame(found, as_json, "nothing has changed")
+    return ledger.changed(*where, **chosen)
 
 
 @click.command("purge-sources")
