@@ -67,11 +67,11 @@ def test_a_claim_counts_what_has_changed_since_and_says_how_to_have_it(tmp_path:
     ledger = ledger_of(dest)
     with ledger.claim(HERE, source, **QUIET) as c:
         copy_of(c)
-    assert (c.changed, "\n" in repr(c)) == (0, False)
-    write(source, {"d0/f0000.txt": b"grown and another", "d1/f0001.txt": b"rewritten"})
+    assert (c.changed, c.longer, "\n" in repr(c)) == (0, 0, False)
+    write(source, {"d0/f0000.txt": b"grown, and longer than it was before", "d1/f0001.txt": b"rewritten"})
     with ledger.claim(HERE, source, **QUIET) as c:
-        assert (c.files, c.changed) == (0, 2), "nothing else is new"
-    assert "2 files were rewritten or appended to since" in repr(c)
+        assert (c.files, c.changed, c.longer) == (0, 2, 1), "nothing else is new"
+    assert "changed since they were done, and not in it: 2 (1 of them longer now)." in repr(c)
     write(source, {"new.txt": b"new"})
     with pytest.MonkeyPatch.context() as patch:  # one that was killed, and could give nothing up
         patch.setattr(protocol, "abort", lambda *_: None)
@@ -79,7 +79,7 @@ def test_a_claim_counts_what_has_changed_since_and_says_how_to_have_it(tmp_path:
             raise KeyboardInterrupt
     with ledger.claim(HERE, source, **QUIET) as c:
         copy_of(c)
-    assert (c.files, c.changed) == (1, 2), "also of a job that another has planned"
+    assert (c.files, c.changed, c.longer) == (1, 2, 1), "also of a job that another has planned"
     assert len(set(ledger.changed(HERE, source, "pandas")["commit"])) == 1
     ledger.forget(source, spark=HERE, **QUIET)
     with ledger.claim(HERE, source, **QUIET) as c:
@@ -157,6 +157,9 @@ def test_on_spark_a_job_of_ones_own_reads_and_writes(tmp_path: Path, spark: Any)
     assert sorted(row.value for row in found.collect()) == sorted(f"{what} {i}" for i in range(6) for what in ("line", "second of"))
     assert ledger.unprocessed(spark, source).count() == 0
     assert {p.name for p in dest.iterdir()} == {"_quire", "n=6", "n=11"}
+    write(source, {"d0/f0000.txt": b"rewritten, and longer than it was before", "d1/f0001.txt": b"short"})
+    with ledger.claim(spark, source, **QUIET) as c:
+        assert (c.files, c.changed, c.longer) == (0, 2, 1)
 
 
 def test_an_exception_gives_the_claim_up_and_passes_on(tmp_path: Path) -> None:

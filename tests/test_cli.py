@@ -176,7 +176,8 @@ def test_consolidate_and_plan(run: Run, tmp_path: Path) -> None:
     )
     plan = answer(run("plan", *arguments, "--json"))
     assert set(plan) == {
-        "dest", "listed", "done", "files", "bytes", "estimate", "changed", "young", "links", "troubles", "skew", "tasks",
+        "dest", "listed", "done", "files", "bytes", "estimate", "changed", "longer", "outdated", "young", "links",
+            "troubles", "skew", "tasks",
     }  # fmt: skip
     assert (plan["files"], plan["done"]) == (32, 0)
     assert set(plan["tasks"][0]) == {"task", "directory", "part", "files", "bytes"}
@@ -473,6 +474,13 @@ def test_what_is_not_done_is_named_one_a_line(run: Run, tmp_path: Path) -> None:
     gather(source, dest, include="d0/*")
     assert run("ledger", "unprocessed", dest, source) == (0, f"file://{source}/d1/f0001.txt\nfile://{source}/d2/f0002.txt\n", "")
     assert answer(run("ledger", "unprocessed", dest, source, "--include", "d2/*", "--json")) == [f"file://{source}/d2/f0002.txt"]
+    (source / "d0/f0000.txt").write_bytes(b"rewritten, and longer than it was before")
+    for form in ((), ("--json",)):
+        said = run("ledger", "unprocessed", dest, source, *form)[2]
+        assert said == (
+            f"not among them, changed since they were done: 1 (1 of them longer now); quire ledger changed {dest} {source} names all\n"
+        )
+    assert run("ledger", "unprocessed", dest, source, "--include", "d2/*")[2] == "", "only what was asked for"
     code, _, said = run("ledger", "unprocessed", dest, tmp_path / "typo")
     assert (code, said.count("\n")) == (2, 1)
 

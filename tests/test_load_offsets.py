@@ -19,6 +19,8 @@ from quire import RefusedError, StorageError, UsageError, cli_load, cli_upkeep
 from quire.cli import cli
 from quire.sources.until import Until
 from quire.upkeep.identifiers import identifier
+from quire_widgets import LoadMonitor
+from quire_widgets.monitor_pages import facts, partitions
 from services.kafka import Mock, mock
 from sim.topics import SERVERS, TOPICS
 
@@ -234,6 +236,12 @@ def test_a_transaction_that_hangs_shows_though_the_lag_is_nothing() -> None:
         quire.load(url, sim.DEST, spark=quire.InProcess(), progress=False)
         (row,) = quire.Ledger(sim.DEST).lag(url, as_="arrow").to_pylist()
         assert (row["offset"], row["end"], row["lag"], row["open"]) == (2, 2, 0, 2)
+        monitor = LoadMonitor(sim.DEST, url, watch=False)
+        assert monitor.wait(60)
+        (line,) = (table := partitions(monitor.seen.offsets, 0, 10, several=False)).rows
+        assert dict(zip(table.header, line, strict=True))["open"] == "2"
+        assert "in open transactions" in facts(monitor.seen)
+        monitor.close()
         TOPICS.end("held", 0, True)
         (row,) = quire.Ledger(sim.DEST).lag(url, as_="arrow").to_pylist()
         assert (row["lag"], row["open"]) == (3, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import quire
 from gathering import gather, refused, write
 from quire import Ledger, reading, rounds
 from quire.coverage import tails
@@ -116,8 +118,12 @@ def test_by_default_an_appended_file_is_reported_and_the_rest_is_gathered(tmp_pa
     gather(source, dest)
     append(source / "a.log", b"two\n")
     write(source, {"b.log": b"other\n"})
+    told = str(quire.plan(source, dest, transform="lines", spark=quire.InProcess(), progress=False))
     report = gather(source, dest)
-    assert (report.files, report.set_aside_count) == (1, 1)
+    assert (report.files, report.set_aside_count, report.changed_count, report.longer_count) == (1, 1, 1, 1)
+    for words in (told, str(report)):
+        assert re.search(r"changed since, not read +1 \(1 of them longer now\)\n", words), words
+        assert f"quire ledger changed {dest} {source} names all; on_change='reprocess' reads their new content" in words
     assert lines(dest) == [b"one", b"other"]
 
 

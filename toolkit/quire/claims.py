@@ -41,6 +41,7 @@ from quire.formats import parquet
 from quire.interrupts import all_interruptible
 from quire.options import Options
 from quire.planning import plan as planning
+from quire.planning.changes import APPENDED, Changes
 from quire.planning.listing import CHANGED, Cut, Listing, Run, list_changed
 from quire.planning.pack import PlannedTask, read_head, read_rows, read_task
 from quire.planning.pieces import pieces
@@ -74,8 +75,9 @@ class Claim:
     path     where to write: a directory that is not there yet, spelled as Spark takes it
     files, bytes   how much that is; no file: there is nothing to do, and what is written then is refused
     job      the job's name in the log
-    changed  how many files were rewritten or appended to since they were done, and are not in `splits`; `ledger.changed(spark, source)`
-             has them with their commits, and after `ledger.forget(where="commit = 7")` the next claim has their new content
+    changed, longer   how many files were rewritten or appended to since they were done, and are not in `splits`, and how many of them are
+             longer now; `ledger.changed(spark, source)` has them with their commits, and after `ledger.forget(where="commit = 7")` the
+             next claim has their new content
     version, data_files, written   afterwards: the log's last number, how many files were committed, and their bytes
     """
 
@@ -85,6 +87,7 @@ class Claim:
     bytes: int
     job: str
     changed: int = 0
+    longer: int = 0
     version: int = 0
     data_files: int = 0
     written: int = 0
@@ -94,8 +97,8 @@ class Claim:
             f"{name}={getattr(self, name)!r}" for name in ("path", "files", "bytes", "job", "version", "data_files", "written")
         )
         return f"Claim({told})" + (
-            f"\n{self.changed:,} files were rewritten or appended to since they were done, and are not in it: ledger.changed(spark, source)"
-            f" names them with their commits, and after ledger.forget(where='commit = …') the next claim has their new content"
+            f"\nchanged since they were done, and not in it: {Changes(self.changed, self.longer)}. ledger.changed(spark, source) names "
+            f"them with their commits, and after ledger.forget(where='commit = …') the next claim has their new content"
             if self.changed else ""
         )  # fmt: skip
 
@@ -107,7 +110,7 @@ class _Begun(NamedTuple):
     head: PlanHead
     planned: list[PlannedTask]
     marks: list[Task]
-    changed: int
+    changes: Changes
 
 
 @all_interruptible
@@ -130,8 +133,9 @@ class Claims:
         """The splits below `source` that are not done: path, start, length, size, version, modified, as a Spark DataFrame.
 
         They are listed when the frame is computed, and each time anew; nothing is written or claimed. Of a file that is covered in
-        part there is a row for each gap. A file that was rewritten or appended to since it was done is not among them (`changed()`), and
-        neither is what is set aside (`failed()`). With `InProcess` it is a pyarrow.Table.
+        part there is a row for each gap. A file that was rewritten or appended to since it was done is not among them, and neither is
+        what is set aside (`failed()`): `changed(spark, source)` names such files, its `.count()` says how many, and its `reason` which
+        are longer now. With `InProcess` it is a pyarrow.Table.
         """
         made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=True)
         runner = _runner(spark, made)
@@ -140,6 +144,11 @@ class Claims:
         listing = Listing(wanted.dest, wanted.dest_options, "", "", wanted.roots, wanted.selection, fold(log, self._until), wanted.cut)
         found = list(pieces(wanted.roots, wanted.selection, runner.parallelism))
         return _table(runner, made, len(found), lambda i: undone(listing, found[i]))
+
+    def _changes(self, spark: Any, source: Any, *, include: Any = None, exclude: Any = None, min_age: Any = None) -> Changes:
+        """How many files `unprocessed` passes over because they were rewritten or appended to since they were done."""
+        made = self._made(source, include, exclude, False, False, min_age, None, append=True)
+        return _changed(Log(self._store).refresh(), made, _runner(spark, made))
 
     @contextmanager
     def claim(
@@ -170,11 +179,11 @@ class Claims:
         while True:
             with _told("Nothing of this claim is visible: call again."):
                 begun = _begin(made, runner, bars)
-            if isinstance(begun, int):
+            if isinstance(begun, Changes):
                 yield from _nothing(made, runner, begun)
                 self.refresh()
                 return
-            log, head, planned, marks, changed = begun
+            log, head, planned, marks, changes = begun
             attempt, started = names.new_id(), time.time()
             runs = [run for task in planned for run in task.runs]
             try:
@@ -185,7 +194,7 @@ class Claims:
                     raise  # nobody has ended it: somebody has deleted below _quire/
         folder = names.attempt_folder(head.job, head.tasks, attempt)
         found = Claim(
-            splits, _for_spark(f"{made.dest}/{folder}"), sum(t.files_in for t in marks), sum(t.bytes_in for t in marks), head.job, changed
+            splits, _for_spark(f"{made.dest}/{folder}"), sum(t.files_in for t in marks), sum(t.bytes_in for t in marks), head.job, *changes
         )
         try:
             yield found
@@ -229,7 +238,7 @@ def _told(state: str) -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------------------------------------------ the beginning
-def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | int:
+def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | Changes:
     """An open job of this claim, ours or one that a killed claim has left; where nothing is left to do, how many files have changed.
 
     What others have committed since a job was planned ends it: its splits are planned anew.
@@ -244,35 +253,38 @@ def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | int:
         log = protocol.recover(store)
         _check_kind(log)
         head = next((head for head in protocol.open_jobs(store, log) if head.intent == made.intent), None)
-        changed: int | None = None
+        changes: Changes | None = None
         if head is None:
             base = log.tip
             if not log.settled():
                 continue
             planned = planning.make(runner, store, log, base, rounds.job_name(made, base), made.wanted(), bars)
-            changed = planned.listed.reported
+            changes = Changes(planned.listed.reported, planned.listed.longer)
             if not planned.tasks:
-                return changed
+                return changes
             head = rounds._freeze(store, made, planned)
         if head is None or log.refresh().outcome(head.job) is not None:
             protocol.clean(log.refresh(), head.job) if head else None
             continue
-        changed = _changed(log, made, runner) if changed is None else changed  # who has planned an open job has told nobody
-        begun = _marked(log, made, head, runner, bars, changed)
+        changes = changes or _changed(log, made, runner)  # who has planned an open job has told nobody
+        begun = _marked(log, made, head, runner, bars, changes)
         if begun is not None:
             return begun
 
 
-def _changed(log: Log, made: Options, runner: Runner) -> int:
+def _changed(log: Log, made: Options, runner: Runner) -> Changes:
     """How many files were rewritten or appended to since they were done."""
     wanted = made.wanted()
     listing = Listing(wanted.dest, wanted.dest_options, "", "", wanted.roots, wanted.selection, fold(log), wanted.cut)
     found = list(pieces(wanted.roots, wanted.selection, runner.parallelism))
     table = _table(runner, made, len(found), lambda i: list_changed(listing, found[i]), CHANGED, CHANGES)
-    return int(table.count() if isinstance(runner, OnSpark) else table.num_rows)
+    if isinstance(runner, OnSpark):
+        (row,) = table.selectExpr("count(*)", f"count_if(startswith(reason, '{APPENDED}'))").collect()
+        return Changes(*row)
+    return Changes(table.num_rows, pc.sum(pc.starts_with(table.column("reason"), APPENDED)).as_py() or 0)
 
 
-def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progress, changed: int) -> _Begun | None:
+def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progress, changes: Changes) -> _Begun | None:
     """The job with its splits marked; None: it is over now, and may have been before."""
     store, work = log.store, Work(made.dest, made.dest_options, made.roots, head, made.convert)
     try:
@@ -295,7 +307,7 @@ def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progr
     if conflicts(log.refresh(), replace(head, words=_words_there(log)), marks):
         protocol.abort(log, head.job, "others have processed splits of it")
         return None
-    return _Begun(log, head, planned, marks, changed)
+    return _Begun(log, head, planned, marks, changes)
 
 
 def _mark(work: Work, task: int) -> dict[str, Any]:
@@ -405,14 +417,14 @@ def _for_spark(url: str) -> str:
     return f"s3a:{url.removeprefix('s3:')}" if url.startswith("s3:") else url
 
 
-def _nothing(made: Options, runner: Runner, changed: int) -> Iterator[Claim]:
+def _nothing(made: Options, runner: Runner, changes: Changes) -> Iterator[Claim]:
     """A claim on no split. What its block has written all the same belongs to no split, and is not kept."""
     store = made.store()
     job = rounds.job_name(made, Log(store).refresh().tip)
     folder = names.attempt_folder(job, 0, names.new_id())
     splits = _table(runner, made, 0, lambda _: iter(()))
     try:
-        yield Claim(splits, _for_spark(f"{made.dest}/{folder}"), 0, 0, job, changed)
+        yield Claim(splits, _for_spark(f"{made.dest}/{folder}"), 0, 0, job, *changes)
         files = _left_there(store, folder)[0]
         if sum(_look(store, entry)[0] if entry.name.endswith(".parquet") else entry.size for entry in files):
             raise QuireError(

@@ -34,6 +34,7 @@ from quire.options import LAYOUTS, PLANNERS
 from quire.planning.hashing import FUNCTIONS
 from quire.process import check
 from quire.reading import first_rows
+from quire.report import named
 from quire.storage import canonical, connect
 
 MOST_ROWS = (1 << 31) - 1  # that Spark counts to
@@ -365,7 +366,10 @@ def splits(dest: str, where: str | None, limit: int, master: str | None, as_json
 @MASTER
 @AS_JSON
 def unprocessed(dest: str, source: tuple[str, ...], master: str | None, as_json: bool, **given: Any) -> None:
-    """The names of the files below SOURCE… that DEST has not done, one a line; DEST need not be there yet."""
+    """The names of the files below SOURCE… that DEST has not done, one a line; DEST need not be there yet.
+
+    How many were rewritten or appended to since they were done, and are not among them, is said on stderr.
+    """
     opened = quire.Ledger(dest, create=True)
     chosen: dict[str, Any] = {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}
     with spark_of(master) as spark:
@@ -374,9 +378,12 @@ def unprocessed(dest: str, source: tuple[str, ...], master: str | None, as_json:
         names = (name for name, _ in itertools.groupby(row["path"] for row in rows))  # of a file in pieces once
         if as_json:
             click.echo(as_line(list(names)))
-            return
-        for name in names:
-            click.echo(printable(name))
+        else:
+            for name in names:
+                click.echo(printable(name))
+        changes = opened._changes(spark, _source(source), **chosen)
+        if changes.files:
+            click.echo(f"not among them, changed since they were done: {changes}; {named(dest, ', '.join(source))}", err=True)
 
 
 @ledger.command()

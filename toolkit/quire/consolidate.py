@@ -16,9 +16,10 @@ from quire.interrupts import all_interruptible, interruptible
 from quire.options import Options, Settings, shows_settings
 from quire.planning import pack
 from quire.planning import plan as planning
+from quire.planning.changes import Changes
 from quire.planning.skew import SkewResult
 from quire.progress import Progress, Step
-from quire.report import Report
+from quire.report import Report, changed_since
 from quire.rounds import check_destination, check_found, check_words, gather, job_name
 from quire.runner import Runner
 from quire.sizes import format_size
@@ -186,8 +187,10 @@ class Plan:
             "estimated output": format_size(self.estimate),
             "skew": self.skew().verdict,
         }
-        if listed.changed:
-            rows["rewritten since gathered"] = f"{listed.changed:,}"
+        if listed.reported:
+            rows["changed since, not read"] = str(Changes(listed.reported, listed.longer))
+        if listed.outdated:
+            rows["changed since, read again"] = f"{listed.outdated:,}"
         if listed.young:
             rows["too young (min_age)"] = f"{listed.young:,}"
         return rows
@@ -197,12 +200,17 @@ class Plan:
         listed = self._planned.listed
         return {
             "dest": self._options.dest, "listed": listed.files, "done": listed.done, "files": listed.new, "bytes": self.bytes,
-            "estimate": self.estimate, "changed": listed.changed, "young": listed.young, "links": listed.links,
-            "troubles": [list(t) for t in listed.troubles], "skew": self.skew().as_dict(), "tasks": self.tasks.to_dict("records"),
+            "estimate": self.estimate, "changed": listed.reported, "longer": listed.longer, "outdated": listed.outdated,
+            "young": listed.young, "links": listed.links, "troubles": [list(t) for t in listed.troubles], "skew": self.skew().as_dict(),
+            "tasks": self.tasks.to_dict("records"),
         }  # fmt: skip
 
     def _note(self) -> str:
-        return "\n".join(printable(f"{path}: {reason}") for path, reason in self._planned.listed.troubles[:5])
+        parts = [f"{path}: {reason}" for path, reason in self._planned.listed.troubles[:5]]
+        if self._planned.listed.reported:
+            made = self._options
+            parts.append(changed_since(made.dest, made.source or ", ".join(r.url for r in made.roots), reduce=bool(made.words.reduce)))
+        return "\n".join(map(printable, parts))
 
     def __str__(self) -> str:
         listed = self._planned.listed

@@ -10,10 +10,23 @@ from typing import Any
 from quire import display
 from quire.coverage.superseded import NOT_TAKEN
 from quire.errors import AllQuarantined, printable
+from quire.planning.changes import Changes
 from quire.planning.skew import SkewResult
 from quire.sizes import format_size
 
 SHOWN = 5
+
+
+def named(dest: str, source: str) -> str:
+    """The words that say which call names the changed files."""
+    place = "SOURCE" if ", " in source else shlex.quote(_plain(source))
+    return f"quire ledger changed {shlex.quote(_plain(dest))} {place} names all"
+
+
+def changed_since(dest: str, source: str, *, reduce: bool = False) -> str:
+    """The line that says which calls name the changed files, and take them in."""
+    how = "after ledger.forget(where='commit = …') the next call" if reduce else "on_change='reprocess'"
+    return f"changed since: {named(dest, source)}; {how} reads their new content"
 
 
 @dataclass(frozen=True)
@@ -25,7 +38,8 @@ class Report:
     changed           (path, reason) of files that were rewritten or appended to since they were gathered, and were not read: `quire ledger
                       changed` has all of them
     unreadable        (path, reason) of what could not be listed or planned: the ledger knows nothing of it, the next call tries again
-    quarantined_count, changed_count   how many there are (of very many, only the first stand in the tuples)
+    quarantined_count, changed_count   how many there are (of very many, only the first stand in the tuples); `longer_count` of the changed
+                      are longer now than what was read of them
     set_aside, set_aside_count   all three together
     held_back         files whose last line has no newline yet (on_append="tail"): it is taken when it is whole, or with flush=True
     left_out          (path, reason) of files that vanished, or changed while they were read, twice, or whose new version cannot be parsed
@@ -54,6 +68,7 @@ class Report:
     quarantined_count: int = 0
     changed: tuple[tuple[str, str], ...] = ()
     changed_count: int = 0
+    longer_count: int = 0
     unreadable: tuple[tuple[str, str], ...] = ()
     left_out: tuple[tuple[str, str], ...] = ()
     done: int = 0
@@ -125,7 +140,7 @@ class Report:
             "set aside": f"{self.quarantined_count:,}",
         }
         if self.changed_count:
-            rows["changed since, not read"] = f"{self.changed_count:,}"
+            rows["changed since, not read"] = str(Changes(self.changed_count, self.longer_count))
         if self.unreadable:
             rows["could not be read or planned"] = f"{len(self.unreadable):,}"
         stays = sum(why.startswith(NOT_TAKEN) for _, why in self.left_out)
@@ -156,9 +171,7 @@ class Report:
             parts.append(f"… all that is quarantined: quire ledger failed {dest}")
         parts += [f"{path}: {reason}" for path, reason in (*self.changed[:SHOWN], *self.unreadable[:SHOWN], *self.left_out[:SHOWN])]
         if self.changed_count:
-            source = "SOURCE" if ", " in self.source else shlex.quote(_plain(self.source))
-            how = "after ledger.forget(where='commit = …') the next call" if self.reduce else "on_change='reprocess'"
-            parts.append(f"changed since: quire ledger changed {dest} {source} names all; {how} reads their new content")
+            parts.append(changed_since(self.dest, self.source, reduce=bool(self.reduce)))
         parts += [f"job {job} of another call is unfinished: quire recover {dest} --abort {job}" for job in self.others]
         parts.append(self.next)
         return "\n".join(map(printable, parts))

@@ -27,7 +27,7 @@ ORDERS: Mapping[str, tuple[str, bool]] = {
     "lag": ("lag", True), "partition": ("", False), "records": ("records", True), "bytes": ("bytes", True),
     "set aside": ("set_aside", True), "lost": ("lost", True),
 }  # fmt: skip
-_COLUMNS = ["topic", "partition", "offset", "end", "lag", "records", "bytes", "set_aside", "lost"]
+_COLUMNS = ["topic", "partition", "offset", "end", "lag", "records", "bytes", "set_aside", "lost", "open"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def merged(offsets: pd.DataFrame, lag: pd.DataFrame | None) -> pd.DataFrame:
     if lag is None:
         return offsets.reindex(columns=_COLUMNS).astype(whole)
     both = offsets.drop(columns=["covered", "cluster", "topic_id"]).merge(
-        lag[["topic", "partition", "offset", "end"]], "outer", ["topic", "partition"], suffixes=("", "_told")
+        lag[["topic", "partition", "offset", "end", "open"]], "outer", ["topic", "partition"], suffixes=("", "_told")
     )
     both["offset"] = both["offset"].fillna(both["offset_told"])
     both["lag"] = (both["end"] - both["offset"]).clip(lower=0)
@@ -76,6 +76,8 @@ def facts(seen: Seen) -> dict[str, object]:
         rows["lag"] = f"{int(table['lag'].sum()):,} offsets" + (f", in {len(behind):,} of {len(table):,} partitions" if len(behind) else "")
     else:
         rows["lag"] = "not known"
+    if table["open"].fillna(0).any():
+        rows["in open transactions"] = f"{int(table['open'].sum()):,} offsets, which nobody gets yet"
     if found is not None:
         rows["records loaded"] = f"{found.records or 0:,} (of {found.bytes_read:,} offsets)"
         rows["set aside"] = f"{found.set_aside:,}"
@@ -122,7 +124,7 @@ def _told(table: pd.DataFrame, name: str) -> bool:
     """Whether a column says anything."""
     if name in ("end", "lag"):
         return bool(table[name].notna().any())
-    return name not in ("set_aside", "lost") or bool(table[name].fillna(0).any())
+    return name not in ("set_aside", "lost", "open") or bool(table[name].fillna(0).any())
 
 
 def _cell(name: str, value: Any) -> str:

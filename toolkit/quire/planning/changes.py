@@ -6,14 +6,14 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from quire.coverage.antijoin import Known
 from quire.coverage.finished import FINISHED
 from quire.coverage.tails import WAITED, Prefix, prefix, reread
 from quire.storage import Store, Unreadable
 
-__all__ = ["Decided", "Policy", "decide"]
+__all__ = ["APPENDED", "Changes", "Decided", "Policy", "decide"]
 
 EMPTY = -2  # a row that gives way, of an empty file
 LOOKING = 16  # files whose ends are compared at once
@@ -40,6 +40,16 @@ class Policy:
         return self.on_append != "error"
 
 
+class Changes(NamedTuple):
+    """How many files are reported, and how many of them are longer now."""
+
+    files: int = 0
+    longer: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.files:,}" + (f" ({self.longer:,} of them longer now)" if self.longer else "")
+
+
 @dataclass
 class Decided:
     """What a listing does with the files that are known in another version."""
@@ -47,7 +57,7 @@ class Decided:
     again: list[dict[str, Any]] = field(default_factory=list)  # splits: rows of the listing with start, length, replaces and follows
     superseded: list[dict[str, Any]] = field(default_factory=list)  # rows of the ledger that leave
     reported: list[tuple[str, str]] = field(default_factory=list)
-    changed: int = 0  # files that were rewritten, whatever is done with them
+    longer: int = 0  # of those that are reported, the ones that are longer now
     outdated: int = 0  # files that a round of their own reads again whole
     held: int = 0  # files with a last line that still waits for its end
 
@@ -74,7 +84,6 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
                 found.again.append(_split(file, 0, [(r["version"], r["start"], r["length"], 0) for r in rows], ()))
             continue
         wanted = policy.on_append if before else policy.on_change
-        found.changed += not before
         if wanted == "reprocess":
             found.outdated += 1
             if policy.supersede:
@@ -88,6 +97,7 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
             longer = not before and file["size"] > max(r["start"] + r["length"] for r in rows)
             unknown = longer and not any(r.get("fingerprint") is not None for r in rows)
             found.reported.append((file["path"], _WHY["grown" if before else "longer" if unknown else "rewritten"]))
+    found.longer = sum(why.startswith(APPENDED) for _, why in found.reported)
     return found
 
 
@@ -101,11 +111,12 @@ def _decide_purging(known: list[Known], policy: Policy, grown: dict[str, Prefix]
             found.again.append(_split(file, 0, (), ()))
 
 
+APPENDED = "appended to"  # so begins what is said of a file that is longer now
 _WHY = {
-    "grown": "appended to since it was gathered: what is new was not read",
-    "longer": "appended to or rewritten since it was gathered: what is new was not read. It is longer now, and what tells these two apart "
+    "grown": f"{APPENDED} since it was gathered: what is new was not read",
+    "longer": f"{APPENDED} or rewritten since it was gathered: what is new was not read. It is longer now, and what tells these two apart "
     "is kept by on_append='tail' or 'reprocess' alone",
-    "purging": "appended to while purge_sources was to delete it, and that call did not come to its end: call purge_sources again, and "
+    "purging": f"{APPENDED} while purge_sources was to delete it, and that call did not come to its end: call purge_sources again, and "
     "what is new can be taken",
     "rewritten": "rewritten since it was gathered: the old content stays, the new one was not read",
 }

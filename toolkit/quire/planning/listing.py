@@ -117,8 +117,8 @@ class Listed:
     unwanted: int = 0  # that are there and not hidden, and do not match what was asked for
     unwanted_examples: list[str] = field(default_factory=list)  # below their roots
     met: list[list[Any]] = field(default_factory=list)  # [root, glob] that matches a name; [root, ""]: the root has names
-    changed: int = 0  # rewritten since they were gathered
-    reported: int = 0  # of them and those that were appended to, what the user wants to hear of
+    reported: int = 0  # rewritten or appended to since they were gathered, and the user wants to hear of it
+    longer: int = 0  # of what is reported, files that are longer now
     reported_examples: list[tuple[str, str]] = field(default_factory=list)
     outdated: int = 0  # what a round of its own reads again whole
     held: int = 0  # files with a last line that waits for its end
@@ -254,8 +254,8 @@ def list_changed(listing: Listing, piece: Piece) -> Iterator[pa.Table]:
 
 
 def _count(decided: Decided, found: Listed) -> None:
-    found.changed += decided.changed
     found.reported += len(decided.reported)
+    found.longer += decided.longer
     found.reported_examples += decided.reported[: max(0, EXAMPLES - len(found.reported_examples))]
     found.outdated += decided.outdated
     found.held += decided.held
