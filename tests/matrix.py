@@ -116,14 +116,15 @@ def supersedes(source: str, dest: str, committer: str) -> None:
 
 
 def purges(source: str, dest: str, committer: str) -> None:
-    """Gather, delete the sources, gather a new file of an old name, merge, delete it as well, and then what nobody reads any more."""
+    """Gather, delete the sources, gather a new file of an old name and its next version, merge, delete it, and then what nobody reads."""
     tree, gather = sim.Tree.of[source], consolidate(transform="lines", target_size=60, on_change="reprocess")
     gather(source, dest, committer)
     ledger, which = quire.Ledger(dest), f"{source}/d0"
     if len(tree.versions(f"{which}/f0")) == 1:
         ledger.purge_sources(which, dry_run=False, min_age=0, spark=HERE["spark"])
-        tree.put("d0/f0", b"a new one\n")
-        gather(source, dest, committer)
+        for content in (b"a new one\n", b"and that again\n"):
+            tree.put("d0/f0", content)
+            gather(source, dest, committer)
     if "compact" not in _verbs(dest):
         ledger.refresh().compact(1_000, committer=committer, **HERE)
     ledger.purge_sources(which, dry_run=False, min_age=0, spark=HERE["spark"])

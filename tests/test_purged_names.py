@@ -193,6 +193,26 @@ def test_what_changes_just_before_it_is_deleted_is_neither_lost_nor_twice(tmp_pa
     assert Ledger(dest).read(source / "grown") == b"g1\ng2\n"
 
 
+def test_of_two_purges_that_died_the_last_one_tells_whether_a_file_has_grown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"monday\n"}), tmp_path / "out"
+    for content in (b"monday\n", b"tuesday\n"):
+        new(source, "a", content)
+        gather(source, dest)
+        undo = stopped(monkeypatch, "before delete 1")
+        monkeypatch.setattr(purge._Task, "_another", lambda *_: None)  # what is there cannot be looked at just then
+        with pytest.raises(KeyboardInterrupt):
+            go(dest)
+        undo()
+    new(source, "a", b"tuesday\nwednesday\n", 20)
+    for _ in range(2):
+        gather(source, dest)
+        go(dest)
+    gather(source, dest)
+    assert lines(dest) == [b"monday", b"tuesday"], "what was appended is told, and waits for on_append"
+    gather(source, dest, on_append="tail")
+    assert lines(dest).count(b"tuesday") == 1
+
+
 def test_two_purges_at_once_and_a_compaction_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = write(tmp_path / "in", {f"f{i}": b"%d\n" % i for i in range(6)}), tmp_path / "out"
     gather(source, dest)

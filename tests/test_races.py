@@ -7,6 +7,7 @@ QUIRE_RACE_SEEDS=1000:2000 for others. `make matrix RACES=10000` plays many.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +35,20 @@ def test_races(seed: int) -> None:
 def test_kept() -> None:
     for race in KEPT:
         play(race, shrink=False)
+
+
+@pytest.mark.parametrize("change", ["append", "rewrite"])
+def test_a_source_that_changes_just_before_a_purge_looks_at_it(change: str) -> None:
+    """Whichever operation it is: neither what was gathered is lost, nor what has come."""
+    one = Race(
+        1, "lines", COMMITTERS["rename"], KINDS["objects"], (Driver("A", (Step("purge", path="/d0/f00*"),)),), on_append="tail",
+        on_change="reprocess", begun=(Step("run", ("/d0",)),),
+    )  # fmt: skip
+    operations = [name for who, _, name, _ in play(one).history if who == "A"]
+    looks = [i for i, name in enumerate(operations) if name == "f00"]
+    assert len(looks) >= 4, "it is looked up and read, and looked up and deleted"
+    for i in looks:
+        play(replace(one, drivers=(replace(one.drivers[0], sleeps=i + 1),), edits=((2 * i, 0, change),)), SHRINK)
 
 
 def test_a_seed_can_be_repeated() -> None:

@@ -121,6 +121,7 @@ class Case:
             leaks=self.by.leaks,
             grows=self.pipeline.grows,
             flushed=self.pipeline.grows and how.get("all_taken", True),
+            all_purged=self.pipeline.edits and how.get("all_taken", True),
             **how,
         )
         same(there, log, world.store(world.dest))

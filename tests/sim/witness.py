@@ -264,11 +264,12 @@ def check(
     grows: bool = False,
     flushed: bool = False,
     current: bool = False,
+    all_purged: bool = False,
 ) -> Log:
     """Hold a destination against its source: each file exactly once or set aside, in one version, and nothing left over.
 
     `grows`: files are appended to, and only what is new of them is taken; `flushed`: at the end last lines without their end, too.
-    `current`: what was rewritten is taken again.
+    `current`: what was rewritten is taken again. `all_purged`: the last call that deleted sources came to its end.
     """
     there = objects(url) if there is None else there
     log = Log(there)
@@ -316,9 +317,11 @@ def check(
         assert not missing, f"never taken: {missing}"
         gone = {path for path, _ in tree.gone()}
         for path in tree.now.keys() - gone:
-            # What a purge that died has left says nothing more of a file that has grown since, until the next purge.
-            if not any(row["state"] == "purging" for row in rows[path]):
-                _taken(tree, path, [row for row in rows[path] if row["state"] != "purged"], grows, current, flushed)
+            if not _waits_for_a_purge(tree, path, rows[path]):
+                _taken(tree, path, [row for row in rows[path] if row["state"] not in ("purging", "purged")], grows, current, flushed)
+    if all_purged:
+        half = {path for path, found in rows.items() for row in found if row["state"] == "purging"}
+        assert not half, f"a purge came to its end, and the ledger does not say what became of {half}"
     return log
 
 
@@ -400,6 +403,16 @@ def _finished(found: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         if row["state"] in ("purging", "purged"):
             of[row["reason"]].append(row)
     return list(of.values())
+
+
+def _waits_for_a_purge(tree: Tree, path: str, found: list[dict[str, Any]]) -> bool:
+    """Whether a file is the one that a purge which died was about to delete, as it was or appended to: the next purge says what it is."""
+    version, content = tree.now[path]
+    if any(row["state"] not in ("purging", "purged") for row in found):
+        return False  # another one has come, and counts by itself
+    begun = [mine[-1]["version"] for mine in _finished(found) if mine[-1]["state"] == "purging"]
+    kept = [tree.ever[path, one] for one in begun]
+    return version in begun or any(before and len(before) < len(content) and content.startswith(before) for before in kept)
 
 
 def _kept(tree: Tree, transform: str, there: Mapping[str, bytes], path: str, mine: list[dict[str, Any]]) -> int:

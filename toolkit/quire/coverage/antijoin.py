@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit.entries import Uncover
-from quire.coverage.finished import FINISHED, PURGING
+from quire.coverage.finished import FINISHED, PURGING, generations
 from quire.coverage.fold import Fold
 from quire.storage import Store
 
@@ -63,7 +63,7 @@ def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] =
         among = odd.column("path").combine_chunks()
         rows = rows.filter(pc.is_in(rows.column("path"), among))
         rare = pa.array(["bad", PURGING])  # of these alone more is to be known
-        lacking = [c for c in ("fingerprint", "records", "tries") if c not in rows.schema.names]
+        lacking = [c for c in ("fingerprint", "records", "tries", "reason") if c not in rows.schema.names]
         if lacking and pc.any(pc.is_in(rows.column("state"), rare)).as_py():
             rows = fold.rows(store, (*COLUMNS, *also, *lacking), among=among)
         _sort_out(odd, rows, found)
@@ -85,8 +85,10 @@ def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:
             continue
         there = [r for r in there if r["state"] not in FINISHED]
         if finished and not there:  # a new file, whatever had its name before
-            if under_way := [r for r in finished if r["state"] == PURGING]:
-                found.known.append((file, under_way))
+            # Of several purges the last one tells: what had the name before is not what is there now.
+            last = generations(finished)[-1] if any(r["state"] == PURGING for r in finished) else []
+            if last and last[0]["state"] == PURGING:
+                found.known.append((file, last))
             else:
                 again.append({**file, "start": 0, "length": size})
             continue
