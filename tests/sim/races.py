@@ -23,7 +23,7 @@ from sim import loads
 from sim.drivers import Scheduler
 from sim.kinds import Kind
 from sim.ways import By, Finding, same
-from sim.witness import Log, Observer, Tree, check, forget_all
+from sim.witness import Deletions, Log, Observer, Tree, check, forget_all
 from sim.world import DEST, SOURCE, Actor, Crash, Endless, World
 
 SOURCES: list[tuple[str, ...]] = [
@@ -286,7 +286,8 @@ def once(race: Race) -> World:
     else:
         for i in range(FILES):
             tree.put(f"d{i % 3}/f{i:02}", content(i, race.transform))
-    world.watched[DEST] = Observer(leaks=race.by.leaks)
+    world.watched[DEST] = observer = Observer(leaks=race.by.leaks)
+    world.watched[SOURCE] = Deletions(tree, observer)
     scheduler = Scheduler(world, race.sticky, {d.name: d.sleeps for d in race.drivers if d.sleeps})
     for driver in race.drivers:
         scheduler.add(Actor(driver.name, dict(driver.faults)), _drive(race, world, driver))

@@ -16,7 +16,7 @@ from quire.errors import QuireError
 from sim import wire
 from sim.drivers import run
 from sim.kinds import Kind
-from sim.witness import Log, Observer, Tree, check, forget_all
+from sim.witness import Deletions, Log, Observer, Tree, check, forget_all
 from sim.witness import fold as witness_fold
 from sim.world import DEST, POWER, SOURCE, Actor, Crash, Endless, Seen, World, first_writes
 
@@ -100,6 +100,7 @@ class Case:
             self.pipeline.fill(self.tree)
         world = World(seed, kind=self.kind)
         world.watched[DEST] = observer = Observer(leaks=self.by.leaks)
+        world.watched[SOURCE] = Deletions(self.tree, observer)
         with world.installed():
             yield world
         self.leaked += observer.leaked

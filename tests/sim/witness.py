@@ -310,8 +310,7 @@ def check(
     assert not riding, f"pieces of splits whose output is nowhere: {riding}"
     assert {p[0] for p in places} <= set(live), "the ledger names a data file that the log does not"
     _quarantine(there, tasks, rows)
-    lost = (tree.purged | tree.gone()) - {(path, mine[-1]["version"]) for path, found in rows.items() for mine in _finished(found)}
-    assert not lost, f"deleted at their source, and what they held is not kept for ever: {lost}"
+    _all_kept(tree, rows)
     if all_taken:
         missing = [path for path in tree.now if path not in rows]
         assert not missing, f"never taken: {missing}"
@@ -413,6 +412,26 @@ def _waits_for_a_purge(tree: Tree, path: str, found: list[dict[str, Any]]) -> bo
     begun = [mine[-1]["version"] for mine in _finished(found) if mine[-1]["state"] == "purging"]
     kept = [tree.ever[path, one] for one in begun]
     return version in begun or any(before and len(before) < len(content) and content.startswith(before) for before in kept)
+
+
+def _all_kept(tree: Tree, rows: Mapping[str, list[dict[str, Any]]]) -> None:
+    lost = (tree.purged | tree.gone()) - {(path, mine[-1]["version"]) for path, found in rows.items() for mine in _finished(found)}
+    assert not lost, f"deleted at their source, and what they held is not kept for ever: {lost}"
+
+
+class Deletions:
+    """Looks at a source after each of its files that goes: the log says already that it is finished, whoever dies next."""
+
+    def __init__(self, tree: Tree, observer: Observer) -> None:
+        self.tree, self.observer = tree, observer
+
+    def look(self, op: str, _name: str) -> None:
+        if op in ("remove", "remove_if"):
+            there = self.observer.there()
+            _all_kept(self.tree, fold(there, Log(there)))
+
+    def rewind(self) -> None:
+        """A power cut takes nothing of a source."""
 
 
 def _kept(tree: Tree, transform: str, there: Mapping[str, bytes], path: str, mine: list[dict[str, Any]]) -> int:

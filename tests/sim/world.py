@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import quire
 from quire import storage
@@ -25,9 +25,6 @@ from sim import topics
 from sim.disk import Disk
 from sim.kinds import KINDS, Kind
 from sim.wire import Wire
-
-if TYPE_CHECKING:
-    from sim.witness import Observer
 
 for _found in pkgutil.walk_packages(quire.__path__, "quire."):
     importlib.import_module(_found.name)  # all of them now: one that came later would keep a simulated `connect`
@@ -145,7 +142,7 @@ class World:
         self.turn: Callable[[Actor, str, str], None] = never
         self.split_listings = False
         self.late: list[tuple[int, Callable[[], object]]] = []
-        self.watched: dict[str, Observer] = {}
+        self.watched: dict[str, Any] = {}  # place → what looks at it after each change
         self.on: Callable[[str, str], None] = never  # called after each change, with the actor's rights of nobody
         self.space: int | None = None  # bytes that can still be written; None: as many as you like
         self.made: dict[tuple[str, str], tuple[int, Actor | None]] = {}  # url, name → when, by whom (for listings that lag)
