@@ -9,7 +9,7 @@ import functools
 import json as json_text
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
@@ -36,7 +36,7 @@ from quire.coverage.tails import WAITED, fingerprint, mark, unfinished
 from quire.errors import FormatError, NotFoundError
 from quire.formats import extension
 from quire.formats.folders import FolderWriter
-from quire.formats.lines import FrameWriter
+from quire.formats.lines import LONGEST, FrameWriter, longer
 from quire.formats.parquet import CONTENT, ParquetWriter, checksum
 from quire.loading import OfOffsets, Remade
 from quire.planning.changes import EMPTY
@@ -49,12 +49,15 @@ from quire.sources.convert import Convert
 from quire.sources.files import Root
 from quire.sources.functions import WrongTypeError
 from quire.sources.kafka import Topics
-from quire.sources.ranges import lines_of, read
+from quire.sources.processing import Rejected
+from quire.sources.ranges import Long, TooLongError, lines_of, read
 from quire.sources.transforms import BadContent
 from quire.splits import FileInfo
-from quire.splitting import APPENDED, OfSplits, settled, table_of
+from quire.splitting import APPENDED, OfSplits, cut, settled, table_of
 from quire.storage import Content, Gone, Request, Sink, Store, Unreadable, connect
 
+_CUT = "Gather such files by identity='store', which cuts them into ranges"  # what to do with a raw file that is one record
+_TOO_LONG = f"is longer than one value may be: {LONGEST:,} bytes. Break it at its source, or gather such files with transform='raw'"
 _COLUMNS = ["path", "size", "version", "modified", "start", "length", "replaces", "follows"]
 _CARRIED = ("path", "version", "start", "length", "written", "records", "checksum", "fingerprint")
 digest = xxhash.xxh3_64_intdigest
@@ -90,14 +93,18 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
     except NotFoundError:
         return {"task": task}  # the job is over and cleaned
     lost: dict[tuple[str, int], Gone | Unreadable] = {}
+    long: dict[tuple[str, int], Sequence[Long]] = {}
     remade: dict[str, Gone] = {}
     while True:
-        one = _Attempt(work, store, task, planned, lost, remade, retries)
+        one = _Attempt(work, store, task, planned, lost, long, remade, retries)
         try:
             with nullcontext() if work.convert.of_user else without_collector():
                 done = one.run()
         except _Lost as e:
             lost[e.at] = e.content.with_traceback(None)  # which would hold on to all that the attempt had opened
+            one.abort()
+        except _Long as e:
+            long[e.at] = e.lines
             one.abort()
         except Remade as e:
             remade[e.topic] = e.why
@@ -111,15 +118,23 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
             return {"task": task}
 
 
+class _Long(Exception):
+    """A line is longer than a value may be, and a part of it was written already: the attempt starts again without such lines."""
+
+    def __init__(self, at: tuple[str, int], lines: Sequence[Long]) -> None:
+        super().__init__(at)
+        self.at, self.lines = at, lines
+
+
 class _Attempt(OfSplits, OfOffsets):
     """The state of one attempt."""
 
     def __init__(
         self, work: Work, store: Store, task: int, planned: PlannedTask, lost: dict[tuple[str, int], Gone | Unreadable],
-        remade: dict[str, Gone], retries: list[str],
+        long: dict[tuple[str, int], Sequence[Long]], remade: dict[str, Gone], retries: list[str],
     ) -> None:  # fmt: skip
         self.work, self.store, self.task, self.planned, self.lost, self.retries = work, store, task, planned, lost, retries
-        self.remade = remade
+        self.long, self.remade = long, remade
         self.id = names.new_id()
         # What another task reads, and nobody else, waits as plain objects, whatever the store and its committer.
         self.by: Committer = Rename() if work.head.closing else committer(work.head.committer, store)
@@ -390,7 +405,7 @@ class _Attempt(OfSplits, OfOffsets):
             if self.convert.streams and (not isinstance(content, bytes) or request.length != length):
                 content = _after(content, iter(())) if isinstance(content, bytes) else content
                 with closing(content):  # type: ignore[type-var]  # a stream is a generator
-                    length = self._stream(store, request, content, file, start, length)
+                    length, done = self._stream(store, request, content, file, start, length)
             else:
                 whole = content if isinstance(content, bytes) else b"".join(content)
                 if self.convert.holds and not whole.endswith(b"\n"):
@@ -398,6 +413,7 @@ class _Attempt(OfSplits, OfOffsets):
                     whole = whole[:length]
                 if whole or not file.size or not self.convert.holds:
                     self._write(self.convert.records(whole, file), file, start, length, fingerprint(whole) if self.convert.marks else None)
+                done = [(start, length)]
             if self.convert.holds and not length and file.size:
                 self.waiting += 1
                 return
@@ -406,12 +422,15 @@ class _Attempt(OfSplits, OfOffsets):
         except (BadContent, Unreadable) as e:
             self._set_aside(file, start, length, e)
         else:
-            self.gathered += 1
-            self.files += start == 0
-            self.bytes_in += length
+            again = not done and (file.path, start) in self.records  # a line that was too long is so still
+            self.gathered, self.bad, self.rejected = self.gathered + (not again), self.bad + again, self.rejected - again
+            self.files += any(s == 0 for s, _ in done)
+            self.bytes_in += sum(n for _, n in done)
 
     def _check(self, store: Store, request: Request, file: FileInfo, start: int, length: int) -> None:
         """Quarantine a range of a file of another kind, and what has to be held and parsed as a whole, and is a part or too long."""
+        if self.convert.transform == "raw" and length > LONGEST and self.convert.streams:
+            raise BadContent(f"it is one record of {length:,} bytes, and a value may have {LONGEST:,}. {_CUT}")
         if self.convert.streams:
             if start and self.convert.takes_text and not self.convert.holds:  # files that are followed are not cut: the rest is lines, too
                 beginning = Request(request.name, file.version, file.size, 0, min(magic.BEGINNING, file.size))
@@ -457,6 +476,10 @@ class _Attempt(OfSplits, OfOffsets):
     def _write(self, made: bytes | pa.RecordBatch, file: FileInfo, start: int, length: int, mark: int | None) -> bool:
         """Write what was made of a range, and its row; whether there was anything to write."""
         key = (file.path, file.version, start, length)
+        if isinstance(made, bytes) and len(made) > LONGEST and self.convert.format == "lines" and (n := longer(made)):
+            raise BadContent(
+                f"a line of {n:,} bytes would come of it, and one may have {LONGEST:,}. Make shorter ones, or gather it as 'raw'"
+            )
         if isinstance(made, bytes):
             if made:
                 self.writer.add(made)
@@ -484,46 +507,61 @@ class _Attempt(OfSplits, OfOffsets):
         self.schema_of = self.schema_of or file.path
         return found
 
-    def _stream(self, store: Store, request: Request, content: Iterator[bytes], file: FileInfo, start: int, length: int) -> int:
-        """A long split, in pieces; how much of it was taken."""
-        checked, size, lines = xxhash.xxh3_64(), 0, 0
+    def _stream(
+        self, store: Store, request: Request, content: Iterator[bytes], file: FileInfo, start: int, length: int
+    ) -> tuple[int, list[tuple[int, int]]]:
+        """A long split, in pieces; how much of it was taken, and what of that is done: all but lines that are too long."""
+        at, checked, size, lines = (file.path, start), xxhash.xxh3_64(), 0, 0
+        long = self.long.get(at, ())
         holds = self.convert.holds and start + length == file.size
-        try:
-            held = unfinished(store, request.name, file.version, file.size, start) if holds else 0
-        except (Gone, Unreadable) as e:
-            raise _Lost((file.path, start), e) from e
+        held = _unfinished(store, request, file, start) if holds else 0
 
         def pieces() -> Iterator[bytes]:
             nonlocal size, lines
-            found = content
+            found = _first(content, start + length - held - request.start) if holds else content
             if self.convert.transform == "lines":
-                found = lines_of(content, request.start, start, start + length, file.size + holds)
-            for piece in _first(found, length - held) if holds else found:
-                checked.update(piece)
-                size += len(piece)
-                lines += piece.count(b"\n")
-                yield piece
+                found = lines_of(found, request.start, start, start + length, file.size + holds, long)
+            try:
+                for piece in found:
+                    checked.update(piece)
+                    size += len(piece)
+                    lines += piece.count(b"\n")
+                    yield piece
+            except TooLongError as e:
+                raise _Long(at, e.lines) from e
 
         first = next(coming := pieces(), b"")
         if not start and self.convert.takes_text:
             magic.check(first, self.convert.transform)
-        if first:
-            try:
+        try:
+            if first:
                 self.writer.add_stream(_after(first, coming), length)
                 entry = store.stat(request.name)  # a range of lines ends before its stream does, which looks only at its end
                 if entry is None or entry.version != file.version:
                     raise Gone("changed while it was read")
-                length = self._hold(file, start, length, held)
-                seen = mark(store, request.name, file.version, file.size, start, length) if self.convert.marks else None
-            except (Gone, Unreadable) as e:
-                raise _Lost((file.path, start), e) from e
-            self.rows.append((file.path, file.version, start, length, size, lines, checked.intdigest(), seen))
-        elif held:
             length = self._hold(file, start, length, held)
-        else:
-            seen = mark(store, request.name, file.version, file.size, start, length) if self.convert.marks else None
-            self.others.append((file.path, file.version, start, length, "done", None, None, seen, 0))
-        return length
+            if held and not length:
+                return 0, []
+            done, aside = cut(start, length, long)
+            marks = {
+                span: mark(store, request.name, file.version, file.size, *span) if self.convert.marks else None for span in done + aside
+            }
+        except (Gone, Unreadable) as e:
+            raise _Lost(at, e) from e
+        if first:
+            self.rows.append((*at[:1], file.version, *done[0], size, lines, checked.intdigest(), marks[done[0]]))
+        elif done:
+            self.others.append((file.path, file.version, *done[0], "done", None, None, marks[done[0]], 0))
+        rejected = (Rejected(line.start - start, None, line.length, f"{line} {_TOO_LONG}", None, line.length) for line in long)
+        self._pieces(file, start, done, dict(zip(aside, rejected, strict=True)), marks, written=bool(first))
+        self.vain += bool(long and done and not first)
+        return length, done
+
+    def _marks(self, store: Store, request: Request, file: FileInfo, spans: list[tuple[int, int]]) -> dict[tuple[int, int], int | None]:
+        """The fingerprints of parts of a file, where they are asked for; Gone and Unreadable as in reading."""
+        if not self.convert.marks:
+            return dict.fromkeys(spans)
+        return {span: mark(store, request.name, file.version, file.size, *span) for span in spans}
 
     # ---------------------------------------------------------------------------------------------------------- its ledger rows
     def _flush(self, last: bool = False) -> None:
@@ -570,6 +608,14 @@ class _Attempt(OfSplits, OfOffsets):
         for name, values in zip(("state", "reason"), zip(*found, strict=True), strict=True):
             table = table.set_column(table.schema.get_field_index(name), SCHEMA.field(name), pa.array(values, pa.string()))
         return table
+
+
+def _unfinished(store: Store, request: Request, file: FileInfo, start: int) -> int:
+    """How many bytes come after the last newline of a file that is read from `start` on."""
+    try:
+        return unfinished(store, request.name, file.version, file.size, start)
+    except (Gone, Unreadable) as e:
+        raise _Lost((file.path, start), e) from e
 
 
 def _check_paths(paths: pa.ChunkedArray, source: Root, job: str) -> None:

@@ -422,6 +422,11 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         """
         found = self._one(self.locate(path), version)
         bad = next((x for x in found if x.state == "bad"), None)
+        if bad is not None and any(x.state in GATHERED and x.data_file for x in found):
+            raise QuireError(
+                f"{bad.path} is here but for a part from byte {bad.start:,} on, which is quarantined ({bad.reason}). Read the rest with "
+                f"quire.read(spark, dest), and that part at its source."
+            )
         if bad is not None:
             raise QuireError(f"{bad.path} was set aside ({bad.reason}): its content was never gathered. Read it at its source.")
         together = next((x for x in found if x.reason and not x.data_file and x.state not in FINISHED), None)

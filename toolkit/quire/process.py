@@ -216,7 +216,7 @@ def _given(processing: Processing, root: Root, entry: Entry) -> bytes | pa.Table
     store = root.store()
     try:
         asked = processing.request(entry.name, entry.version, entry.size, 0, length)
-        _, content = processing.content(store, asked, read(store, asked), 0, length)
+        _, content, _ = processing.content(store, asked, read(store, asked), 0, length)
         if content is None:
             return None
         file = FileInfo(f"{root.url.rstrip('/')}/{entry.name}", entry.size, entry.version, entry.modified)

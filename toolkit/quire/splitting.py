@@ -8,6 +8,7 @@ nothing was written for them alone, so that they leave together.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,7 +26,9 @@ from quire.storage import Content, Gone, Request, Store, Unreadable
 if TYPE_CHECKING:
     from quire.sources.convert import Convert
 
-__all__ = ["APPENDED", "OfSplits", "settled", "table_of"]
+__all__ = ["APPENDED", "OfSplits", "cut", "settled", "table_of"]
+
+Span = tuple[int, int]  # start and length, in bytes of a file
 
 APPENDED = 64 << 20  # bytes of a split that is read at once from a file that changes meanwhile
 
@@ -81,13 +84,18 @@ class OfSplits:
             if holds and start + length == file.size and (after or not start):
                 file, content = settled(store, request, content, file, (start, length), after)
                 request = Request(request.name, file.version, file.size, start, length)
-            begin, given = process.content(store, request, content, start, length)
+            begin, given, long = process.content(store, request, content, start, length)
             if holds and isinstance(given, bytes):
                 held = len(given) - given.rfind(b"\n") - 1  # a line that does not end ends the file, or goes on behind it by now
                 given = given[: len(given) - held] or None
             made, taken = Made(b""), length - held
             if given is not None:
-                made = process.call(given, file, (start, taken), self.tried.get((file.path, start), 0) + 1, start + taken - begin)
+                end = start + taken if long is None else long.start
+                made = process.call(given, file, (start, taken), self.tried.get((file.path, start), 0) + 1, end - begin)
+            if long is not None:
+                why = process.too_long(long.start, long.length)
+                aside = Rejected(long.start - begin, None, long.length, why, None, long.length)
+                made = Made(made.rows, (*made.rejected, aside))
             if taken or not held:
                 self._taken(made, store, request, file, start, taken, begin, given)
             self._hold(file, start, length, held)
@@ -105,6 +113,8 @@ class OfSplits:
         found = self.rejects.one(name, file.path, file.version, start) or {"content": None, "length": length}
         record, cut = found["content"], process.split == "lines"
         try:
+            if record is None and found["length"] > process.most:
+                raise BadContent(process.too_long(start, found["length"]))
             if record is None:
                 record = read(store, Request(request.name, file.version, file.size, start, found["length"]))
             end = min(length, len(record))
@@ -131,15 +141,8 @@ class OfSplits:
 
         Records that were rejected cut it. All its pieces that are done stand for the one output: the first one names it, others ride.
         """
-        key, tries = (file.path, file.version), self.tried.get((file.path, start), 0) + 1
-        at, end = start, start + length
-        done, aside = list[tuple[int, int]](), list[tuple[int, int]]()
-        for rejected in made.rejected:
-            first = begin + rejected.offset
-            aside.append((first, min(rejected.covers, end - first)))
-            done += [(at, first - at)] if first > at else []
-            at = sum(aside[-1])
-        done += [(at, end - at)] if at < end or not aside else []
+        key = file.path, file.version
+        done, aside = cut(start, length, [(begin + rejected.offset, rejected.covers) for rejected in made.rejected])
 
         def seen(at: int, n: int) -> int | None:
             if not self.convert.marks:
@@ -151,17 +154,24 @@ class OfSplits:
         # Before anything is written: a file that has changed leaves no trace.
         marks = {span: seen(*span) for span in (*done, *aside)}
         written = bool(done) and self._write(made.rows, file, *done[0], marks[done[0]])
+        self._pieces(file, start, done, dict(zip(aside, made.rejected, strict=True)), marks, written=written)
+        self.files += any(s == 0 for s, _ in done)
+        self.bytes_in += sum(n for _, n in done)
+        return bool(done)
+
+    def _pieces(
+        self, file: FileInfo, start: int, done: list[Span], aside: dict[Span, Rejected], marks: Mapping[Span, int | None], *, written: bool
+    ) -> None:  # fmt: skip
+        """The rows of a split's pieces, but for the first one that is done, which has its own: others ride with it, if it was `written`."""
+        key, tries = (file.path, file.version), self.tried.get((file.path, start), 0) + 1
         if written and len(done) > 1:
             self._rides(*key, done[0][0], [{"start": s, "length": n, "fingerprint": marks[s, n]} for s, n in done[1:]])
         elif not written:
             self.others += [(*key, *span, "done", None, None, marks[span], 0) for span in done[1:]]
-        for rejected, span in zip(made.rejected, aside, strict=True):
+        for span, rejected in aside.items():
             self.others.append((*key, *span, "bad", rejected.reason, tries, marks[span], 1))
             self.quarantine.add(*key, span[0], rejected.record, rejected.length, rejected.reason, rejected.message, tries)
         self.rejected += len(aside)
-        self.files += any(s == 0 for s, _ in done)
-        self.bytes_in += sum(n for _, n in done)
-        return bool(done)
 
     def _rides(self, path: str, version: str, start: int, riders: list[dict[str, Any]]) -> None:
         """Pieces of a split that name the record of its first piece, so that all of them leave with it."""
@@ -177,6 +187,18 @@ class OfSplits:
             for rider in (self.riders.pop(row[:3], ()) if self.riders else ())
         ]
         return [table_of(*zip(*found, strict=True))] if found else []
+
+
+def cut(start: int, length: int, records: Iterable[Span]) -> tuple[list[Span], list[Span]]:
+    """What of a split is done, and what of it the `records` cover that are not, in their order; all of them as (start, length)."""
+    at, end = start, start + length
+    done, aside = list[Span](), list[Span]()
+    for first, covers in records:
+        aside.append((first, min(covers, end - first)))
+        done += [(at, first - at)] if first > at else []
+        at = sum(aside[-1])
+    done += [(at, end - at)] if at < end or not aside else []
+    return done, aside
 
 
 def table_of(*columns: Any) -> pa.Table:

@@ -304,6 +304,17 @@ def _whole(store: Store, name: str, pieces: list[bytes]) -> Iterator[pa.RecordBa
             yield _split(part)
 
 
+def longer(data: bytes) -> int:
+    """How many bytes the first line has that has more than a value may have; 0 where there is none."""
+    at = 0
+    while len(data) - at > LONGEST:
+        end = data.rfind(b"\n", at, at + LONGEST) + 1
+        if not end:
+            return (data.find(b"\n", at) + 1 or len(data)) - at
+        at = end
+    return 0
+
+
 def _too_long(store: Store, name: str) -> QuireError:
     return QuireError(
         f"a line of {store.url}/{name} has more than {LONGEST:,} bytes, which is more than one value may have. Read the file's bytes "

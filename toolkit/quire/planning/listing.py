@@ -20,6 +20,7 @@ from quire.commit.rename import place
 from quire.coverage.antijoin import remaining
 from quire.coverage.fold import Fold
 from quire.errors import FormatError, StorageError
+from quire.formats.lines import LONGEST
 from quire.planning.changes import Decided, Policy, decide
 from quire.planning.deleted import Blind, Seen
 from quire.planning.drops import DROPS, put_drops
@@ -399,7 +400,7 @@ def _table(root: str, entries: list[Entry]) -> pa.Table:
 
 def _splits(files: pa.Table, cut: Cut, replaces: dict[str, list[Any]], again: list[dict[str, Any]]) -> pa.Table:
     """The rows of the plan: files, with what each replaces; those longer than the target are cut into ranges. `again`: rows as they are."""
-    longest, most = pc.max(files.column("length")).as_py() or 0, cut.longest or cut.target
+    longest, most = pc.max(files.column("length")).as_py() or 0, cut.longest or min(cut.target, LONGEST)
     if not replaces and not again and (not cut.streams or longest <= most):
         # Nearly always so: the columns stay what they are, and no value passes through Python.
         for name in ("replaces", "follows"):

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from quire.formats.lines import LONGEST
 from quire.formats.parquet import CONTENT
 from quire.sources import magic, transforms
+from quire.sources.columns import LARGEST
 from quire.sources.processing import Processing
 from quire.sources.records import Loading
 from quire.sources.transforms import BadContent, UserFunction
@@ -75,7 +77,12 @@ class Convert:
                 "TypeError: the function returned bytes, and format 'parquet' takes a pyarrow.RecordBatch. Use format='lines'."
             )
         records = [made] if isinstance(made, bytes) else made
-        n = len(records)
+        n, longest, size = len(records), max(map(len, records), default=0), sum(map(len, records))
+        if longest > LARGEST or size > LONGEST:
+            raise BadContent(
+                f"its longest record has {longest:,} bytes, all of them {size:,}, and Parquet takes {LARGEST:,} and {LONGEST:,}: "
+                f"use format='lines' or 'raw'"
+            )
         modified = pa.array([file.modified // 1000 or None] * n, pa.timestamp("us", "UTC"))
         return pa.record_batch([pa.array([file.path] * n), modified, pa.array(records, pa.binary())], schema=CONTENT)
 

@@ -70,7 +70,7 @@ class ByContent:
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
-        self._stored = dict[str, tuple[str, str]]()  # of the long files that are being read: the ledger's version and the store's
+        self._stored = dict[str, tuple[str, str]]()  # of the files that are being read in parts: the ledger's version and the store's
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -87,32 +87,36 @@ class ByContent:
     def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
         """See `Store.read_many`. What is planned by the store's version alone is read as in the store itself."""
         asked = deque[Request]()
-        plain = (request._replace(version=_split(request.version)[1]) for request in _kept(requests, asked))
+        plain = (request._replace(version=self._split(request)[1]) for request in _kept(requests, asked))
         with closing(self.inner.read_many(plain)) as answers:  # type: ignore[type-var]  # a store's answers are a generator
             for _, content in answers:
                 request = asked.popleft()
-                version, stored = _split(request.version)
+                version, stored = self._split(request)
                 found = request._replace(version=version)
                 if version == stored:
                     yield found, content
-                elif isinstance(content, bytes):
-                    whole = len(content) == request.size
-                    same = not whole or _version(xxhash.xxh3_128(content), len(content)) == version
+                elif isinstance(content, bytes) and len(content) == request.size:
+                    same = _version(xxhash.xxh3_128(content), len(content)) == version
                     yield found, content if same else Gone("changed")
                 elif isinstance(content, Gone | Unreadable):
                     yield found, content
                 else:
+                    before = self._stored.get(request.name)
                     self._stored[request.name] = version, stored
-                    yield found, _checked(content, version) if request.length == request.size else content
-                    del self._stored[request.name]
+                    if isinstance(content, bytes) or request.length < request.size:
+                        yield found, content
+                    else:
+                        yield found, _checked(content, version)
+                    if before is None:
+                        del self._stored[request.name]
 
-
-def _split(version: str) -> tuple[str, str]:
-    """The ledger's version and the store's."""
-    if not by_content(version):
-        return version, version
-    known, _, stored = version.partition(" ")
-    return known, stored
+    def _split(self, request: Request) -> tuple[str, str]:
+        """The ledger's version and the store's; of a file that is being read, whoever asks for more of it knows the first alone."""
+        if not by_content(request.version):
+            return request.version, request.version
+        known, _, stored = request.version.partition(" ")
+        version, being_read = self._stored.get(request.name, ("", ""))
+        return known, stored or (being_read if known == version else "")
 
 
 def _kept(requests: Iterable[Request], asked: deque[Request]) -> Iterator[Request]:

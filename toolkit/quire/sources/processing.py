@@ -80,26 +80,32 @@ class Processing:
             return Request(name, version, size, 0, 0)
         return ranges.request(name, version, size, start, length)
 
-    def content(self, store: Store, asked: Request, answer: Content, start: int, length: int) -> tuple[int, bytes | pa.Table | None]:
+    def content(
+        self, store: Store, asked: Request, answer: Content, start: int, length: int
+    ) -> tuple[int, bytes | pa.Table | None, ranges.Long | None]:
         """What the function is given, and where in the file it begins; None where no record begins in the split.
 
-        Raises BadContent, Gone and Unreadable.
+        The last of its lines is told alone, and not given, where it is too long. Raises BadContent, Gone and Unreadable.
         """
         size = asked.size
         if isinstance(answer, Gone | Unreadable):
             raise answer
         if self.split == "row_groups":
-            return start, rowgroups.row_groups(store, asked, answer, start, length, self.most)
+            return start, rowgroups.row_groups(store, asked, answer, start, length, self.most), None
         whole = self.whole(asked.name)
         if (size if whole else length) > self.most:
             raise BadContent(f"larger than max_file_size: {size if whole else length:,} bytes, allowed are {self.most:,}")
         if whole and (start or length != size):
             raise BadContent("a part of it is done, and its content is given whole: ledger.forget(path), and the next run reads all of it")
         if not whole and size and (asked.start, asked.length) != (start, length):
-            begin, found = ranges.lines_in(store, asked, answer, start, length, self.most)
-            return begin, found or None
+            begin, found, long = ranges.lines_in(store, asked, answer, start, length, self.most)
+            return begin, found or None, long
         found = answer if isinstance(answer, bytes) else b"".join(answer)
-        return start, found if found or self.split == "file" else None
+        return start, found if found or self.split == "file" else None, None
+
+    def too_long(self, start: int, length: int) -> str:
+        """Why a line is quarantined that begins at byte `start`."""
+        return f"{ranges.Long(start, length)} is longer than max_file_size: {self.most:,} bytes. Raise it, or break the line at its source"
 
     # ------------------------------------------------------------------------------------------------------------------ calling
     def call(self, content: bytes | pa.Table, file: FileInfo, span: tuple[int, int], attempt: int, end: int | None = None) -> Made:

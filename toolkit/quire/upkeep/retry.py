@@ -96,15 +96,17 @@ def bad_rows(log: Log, folded: Fold, version: int) -> pa.Table:
 Splits = Iterator[tuple[Root, str, list[dict[str, Any]]]]
 
 
-def _by_root(dest: Dest, _: Log, rows: list[dict[str, Any]], sources: Sequence[Root], left: list[tuple[str, str]]) -> Splits:
+def _by_root(dest: Dest, log: Log, rows: list[dict[str, Any]], sources: Sequence[Root], left: list[tuple[str, str]]) -> Splits:
     """What is to be read, by the source that it lies in, and by directory."""
     find, outside = located(sources), list[dict[str, Any]]()
+    words = log.words()
+    keeps = words is None or words.transform != "lines"  # a line that was too long is at its source alone
     by_source, held = defaultdict[str, list[dict[str, Any]]](list), defaultdict[str, list[dict[str, Any]]](list)
     for row in rows:
         found = None if below(row["path"], dest.url) else find(row["path"])
         if found is not None:
             by_source[found[0].url].append({**row, "name": found[1]})
-        elif row["quarantine"] is not None and row["length"] <= KEPT:
+        elif keeps and row["quarantine"] is not None and row["length"] <= KEPT:
             held[_place(row["path"])].append(row)
         else:
             outside.append(row)
@@ -116,7 +118,7 @@ def _by_root(dest: Dest, _: Log, rows: list[dict[str, Any]], sources: Sequence[R
         found_here = by_source[root.url]
         identity = "content" if any(by_content(row["version"]) for row in found_here) else "store"
         for folder, mine in _by_folder(found_here):
-            yield replace(root, identity=identity), folder, list(_splits(root.store(), mine, left))
+            yield replace(root, identity=identity), folder, list(_splits(root.store(), mine, left, keeps=keeps))
     for place, found_here in sorted(held.items()):
         for folder, mine in _by_folder(found_here):
             yield Unread(place), folder, [_split(row, row["version"], row["start"] + row["length"], 0) for row in mine]
@@ -164,7 +166,7 @@ def _fresh(rows: list[dict[str, Any]], max_attempts: int | None, left: list[tupl
     return [row for row in rows if max_attempts is None or (row["tries"] or 1) < max_attempts]
 
 
-def _splits(store: Store, fresh: list[dict[str, Any]], left: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+def _splits(store: Store, fresh: list[dict[str, Any]], left: list[tuple[str, str]], *, keeps: bool) -> Iterator[dict[str, Any]]:
     with ThreadPoolExecutor(LOOKING) as pool:
         there = list(pool.map(lambda row: store.stat(row["name"]), fresh))
     hashed = [entry for row, entry in zip(fresh, there, strict=True) if entry is not None and by_content(row["version"])]
@@ -174,7 +176,7 @@ def _splits(store: Store, fresh: list[dict[str, Any]], left: list[tuple[str, str
         if looked is not None and by_content(row["version"]):
             entry, stored = known.get(looked.name, (looked, ""))
             planned = with_stored(row["version"], stored)
-        if row["quarantine"] is not None:  # a record of that version: it is in the quarantine, whatever its source has by now
+        if keeps and row["quarantine"] is not None:  # a record of that version: it is in the quarantine, whatever its source has by now
             yield _split(row, planned, entry.size if entry else row["start"] + row["length"], entry.modified if entry else 0)
         elif entry is None:
             left.append((row["path"], "it is gone at its source: it stays quarantined"))
