@@ -121,3 +121,23 @@ def test_in_a_store_without_directories_a_loop_may_wait_for_the_first_object(mon
     assert root.url == "s3://bucket/in"
     monkeypatch.undo()
     assert "nothing is there" in str(gather(f"memory://{uuid.uuid4().hex}", f"memory://{uuid.uuid4().hex}"))
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EACCES, errno.ENOMEM])
+def test_a_place_that_cannot_be_looked_up_is_not_said_to_be_missing(tmp_path: Path, error: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest, stat = write(tmp_path / "in", {"a.xml": b"1"}), tmp_path / "out", os.stat
+    gather(source, dest, transform="raw", format="parquet")
+    for place in (source, dest):
+
+        def away(path: Any, *args: Any, place: Path = place, **how: Any) -> os.stat_result:
+            if isinstance(path, str) and path.startswith(str(place)):
+                raise OSError(error, os.strerror(error))
+            return stat(path, *args, **how)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "stat", away)
+            with pytest.raises(StorageError, match=f"file://{place}.*: "):
+                gather(source, dest, transform="raw", format="parquet")
+            if place == dest:
+                with pytest.raises(StorageError, match="cannot look up"):
+                    quire.Ledger(dest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import time
@@ -19,7 +20,7 @@ import pytest
 import quire
 import sums
 from gathering import MANY, gather, refused, write
-from quire import Ledger, Report, Split, cli, cli_upkeep
+from quire import Ledger, RejectError, Report, Split, cli, cli_upkeep
 from quire.commit import names
 from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, TooManyFailures, UsageError
@@ -1017,3 +1018,49 @@ def test_a_retry_counts_the_records_that_are_rejected_now(tmp_path: Path) -> Non
     done = Ledger(dest).retry(source, function=some, **HERE)
     assert (done.gathered, done.set_aside) == (1, 1) == (1, Ledger(dest).summary().set_aside)
     assert Ledger(dest).history()["set_aside"].max() == 1
+
+
+class Cyclic(list[Any]):
+    """A list within itself: Arrow would look into it until its process ends."""
+
+    def __init__(self) -> None:
+        super().__init__([self])
+
+
+@pytest.mark.parametrize("deep", [300, 30_000, None])
+@pytest.mark.parametrize("kind", [None, "a bigint"])
+@pytest.mark.parametrize("frame", [False, True])
+def test_values_nested_beyond_measure_set_their_split_aside(tmp_path: Path, deep: int | None, kind: str | None, frame: bool) -> None:
+    def nested(split: Split, content: bytes) -> Any:
+        value: Any = 1 if content == b"good" else Cyclic()
+        if content == b"deep" and deep is not None:
+            value = functools.reduce(lambda inner, n: [inner] if n % 2 else {"k": inner}, range(deep), 1)
+        return pd.DataFrame({"a": pd.Series([value], dtype=None if content == b"good" else object)}) if frame else [{"a": value}]
+
+    source, dest = write(tmp_path / "in", {"a": b"deep", "b": b"good"}), tmp_path / "out"
+    report = process(source, nested, dest, schema=kind, version="1")
+    assert (report.files, report.set_aside_count) == (1, 1)
+    assert "more than 50 lists or dicts within each other" in report.set_aside[0][1]
+
+
+def test_tables_nested_beyond_measure_set_their_split_aside(tmp_path: Path) -> None:
+    kind = functools.reduce(lambda inner, _: pa.list_(inner), range(200), pa.int64())
+
+    def nested(split: Split, content: bytes) -> pa.Table:
+        return pa.table({"a": pa.nulls(1, kind) if content == b"deep" else [1]})
+
+    source, dest = write(tmp_path / "in", {"a": b"deep", "b": b"good"}), tmp_path / "out"
+    report = process(source, nested, dest, version="1")
+    assert (report.files, report.set_aside_count) == (1, 1)
+
+
+def test_a_record_that_is_rejected_when_the_function_has_returned_is_not_lost_in_silence(tmp_path: Path) -> None:
+    kept = list[Split]()
+
+    def function(split: Split, content: bytes) -> list[dict[str, int]]:
+        kept.append(split)
+        return [{"a": 1}]
+
+    process(write(tmp_path / "in", {"a": b"x\n"}), function, tmp_path / "out", version="1")
+    with pytest.raises(RejectError, match="after the function had returned"):
+        kept[-1].reject(b"x\n", "too late")

@@ -17,8 +17,9 @@ from quire.formats.damage import ARROW
 from quire.formats.parquet import CONTENT
 from quire.sources.functions import WrongTypeError
 
-__all__ = ["DiffersError", "check_names", "fit", "nullable", "refined", "storable", "stored", "unify"]
+__all__ = ["DEEP", "DiffersError", "check_names", "fit", "nullable", "refined", "storable", "stored", "unify"]
 
+DEEP = 50  # lists, structs and maps within each other
 LARGEST = 1 << 30  # bytes of one value: what is near 2 GiB fits into no page of Parquet
 _PLAIN: list[tuple[Callable[[pa.DataType], bool], pa.DataType]] = [
     (lambda kind: pa.types.is_large_string(kind) or str(kind) == "string_view", pa.string()),
@@ -78,10 +79,14 @@ def check_names(fields: Iterable[pa.Field], who: str = "the rows have") -> None:
         raise WrongTypeError(f"{who} no column")
 
 
-def _stored(kind: pa.DataType, at: str) -> pa.DataType:
+def _stored(kind: pa.DataType, at: str, depth: int = 1) -> pa.DataType:
     of = pa.types
+    if depth > DEEP:
+        raise WrongTypeError(
+            f"the column {at.partition('.')[0].rstrip('[]')!r} holds more than {DEEP} lists, structs or maps within each other"
+        )
     if isinstance(kind, pa.BaseExtensionType) or of.is_dictionary(kind):
-        return _stored(kind.value_type if of.is_dictionary(kind) else kind.storage_type, at)
+        return _stored(kind.value_type if of.is_dictionary(kind) else kind.storage_type, at, depth)
     if found := next((to for like, to in _PLAIN if like(kind)), None):
         return found
     if of.is_timestamp(kind):
@@ -90,7 +95,7 @@ def _stored(kind: pa.DataType, at: str) -> pa.DataType:
         return _decimal(kind, at)
     if of.is_time(kind) or of.is_duration(kind):
         raise _no(kind, at, "Spark reads no such column. Give a whole number of microseconds, or text")
-    return kind if any(like(kind) for like in _AS_IT_IS) else _nested(kind, at)
+    return kind if any(like(kind) for like in _AS_IT_IS) else _nested(kind, at, depth + 1)
 
 
 def _decimal(kind: Any, at: str) -> pa.DataType:
@@ -100,18 +105,18 @@ def _decimal(kind: Any, at: str) -> pa.DataType:
     return pa.decimal128(digits, max(kind.scale, 0))
 
 
-def _nested(kind: Any, at: str) -> pa.DataType:
+def _nested(kind: Any, at: str, depth: int) -> pa.DataType:
     of = pa.types
     if of.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         if not fields:
             raise _no(kind, at, "Parquet holds no struct without fields. Leave the column out, or give text")
         check_names(fields, f"the struct {at!r} has")
-        return pa.struct([pa.field(f.name, _stored(f.type, f"{at}.{f.name}"), True) for f in fields])
+        return pa.struct([pa.field(f.name, _stored(f.type, f"{at}.{f.name}", depth), True) for f in fields])
     if of.is_map(kind):
-        return pa.map_(_stored(kind.key_type, f"{at}.key"), _stored(kind.item_type, f"{at}.value"))
+        return pa.map_(_stored(kind.key_type, f"{at}.key", depth), _stored(kind.item_type, f"{at}.value", depth))
     if of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind) or str(kind).startswith(("list_view", "large_list_view")):
-        return pa.list_(_stored(kind.value_type, f"{at}[]"))
+        return pa.list_(_stored(kind.value_type, f"{at}[]", depth))
     raise _no(kind, at, "it has no place in Parquet. Give another type")
 
 

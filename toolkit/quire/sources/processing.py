@@ -116,7 +116,7 @@ class Processing:
         rejects = _Rejects(self, content, len(content) if end is None and isinstance(content, bytes) else end or 0)
         split = Split(file.path, *span, file.version, file.size, file.modified, attempt, rejects.take)
         rows = self._guarded(lambda: self._rows(made(self.function(split, content))))
-        found = tuple(sorted(rejects.found))
+        found = tuple(sorted(rejects.taken()))
         covered = sum(min(r.offset + r.covers, rejects.end) - r.offset for r in found)
         if found and covered >= rejects.end and (rows if isinstance(rows, bytes) else rows.num_rows):
             raise BadContent("RejectError: the function has rejected all of the split, and made rows of it")
@@ -162,12 +162,20 @@ class _Rejects:
     def __init__(self, processing: Processing, content: bytes | pa.Table, end: int) -> None:
         self.processing, self.content, self.end = processing, content, end
         self.found: list[Rejected] = []
+        self.over = False  # the function has returned
         self.spans: list[tuple[int, int]] = []  # of these, in their order
         self.looks = self.searched = 0  # records that were looked for, and bytes that were looked through
         self.lines: dict[int, int] | None = None  # hash of a line → where it begins, or AGAIN
 
+    def taken(self) -> list[Rejected]:
+        """What was rejected until the function returned; from now on nothing is."""
+        self.over = True
+        return self.found
+
     def take(self, record: bytes, error: str | Exception, offset: int | None) -> None:
         content = self.content
+        if self.over:
+            raise RejectError("a record was rejected after the function had returned, and would be lost: let it wait for its threads")
         if not isinstance(content, bytes):
             raise RejectError("of row groups single rows cannot be rejected: raise an error, and the split is set aside whole")
         if not isinstance(record, bytes | bytearray | memoryview) or not len(record):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.formats.damage import ARROW
-from quire.sources.columns import check_names, nullable
+from quire.sources.columns import DEEP, check_names, nullable
 from quire.sources.functions import WrongTypeError, type_name
 
 __all__ = ["Rows", "as_batch", "fitted", "made"]
@@ -51,6 +51,8 @@ def _table(result: object) -> pa.Table | None:
         return result
     pandas = sys.modules.get("pandas")  # who returns its frames has imported it
     if pandas is not None and isinstance(result, pandas.DataFrame):
+        for values in (values for _, values in result.items() if values.dtype == object):
+            _check_depth(values)
         try:
             return pa.Table.from_pandas(result, preserve_index=False)
         except (*ARROW, ValueError, TypeError) as e:
@@ -86,6 +88,8 @@ class _Dicts:
 
 def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     """Values as an array of a type. Left alone, Arrow cuts 3.5 to 3 and a time to its day where it is told the type."""
+    if kind is None or not pa.types.is_nested(kind):
+        _check_depth(values)
     if kind is None or not _cuts(kind):
         if kind is None or not pa.types.is_nested(kind):
             return pa.array(values, kind)
@@ -101,6 +105,16 @@ def _array(values: list[Any], kind: pa.DataType | None) -> pa.Array:
             raise
         return pa.array(values, kind)  # beyond 63 bits
     return _cast(found, kind)
+
+
+def _check_depth(values: Iterable[Any]) -> None:
+    """WrongTypeError for too many lists and dicts within each other: Arrow looks into them by recursion, which ends the process."""
+    for _ in range(DEEP):
+        within = (value for value in values if isinstance(value, list | tuple | Mapping))
+        values = [item for value in within for item in (value.values() if isinstance(value, Mapping) else value)]
+        if not values:
+            return
+    raise WrongTypeError(f"the rows hold more than {DEEP} lists or dicts within each other")
 
 
 def _cast(column: Any, kind: pa.DataType) -> Any:

@@ -37,7 +37,6 @@ _UNITS: dict[str, tuple[Callable[..., pa.DataType], tuple[str, ...]]] = {
     "duration": (pa.duration, ("s", "ms", "us", "ns")),
 }  # fmt: skip
 _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|'([^']*)'|([^\W]+)|([<>(),:]))")
-DEEP = 50
 
 
 def canonical(schema: Any) -> pa.Schema:
@@ -199,7 +198,7 @@ class _Reader:
         name = self.take(kind="word").lower()
         name = _ALSO.get(name, name)
         self.depth += 1
-        if self.depth > DEEP:
+        if self.depth > columns.DEEP:
             raise self.wrong(self.tokens[at][2])
         found = self._type(name, at)
         self.depth -= 1

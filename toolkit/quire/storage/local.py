@@ -82,6 +82,13 @@ def _is_folder(item: os.DirEntry[str], follow: bool) -> bool:
         return False  # a link to itself, say: looking it up as a file tells the reason
 
 
+def _is_directory(path: str) -> bool:
+    """Whether there is a directory; OSError where that cannot be seen just now: `os.path.isdir` says then that there is none."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return stat_bits.S_ISDIR(os.stat(path).st_mode)
+    return False
+
+
 class LocalStore(WithoutUploads):
     """Files below one directory of the local disk (or of a disk that every worker has mounted)."""
 
@@ -160,7 +167,8 @@ class LocalStore(WithoutUploads):
         return os.path.lexists(path) and any(os.path.islink(path[:at]) for at in ends)
 
     def is_folder(self, name: str = "") -> bool:
-        return os.path.isdir(self._path(name))
+        with explained("look up", self._shown(name)):
+            return _is_directory(self._path(name))
 
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
         with explained("list", self._shown(folder)), os.scandir(self._path(folder)) as found:
@@ -390,7 +398,9 @@ class LocalStore(WithoutUploads):
         path = self.root
         while not os.path.lexists(path):
             path = os.path.dirname(path)
-        if not os.path.isdir(path):
+        with explained("write below", self.url):
+            is_directory = _is_directory(path)
+        if not is_directory:
             raise StorageError(f"cannot write below {self.url}: {path} is not a directory. Choose another destination.")
         if not os.access(path, os.W_OK | os.X_OK):
             why = "the file system is read-only" if os.statvfs(path).f_flag & os.ST_RDONLY else "no permission"
