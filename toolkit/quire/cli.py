@@ -417,6 +417,7 @@ for command in (*COMMITTER, LAB):
 
 def main(arguments: list[str] | None = None) -> None:
     """The console script: one line for each error, and the exit code for it."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name or an arrow that the terminal's encoding lacks
@@ -440,6 +441,16 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as e:  # of Spark, say: a line of text and a code that is not that of max_quarantined
         place = traceback.extract_tb(e.__traceback__)[-1]
         _end(f"error: {type(e).__name__}: {scrub(str(e), 500)} (at {Path(place.filename).name}:{place.lineno})", 3)
+
+
+def _open_streams() -> None:
+    """Let nothing stand for a stream that was closed (`>&-`): else the next file that is opened, data perhaps, gets what is printed."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115 - for as long as the process lives
 
 
 def _warned(message: Warning | str, *_: object) -> None:

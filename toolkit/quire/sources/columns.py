@@ -86,7 +86,7 @@ def _stored(kind: pa.DataType, at: str, depth: int = 1) -> pa.DataType:
             f"the column {at.partition('.')[0].rstrip('[]')!r} holds more than {DEEP} lists, structs or maps within each other"
         )
     if isinstance(kind, pa.BaseExtensionType) or of.is_dictionary(kind):
-        return _stored(kind.value_type if of.is_dictionary(kind) else kind.storage_type, at, depth)
+        return _stored(kind.value_type if of.is_dictionary(kind) else kind.storage_type, at, depth + 1)
     if found := next((to for like, to in _PLAIN if like(kind)), None):
         return found
     if of.is_timestamp(kind):
