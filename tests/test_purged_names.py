@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import quire
@@ -15,8 +18,17 @@ from checker import look
 from gathering import gather, refused, write
 from quire import InProcess, Ledger
 from quire.commit import protocol
+from quire.commit.log import Log
+from quire.coverage.fold import fold
 from quire.errors import QuireError, RefusedError
-from quire.upkeep import purge
+from quire.planning import drops
+from quire.planning.pack import read_drops
+from quire.planning.rewriting import Live, rewriting
+from quire.storage import connect
+from quire.upkeep import forget, purge
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
 POLICIES: list[dict[str, Any]] = [
@@ -280,3 +292,51 @@ def test_a_source_that_a_writer_may_still_hold_open_stays(tmp_path: Path) -> Non
     assert (found.files, found.stays) == (1, {purge.YOUNG: 1})
     assert [p.name for p in source.iterdir()] == ["app.log"]
     assert Ledger(dest).purge_sources(source, spark=InProcess(), dry_run=False, min_age="30s").files == 1
+
+
+def test_a_purged_file_does_not_leave_with_another_one_of_its_name_in_one_data_file(tmp_path: Path) -> None:
+    def function(split: quire.Split, content: bytes) -> bytes:
+        lines = content.splitlines(keepends=True)
+        for i, line in enumerate(lines):
+            if line.startswith(b"-"):
+                split.reject(line, "no", sum(map(len, lines[:i])))
+        return b"".join(line for line in lines if not line.startswith(b"-"))
+
+    source, dest = write(tmp_path / "in", {"a": b"one\n"}), tmp_path / "out"
+    for content in (b"one\n", b"two\n-\nthree\n"):
+        new(source, "a", content)
+        quire.process(source, function, dest, split="lines", format="lines", version="1", **HERE)
+        go(dest, derived=True)
+    Ledger(dest).compact(1000, **HERE)
+    log = Log(connect(f"file://{dest}")).refresh()
+    folded = fold(log)
+    rows = folded.rows(log.store, ["data_file", "path", "version", "start", "length", "state"]).drop_columns(["commit"])
+    done = rows.filter(pc.equal(rows.column("state"), "done")).slice(0, 1)
+    assert len(set(rows.column("data_file").drop_null().to_pylist())) == 1, "both lie in one data file"
+    leaving = forget.with_riders(log.store, folded, done)
+    assert set(leaving.column("state").to_pylist()) == {"done"}
+    assert leaving.num_rows == 2, "what was cut around a rejected record leaves together"
+
+
+def test_what_chooses_rows_by_a_condition_refuses_the_last_copy(tmp_path: Path, spark: SparkSession) -> None:
+    source, dest = write(tmp_path / "in", {"d/a": b"a\n", "b": b"b\n"}), tmp_path / "out"
+    gather(source, dest)
+    go(dest, source=source / "d")
+    with refused(RefusedError, 2, "1 of the files", "last copy", "last_copy=True", "d/a"):
+        Ledger(dest).forget(where="length > 0", spark=spark, progress=False)
+    assert lines(dest) == [b"a", b"b"]
+    assert Ledger(dest).forget(where="length > 0", last_copy=True, spark=spark, progress=False).files_out == 2
+
+
+def test_a_task_that_takes_rows_out_reads_those_of_its_own_data_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drops, "PIECE", 10)
+    store, n = connect("memory://drops"), 100
+    rows = [{"data_file": f"f{i % n:03}", "path": f"p{i}", "version": "v", "start": 0, "length": 1, "state": "done"} for i in range(3 * n)]
+    named = count()
+    put = drops.put_drops(store, pa.Table.from_pylist(rows, drops.DROPS), lambda kind: f"{kind}-{next(named)}")
+    tasks = rewriting(put, {f"f{i:03}": Live(f"f{i:03}", 1, "", 1) for i in range(n)}, 1)
+    assert len(tasks) == n
+    assert max(len(task.drops) for task in tasks) <= 2
+    for task in tasks:
+        mine = [row for row in read_drops(store, task.drops).to_pylist() if row["data_file"] in task.removes]
+        assert len(mine) == 3, "and all of them"

@@ -77,6 +77,8 @@ MUTANTS = (
     m("a compaction forgets that a file was purged", "coverage/conflicts.py", "        if said.restated and said.segment and moving.removes:", "        if False:", first="tests/test_purged_names.py"),
     m("a carried row is done, whatever it was", "attempt.py", '                        if each["state"] != "done":', "                        if False:", first="tests/test_purged_names.py"),
     m("the last copy is forgotten without a question", "upkeep/forget.py", "        if not last_copy:", "        if False:", first="tests/test_purged_names.py"),
+    m("two files of one name leave together", "upkeep/forget.py", "_FILE = _COLUMNS[:4]", "_FILE = [*_COLUMNS[:2], *_COLUMNS[3:4]]", first="tests/test_purged_names.py::test_a_purged_file_does_not_leave_with_another_one_of_its_name_in_one_data_file"),
+    m("a task reads the rows of all others that leave", "planning/rewriting.py", 'for file in removes or [""] for name in objects[file])', "for names in objects.values() for name in names)", first="tests/test_purged_names.py::test_a_task_that_takes_rows_out_reads_those_of_its_own_data_files"),
     m("a file that may still be written to is purged", "upkeep/purge.py", "entry.modified > self.job.newest", "False", first="tests/test_purged_names.py"),
     m("a source is deleted though what it became was forgotten meanwhile", "upkeep/purge.py", "            if path in uncovered or any(", "            if False and any(", first="tests/test_purge.py"),
     m("a marker speaks of a file that changed after it", "upkeep/markers.py", "marker.modified < file.modified:", "False:", first="tests/test_markers.py"),

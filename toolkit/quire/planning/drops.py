@@ -19,16 +19,18 @@ DROPS = pa.schema(
         ("state", pa.string()),
     ]
 )  # fmt: skip
-PIECE = 500_000  # rows in one object
+PIECE = 20_000  # rows in one object
 
 
-def put_drops(store: Store, drops: pa.Table, named: Callable[[str], str]) -> tuple[list[str], list[str]]:
-    """Write rows that leave the ledger; the objects, and the data files that these rows are in ("" for none)."""
-    objects = []
+def put_drops(store: Store, drops: pa.Table, named: Callable[[str], str]) -> list[tuple[str, str]]:
+    """Write rows that leave the ledger, in the order of their data files; each object with each of the files ("" for none) of its rows."""
+    found = list[tuple[str, str]]()
+    drops = drops.sort_by("data_file")
     for at in range(0, drops.num_rows, PIECE):
-        objects.append(named("drops"))
-        put_table(store, objects[-1], drops.slice(at, PIECE).cast(DROPS))
-    return objects, pc.unique(drops.column("data_file")).to_pylist()
+        name, piece = named("drops"), drops.slice(at, PIECE).cast(DROPS)
+        put_table(store, name, piece)
+        found += [(name, file) for file in pc.unique(piece.column("data_file")).to_pylist()]
+    return found
 
 
 def put_table(store: Store, name: str, table: pa.Table) -> None:

@@ -127,8 +127,7 @@ class Listed:
     deleted_examples: list[str] = field(default_factory=list)
     troubles: list[tuple[str, str]] = field(default_factory=list)
     runs: list[dict[str, Any]] = field(default_factory=list)
-    drops: list[str] = field(default_factory=list)  # objects of the plan: rows of files that are superseded
-    touched: list[str] = field(default_factory=list)  # data files with such rows
+    drops: list[tuple[str, str]] = field(default_factory=list)  # objects of the plan, and data files, of rows that leave
     sampled: int = 0
     sampled_out: int = 0
     retries: int = 0  # how often a store could not do something at once
@@ -265,9 +264,7 @@ def _count(decided: Decided, found: Listed) -> None:
 def _write_drops(listing: Listing, rows: list[dict[str, Any]], dest: Store, found: Listed) -> None:
     """Write the rows that leave, and note the data files that they are in."""
     table = pa.Table.from_pylist([{**row, "data_file": row["data_file"] or ""} for row in rows], DROPS)
-    drops, touched = put_drops(dest, table, lambda kind: objects.plan_parquet(listing.job, listing.plan, f"{kind}-{objects.new_id()}"))
-    found.drops += drops
-    found.touched += touched
+    found.drops += put_drops(dest, table, lambda kind: objects.plan_parquet(listing.job, listing.plan, f"{kind}-{objects.new_id()}"))
 
 
 def _chunks(listing: Listing, piece: Piece, found: Listed, seen: Seen) -> Iterator[list[Entry]]:

@@ -106,7 +106,7 @@ def _make(runner: Runner, store: Store, log: Log, base: int, job: str, plan: str
     if not listed.splits:
         return planned
     pack.check_complete(planned.tasks, listed.splits, listed.split_bytes, wanted.cut)
-    planned.tasks.extend(rewriting(listed.drops, listed.touched, live_files(log, base), wanted.cut.target) if listed.drops else ())
+    planned.tasks.extend(rewriting(listed.drops, live_files(log, base), wanted.cut.target) if listed.drops else ())
     pack.write_head(store, names.plan_parquet(job, plan), planned.tasks)
     return planned
 

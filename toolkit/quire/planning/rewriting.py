@@ -44,16 +44,22 @@ def refuse_missing(log: Log, left: Iterable[Left]) -> None:
             )
 
 
-def rewriting(objects: Iterable[str], touched: Iterable[str], live: dict[str, Live], target: int) -> list[PlannedTask]:
-    """The tasks that take out the rows in `objects`: the data files `touched` are written again without them, some in one task."""
-    drops, names = tuple(objects), set(touched)
-    if unknown := names - live.keys() - {""}:
+def rewriting(drops: Iterable[tuple[str, str]], live: dict[str, Live], target: int) -> list[PlannedTask]:
+    """The tasks that take rows out: data files are written again without them, some in one task.
+
+    `drops`: objects of the plan that hold such rows, each with each data file of its rows. A task reads those of its own files alone.
+    """
+    objects = defaultdict[str, list[str]](list)
+    for name, file in drops:
+        objects[file].append(name)
+    if unknown := objects.keys() - live.keys() - {""}:
         raise FormatError(f"rows that are to leave name the data file {min(unknown)[:200]!r}, which does not count. Look who wrote it.")
-    files = [file for name, file in live.items() if name in names]
-    tasks = [PlannedTask(folder, 0, removes=found, drops=drops) for folder, found in packed(files, target)]
-    if "" in names:  # rows without output: of empty files, marks, and in quarantine
-        tasks.append(PlannedTask("", 0, drops=drops))
-    return tasks
+    files = [file for name, file in live.items() if name in objects]
+    found = [*packed(files, target), *([("", dict[str, int]())] if "" in objects else [])]  # of empty files, marks, and in quarantine
+    return [
+        PlannedTask(folder, 0, removes=removes, drops=tuple(dict.fromkeys(name for file in removes or [""] for name in objects[file])))
+        for folder, removes in found
+    ]
 
 
 def packed(files: Iterable[Live], target: int) -> list[tuple[str, dict[str, int]]]:

@@ -20,17 +20,18 @@ from quire.storage import Store
 from quire.upkeep import whole
 from quire.upkeep.job import Changed, Dest, Planned, change, words_of
 
-__all__ = ["TOLD", "Rows", "forget", "refuse_last_copies", "with_riders"]
+__all__ = ["TOLD", "Rows", "forget", "last_copies", "refuse_last_copies", "with_riders"]
 
-TOLD = 1_000  # rows that are looked at where all of a condition's may be very many
+TOLD = 1_000  # files that are told where there may be very many
 
 _COLUMNS = ["data_file", "path", "version", "start", "length", "state"]
+_FILE = _COLUMNS[:4]  # two files may have had one name, one after the other, and lie in one data file
 
 
 class Rows(Protocol):
-    """Chooses rows of the ledger, and writes them to objects of a plan, where they are found: the objects, and the rows' data files."""
+    """Chooses rows of the ledger, and writes them to objects of a plan, where they are found; each object with each of its data files."""
 
-    def __call__(self, folded: Fold, named: Callable[[str], str]) -> tuple[list[str], list[str]]: ...
+    def __call__(self, folded: Fold, named: Callable[[str], str]) -> list[tuple[str, str]]: ...
 
 
 def forget(
@@ -53,32 +54,37 @@ def forget(
             if words_of(log).by:
                 drops = with_riders(log.store, folded, drops)
         elif rows is not None:
-            objects, touched = rows(folded, named)
+            objects = rows(folded, named)
             if traced:
-                return Planned(rewriting(objects, touched, live, target))
-            drops = read_drops(log.store, objects)
+                return Planned(rewriting(objects, live, target))
+            drops = read_drops(log.store, dict.fromkeys(name for name, _ in objects))
         else:
             drops = pa.concat_tables([_of_path(log, folded, keys) for keys in paths])
         drops = _distinct(_named(drops))
         if not last_copy:
-            refuse_last_copies(log.store.url, drops)
+            refuse_last_copies(log.store.url, last_copies(drops))
         if not traced:
             return Planned(whole.leaving(log, folded, drops, live, named) if drops.num_rows else [])
-        return Planned(rewriting(*put_drops(log.store, drops, named), live, target))
+        return Planned(rewriting(put_drops(log.store, drops, named), live, target))
 
     return change(dest, {"verb": "forget", **said}, plan, target=target)
 
 
-def refuse_last_copies(url: str, drops: pa.Table) -> None:
-    """RefusedError where rows that are to leave are of files whose sources were deleted (columns path, state)."""
-    paths = pc.unique(drops.filter(pc.is_in(drops.column("state"), pa.array(FINISHED))).column("path"))
-    if len(paths):
-        many = f"{len(paths):,} or more" if drops.num_rows == TOLD else f"{len(paths):,}"
+def last_copies(drops: pa.Table) -> list[str]:
+    """The files, or some of very many, whose sources were deleted, of rows that are to leave (columns path, state)."""
+    found = pc.unique(drops.filter(pc.is_in(drops.column("state"), pa.array(FINISHED))).column("path"))
+    return found[:TOLD].to_pylist()  # type: ignore[no-any-return]
+
+
+def refuse_last_copies(url: str, paths: Sequence[str]) -> None:
+    """RefusedError where files are to be forgotten whose sources were deleted."""
+    if paths:
+        many = f"{len(paths):,} or more" if len(paths) >= TOLD else f"{len(paths):,}"
         refusal = RefusedError(
             f"{many} of the files that {url} is to forget were purged, and to forget them deletes the last copy: nothing was changed. If "
-            f"that is meant, say last_copy=True (in a shell --last-copy). One of them is {paths[0].as_py()}"
+            f"that is meant, say last_copy=True (in a shell --last-copy). One of them is {paths[0]}"
         )
-        refusal.last_copies = tuple(paths[:TOLD].to_pylist())
+        refusal.last_copies = tuple(paths[:TOLD])
         raise refusal
 
 
@@ -122,9 +128,9 @@ def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:
     rider = pc.and_(pc.equal(rows.column("written"), 0), pc.equal(rows.column("records"), 0))
     tables = [drops]
     if pc.any(rider).as_py():
-        chosen = {tuple(row.values()) for row in drops.select(["data_file", "path", "start"]).to_pylist()}
+        chosen = {tuple(row.values()) for row in drops.select(_FILE).to_pylist()}
         places = [tuple(row.values()) for row in rows.select(["data_file", "offset", "skip"]).to_pylist()]
-        keys = [tuple(row.values()) for row in rows.select(["data_file", "path", "start"]).to_pylist()]
+        keys = [tuple(row.values()) for row in rows.select(_FILE).to_pylist()]
         going = {place for place, key in zip(places, keys, strict=True) if key in chosen}
         found = rows.take([i for i, place in enumerate(places) if place in going])
         tables.append(_named(found.select(_COLUMNS)))
@@ -136,8 +142,8 @@ def _batches(rows: pa.Table, drops: pa.Table) -> pa.Table:
     found = rows.select(["path", "version", "start", "data_file", "offset", "skip", "records"]).to_pylist()
     places = [(row["data_file"], row["offset"], row["skip"]) for row in found]
     batch_of = {place: (row["path"], row["version"], row["start"]) for place, row in zip(places, found, strict=True) if row["records"]}
-    chosen = {tuple(row.values()) for row in drops.select(["data_file", "path", "start"]).to_pylist()}
-    named = [(row["data_file"], row["path"], row["start"]) in chosen for row in found]
+    chosen = {tuple(row.values()) for row in drops.select(_FILE).to_pylist()}
+    named = [tuple(row[name] for name in _FILE) in chosen for row in found]
     going = {batch_of[place] for place, mine in zip(places, named, strict=True) if mine}
     return rows.take([i for i, place in enumerate(places) if batch_of[place] in going]).select(_COLUMNS)
 

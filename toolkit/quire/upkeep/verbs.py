@@ -21,7 +21,7 @@ from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError, about, quoted
 from quire.interrupts import all_interruptible
 from quire.options import flag, seconds, whole
-from quire.planning.drops import DROPS, PIECE, put_drops
+from quire.planning.drops import DROPS, put_drops
 from quire.progress import Progress, Step
 from quire.runner import InProcess, OnSpark, Runner, guarded
 from quire.shuffle import Reduce
@@ -37,6 +37,7 @@ from quire.upkeep.job import Changed, Dest, not_named, words_of
 
 __all__ = ["Checkpointed", "Verbs", "runner_of"]
 
+TOGETHER = 500_000  # rows that leave, of which one task writes so many at once
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -121,8 +122,7 @@ class Verbs:
             said["paths"] = keys
         elif where is not None:
             by_where, said["where"] = self._where(runner, where), where
-            purged = None if last else self._where(runner, f"state in ('purging', 'purged') and ({where})")
-            rows = self._dropped(by_where, purged)
+            rows = self._dropped(by_where, last_copy=last)
         else:
             if not isinstance(file, str | os.PathLike):
                 raise UsageError(f"file={quoted(file)} is no data file's name. ledger.files() lists them.")
@@ -367,26 +367,27 @@ class Verbs:
         # As it is at the version that is planned from: whoever has changed it since conflicts, and it is planned again.
         return lambda folded: self.as_of(folded.version).splits(runner.spark, where)
 
-    def _dropped(self, chosen: Callable[[Fold], Any], purged: Callable[[Fold], Any] | None) -> Rows:
+    def _dropped(self, chosen: Callable[[Fold], Any], *, last_copy: bool) -> Rows:
         """Rows that leave are written by the tasks that find them; here come the names of these objects, and of the data files.
 
-        `purged` chooses those of them that must stay.
+        `last_copy`: also what was purged; else RefusedError for it, whether it was chosen or rides with what was.
         """
         url, options = self._url, self._options
 
-        def rows(folded: Fold, named: Callable[[str], str]) -> tuple[list[str], list[str]]:
+        def rows(folded: Fold, named: Callable[[str], str]) -> list[tuple[str, str]]:
             def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 store = connect(url, options)
                 for drops in _pieces(batches):
-                    objects, touched = put_drops(store, forget.with_riders(store, folded, drops), named)
-                    yield pa.RecordBatch.from_pydict({"object": objects * len(touched), "data_file": touched})
+                    leaving = forget.with_riders(store, folded, drops)
+                    found = [("", path) for path in ([] if last_copy else forget.last_copies(leaving))]  # of no object
+                    found = found or put_drops(store, leaving, named)
+                    yield pa.RecordBatch.from_pydict({"object": [name for name, _ in found], "of": [of for _, of in found]})
 
-            if purged is not None:
-                forget.refuse_last_copies(url, purged(folded).select("path", "state").limit(forget.TOLD).toArrow())
             frame = chosen(folded)
             work = guarded(frame.sparkSession, write, Landmarks([], url))
-            found = frame.select(*DROPS.names).mapInArrow(work, "object string, data_file string").toArrow()
-            return [pc.unique(found.column(name)).to_pylist() for name in ("object", "data_file")]  # type: ignore[return-value]
+            found = frame.select(*DROPS.names).mapInArrow(work, "object string, of string").toArrow().to_pylist()
+            forget.refuse_last_copies(url, list(dict.fromkeys(row["of"] for row in found if not row["object"])))
+            return [(row["object"], row["of"]) for row in found]
 
         return rows
 
@@ -421,7 +422,7 @@ def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         named = batch.set_column(at, "data_file", pc.fill_null(batch.column("data_file"), ""))
         waiting.append(named)
         rows += named.num_rows
-        if rows >= PIECE:
+        if rows >= TOGETHER:
             yield pa.Table.from_batches(waiting).cast(DROPS)
             waiting, rows = [], 0
     if rows:

@@ -53,7 +53,7 @@ def leaving(log: Log, folded: Fold, drops: pa.Table, live: dict[str, Live], name
     for number in sorted(touched):
         if files := {file.name: file.size for file in live.values() if file.number == number}:
             tasks.append(PlannedTask("", 0, removes=files))
-    objects, _ = put_drops(log.store, drops, named)
+    objects = dict.fromkeys(name for name, _ in put_drops(log.store, drops, named))
     return [*tasks, PlannedTask("", 0, drops=tuple(objects))]
 
 
