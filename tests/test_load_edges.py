@@ -19,6 +19,7 @@ from loading import exact, load, numbered, rows, topic
 from quire import RefusedError, StorageError, UsageError, loader, loading
 from quire.cli import main
 from quire.errors import TransientError
+from quire.formats.parquet import RECORDS
 from quire.sources import kafka_client, offsets, positions
 from quire.sources.offsets import Fetched, Span
 from services import kafka_raw
@@ -113,6 +114,28 @@ def test_a_value_that_names_no_directory_is_quarantined_and_the_topic_goes_on(ka
     name = topic(kafka, 1, [b"0", b"2932897", b"-719163", b"2932896"])
     report = load(kafka, name, tmp_path / "days", days, partition_by="day")
     assert (report.records, report.set_aside_count) == (2, 2)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["seen before", "seen in a task"])
+def test_a_column_for_directories_that_the_function_does_not_give_is_refused_and_leaves_nothing_open(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    name, dest, calls = topic(kafka, 2, numbered(6, 2)), tmp_path / "out", list[int]()
+    if late:  # no broker has given a record in time, so that nobody could ask the function before
+        monkeypatch.setattr(offsets, "sample", lambda *_, **__: (RECORDS.empty_table(), 0))
+
+    def without(batch: pa.RecordBatch) -> pa.RecordBatch:
+        calls.append(batch.num_rows)
+        return batch.select(["value", "offset"])
+
+    for _ in range(2):
+        calls.clear()
+        with refused(UsageError, 2, "partition_by='city': there is no such column. They are value, offset"):
+            load(kafka, name, dest, without, partition_by="city", version="1")
+        assert len(calls) <= 2, "it is not tried again"
+        assert not list(dest.glob("_quire/jobs/*")), "nothing is frozen, and nothing is open"
+        assert not list(dest.glob("**/part-*"))
+    assert load(kafka, name, dest, without, partition_by="offset", version="1").records == 6
 
 
 def test_the_longest_and_the_emptiest_of_a_record_come_through(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

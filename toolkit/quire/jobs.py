@@ -149,6 +149,8 @@ def _manifests(
             if failed and all(failure.transient for _, failure in failed):
                 patience.wait(TransientError(_said(failed, len(planned))))
                 continue
+            if refused := next((failure for _, failure in failed if failure.kind_of_error is RefusedError), None):
+                return _refuse(log, job, refused)
             tries += 1
             if failed and tries < ATTEMPTS:
                 progress.say(f"{_said(failed, len(planned))}: trying again")
@@ -166,6 +168,13 @@ def _manifests(
             raise QuireError(f"manifests of job {job} in {store.url} are missing: somebody deletes below _quire/. Call again to go on.")
         return None
     return [task for task in found if task is not None]
+
+
+def _refuse(log: Log, job: str, refused: Failure) -> None:
+    """Give up a job of which a task says that it can never be done, and raise that; None: another driver has committed it."""
+    protocol.abort(log, job, scrub(refused.text, 200))
+    if not isinstance(log.outcome(job), Commit):
+        raise RefusedError(f"{refused.text} Nothing was committed, and nothing is left open.")
 
 
 def _watch(log: Log, job: str, planned: list[PlannedTask], shares: _Shares, bar: Phase, retries: dict[int, int]) -> None:

@@ -20,7 +20,7 @@ import xxhash
 from quire.commit.entries import Left, Uncover
 from quire.coverage import quarantine
 from quire.coverage.ranges import LOST
-from quire.errors import FormatError, TransientError
+from quire.errors import FormatError, RefusedError, TransientError, UsageError
 from quire.formats.folders import FolderWriter
 from quire.formats.parquet import checksum
 from quire.planning.listing import Run
@@ -212,7 +212,10 @@ class OfOffsets:
         """Take the columns of the first records, where nobody could tell before what a function gives: one file has one schema."""
         loading = self._loading
         if loading.function is not None and loading.schema is None and (columns := loading.columns(some)) is not None:
-            check_by(loading.by, columns)
+            try:
+                check_by(loading.by, columns)
+            except UsageError as e:
+                raise RefusedError(f"{e} Or let the function give it.") from None
             self.convert = dataclasses.replace(self.convert, loading=dataclasses.replace(loading, schema=columns))
 
     def _put(self, part: Part, key: tuple[Any, ...]) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from quire import interrupts
-from quire.errors import DataLossError, FormatError, QuireError, TransientError, UsageError, quoted, scrub
+from quire.errors import DataLossError, FormatError, QuireError, RefusedError, TransientError, UsageError, quoted, scrub
 from quire.session import alive
 from quire.shipping import Task, is_local, missing_module, portable
 
@@ -56,8 +56,8 @@ class Failure:
 
     @property
     def kind_of_error(self) -> type[QuireError]:
-        """What to raise for it: calling again mends neither what is damaged nor what is lost."""
-        return {kind.__name__: kind for kind in (FormatError, DataLossError)}.get(self.kind, QuireError)
+        """What to raise for it: calling again mends neither what is damaged, nor what is lost, nor what is refused."""
+        return {kind.__name__: kind for kind in (FormatError, DataLossError, RefusedError)}.get(self.kind, QuireError)
 
 
 Outcome = dict[str, Any] | Failure
