@@ -150,7 +150,8 @@ def _manifests(
                 patience.wait(TransientError(_said(failed, len(planned))))
                 continue
             if refused := next((failure for _, failure in failed if failure.kind_of_error is RefusedError), None):
-                return _refuse(log, job, refused)
+                _refuse(log, job, refused)
+                return None
             tries += 1
             if failed and tries < ATTEMPTS:
                 progress.say(f"{_said(failed, len(planned))}: trying again")
@@ -171,7 +172,7 @@ def _manifests(
 
 
 def _refuse(log: Log, job: str, refused: Failure) -> None:
-    """Give up a job of which a task says that it can never be done, and raise that; None: another driver has committed it."""
+    """Give up a job of which a task says that it can never be done, and raise that, unless another driver has committed it."""
     protocol.abort(log, job, scrub(refused.text, 200))
     if not isinstance(log.outcome(job), Commit):
         raise RefusedError(f"{refused.text} Nothing was committed, and nothing is left open.")
