@@ -36,6 +36,7 @@ CHUNK = 100_000  # rows that a task holds at once
 ROW_GROUP = 5_000
 NAMES = 20  # that did not match, among which a nearer one is looked for
 EXAMPLES = 1_000  # names that a report may hold
+TOLD = 100_000  # names of a kind that all pieces together tell, however many these are
 RANGES = 100_000  # of one file: of 256 MiB each, 25 TiB, which no file has that is not sparse or forged
 SAMPLE = 8  # files a task reads to estimate how much will be written
 
@@ -87,6 +88,7 @@ class Listing:
     cut: Cut
     estimate: Any = field(default=None, repr=False)  # (content, FileInfo) → bytes that would be written
     policy: Policy = field(default_factory=Policy)  # for files that were gathered in another version
+    examples: int = EXAMPLES  # names of a kind that one piece may tell
 
 
 @dataclass
@@ -177,6 +179,8 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
     for gone in seen.gone(listing.fold, dest):
         found.deleted += gone.num_rows
         found.deleted_examples += gone.column("path")[: EXAMPLES - len(found.deleted_examples)].to_pylist()
+    for names in (found.troubles, found.reported_examples, found.deleted_examples):
+        del names[listing.examples :]
     return asdict(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from quire.commit import names
@@ -14,7 +14,7 @@ from quire.coverage.fold import fold
 from quire.errors import QuireError
 from quire.planning import offsets, pack, skew
 from quire.planning.changes import Policy
-from quire.planning.listing import EXAMPLES, NAMES, Cut, Listed, Listing, Run, list_piece
+from quire.planning.listing import EXAMPLES, NAMES, TOLD, Cut, Listed, Listing, Run, list_piece
 from quire.planning.offsets import Offsets
 from quire.planning.pieces import Piece, pieces
 from quire.planning.rewriting import live_files, rewriting
@@ -140,6 +140,8 @@ def discard(store: Store, job: str, plan: str) -> None:
 
 
 def _merge(runner: Runner, listing: Listing, found: list[Piece], watch: Callable[[], None]) -> Listed:
+    # Of very many pieces each tells a few names, since the driver holds what all of them have brought.
+    listing = replace(listing, examples=min(EXAMPLES, max(1, TOLD // max(1, len(found)))))
     work = functools.partial(_list, listing)
     items = list(enumerate(found))
     n = min(len(items), max(1, 2 * runner.parallelism))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -163,7 +163,8 @@ class _Rejects:
         self.processing, self.content, self.end = processing, content, end
         self.found: list[Rejected] = []
         self.over = False  # the function has returned
-        self.spans: list[tuple[int, int]] = []  # of these, in their order
+        # Block of the content → the records that lie in it, in their order: in whichever order they come, each finds a short list.
+        self.spans: dict[int, list[tuple[int, int]]] = {}
         self.looks = self.searched = 0  # records that were looked for, and bytes that were looked through
         self.lines: dict[int, int] | None = None  # hash of a line → where it begins, or AGAIN
 
@@ -189,8 +190,8 @@ class _Rejects:
             raise RejectError("with split='lines' a rejected record is one or more whole lines")
         if at >= self.end:
             raise RejectError("a rejected record begins behind the end of its split")
-        i = bisect_left(self.spans, (at, end))
-        if any(at < e and s < end for s, e in self.spans[max(0, i - 1) : i + 1]):
+        blocks = range(at // BLOCK, (end - 1) // BLOCK + 1)
+        if any(at < e and s < end for block in blocks for s, e in _near(self.spans.get(block, []), at, end)):
             raise RejectError("the function has rejected the same bytes twice")
         why, message = str(error), None
         if isinstance(error, Exception):
@@ -199,7 +200,8 @@ class _Rejects:
         why = BadContent(why).reason or "rejected"
         covers = len(record) + (_line_end(content, end) if self.processing.split == "lines" else 0)
         self.found.append(Rejected(at, record, len(record), why, message, covers))
-        self.spans.insert(i, (at, end))
+        for block in blocks:
+            insort(self.spans.setdefault(block, []), (at, end))
 
     def _place(self, content: bytes, record: bytes) -> int:
         """Where a record is that is in the content once; with split="lines" what counts are whole lines."""
@@ -248,9 +250,16 @@ class _Rejects:
         return first, second
 
 
+BLOCK = 4 << 10  # bytes of the content; no more records can lie in it
 LOOKS = 100  # after so many records that were rejected it pays to know where each line is
 SEARCHED = 4 << 30  # bytes that are looked through at most: some seconds
 AGAIN = -2  # the line is there several times
+
+
+def _near(spans: list[tuple[int, int]], at: int, end: int) -> list[tuple[int, int]]:
+    """The neighbours of a span among others that do not overlap."""
+    i = bisect_left(spans, (at, end))
+    return spans[max(0, i - 1) : i + 1]
 
 
 def _whole(offset: object) -> int:
