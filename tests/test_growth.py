@@ -27,13 +27,21 @@ from quire.coverage.fold import Fold
 from quire.coverage.ranges import Covered
 from quire.coverage.uncovered import Uncovered, overlap
 from quire.errors import scrub
-from quire.planning.listing import Cut, Run
+from quire.formats import folders
+from quire.formats.folders import FolderWriter
+from quire.formats.lines import FrameWriter
+from quire.formats.parquet import ParquetWriter, Rows
+from quire.planning import plan
+from quire.planning.listing import EXAMPLES, TOLD, Cut, Listed, Listing, Run, _note, list_piece
 from quire.planning.pack import pack
+from quire.planning.pieces import Piece
+from quire.sources.files import Root, Selection
 from quire.sources.json import json
-from quire.sources.processing import Processing
+from quire.sources.processing import BLOCK, Processing, _Rejects
 from quire.sources.ranges import lines_of
 from quire.sources.xml import xml
-from quire.splits import FileInfo
+from quire.splits import FileInfo, RejectError
+from quire.storage import Trouble, connect
 
 OWN = str(Path(quire.__file__).parent)
 HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False, "max_quarantined": MANY}
@@ -133,6 +141,104 @@ def covered(n: int) -> Callable[[], object]:
 @pytest.mark.parametrize("loop", [retried, removed, met, rejected, packed, in_folders, lined, covered])
 def test_the_steps_of_a_loop_grow_as_its_input_does(loop: Callable[[int], Callable[[], object]]) -> None:
     assert grows(loop, 100) < 2.6
+
+
+def test_rejects_in_any_order_find_short_lists() -> None:
+    def longest(n: int) -> int:
+        content, processing = b"".join(b"%06d\n" % i for i in range(n)), Processing(lambda *_: None, "file", "lines")
+        rejects, order = _Rejects(processing, content, len(content)), list(range(n))
+        random.Random(n).shuffle(order)
+        for i in [*reversed(range(0, n, 2)), *(i for i in order if i % 2)]:
+            rejects.take(content[7 * i : 7 * i + 6], "no", 7 * i)
+        with pytest.raises(RejectError, match="twice"):
+            rejects.take(content[7:9], "no", 7)
+        assert len(rejects.found) == n
+        return max(map(len, rejects.spans.values()))
+
+    assert longest(4_000) <= longest(2_000) <= BLOCK // 7 + 2
+
+
+def test_a_record_that_lies_in_many_blocks_is_not_rejected_twice() -> None:
+    content = b"x" * 10 * BLOCK
+    rejects = _Rejects(Processing(lambda *_: None, "file", "lines"), content, len(content))
+    rejects.take(content[: 5 * BLOCK], "no", BLOCK)
+    for at in (BLOCK - 1, 3 * BLOCK, 6 * BLOCK - 2):
+        with pytest.raises(RejectError, match="twice"):
+            rejects.take(b"xx", "no", at)
+    for at in (BLOCK - 2, 6 * BLOCK):
+        rejects.take(b"xx", "no", at)
+
+
+def test_what_pieces_tell_the_driver_of_troubles_does_not_grow_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[int]()
+
+    def troubles(listing: Listing, piece: Piece, found: Listed, seen: object) -> Iterable[Any]:
+        for i in range(EXAMPLES + 1):
+            _note(Trouble(f"f{i}", "unreadable", "no"), listing.roots[piece.root], found)
+        return ()
+
+    def listed(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
+        answer = list_piece(listing, number, piece)
+        told.append(len(answer["troubles"]))
+        return answer
+
+    fold = Fold(1, (), {}, Uncovered())
+    cut = Cut("balanced", "flat", 1, "xxh64", 100, True)
+    listing = Listing("memory://told", None, "j", "p", (Root("memory://of", ("",)),), Selection(), fold, cut)
+    monkeypatch.setattr("quire.planning.listing._chunks", troubles)
+    monkeypatch.setattr("quire.planning.plan.list_piece", listed)
+    for pieces in (3, 200):
+        told.clear()
+        merged = plan._merge(quire.InProcess(), listing, [Piece(0, "")] * pieces, lambda: None)
+        assert len(told) == pieces
+        assert sum(told) <= TOLD
+        assert len(merged.troubles) == EXAMPLES
+
+
+class Part:
+    """A sink as of an upload: it holds what fills no part."""
+
+    def __init__(self) -> None:
+        self.held = self.size = 0
+
+    def write(self, data: Any) -> None:
+        self.size += len(data)
+        self.held = self.size % (1 << 20)
+
+    def close(self) -> None:
+        self.held = 0
+
+    discard = close
+
+
+@pytest.mark.parametrize(("kind", "uploads"), [(ParquetWriter, False), (ParquetWriter, True), (FrameWriter, True)])
+def test_twice_the_partitions_hold_no_more_memory(monkeypatch: pytest.MonkeyPatch, kind: Any, uploads: bool) -> None:
+    """One bound for all writers of a task; each record is where its place says."""
+    monkeypatch.setattr(folders, "HELD", 1 << 20)
+    record = random.Random(1).randbytes(20_000)
+
+    def peak(n: int) -> int:
+        sinks, most = list[Any](), 0
+
+        def create(index: int, folder: str) -> Any:
+            sinks.append(Part() if uploads else connect("memory://partitions").create(f"{n}/{index}"))
+            return sinks[-1]
+
+        writer = FolderWriter(kind, create, 1 << 30, "zstd")
+        for i in range(6 * n):
+            batch = pa.record_batch({"v": [record], "i": [i]}) if kind is ParquetWriter else record
+            writer.add(batch, f"k={i % n}")
+            most = max(most, sum(writer._all[place][0].held for place in writer._open.values()))
+        writer.close()
+        assert len(writer.files) == 6 * n
+        if not uploads:
+            assert len(sinks) == n, "rows that wait are written, and no file is closed for them"
+            for i, (file, offset) in enumerate(zip(writer.files, writer.offsets, strict=True)):
+                found = Rows(connect("memory://partitions"), f"{n}/{file}").take(offset, 1)
+                assert found.column("i").to_pylist() == [i]
+        return most
+
+    assert max(peak(25), peak(50), peak(100)) <= (1 << 20) + 21_000
 
 
 # -------------------------------------------------------------------------------------------------------------------- whole calls

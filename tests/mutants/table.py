@@ -93,6 +93,8 @@ MUTANTS = (
     m("an interrupt after the last look is forgotten", "interrupts.py", "        if mine.noted is not None:\n            raise mine.noted\n        return result", "        return result", first="tests/test_interrupts.py"),
     m("an interrupt leaves Spark's job behind", RUNNER, "    while not over.is_set() and ", "    while False and ", first="tests/test_interrupts.py"),
     m("a handler of the user's own is not asked", "interrupts.py", "not in PLAIN:", "in ():", first="tests/test_interrupts.py"),
+    m("writers of many directories hold what they like", "formats/folders.py", "        if self._held > HELD:", "        if False:", first="tests/test_growth.py"),
+    m("a job that can never be done stays open", JOBS, "                _refuse(log, job, refused)\n", "                raise RefusedError(refused.text)\n", first="tests/test_load_edges.py"),
     # conflicts
     m("no conflict check", PROTOCOL, "found = conflicts(log, head, tasks)", "found = set()"),
     m("a conflict drops nothing", PROTOCOL, "if t.task not in found and (", "if ("),

@@ -12,6 +12,7 @@ from quire.storage import Sink
 __all__ = ["FolderWriter"]
 
 MOST = 100  # directories that are written to at the same time
+HELD = 128 << 20  # bytes that all of their writers hold together
 
 
 class FolderWriter:
@@ -19,6 +20,9 @@ class FolderWriter:
 
     kind     makes the writer of one directory: (create, target, compression)
     create   (index, directory) → the sink of the next data file there
+
+    However many directories there are, they hold `HELD` bytes together: the writer that holds most ends its row group, and where that is
+    not enough, since its sink holds bytes until they are a part, its file. The next record goes into another file then.
     """
 
     def __init__(self, kind: Callable[..., Any], create: Callable[[int, str], Sink], target: int, compression: str) -> None:
@@ -31,6 +35,7 @@ class FolderWriter:
         self._all: list[tuple[Any, list[int]]] = []  # with the numbers of its files
         self._order: list[int] = []  # of each record the writer, likewise
         self._made_files = 0
+        self._held = 0  # bytes that the open writers hold, at most
 
     def add(self, record: Any, folder: str) -> None:
         """Append a record to a directory."""
@@ -39,11 +44,33 @@ class FolderWriter:
         place = self._open.pop(folder, -1)
         self._open[folder] = place = self._made(folder) if place < 0 else place
         self._order.append(place)
-        self._all[place][0].add(record)
+        writer = self._all[place][0]
+        before = writer.held
+        writer.add(record)
+        self._held += writer.held - before
+        if self._held > HELD:
+            self._release()
+
+    def _release(self) -> None:
+        """Let writers hold half of what they may together, so that the next look is far away: those that hold most give way first."""
+        held = {folder: self._all[place][0].held for folder, place in self._open.items()}
+        for folder in sorted(held, key=lambda folder: -held[folder]):
+            if sum(held.values()) <= HELD // 2:
+                break
+            self._all[self._open[folder]][0].spill()
+            held[folder] = self._all[self._open[folder]][0].held
+        for folder in sorted(held, key=lambda folder: -held[folder]):
+            if sum(held.values()) <= HELD // 2:
+                break
+            self._all[self._open.pop(folder)][0].close()
+            del held[folder]
+        self._held = sum(held.values())
 
     def _made(self, folder: str) -> int:
         if len(self._open) >= MOST:
-            self._all[self._open.pop(next(iter(self._open)))][0].close()
+            oldest = self._all[self._open.pop(next(iter(self._open)))][0]
+            self._held -= oldest.held
+            oldest.close()
         numbers = list[int]()
 
         def create(_: int) -> Sink:

@@ -17,7 +17,7 @@ import zstandard
 
 from quire.errors import QuireError
 from quire.formats.damage import ARROW
-from quire.storage import Sink, Store
+from quire.storage import Sink, Store, held
 
 DAMAGED = (zlib.error, zstandard.ZstdError)  # what decompressing a damaged file raises
 UNREADABLE = (EOFError, OSError, ValueError, *ARROW, *DAMAGED)  # what reading a damaged data file of any format raises
@@ -141,6 +141,16 @@ class FrameWriter:
         self.skips.extend(self._frame_skips)
         self._write(packed)
         self._frame, self._framed, self._frame_skips = [], 0, []
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory: records that wait, and what the sink has not sent."""
+        return self._framed + self._buffered + (held(self._sink) if self._sink is not None else 0)
+
+    def spill(self) -> None:
+        """Give the sink all that waits."""
+        self._end_frame()
+        self._flush()
 
     def _flush(self) -> None:
         if self._buffered:

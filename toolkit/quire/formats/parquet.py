@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from quire.formats.damage import ARROW
-from quire.storage import Sink, Store
+from quire.storage import Sink, Store, held
 
 GROUP = 8 << 20  # bytes of content in a row group
 CONTENT = pa.schema(
@@ -102,6 +102,15 @@ class ParquetWriter:
             self._taken += self._waiting_bytes
             self._packed += self._file.at - before
             self._waiting, self._waiting_bytes = [], 0
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory: rows that wait for their row group, and what the sink has not sent."""
+        return self._waiting_bytes + (held(self._file.sink) if self._file is not None else 0)
+
+    def spill(self) -> None:
+        """End the row group, so that no rows wait."""
+        self._flush()
 
     def _next_file(self) -> None:
         self._close_file()

@@ -30,6 +30,7 @@ from quire.storage.base import (
     Trouble,
     Unreadable,
     Upload,
+    held,
     is_safe,
     remove_version,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "below",
     "canonical",
     "connect",
+    "held",
     "identity",
     "is_safe",
     "normalise",

@@ -83,6 +83,11 @@ class AzureUpload:
         self._pool: ThreadPoolExecutor | None = None
         self._sent = deque[Future[None]]()
 
+    @property
+    def held(self) -> int:
+        """See `quire.storage.held`."""
+        return self._size + BLOCK * sum(not block.done() for block in self._sent)
+
     def write(self, data: bytes | memoryview) -> None:
         self._pieces.append(bytes(data))
         self._size += len(data)

@@ -36,6 +36,7 @@ __all__ = [
     "Upload",
     "WithoutUploads",
     "fits",
+    "held",
     "instant",
     "is_safe",
     "leaves_room",
@@ -115,6 +116,11 @@ class Sink(Protocol):
     def discard(self) -> None:
         """Stop without making it durable; the object may stay until its attempt's folder is cleaned."""
         ...
+
+
+def held(sink: Sink) -> int:
+    """Bytes that a sink keeps in memory until they are sent; one that says nothing of it keeps none."""
+    return int(getattr(sink, "held", 0))
 
 
 class Upload(Sink, Protocol):

@@ -70,6 +70,11 @@ class S3Upload:
         self._sent = deque[Future[str]]()
         self._etags, self._number = list[str](), 0
 
+    @property
+    def held(self) -> int:
+        """See `quire.storage.held`."""
+        return self._held + self._length() * sum(not part.done() for part in self._sent)
+
     def write(self, data: bytes | memoryview) -> None:
         self._waiting.append(bytes(data))
         self._held += len(data)
