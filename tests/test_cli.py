@@ -368,7 +368,7 @@ def test_what_is_typed_wrong_is_one_line_that_names_the_nearest_or_what_there_is
     one_line(run("ledger", "sumary", dest), 2, "Did you mean 'summary'?")
     one_line(run("consolidate", source, dest, "--planer", "hash"), 2, "--planner", "quire consolidate --help")
     one_line(run("--planner", "hash"), 2, "--planner")
-    one_line(run("consolidate", source), 2, "Missing argument")
+    one_line(run("consolidate", source), 2, "Missing argument", "It is called as: quire consolidate [OPTIONS] SOURCE... DEST.")
     one_line(run("recover", dest, "more"), 2, "more")
     one_line(run("consolidate", source, dest, "--parts", "many"), 2, "--parts", "many")
     one_line(run("consolidate", source, dest, "--parts"), 2, "--parts")

@@ -463,7 +463,12 @@ def _said(e: click.ClickException) -> str:
     if type(e).__name__ == "NoArgsIsHelpError":
         return e.format_message()
     context = getattr(e, "ctx", None)
-    return f"error: {scrub(e.format_message(), 1000)}" + (f" Look at: {context.command_path} --help" if context else "")
+    if context is None:
+        return f"error: {scrub(e.format_message(), 1000)}"
+    words = [scrub(e.format_message(), 1000)]
+    if isinstance(e, click.MissingParameter):  # of SOURCE… DEST, click takes the one that is there for the last
+        words.append(f"It is called as: {' '.join(context.get_usage().split()[1:])}.")
+    return f"error: {' '.join(words)} Look at: {context.command_path} --help"
 
 
 def _end(text: str, code: int) -> None:

@@ -179,7 +179,9 @@ class OffsetsOf:
     def _topics(self, source: str | None, source_options: Mapping[str, Any] | None) -> Topics:
         if source is None:
             if not (there := scrub(self._log.source(), 200)):
-                raise UsageError(f"no topic was loaded into {self._url} yet: say which, source='kafka://host:9092/topic'.")
+                raise UsageError(
+                    f"no topic was loaded into {self._url} yet: say which, source='kafka://host:9092/topic', in a shell --source kafka://…."
+                )
             raise not_named(self._url, "the end of a topic is asked of its brokers", there, "lag")
         return kafka.parsed(source, kafka.client_options(self._options, source_options))
 
