@@ -71,7 +71,7 @@ def _verbs(dest: str) -> set[str]:
 
 def forgets(source: str, dest: str, committer: str) -> None:
     """Gather, forget a directory, gather it again, delete what nobody reads any more."""
-    first = consolidate(transform="lines", target_size=250)
+    first = consolidate(transform="lines", target_size="250 B")
     first(source, dest, committer)
     ledger = quire.Ledger(dest)
     if "forget" not in _verbs(dest):
@@ -82,42 +82,42 @@ def forgets(source: str, dest: str, committer: str) -> None:
 
 def compacts(source: str, dest: str, committer: str) -> None:
     """Gather in two calls, merge, delete what nobody reads any more."""
-    consolidate(transform="lines", target_size=60, include="d0/*")(source, dest, committer)
-    consolidate(transform="lines", target_size=60)(source, dest, committer)
+    consolidate(transform="lines", target_size="60 B", include="d0/*")(source, dest, committer)
+    consolidate(transform="lines", target_size="60 B")(source, dest, committer)
     ledger = quire.Ledger(dest)
-    ledger.compact(1_000, committer=committer, **HERE)
+    ledger.compact("1000 B", committer=committer, **HERE)
     ledger.expire()
 
 
 def checkpoints(source: str, dest: str, committer: str) -> None:
     """Gather in two calls, merge the ledger after each, change what the first checkpoint holds, and merge once more."""
-    consolidate(transform="lines", target_size=120, include="d0/*")(source, dest, committer)
+    consolidate(transform="lines", target_size="120 B", include="d0/*")(source, dest, committer)
     ledger = quire.Ledger(dest)
     ledger.checkpoint(HERE["spark"])
-    consolidate(transform="lines", target_size=250)(source, dest, committer)
-    ledger.compact(1_000, committer=committer, **HERE)
+    consolidate(transform="lines", target_size="250 B")(source, dest, committer)
+    ledger.compact("1000 B", committer=committer, **HERE)
     ledger.checkpoint(HERE["spark"])
     ledger.expire(grace="30000 days")  # the witness folds from the segments
 
 
 def retries(source: str, dest: str, committer: str) -> None:
     """Set aside what is too long, then take it after all."""
-    consolidate(transform="xml", target_size=100, max_file_size=25)(source, dest, committer)
+    consolidate(transform="xml", target_size="100 B", max_file_size="25 B")(source, dest, committer)
     quire.Ledger(dest).retry(source, committer=committer, max_quarantined=1000, **HERE)
 
 
 def supersedes(source: str, dest: str, committer: str) -> None:
     """Gather, find files rewritten, take their new content."""
-    consolidate(transform="lines", target_size=100)(source, dest, committer)
+    consolidate(transform="lines", target_size="100 B")(source, dest, committer)
     for name, content in (("d0/f03.txt", b"rewritten\n"), ("d1/f04.txt", b"not empty any more\n"), ("d2/f05.txt", b"")):
         sim.Tree.of[source].put(name, content)
-    consolidate(transform="lines", target_size=100, on_change="reprocess")(source, dest, committer)
+    consolidate(transform="lines", target_size="100 B", on_change="reprocess")(source, dest, committer)
     quire.Ledger(dest).expire()
 
 
 def purges(source: str, dest: str, committer: str) -> None:
     """Gather, delete the sources, gather a new file of an old name and its next version, merge, delete it, and then what nobody reads."""
-    tree, gather = sim.Tree.of[source], consolidate(transform="lines", target_size=60, on_change="reprocess")
+    tree, gather = sim.Tree.of[source], consolidate(transform="lines", target_size="60 B", on_change="reprocess")
     gather(source, dest, committer)
     ledger, which = quire.Ledger(dest), f"{source}/d0"
     if len(tree.versions(f"{which}/f0")) == 1:
@@ -126,7 +126,7 @@ def purges(source: str, dest: str, committer: str) -> None:
             tree.put("d0/f0", content)
             gather(source, dest, committer)
     if "compact" not in _verbs(dest):
-        ledger.refresh().compact(1_000, committer=committer, **HERE)
+        ledger.refresh().compact("1000 B", committer=committer, **HERE)
     ledger.purge_sources(which, dry_run=False, min_age=0, spark=HERE["spark"])
     ledger.expire()
 
@@ -164,7 +164,7 @@ def tails(source: str, dest: str, committer: str) -> None:
     while True:
         last = age == len(GROWTH) - 1
         if last or len(tree.content("d0/a")) < len(_grown("d0/a", age + 1)):
-            consolidate(transform="lines", target_size=60, on_append="tail", flush=last)(source, dest, committer)
+            consolidate(transform="lines", target_size="60 B", on_append="tail", flush=last)(source, dest, committer)
         if last:
             return
         age += 1
@@ -191,14 +191,14 @@ def shouted(split: quire.Split, content: bytes) -> bytes:
 
 def processes(source: str, dest: str, committer: str) -> None:
     """Run a function on ranges of lines, then on others; try what it rejected again, merge, delete what nobody reads any more."""
-    for size in (23, 50):
+    for size in ("23 B", "50 B"):
         more = {"format": "lines", "max_quarantined": 1000, "committer": committer}
-        quire.process(source, shouted, dest, split="lines", split_size=size, target_size=60, **more, **HERE)
+        quire.process(source, shouted, dest, split="lines", split_size=size, target_size="60 B", **more, **HERE)
     ledger = quire.Ledger(dest)
     if "retry" not in _verbs(dest):
         ledger.retry(source, function=shouted, committer=committer, max_quarantined=1000, **HERE)
     if "compact" not in _verbs(dest):
-        ledger.compact(1_000, committer=committer, **HERE)
+        ledger.compact("1000 B", committer=committer, **HERE)
     ledger.expire()
 
 
@@ -211,12 +211,12 @@ def _records(tree: sim.Tree) -> None:
 
 def reprocesses(source: str, dest: str, committer: str) -> None:
     """Run a function, find files rewritten, one so that nothing of it can be taken: its old rows stay. It lies in several tasks."""
-    more: dict[str, Any] = {"split": "lines", "split_size": 15, "target_size": 8, "format": "lines", "on_change": "reprocess", **HERE}
+    more: dict[str, Any] = {"split": "lines", "split_size": "15 B", "target_size": "8 B", **HERE}
     for content in ({}, {"f1.txt": b"-some\nof it\n", "f0.txt": b"-all\n-of it, in two splits\n"}):
         for name, rewritten in content.items():
             if len(sim.Tree.of[source].versions(f"{source}/{name}")) == 1:
                 sim.Tree.of[source].put(name, rewritten)
-        quire.process(source, shouted, dest, max_quarantined=1000, committer=committer, **more)
+        quire.process(source, shouted, dest, format="lines", on_change="reprocess", max_quarantined=1000, committer=committer, **more)
     quire.Ledger(dest).expire()
 
 
@@ -233,7 +233,7 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 def shuffles(source: Any, dest: str, committer: str) -> None:
     """Gather, all rows through one function."""
-    plain = options.build(source, dest, transform="raw", format="parquet", planner="directory", target_size=400, committer=committer)
+    plain = options.build(source, dest, transform="raw", format="parquet", planner="directory", target_size="400 B", committer=committer)
     rounds.gather(options.reducing(plain, in_order), quire.InProcess(), Progress(False))
 
 
@@ -275,12 +275,12 @@ def _small_xml(tree: sim.Tree) -> None:
 PIPELINES = {
     pipeline.name: pipeline
     for pipeline in (
-        Pipeline("few", "lines", few, consolidate(transform="lines", target_size=16)),
-        Pipeline("lines", "lines", documents, consolidate(transform="lines", target_size=250)),
-        Pipeline("raw+gzip", "raw", documents, consolidate(transform="raw", compression="gzip", target_size=80)),
+        Pipeline("few", "lines", few, consolidate(transform="lines", target_size="16 B")),
+        Pipeline("lines", "lines", documents, consolidate(transform="lines", target_size="250 B")),
+        Pipeline("raw+gzip", "raw", documents, consolidate(transform="raw", compression="gzip", target_size="80 B")),
         Pipeline("parquet", "raw", documents, consolidate(transform="raw", format="parquet", planner="directory", target_size="64 KiB")),
-        Pipeline("xml", "xml", _xml, consolidate(transform="xml", target_size=100)),
-        Pipeline("directories", "lines", documents, consolidate(transform="lines", layout="directories", target_size=250)),
+        Pipeline("xml", "xml", _xml, consolidate(transform="xml", target_size="100 B")),
+        Pipeline("directories", "lines", documents, consolidate(transform="lines", layout="directories", target_size="250 B")),
         Pipeline("forget", "lines", documents, forgets),
         Pipeline("compact", "lines", documents, compacts),
         Pipeline("checkpoint", "lines", documents, checkpoints),

@@ -45,10 +45,10 @@ def test_each_file_of_every_account_is_gathered_once(tmp_path: Path, planner: st
     out = f"memory://{planner}-{layout}-out"
     source = [(str(disk), {"max_concurrency": 3}), *((url, {}) for url in others)]
     for run in (1, 2):
-        report = gather(source, out, planner=planner, layout=layout, parts=3, target_size=500)
+        report = gather(source, out, planner=planner, layout=layout, parts=3, target_size="500 B")
         assert report.files == (240 if run == 1 else 0)
         assert lines(bare(out)) == sorted(4 * [line for content in files.values() for line in content.decode().splitlines()])
-    gather([str(disk)], tmp_path / "out", planner=planner, layout=layout, parts=3, target_size=500)
+    gather([str(disk)], tmp_path / "out", planner=planner, layout=layout, parts=3, target_size="500 B")
     check(disk, tmp_path / "out")
 
 

@@ -30,11 +30,11 @@ def test_a_job_that_was_killed_goes_on_with_the_splits_that_were_not_done(tmp_pa
     with monkeypatch.context() as patch:
         patch.setattr(attempt._Attempt, "run", killed_at_the_third)
         with pytest.raises(KeyboardInterrupt):
-            gather(source, dest, target_size=60)
+            gather(source, dest, target_size="60 B")
         assert Ledger(dest).summary().files == 0, "nothing of a killed task, or of its job, counts"
     again = list[int]()
     monkeypatch.setattr(attempt._Attempt, "run", lambda self: (again.append(self.task), real(self))[1])
-    assert gather(source, dest, target_size=60).files == 12
+    assert gather(source, dest, target_size="60 B").files == 12
     assert not set(again) & set(read[:2]), "a task that was done is not done again"
     assert len(lines(dest)) == len(set(lines(dest))) == 24
 
@@ -55,16 +55,16 @@ def test_a_split_that_fails_leaves_no_trace_that_it_was_done(tmp_path: Path) -> 
 
 def test_only_the_new_data_is_read_whatever_the_size_of_splits(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"long": b"".join(b"%03d\n" % i for i in range(100))}), tmp_path / "out"
-    gather(source, dest, target_size=64)
+    gather(source, dest, target_size="64 B")
     write(source, {"new": b"new\n"})
-    for size, read in ((10, 4), (100, 0), ("1 GiB", 0)):
+    for size, read in (("10 B", 4), ("100 B", 0), ("1 GiB", 0)):
         assert gather(source, dest, target_size=size).bytes == read
     assert len(lines(dest)) == 101
 
 
 def test_what_is_appended_is_processed_once_a_line_also_by_a_job_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = write(tmp_path / "in", {"a.log": b"1\n2\n"}), tmp_path / "out"
-    tail: dict[str, Any] = {"on_append": "tail", "target_size": 16}
+    tail: dict[str, Any] = {"on_append": "tail", "target_size": "16 B"}
 
     def stop(*_: Any, **__: Any) -> None:
         raise QuireError("stop")

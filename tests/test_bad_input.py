@@ -266,10 +266,10 @@ def test_a_disk_that_is_full_in_mid_task(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "write", limited)
     with refused(QuireError, 3, "the disk is full. Free some space"):
-        gather(source, tmp_path / "out", target_size=200, **kind)
+        gather(source, tmp_path / "out", target_size="200 B", **kind)
     monkeypatch.undo()
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["_quire"], "nothing is visible"
-    gather(source, tmp_path / "out", target_size=200, **kind)
+    gather(source, tmp_path / "out", target_size="200 B", **kind)
     check(source, tmp_path / "out", None)
 
 
@@ -283,9 +283,9 @@ def test_a_disk_that_is_full_in_mid_publish(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "rename", limited)
     with refused(StorageError, 3, "cannot publish", "the disk is full. Free some space"):
-        gather(source, tmp_path / "out", target_size=100)
+        gather(source, tmp_path / "out", target_size="100 B")
     monkeypatch.undo()
-    report = gather(source, tmp_path / "out", target_size=100)
+    report = gather(source, tmp_path / "out", target_size="100 B")
     assert report.files == 0, "it was committed: the next call publishes it"
     check(source, tmp_path / "out")
 
@@ -350,7 +350,7 @@ def test_a_file_of_no_bytes_and_a_very_long_one(tmp_path: Path, transform: str, 
     source = write(tmp_path / "in", {"empty": b"", "short": b"1\n"})
     sparse(source / "long", size)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    report = gather(source, tmp_path / "out", transform=transform, target_size=size // 4 + 1)
+    report = gather(source, tmp_path / "out", transform=transform, target_size=f"{size // 4 + 1} B")
     assert (report.files, report.set_aside_count, report.bytes) == (3, 0, size + 2)
     assert report.data_files in (4, 5)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 << 10, "it is not held in memory"
@@ -365,7 +365,7 @@ def test_a_file_of_no_bytes_and_a_very_long_one(tmp_path: Path, transform: str, 
                     there = file.read(len(piece))
                     assert piece in (there, there + b"\n")
                     left -= len(piece)
-    assert gather(source, tmp_path / "out", transform=transform, target_size=size // 4 + 1).done == 3
+    assert gather(source, tmp_path / "out", transform=transform, target_size=f"{size // 4 + 1} B").done == 3
 
 
 # -------------------------------------------------------------------------------------------------------------------- spark

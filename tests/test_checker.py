@@ -45,7 +45,7 @@ HARM: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("harm", HARM)
 def test_the_checker_notices(tmp_path: Path, harm: str) -> None:
     source = write(tmp_path / "in", documents(12))
-    gather(source, tmp_path / "out", target_size=100)
+    gather(source, tmp_path / "out", target_size="100 B")
     check(source, tmp_path / "out")
     HARM[harm](tmp_path / "out")
     with pytest.raises(AssertionError):

@@ -718,7 +718,8 @@ def test_spark_writes_one_and_reads_through_it_what_it_read_before(spark: SparkS
     files = {f"dt={d}/{i}": b"" if i == 2 else b"x%d" % i * (40 if i == 3 else 2) for d in (1, 2) for i in range(5)}
     files |= {"dt=3/empty": b"", "dt=1/long": b"y" * 900}
     source, dest = write_files(tmp_path / "in", files), tmp_path / "out"
-    how: dict[str, Any] = {"transform": "raw", "compression": "gzip", "layout": "directories", "target_size": 300, "max_file_size": 800}
+    sizes = {"target_size": "300 B", "max_file_size": "800 B"}
+    how: dict[str, Any] = {"transform": "raw", "compression": "gzip", "layout": "directories", **sizes}
     gather(source, dest, **how)
     ledger = Ledger(dest)
 

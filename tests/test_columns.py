@@ -90,7 +90,7 @@ def test_two_tasks_of_a_first_run_that_differ_are_refused_with_the_file(tmp_path
     source = write(tmp_path / "in", {"a": b"x", "b": b"y"})
     function = giving({"a": pa.table({"n": [{"x": 1}]}), "b": pa.table({"n": [{"x": "1"}]})})
     with refused(RefusedError, 2, "in/", "'n.x' is "):
-        gather(source, tmp_path / "out", transform=function, format="parquet", version="1", target_size=1)
+        gather(source, tmp_path / "out", transform=function, format="parquet", version="1", target_size="1 B")
     store = connect(normalise(tmp_path / "out"))
     assert list(protocol.open_jobs(store, Log(store).refresh())) == []
 

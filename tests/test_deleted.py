@@ -36,7 +36,7 @@ def gone(dest: Path, source: Any, **more: Any) -> set[str]:
 @pytest.mark.parametrize("layout", ["flat", "directories"])
 def test_what_is_gone_is_told_and_its_output_kept(tmp_path: Path, layout: str) -> None:
     files = {**documents(9), "top": b"t", "d1/deep/er/x": b"x", "d2/long": b"y\n" * 400}
-    source, dest = gathered(tmp_path, files, layout=layout, target_size=300)
+    source, dest = gathered(tmp_path, files, layout=layout, target_size="300 B")
     content = {str(source / name): data for name, data in files.items()}
     (source / "d0/f0000.txt").unlink()
     (source / "d2/long").unlink()
@@ -44,7 +44,7 @@ def test_what_is_gone_is_told_and_its_output_kept(tmp_path: Path, layout: str) -
     write(source, {"new": b"n"})
     expected = {"d0/f0000.txt", "d2/long", "d1/deep/er/x", *(f"d1/f{i:04}.txt" for i in (1, 4, 7))}
     assert gone(dest, source) == expected
-    report = gather(source, dest, layout=layout, target_size=300)
+    report = gather(source, dest, layout=layout, target_size="300 B")
     assert (report.files, report.deleted) == (1, 6)
     assert {path.partition("/in/")[2] for path in report.deleted_examples} == expected
     assert "gone at the source, kept here" in str(report)
@@ -52,7 +52,7 @@ def test_what_is_gone_is_told_and_its_output_kept(tmp_path: Path, layout: str) -
     check({**content, str(source / "new"): b"n"}, dest)
     shutil.rmtree(source)
     source.mkdir()
-    assert gather(source, dest, layout=layout, target_size=300).deleted == len(files) + 1
+    assert gather(source, dest, layout=layout, target_size="300 B").deleted == len(files) + 1
     assert Ledger(dest).read(source / "top") == b"t"
 
 

@@ -58,7 +58,7 @@ def test_the_same_content_under_another_time_is_no_change(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "shape", [{}, {"transform": "raw", "format": "parquet"}, {"transform": "xml"}, {"transform": "raw", "target_size": 50}], ids=str
+    "shape", [{}, {"transform": "raw", "format": "parquet"}, {"transform": "xml"}, {"transform": "raw", "target_size": "50 B"}], ids=str
 )
 def test_whatever_is_made_of_a_file_its_version_is_the_content_that_was_read(tmp_path: Path, shape: dict[str, Any]) -> None:
     source = write(tmp_path / "in", {**documents(5, "xml"), "long.xml": b"<a>" + b"x" * 2_000_000 + b"</a>"})
@@ -108,7 +108,7 @@ def test_what_cannot_be_read_when_it_is_listed_is_told_and_the_rest_is_gathered(
 
 def test_retry_purge_and_marks_know_files_by_their_content_too(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {**documents(3, "xml"), "long.xml": b"<a>" + b" " * 900 + b"</a>"}), tmp_path / "out"
-    gather(source, dest, transform="xml", max_file_size=500, **CONTENT)
+    gather(source, dest, transform="xml", max_file_size="500 B", **CONTENT)
     os.utime(source / "long.xml")
     ledger = Ledger(dest)
     assert ledger.retry(tmp_path / "in", **HERE).gathered == 1

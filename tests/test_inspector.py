@@ -58,7 +58,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def dest(source: Path, tmp_path: Path) -> Path:
-    gather(source, tmp_path / "out", transform="xml", max_file_size=500)
+    gather(source, tmp_path / "out", transform="xml", max_file_size="500 B")
     return tmp_path / "out"
 
 
@@ -130,7 +130,7 @@ def test_one_files_coverage_is_a_picture_and_a_table(source: Path, dest: Path) -
 def test_it_shows_what_others_have_committed_since_when_it_is_asked(source: Path, dest: Path) -> None:
     widget = inspector(dest)
     write(source, {"new.xml": b"<a/>"})
-    gather(source, dest, transform="xml", max_file_size=500)
+    gather(source, dest, transform="xml", max_file_size="500 B")
     click(widget, "refresh")
     assert "of 36 rows" in text_of(one(done(widget), "quire-rows").value)
     assert "2 commits: 31 files came" in one(widget, "quire-timeline").value
@@ -189,7 +189,7 @@ def test_forget_takes_them_out_with_the_reason_in_the_log_and_the_next_run_reads
     assert one(widget, "quire-why").value == "", "the next one has a reason of its own"
     assert "they are &lt;repaired&gt;" in one(widget, "quire-timeline").value
     write(source, {f"bad{i}.xml": b"<a/>" for i in range(4)})
-    assert gather(source, dest, transform="xml", max_file_size=500).files == 4
+    assert gather(source, dest, transform="xml", max_file_size="500 B").files == 4
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "tried already"])
@@ -488,7 +488,7 @@ def test_the_code_of_a_change_does_the_same_change(source: Path, dest: Path, rea
     code = done(widget).code
     assert quire.Ledger(dest).summary().set_aside == others
     write(source, {f"bad{i}.xml": b"<b>" for i in range(4)})
-    gather(source, dest, transform="xml", max_file_size=500)
+    gather(source, dest, transform="xml", max_file_size="500 B")
     assert quire.Ledger(dest).summary().set_aside == others + 4
     assert result_of(code).verb == "forget"
     assert quire.Ledger(dest).summary().set_aside == others

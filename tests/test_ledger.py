@@ -284,7 +284,7 @@ def test_failed_says_which_file_why_and_by_which_attempt(tmp_path: Path) -> None
     source = write(
         tmp_path / "in", {**documents(5, "xml"), "a/open.xml": b"<a>", "b/empty.xml": b"", "long.xml": b"<a>" + b" " * 3000 + b"</a>"}
     )
-    gather(source, tmp_path / "out", transform="xml", max_file_size=2000)
+    gather(source, tmp_path / "out", transform="xml", max_file_size="2000 B")
     failed = Ledger(tmp_path / "out").failed().set_index("path")
     assert list(failed.columns) == ["version", "start", "length", "reason", "tries", "attempt", "commit"]
     assert {p.rpartition("/in/")[2] for p in failed.index} == {"a/open.xml", "b/empty.xml", "long.xml"}

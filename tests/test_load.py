@@ -151,7 +151,7 @@ def test_max_bytes_makes_several_commits_of_one_call(kafka: Mock, tmp_path: Path
 def test_a_record_larger_than_a_batch_comes_alone(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets, "CHUNK", 1_000)
     name = topic(kafka, 1, [b"small", b"x" * 500_000, b"small"])
-    load(kafka, name, tmp_path / "out", max_bytes=1_000, target_size=2_000)
+    load(kafka, name, tmp_path / "out", max_bytes="1000 B", target_size="2000 B")
     assert exact(kafka, tmp_path / "out", name).exact
 
 

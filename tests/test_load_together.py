@@ -64,7 +64,7 @@ def test_a_loader_that_dies_at_any_change_is_made_good_by_the_next(kafka: Mock, 
     committer = "rename" if kind == "hdfs" else "upload"
 
     def work() -> None:
-        load(kafka, name, sim.DEST, target_size=30_000, compression="none", committer=committer)
+        load(kafka, name, sim.DEST, target_size="30000 B", compression="none", committer=committer)
 
     with World(kind=sim.KINDS[kind]).installed() as world:
         with world.acting(quiet := Actor("quiet")):
@@ -107,7 +107,7 @@ def test_two_loaders_at_once_leave_one_copy(kafka: Mock, seed: int) -> None:
         sizes = {"a": 40_000, "b": 40_000 if seed % 2 else 25_000, "c": 60_000}
 
         def worker(who: str) -> Any:
-            return lambda: load(kafka, f"{name},{other}", sim.DEST, target_size=sizes[who], compression="none")
+            return lambda: load(kafka, f"{name},{other}", sim.DEST, target_size=f"{sizes[who]} B", compression="none")
 
         for who in ("a", "b", "c"):
             scheduler.add(Actor(who, {9 + seed: "after"} if who == "c" else {}), worker(who))

@@ -40,7 +40,7 @@ def work(n: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     with monkeypatch.context() as patch:
         patch.setattr(OwnParquet, "batches", counted_batches)
         patch.setattr(MemoryStore, "walk", counted_walk)
-        report: Any = gather(SOURCE, DEST, target_size=1001)
+        report: Any = gather(SOURCE, DEST, target_size="1001 B")
     assert n * 0.6 < report.data_files <= n + 1
     assert sum(len(connect(DEST).get(e.name)) for e in connect(DEST).walk() if not e.name.startswith("_quire/")) == n * 700
     return counts

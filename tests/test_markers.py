@@ -143,7 +143,7 @@ def test_splits_of_another_size_are_put_together(tmp_path: Path) -> None:
     assert [tuple(row) for row in Ledger(dest).coverage(a)[["start", "length", "state"]].to_numpy()] == [
         (0, 65, "mark"), (65, 36, "mark"), (101, 28, "mark"), (129, 31, "mark"),
     ]  # fmt: skip
-    gather(source, dest, target_size=50)
+    gather(source, dest, target_size="50 B")
     assert read(dest) == sorted(lines[:40].splitlines() + lines[72:].splitlines())
 
 
@@ -165,9 +165,9 @@ def test_every_line_is_done_once_by_a_hadoop_job_or_here(tmp_path: Path, block: 
     splits = list(markers.hadoop_splits(len(content), block))
     theirs = [split for i, split in enumerate(splits) if i % 3]
     Ledger(dest, create=True).import_markers(mark(tmp_path / "m", *((source / "a.log", *split) for split in theirs)), source, **HERE)
-    gather(source, dest, target_size=50)
+    gather(source, dest, target_size="50 B")
     assert sorted([*read(dest), *(line for split in theirs for line in hadoop_reads(content, *split))]) == sorted(content.splitlines())
-    assert Ledger(dest).export_markers(tmp_path / "m2", split_size=block, spark=InProcess()).written == len(splits)
+    assert Ledger(dest).export_markers(tmp_path / "m2", split_size=f"{block} B", spark=InProcess()).written == len(splits)
 
 
 def test_markers_are_not_written_among_the_files_that_they_are_of(tmp_path: Path) -> None:
@@ -349,19 +349,19 @@ def test_on_spark_it_is_the_same(tmp_path: Path, spark: SparkSession) -> None:
 def test_what_is_done_is_marked_once_as_hadoop_would_cut_it(tmp_path: Path) -> None:
     lines = b"".join(b"line %02d\n" % i for i in range(20))  # 160 bytes
     source, dest = write(tmp_path / "in", {"a.log": lines, "b": b"b", "empty": b"", "late": b"x"}), tmp_path / "out"
-    gather(source, dest, target_size=50, exclude="late")
+    gather(source, dest, target_size="50 B", exclude="late")
     ledger, folder = Ledger(dest), tmp_path / "m"
-    found = ledger.export_markers(folder, split_size=64, spark=InProcess())
+    found = ledger.export_markers(folder, split_size="64 B", spark=InProcess())
     expected = {
         (str(source / n), s, k) for n, s, k in [("a.log", 0, 64), ("a.log", 64, 64), ("a.log", 128, 32), ("b", 0, 1), ("empty", 0, 0)]
     }
     assert shown(folder) == expected
     assert (found.written, found.there) == (5, 0)
-    again = ledger.export_markers(folder, split_size=64, spark=InProcess())
+    again = ledger.export_markers(folder, split_size="64 B", spark=InProcess())
     assert (again.written, again.there) == (0, 5)
     assert [p for p in folder.rglob("*") if p.is_file() and p.stat().st_size] == []
-    gather(source, dest, target_size=50)
-    assert ledger.export_markers(folder, split_size=64, spark=InProcess()).written == 1
+    gather(source, dest, target_size="50 B")
+    assert ledger.export_markers(folder, split_size="64 B", spark=InProcess()).written == 1
 
 
 def test_what_is_in_quarantine_or_half_done_is_not_marked(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_a_look_can_be_stopped(made: tuple[Path, Ledger]) -> None:
 
 def test_why_files_were_set_aside_is_counted_by_reason(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a.json": b"{", "b.json": b"[", "c.json": b"x" * 100, "d.json": b"{}"})
-    gather(source, tmp_path / "out", transform="json", max_file_size=50)
+    gather(source, tmp_path / "out", transform="json", max_file_size="50 B")
     ledger = Ledger(tmp_path / "out")
     reasons = ledger.reasons()
     assert list(reasons.columns) == ["reason", "files", "tries", "example"]
@@ -173,7 +173,7 @@ def test_why_files_were_set_aside_is_counted_by_reason(tmp_path: Path) -> None:
     kinds = ledger.failed()["reason"].map(kind).value_counts()
     assert dict(zip(reasons["reason"], reasons["files"], strict=True)) == kinds.to_dict()
     assert reasons["example"][0] == f"file://{source}/a.json"
-    ledger.retry(source, max_file_size=1000, max_quarantined=1000, **HERE)
+    ledger.retry(source, max_file_size="1000 B", max_quarantined=1000, **HERE)
     assert ledger.reasons()["tries"].tolist() == [2]
     assert ledger.reasons()["files"].tolist() == [3]
 

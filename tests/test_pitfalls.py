@@ -52,12 +52,12 @@ def tree() -> sim.Tree:
 # ----------------------------------------------------------------------------------------------------- histories, step by step
 def gather(source: Any = sim.SOURCE, **options: Any) -> quire.Report:
     return quire.consolidate(
-        source, sim.DEST, spark=quire.InProcess(), progress=False, **{"target_size": 1000, "max_quarantined": 1000, **options}
+        source, sim.DEST, spark=quire.InProcess(), progress=False, **{"target_size": "1000 B", "max_quarantined": 1000, **options}
     )
 
 
 def look(**options: Any) -> quire.Plan:
-    return quire.plan(sim.SOURCE, sim.DEST, spark=quire.InProcess(), progress=False, **{"target_size": 1000, **options})
+    return quire.plan(sim.SOURCE, sim.DEST, spark=quire.InProcess(), progress=False, **{"target_size": "1000 B", **options})
 
 
 def job_of(n: int, base: int = 0) -> str:
@@ -185,7 +185,7 @@ def test_base_read_later(world: sim.World, tree: sim.Tree) -> None:
     """Another job commits between our look at the ledger and the freeze of our plan."""
     tree.put("a", b"one\n")
     tree.put("b", b"two\n")
-    happened = once(world, lambda *step: "/plan-" in step[1], lambda: gather(target_size=2000))
+    happened = once(world, lambda *step: "/plan-" in step[1], lambda: gather(target_size="2000 B"))
     report = gather()
     assert happened
     sim.check(tree, "lines")
@@ -197,7 +197,7 @@ def test_conflict_since_restart(world: sim.World, tree: sim.Tree) -> None:
     tree.put("a", b"one\n")
     dead = sim.Actor("dead", {1: "before"}, only=lambda op, name: name.startswith(names.LOG) and op == "put_if_absent")
     assert isinstance(sim.run(world, dead, gather), sim.Crash)
-    gather(target_size=2000)
+    gather(target_size="2000 B")
     gather()
     sim.check(tree, "lines")
 
@@ -234,7 +234,7 @@ def test_abort_parts_unlogged_by_discard(world: sim.World, tree: sim.Tree) -> No
 def test_plan_run_new_base(world: sim.World, tree: sim.Tree) -> None:
     tree.put("a", b"one\n")
     plan = look()
-    gather(target_size=2000)
+    gather(target_size="2000 B")
     assert plan.run(progress=False).files == 0
     sim.check(tree, "lines")
 
@@ -470,7 +470,7 @@ def test_segment_missing_is_an_error(world: sim.World, store: sim.SimStore, tree
 # ------------------------------------------------------------------------------------------------------------------- attempts
 def planned(world: sim.World, tree: sim.Tree, **options: Any) -> tuple[Work, Callable[[], quire.Report]]:
     """A job that is frozen, of which no attempt has begun."""
-    made = quire.options.build(sim.SOURCE, sim.DEST, target_size=1000, **options)  # type: ignore[attr-defined]
+    made = quire.options.build(sim.SOURCE, sim.DEST, target_size="1000 B", **options)  # type: ignore[attr-defined]
     dead = sim.Actor("dead", {1: "before"}, only=lambda *step: step[0] in ("create", "upload") or "/ledger/" in step[1])
     assert isinstance(sim.run(world, dead, lambda: gather(**options)), sim.Crash)
     (head,) = protocol.open_jobs(world.store(sim.DEST), Log(world.store(sim.DEST)))

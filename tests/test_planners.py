@@ -37,7 +37,7 @@ def uneven(seed: int = 3) -> dict[str, bytes]:
 @pytest.mark.parametrize("transform", ["lines", "raw"])
 def test_no_data_file_is_larger_than_the_target_and_no_file_spans_two(tmp_path: Path, transform: str, compression: str) -> None:
     source = write(tmp_path / "in", uneven())
-    gather(source, tmp_path / "out", transform=transform, compression=compression, target_size=20_000)
+    gather(source, tmp_path / "out", transform=transform, compression=compression, target_size="20000 B")
     found = check(source, tmp_path / "out", with_newline if transform == "lines" else unchanged)
     assert max(found.data.values()) <= 20_000
     assert len(found.data) > 5
@@ -97,7 +97,7 @@ def test_the_ranges_of_any_text_put_together_are_the_text(lines: list[bytes], ta
 
 def test_balanced_tasks_are_even_with_big_and_small_directories(tmp_path: Path) -> None:
     source = write(tmp_path / "in", uneven())
-    found = plan(source, tmp_path / "out", target_size=30_000)
+    found = plan(source, tmp_path / "out", target_size="30000 B")
     sizes = found.tasks["bytes"]
     assert sizes.sum() == found.bytes == sum(map(len, uneven().values()))
     assert sizes.max() <= 30_000
@@ -110,7 +110,7 @@ def test_the_order_of_the_input_is_kept_and_runs_give_the_same_bytes(tmp_path: P
     source = write(tmp_path / "in", uneven())
     content = []
     for run in ("1", "2"):
-        gather(source, tmp_path / run, target_size=30_000)
+        gather(source, tmp_path / run, target_size="30000 B")
         found = check(source, tmp_path / run)
         order = found.order()
         assert all(paths == sorted(paths) for paths in order.values())
@@ -123,9 +123,9 @@ def test_the_order_of_the_input_is_kept_and_runs_give_the_same_bytes(tmp_path: P
 
 def test_what_xml_and_compression_save_is_guessed_so_that_data_files_come_near_the_target(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {f"d{i % 3}/{i}.xml": b"<a>\n" + b" " * 900 + b"\n<b>%064d</b>\n</a>" % i for i in range(600)})
-    found = plan(source, tmp_path / "out", transform="xml", target_size=20_000)
+    found = plan(source, tmp_path / "out", transform="xml", target_size="20000 B")
     assert 0.5 < found.estimate / (600 * len(b"<a><b></b></a>\n" + b"0" * 64)) < 2
-    gather(source, tmp_path / "out", transform="xml", target_size=20_000)
+    gather(source, tmp_path / "out", transform="xml", target_size="20000 B")
     assert 3 <= len(look(tmp_path / "out").data) <= 5
 
 
@@ -140,7 +140,7 @@ def test_with_layout_directories_a_data_file_never_mixes_directories(tmp_path: P
         "dt=2026-11-20/x": b"2",
     }
     source = write(tmp_path / "in", files)
-    gather(source, tmp_path / "out", transform=transform, layout="directories", planner=planner, target_size=200)
+    gather(source, tmp_path / "out", transform=transform, layout="directories", planner=planner, target_size="200 B")
     found = check(source, tmp_path / "out", with_newline if transform == "lines" else unchanged)
     for row in found.rows:
         assert os.path.dirname(row["path"]).removeprefix(f"file://{source}").strip("/") == os.path.dirname(row["data_file"])
@@ -233,7 +233,7 @@ def test_a_hash_without_abs_that_loses_nothing_by_luck_runs(tmp_path: Path) -> N
 def test_the_plan_says_whether_it_is_skewed(tmp_path: Path) -> None:
     heavy = write(tmp_path / "in", {**{f"d{i}/f": b"x" * 100 for i in range(9)}, "huge/f": b"x" * 5000})
     assert plan(heavy, tmp_path / "1", planner="directory").skew().verdict == "skewed"
-    assert plan(heavy, tmp_path / "2", target_size=2000).skew().verdict == "even"
+    assert plan(heavy, tmp_path / "2", target_size="2000 B").skew().verdict == "even"
     fair = write(tmp_path / "fair", {f"device-{i:05}.xml": b"<a/>" for i in range(2000)})
     report = gather(fair, tmp_path / "3", planner="hash")
     assert report.skew is not None

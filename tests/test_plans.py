@@ -112,10 +112,10 @@ def test_an_edited_function_does_not_finish_the_old_ones_plan(tmp_path: Path, mo
 
 def test_a_file_above_max_file_size_is_set_aside_where_it_must_be_held_whole(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"long.xml": b"<a>" + b"x" * 2000 + b"</a>", "ok.xml": b"<a/>"})
-    report = gather(source, tmp_path / "xml", transform="xml", max_file_size=1000)
+    report = gather(source, tmp_path / "xml", transform="xml", max_file_size="1000 B")
     assert (report.files, report.set_aside_count) == (1, 1)
     assert "larger than max_file_size: 2,007 bytes, allowed are 1,000" in report.set_aside[0][1]
-    assert gather(source, tmp_path / "raw", transform="raw", max_file_size=1000).files == 2
+    assert gather(source, tmp_path / "raw", transform="raw", max_file_size="1000 B").files == 2
 
 
 # -------------------------------------------------------------------------------------------------- unfinished, other versions
@@ -126,10 +126,10 @@ def test_a_job_that_died_is_finished_by_the_next_call(tmp_path: Path, monkeypatc
     source = write(tmp_path / "in", documents(20))
     crash(monkeypatch, protocol, step)
     with pytest.raises(SystemExit):
-        gather(source, tmp_path / "out", target_size=200)
+        gather(source, tmp_path / "out", target_size="200 B")
     monkeypatch.undo()
     write(source, {"late": b"late"})
-    report = gather(source, tmp_path / "out", target_size=200)
+    report = gather(source, tmp_path / "out", target_size="200 B")
     assert report.files == (21 if step == "commit" else 1)
     check(source, tmp_path / "out")
 
@@ -172,9 +172,9 @@ def test_an_entry_of_a_newer_quire_or_a_damaged_one_is_refused_not_guessed(tmp_p
 def test_entries_that_would_be_too_long_keep_their_tasks_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_log, "LONGEST", 2000)
     source = write(tmp_path / "in", documents(50))
-    gather(source, tmp_path / "out", target_size=100)
+    gather(source, tmp_path / "out", target_size="100 B")
     write(source, {"late": b"late"})
-    assert gather(source, tmp_path / "out", target_size=100).files == 1
+    assert gather(source, tmp_path / "out", target_size="100 B").files == 1
     found = check(source, tmp_path / "out")
     assert len(found.data) > 5
     assert len(list((tmp_path / "out/_quire/log/parts").iterdir())) == 1
@@ -186,7 +186,7 @@ def test_entries_that_would_be_too_long_keep_their_tasks_in_a_file(tmp_path: Pat
 
 def test_looking_leaves_nothing_that_a_later_run_picks_up(tmp_path: Path) -> None:
     source = write(tmp_path / "in", documents(30))
-    found = plan(source, tmp_path / "out", target_size=300)
+    found = plan(source, tmp_path / "out", target_size="300 B")
     assert found.tasks["files"].sum() == 30
     files = found.files()
     assert list(files["path"]) == sorted(f"file://{p}" for p in tree(source))
@@ -195,7 +195,7 @@ def test_looking_leaves_nothing_that_a_later_run_picks_up(tmp_path: Path) -> Non
     assert json.dumps(found.as_dict())
     assert "30" in str(found)
     write(source, {"late": b"1"})
-    assert gather(source, tmp_path / "out", target_size=300).files == 31
+    assert gather(source, tmp_path / "out", target_size="300 B").files == 31
     report = found.run(progress=False)
     assert report.files == 0, "the destination has moved on: what is left is planned anew"
     check(source, tmp_path / "out")

@@ -217,7 +217,7 @@ def test_each_line_is_given_once_however_the_files_are_cut(tmp_path: Path, end: 
         lines = content.removesuffix(b"\n").split(b"\n")
         return [{"id": int(json.loads(line)["id"]) if line else -1, "start": split.start} for line in lines]
 
-    for size in (1, 2, 7, 64, 100, 4096):
+    for size in ("1 B", "2 B", "7 B", "64 B", "100 B", "4 KiB"):
         dest = tmp_path / f"out{size}"
         report = process(source, function, dest, split="lines", split_size=size, schema="id long, start long")
         assert (report.files, report.set_aside_count) == (4, 0)
@@ -243,7 +243,7 @@ def test_each_row_group_is_given_once_however_the_files_are_cut(tmp_path: Path) 
     parquet(source, "a.parquet", 0, [50, 1, 300, 20, 7])
     parquet(source, "b.parquet", 378, [100])
     parquet(source, "c.parquet", 0, [])
-    for size in (100, 1000, 5000, "1 MiB"):
+    for size in ("100 B", "1000 B", "5000 B", "1 MiB"):
         dest = tmp_path / f"out{size}"
         report = process(source, taken, dest, split="row_groups", split_size=size)
         assert (report.files, report.set_aside_count) == (3, 0)
@@ -266,19 +266,19 @@ def test_another_split_size_repeats_nothing(tmp_path: Path, split: str) -> None:
     assert process(source, function, dest, split=split, split_size="1 MiB").files == 1
     add("b", 100)
     assert process(source, function, dest, split=split, split_size="3 KiB").files == 1
-    assert process(source, function, dest, split=split, split_size=300).files == 0
+    assert process(source, function, dest, split=split, split_size="300 B").files == 0
     assert ids(dest) == list(range(200))
     covered(dest)
 
 
 def test_a_range_that_was_lost_is_taken_again_and_nothing_else(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(200)}), tmp_path / "out"
-    process(source, parsed, dest, split="lines", split_size=700, target_size=2000)
+    process(source, parsed, dest, split="lines", split_size="700 B", target_size="2000 B")
     ledger = Ledger(dest)
     file = ledger.files()["data_file"][1]
     ledger.forget(file=file, reason="lost", **HERE)
     assert len(ids(dest)) < 200
-    assert process(source, parsed, dest, split="lines", split_size=333).set_aside_count == 0
+    assert process(source, parsed, dest, split="lines", split_size="333 B").set_aside_count == 0
     assert ids(dest) == list(range(200))
     covered(dest)
 
@@ -291,7 +291,7 @@ def test_compressed_files_are_one_split_and_stay_compressed(tmp_path: Path) -> N
     def function(split: Split, content: bytes) -> Any:
         return parsed(split, gzip.decompress(content) if split.name.endswith(".gz") else content)
 
-    assert process(source, function, tmp_path / "out", split="lines", split_size=64).files == 2
+    assert process(source, function, tmp_path / "out", split="lines", split_size="64 B").files == 2
     assert ids(tmp_path / "out") == list(range(100))
 
 
@@ -311,11 +311,11 @@ def test_what_is_no_parquet_is_set_aside(tmp_path: Path) -> None:
 def test_what_is_too_large_to_hold_is_set_aside(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a": b"x" * 5000, "b": records(3)})
     for split in ("file", "lines"):
-        report = process(source, parsed, tmp_path / split, split=split, split_size=500, max_file_size=1000)
+        report = process(source, parsed, tmp_path / split, split=split, split_size="500 B", max_file_size="1000 B")
         assert ids(tmp_path / split) == [0, 1, 2]
         assert all("larger than max_file_size" in r or "longer than max_file_size" in r for _, r in report.set_aside)
     parquet(tmp_path / "p", "a", 0, [1000])
-    report = process(tmp_path / "p", taken, tmp_path / "out", split="row_groups", max_file_size=1000)
+    report = process(tmp_path / "p", taken, tmp_path / "out", split="row_groups", max_file_size="1000 B")
     assert "its row groups are larger than max_file_size" in report.set_aside[0][1]
 
 
@@ -343,7 +343,7 @@ def test_a_file_that_changes_while_its_row_groups_are_read_is_left_out(tmp_path:
 def test_one_bad_record_is_set_aside_and_the_rest_is_done(tmp_path: Path) -> None:
     bad = (0, 5, 6, 39)
     source, dest = write(tmp_path / "in", {"a": records(40, bad=bad), "b": records(10, 40)}), tmp_path / "out"
-    report = process(source, careful, dest, split="lines", split_size=600)
+    report = process(source, careful, dest, split="lines", split_size="600 B")
     assert report.set_aside_count == 4
     assert ids(dest) == [i for i in range(50) if i not in bad]
     covered(dest)
@@ -359,7 +359,7 @@ def test_one_bad_record_is_set_aside_and_the_rest_is_done(tmp_path: Path) -> Non
         ledger.failed().assign(length=lambda rows: rows["length"] - 1)[["path", "start", "length", "reason"]].to_numpy().tolist()
         == found[["path", "offset", "length", "error"]].to_numpy().tolist()
     )
-    assert process(source, careful, dest, split="lines", split_size=99).files == 0
+    assert process(source, careful, dest, split="lines", split_size="99 B").files == 0
     # The others are tried again by nobody but retry, and are there once then.
     still = ledger.retry(function=careful, max_quarantined=MANY, **HERE)
     assert (still.gathered, still.set_aside) == (0, 4)
@@ -547,14 +547,14 @@ def test_a_function_that_raises_sets_its_split_aside_and_tells_no_data(tmp_path:
         return parsed(split, content)
 
     source = write(tmp_path / "in", {"a": records(100, bad=(50,))})
-    report = process(source, function, tmp_path / "out", split="lines", split_size=1000)
+    report = process(source, function, tmp_path / "out", split="lines", split_size="1000 B")
     ((_, reason),) = report.set_aside
     assert reason.startswith("ValueError (test_process.py line")
     assert "BROKEN" not in reason
     covered(tmp_path / "out")
     (start,) = Ledger(tmp_path / "out").failed()["start"].tolist()
     assert start > 0
-    kept = process(source, function, tmp_path / "kept", split="lines", split_size=1000, keep_messages=True)
+    kept = process(source, function, tmp_path / "kept", split="lines", split_size="1000 B", keep_messages=True)
     assert "BROKEN" in kept.set_aside[0][1]
     assert Ledger(tmp_path / "out").retry(source, function=repaired_as(function), **HERE).gathered == 1
     assert ids(tmp_path / "out") == list(range(100))
@@ -575,7 +575,7 @@ def test_rejected_records_count_for_max_quarantined(tmp_path: Path) -> None:
 
 def test_forgetting_takes_rows_and_rejected_records_with_it(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(20, bad=(3, 9)), "b": records(20, 20, bad=(30,))}), tmp_path / "out"
-    process(source, careful, dest, split="lines", split_size=300)
+    process(source, careful, dest, split="lines", split_size="300 B")
     ledger = Ledger(dest)
     before = ledger.summary()
     ledger.forget(source / "a", **HERE)
@@ -583,7 +583,7 @@ def test_forgetting_takes_rows_and_rejected_records_with_it(tmp_path: Path) -> N
     assert ledger.rejected()["content"].tolist() == [b"BROKEN 30"]
     assert (ledger.summary().files, ledger.summary().set_aside) == (1, 1)
     covered(dest)
-    process(source, careful, dest, split="lines", split_size=1000)
+    process(source, careful, dest, split="lines", split_size="1000 B")
     after = Ledger(dest).summary()
     assert (after.files, after.bytes_read, after.set_aside) == (before.files, before.bytes_read, before.set_aside)
     assert len(ids(dest)) == 37
@@ -592,10 +592,10 @@ def test_forgetting_takes_rows_and_rejected_records_with_it(tmp_path: Path) -> N
 
 def test_a_rewritten_file_takes_its_rejected_records_with_it(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(20, bad=(3,))}), tmp_path / "out"
-    process(source, careful, dest, split="lines", split_size=300)
+    process(source, careful, dest, split="lines", split_size="300 B")
     (source / "a").unlink()
     write(source, {"a": records(5, 100, bad=(102,)) + b"\n"[:0]})
-    process(source, careful, dest, split="lines", split_size=300, on_change="reprocess")
+    process(source, careful, dest, split="lines", split_size="300 B", on_change="reprocess")
     assert ids(dest) == [100, 101, 103, 104]
     assert Ledger(dest).rejected()["content"].tolist() == [b"BROKEN 102"]
     covered(dest)
@@ -613,9 +613,9 @@ ALL = tuple(range(100, 108))
 NOW: dict[str, tuple[Any, dict[str, Any]]] = {  # how a new version is read of which nothing can be taken
     "records that are rejected": (careful, {}),
     "a function that raises": (refusing, {}),
-    "several splits": (careful, {"split": "lines", "split_size": 60}),
-    "several tasks": (refusing, {"split": "lines", "split_size": 30, "target_size": 20}),
-    "splits without a record": (careful, {"split": "lines", "split_size": 4}),
+    "several splits": (careful, {"split": "lines", "split_size": "60 B"}),
+    "several tasks": (refusing, {"split": "lines", "split_size": "30 B", "target_size": "20 B"}),
+    "splits without a record": (careful, {"split": "lines", "split_size": "4 B"}),
 }
 
 
@@ -739,12 +739,12 @@ def test_a_killed_job_goes_on_with_the_columns_that_it_had_frozen(tmp_path: Path
         return [{"n": switch["kind"](content)}]  # type: ignore[operator]
 
     with pytest.raises(KeyboardInterrupt):
-        process(source, function, dest, version="1", target_size=2)
+        process(source, function, dest, version="1", target_size="2 B")
     # The first rows look otherwise by now; what is done and what is to do must agree all the same.
     switch.update(killed=False, kind=float)
     calls.clear()
     write(source, {"e": b"9"})
-    report = process(source, function, dest, version="1", target_size=2)
+    report = process(source, function, dest, version="1", target_size="2 B")
     assert report.set_aside_count == 0
     assert sorted(row["n"] for row in rows(dest)) == [0, 1, 2, 3, 4, 5, 9]
     assert {commit.schema for _, commit in Log(connect(normalise(dest))).refresh().commits()} == {"`n` bigint"}
@@ -826,7 +826,7 @@ def test_on_spark(tmp_path: Path, spark: Any) -> None:
                 split.reject(line, e)
         return pd.DataFrame(found, columns=["id"]).astype("int64")
 
-    report = quire.process(source, function, dest, spark=spark, progress=False, split="lines", split_size=1000, target_size=3000)
+    report = quire.process(source, function, dest, spark=spark, progress=False, split="lines", split_size="1000 B", target_size="3000 B")
     assert report.set_aside_count == 1
     found = quire.read(spark, dest)
     assert sorted(row["id"] for row in found.collect()) == [i for i in range(250) if i != 7]
@@ -912,10 +912,10 @@ def total(rows: pa.Table) -> pa.Table:
 def test_all_rows_of_a_job_go_through_one_function_together(tmp_path: Path) -> None:
     """What a split gives, and what all of them give together, are of other columns; what was rejected is retried through both."""
     source, dest = write(tmp_path / "in", {"a": records(10, bad=(3,)), "b": records(10, 10)}), tmp_path / "out"
-    how: dict[str, Any] = {"split": "lines", "split_size": 40, "reduce": total}
+    how: dict[str, Any] = {"split": "lines", "split_size": "40 B", "reduce": total}
     report = process(source, careful, dest, **how)
     assert (rows(dest), report.files, report.set_aside_count) == ([{"n": 19, "sum": 190 - 3}], 2, 1)
-    assert process(source, careful, dest, **{**how, "split_size": 70}).bytes == 0, "another size of splits repeats nothing"
+    assert process(source, careful, dest, **{**how, "split_size": "70 B"}).bytes == 0, "another size of splits repeats nothing"
     write(source, {"c": records(2, 100)})
     assert process(source, careful, dest, **how).files == 1
     assert rows(dest)[1:] == [{"n": 2, "sum": 201}]

@@ -21,8 +21,9 @@ from quire.upkeep import purge
 from quire.upkeep.identifiers import identifier
 
 SHAPES: list[dict[str, Any]] = [
-    {"transform": "lines"}, {"transform": "lines", "compression": "gzip", "target_size": 40}, {"transform": "raw", "compression": "zstd"},
-    {"transform": "raw", "target_size": 25}, {"transform": "raw", "format": "parquet"}, {"transform": "xml"},
+    {"transform": "lines"}, {"transform": "lines", "compression": "gzip", "target_size": "40 B"},
+    {"transform": "raw", "compression": "zstd"},
+    {"transform": "raw", "target_size": "25 B"}, {"transform": "raw", "format": "parquet"}, {"transform": "xml"},
     {"transform": "xml", "format": "parquet"},
 ]  # fmt: skip
 
@@ -130,7 +131,7 @@ def test_of_what_grows_only_what_is_wholly_there_goes(tmp_path: Path) -> None:
 
 
 def test_a_long_file_goes_only_if_every_range_of_it_verifies(tmp_path: Path) -> None:
-    source, ledger = gathered(tmp_path, {"long": os.urandom(900), "other": os.urandom(900)}, transform="raw", target_size=200)
+    source, ledger = gathered(tmp_path, {"long": os.urandom(900), "other": os.urandom(900)}, transform="raw", target_size="200 B")
     ranges = ledger.locate(source / "long")
     assert len({x.data_file for x in ranges}) > 2
     assert ranges[2].data_file is not None

@@ -184,7 +184,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
 def test_two_drivers_of_one_job_leave_each_byte_once(tmp_path: Path, committer: str) -> None:
     source = write(tmp_path / "in", documents(60, folders=5))
     for _ in range(4):
-        act = lambda: gather(source, tmp_path / "out", target_size=300, committer=committer)  # noqa: E731
+        act = lambda: gather(source, tmp_path / "out", target_size="300 B", committer=committer)  # noqa: E731
         results = at_once(act, act, act)
         assert not [r for r in results if isinstance(r, Exception)], results
         protocol.recover(connect(f"file://{tmp_path}/out"))
@@ -195,7 +195,7 @@ def test_two_drivers_of_one_job_leave_each_byte_once(tmp_path: Path, committer: 
 def test_drivers_of_overlapping_sources_leave_each_byte_once(tmp_path: Path) -> None:
     source = write(tmp_path / "in", documents(60, folders=3))
     results = at_once(
-        lambda: gather(source, tmp_path / "out", target_size=300),
+        lambda: gather(source, tmp_path / "out", target_size="300 B"),
         lambda: gather(source / "d1", tmp_path / "out"),
         lambda: gather([source / "d0", source / "d1"], tmp_path / "out", planner="directory"),
     )

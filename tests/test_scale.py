@@ -96,7 +96,7 @@ def test_the_plan_counts_every_request_that_a_job_makes(
     monkeypatch.setattr("quire.runner.InProcess.parallelism", job.parallelism)
     shape.cache_clear()
     asked.clear()
-    report = gather(f"{place}/in", f"{place}/out", storage_options=account, target_size=job.target)
+    report = gather(f"{place}/in", f"{place}/out", storage_options=account, target_size=f"{job.target} B")
     calls, plan = asked.pop("calls"), shape(job)
     assert report.files == job.files
     assert calls == sum(len(batches(task)) for task in plan.tasks)

@@ -70,7 +70,7 @@ def rows(dest: Path) -> list[dict[str, Any]]:
 def test_the_output_of_all_files_together_is_one_commit(tmp_path: Path) -> None:
     files = documents(20)
     source, dest = write(tmp_path / "in", files), tmp_path / "out"
-    report = gather(source, dest, target_size=64)
+    report = gather(source, dest, target_size="64 B")
     assert {row["word"]: row["n"] for row in rows(dest)} == counted(files)
     assert (report.files, len(report.jobs)) == (20, 1)
     ledger = quire.Ledger(dest)
@@ -79,7 +79,7 @@ def test_the_output_of_all_files_together_is_one_commit(tmp_path: Path) -> None:
     assert len(ledger.tasks()) > 2, "several tasks before it, and the shuffle"
     assert not list((dest / "_quire" / "jobs").glob("*")), "what the tasks made has gone"
     assert {p.name for p in dest.iterdir()} - {"_quire"} == {*ledger.files()["data_file"]}
-    again = gather(source, dest, target_size=64)
+    again = gather(source, dest, target_size="64 B")
     assert (again.files, again.done, again.jobs) == (0, 20, ())
 
 
@@ -101,14 +101,14 @@ def test_on_spark_a_function_groups_sorts_and_joins(tmp_path: Path, spark: Any) 
     def joined(found: Any) -> Any:
         return found.groupBy("word").count().join(names, "word").orderBy("shout")
 
-    report = gather(source, dest, joined, OnSpark(spark), target_size=64)
+    report = gather(source, dest, joined, OnSpark(spark), target_size="64 B")
     expected = counted(files)
     found = [row.asDict() for row in quire.read(spark, dest).collect()]
     assert {row["word"]: row["count"] for row in found} == expected
     assert [row["shout"] for row in rows(dest)] == sorted(word.upper() for word in expected), "sorted, as the function has sorted"
     assert (report.files, len(report.jobs)) == (30, 1)
     assert {p.name for p in dest.iterdir()} - {"_quire"} == {*quire.Ledger(dest).files()["data_file"]}
-    assert gather(source, dest, joined, OnSpark(spark), target_size=64).done == 30
+    assert gather(source, dest, joined, OnSpark(spark), target_size="64 B").done == 30
 
 
 def test_a_function_that_fails_on_spark_ends_the_call_in_one_line_and_its_tasks_stay_done(tmp_path: Path, spark: Any) -> None:
@@ -350,7 +350,7 @@ def test_tasks_with_rows_of_two_schemas_are_refused(tmp_path: Path) -> None:
         return pa.record_batch({"a" if file.name < "b" else "z": pa.array([1])})
 
     with refused(RefusedError, 2, "two schemas"):
-        gather(write(tmp_path / "in", {"a": b"1", "z": b"2"}), tmp_path / "out", in_order, transform=moody, target_size=1)
+        gather(write(tmp_path / "in", {"a": b"1", "z": b"2"}), tmp_path / "out", in_order, transform=moody, target_size="1 B")
 
 
 # ------------------------------------------------------------------------------------------------------------------ other shapes
@@ -360,7 +360,7 @@ def test_lines_go_through_the_function_as_values_and_come_out_as_lines(tmp_path:
     def distinct(found: pa.Table) -> pa.Table:
         return pa.table({"value": pc.unique(found.column("value")).sort()})
 
-    report = gather(source, dest, distinct, transform="lines", format="lines", compression="gzip", target_size=4)
+    report = gather(source, dest, distinct, transform="lines", format="lines", compression="gzip", target_size="4 B")
     (name, *_) = names = list(quire.Ledger(dest).files()["data_file"])
     assert name.endswith(".txt.gz")
     assert report.data_files == len(names)
@@ -407,10 +407,10 @@ def test_a_call_killed_while_it_shuffles_keeps_what_its_tasks_have_done(tmp_path
     files = documents(8)
     source, dest = write(tmp_path / "in", files), tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        gather(source, dest, dying, transform=_telling(), target_size=64)
+        gather(source, dest, dying, transform=_telling(), target_size="64 B")
     assert rows(dest) == []
     write(source, {"late.txt": b"late"})
-    report = gather(source, dest, dying, transform=_telling(), target_size=64)
+    report = gather(source, dest, dying, transform=_telling(), target_size="64 B")
     assert sorted(CALLS) == sorted([*(name.rpartition("/")[2] for name in files), "late.txt", *["reduce"] * 3]), "each file once"
     assert (report.files, len(report.jobs)) == (9, 2)
     assert sum(row["n"] for row in rows(dest)) == sum(counted(files).values()) + 1
@@ -467,7 +467,7 @@ def test_a_file_that_vanishes_meanwhile_is_left_out_and_the_rest_goes_on(tmp_pat
         (Path(file.path.removeprefix("file://")).parent / "z").unlink(missing_ok=True)
         return pa.record_batch({"word": content.decode().split()})
 
-    report = gather(source, dest, transform=removing, target_size=1)
+    report = gather(source, dest, transform=removing, target_size="1 B")
     assert report.files == 2
     assert {row["word"]: row["n"] for row in rows(dest)} == {"x": 2, "y": 1}
 

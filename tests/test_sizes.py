@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.errors import UsageError
-from quire.sizes import format_size, parse_size
+from quire.sizes import format_size, parse_size, parse_target
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,19 @@ def test_what_is_shown_can_be_written_again_and_is_near(size: int) -> None:
 def test_no_text_does_anything_but_give_a_size_or_a_usage_error(text: str) -> None:
     with suppress(UsageError):
         assert 1 <= parse_size(text) < 2**63
+
+
+@pytest.mark.parametrize("what", ["target_size", "split_size", "max_bytes", "max_file_size"])
+@pytest.mark.parametrize("bare", [1, 200, 1024, "200", " 65_535 ", 200.0, np.int64(200), "1.5"])
+def test_a_small_number_alone_is_refused_with_the_unit_that_was_meant(bare: str | int, what: str) -> None:
+    size = parse_size(bare)
+    with pytest.raises(UsageError, match=what) as caught:
+        parse_target(bare, what)
+    assert f"'{size} MiB'" in str(caught.value)
+    assert f"'{size} B'" in str(caught.value)
+
+
+@given(st.integers(1, 2**40))
+def test_with_a_unit_any_size_is_taken_and_alone_a_large_one(size: int) -> None:
+    assert parse_target(f"{size} B") == parse_target(f"{size}bytes") == size
+    assert parse_target(65_536 + size) == parse_target(str(65_536 + size)) == 65_536 + size

@@ -15,7 +15,7 @@ from quire.errors import FormatError, UsageError
 
 SHAPES: list[dict[str, Any]] = [
     {"transform": "lines"},
-    {"transform": "raw", "compression": "gzip", "target_size": 100},
+    {"transform": "raw", "compression": "gzip", "target_size": "100 B"},
     {"transform": "raw", "format": "parquet"},
     {"transform": "lines", "layout": "directories", "compression": "zstd"},
     {"transform": "lines", "planner": "hash", "parts": 2},

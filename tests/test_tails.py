@@ -38,7 +38,7 @@ def lines(dest: Path) -> list[bytes]:
     return sorted(reading.first_rows(Ledger(dest)._store, 1 << 30))
 
 
-@pytest.mark.parametrize("target", ["1 MiB", 40, 12], ids=str)
+@pytest.mark.parametrize("target", ["1 MiB", "40 B", "12 B"], ids=str)
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_only_what_is_new_is_read_and_each_line_is_there_once(tmp_path: Path, target: Any, compression: str) -> None:
     source, dest = write(tmp_path / "in", {"a.log": b"one\ntwo\n", "b.log": b"", "c.log": b"x\n"}), tmp_path / "out"
@@ -218,7 +218,7 @@ def test_a_long_file_that_grows_while_it_is_read_is_taken_all_the_same(
 ) -> None:
     content = b"".join(b"line %03d %s\n" % (i, b"x" * (i % 17)) for i in range(200))
     source, dest = write(tmp_path / "in", {"a.log": content[:900]}), tmp_path / "out"
-    how = {**TAIL, "target_size": 50, "planner": planner}
+    how = {**TAIL, "target_size": "50 B", "planner": planner}
     monkeypatch.setattr("quire.attempt.APPENDED", 300)
     monkeypatch.setattr("quire.splitting.APPENDED", 300)
     real, grown = LocalStore.read_many, [900]
@@ -241,16 +241,16 @@ def test_a_long_file_that_grows_while_it_is_read_is_taken_all_the_same(
 
 def test_a_long_line_without_its_end_is_held_back_whole(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a.log": b"one\n" + b"x" * 40}), tmp_path / "out"
-    gather(source, dest, target_size=16, **TAIL)
+    gather(source, dest, target_size="16 B", **TAIL)
     assert lines(dest) == [b"one"]
     append(source / "a.log", b"y\n")
-    gather(source, dest, target_size=16, **TAIL)
+    gather(source, dest, target_size="16 B", **TAIL)
     assert lines(dest) == [b"one", b"x" * 40 + b"y"]
 
 
 def test_a_range_that_is_gone_leaves_what_another_range_of_its_file_takes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
-    how = {**TAIL, "planner": "hash", "parts": 1, "target_size": 12}
+    how = {**TAIL, "planner": "hash", "parts": 1, "target_size": "12 B"}
     gather(source, dest, **how)
     append(source / "a.log", b"o\nthree\nfour\nfive\nsix\nseven\n")
     real, n = LocalStore.read_many, [0]

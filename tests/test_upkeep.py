@@ -40,7 +40,7 @@ def expire(dest: Path) -> None:
 
 SHAPES: list[dict[str, Any]] = [
     {"transform": "lines"},
-    {"transform": "raw", "compression": "gzip", "target_size": 100},
+    {"transform": "raw", "compression": "gzip", "target_size": "100 B"},
     {"transform": "raw", "format": "parquet"},
     {"transform": "lines", "layout": "directories", "compression": "zstd"},
 ]
@@ -49,7 +49,7 @@ SHAPES: list[dict[str, Any]] = [
 # ----------------------------------------------------------------------------------------------------------------------- forget
 def test_what_a_condition_chooses_is_written_by_tasks(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path / "in", {**documents(9, "xml"), "bad.xml": b"<a>"})
-    gather(source, tmp_path / "out", transform="xml", target_size=100)
+    gather(source, tmp_path / "out", transform="xml", target_size="100 B")
     ledger = Ledger(tmp_path / "out")
     monkeypatch.setattr(forgetting, "put_drops", None)  # the driver writes no row
     done = ledger.forget(where="path like '%/d0/%' or state = 'bad'", spark=spark, progress=False)
@@ -107,14 +107,14 @@ def test_what_is_in_quarantine_or_empty_is_forgotten_too(tmp_path: Path) -> None
 
 
 def test_a_lost_data_file_is_forgotten_and_its_sources_are_read_again(tmp_path: Path) -> None:
-    source, dest, ledger = gathered(tmp_path, target_size=60)
+    source, dest, ledger = gathered(tmp_path, target_size="60 B")
     lost = ledger.locate(source / "d1/f0004.txt")[0].data_file
     assert lost is not None
     (dest / lost).unlink()
     with refused(FormatError, FormatError.exit_code, lost, "forget(file="):
         ledger.forget(source / "d1/f0004.txt", **HERE)  # others are in it too, and cannot be carried
     ledger.forget(file=lost, **HERE)
-    gather(source, dest, target_size=60)
+    gather(source, dest, target_size="60 B")
     check(source, dest)
 
 
@@ -147,7 +147,7 @@ def test_forgetting_what_was_never_done_is_refused(tmp_path: Path) -> None:
 def xml(tmp_path: Path) -> tuple[Path, Path, Ledger]:
     files = {"good.xml": b"<a/>", "long.xml": b"<a>" + b" " * 900 + b"</a>", "bad.xml": b"<a>", "dir/bad2.xml": b"<b>"}
     source = write(tmp_path / "in", files)
-    gather(source, tmp_path / "out", transform="xml", max_file_size=500)
+    gather(source, tmp_path / "out", transform="xml", max_file_size="500 B")
     return source, tmp_path / "out", Ledger(tmp_path / "out")
 
 
@@ -177,7 +177,7 @@ def test_what_has_changed_or_gone_since_is_not_retried(tmp_path: Path) -> None:
     assert {os.path.basename(path): why.split(":")[0] for path, why in done.left} == {
         "bad.xml": "it has changed since", "bad2.xml": "it is gone at its source",
     }  # fmt: skip
-    assert gather(source, dest, transform="xml", max_file_size=500).files == 1
+    assert gather(source, dest, transform="xml", max_file_size="500 B").files == 1
 
 
 def test_what_changes_while_it_is_retried_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,10 +197,10 @@ def test_what_changes_while_it_is_retried_is_told(tmp_path: Path, monkeypatch: p
 def test_poison_is_left_alone_after_so_many_attempts(tmp_path: Path) -> None:
     _, _, ledger = xml(tmp_path)
     for tries in (2, 3):
-        ledger.retry(tmp_path / "in", max_attempts=3, max_file_size=500, max_quarantined=3, **HERE)
+        ledger.retry(tmp_path / "in", max_attempts=3, max_file_size="500 B", max_quarantined=3, **HERE)
         assert set(ledger.failed()["tries"]) == {tries}
     version = ledger.version
-    done = ledger.retry(tmp_path / "in", max_attempts=3, max_file_size=500, max_quarantined=3, **HERE)
+    done = ledger.retry(tmp_path / "in", max_attempts=3, max_file_size="500 B", max_quarantined=3, **HERE)
     assert len(done.left) == 3
     assert not done.jobs
     assert ledger.version == version, "nothing was read, so nothing was committed"
@@ -302,7 +302,7 @@ def test_what_lies_behind_a_link_that_was_followed_is_retried(tmp_path: Path) ->
     write(tmp_path / "else", {"bad.xml": b"<a>" + b" " * 900 + b"</a>"})
     source = write(tmp_path / "in", {"good.xml": b"<a/>"})
     (source / "link").symlink_to(tmp_path / "else")
-    gather(source, tmp_path / "out", transform="xml", max_file_size=500, follow_links=True)
+    gather(source, tmp_path / "out", transform="xml", max_file_size="500 B", follow_links=True)
     assert Ledger(tmp_path / "out").retry(source, follow_links=True, **HERE).gathered == 1
 
 
@@ -367,7 +367,7 @@ def test_the_sizes_of_a_long_file_whose_first_range_was_set_aside_are_counted_on
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "read_many", forbidden)
-        gather(source, tmp_path / "out", transform="raw", target_size=100)
+        gather(source, tmp_path / "out", transform="raw", target_size="100 B")
     found = Ledger(tmp_path / "out").sizes()
     assert (list(found["files_before"].iloc[:2]), found["bytes_before"].sum()) == ([1, 0], 310)
     assert found["files_before"].sum() == 2
@@ -401,7 +401,7 @@ def test_the_ledger_as_it_was_at_an_older_version(tmp_path: Path) -> None:
 
 def test_which_bytes_of_a_file_are_accounted_for(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"long.txt": b"".join(b"line %d\n" % i for i in range(40))})
-    gather(source, tmp_path / "out", target_size=100)
+    gather(source, tmp_path / "out", target_size="100 B")
     found = Ledger(tmp_path / "out").coverage(source / "long.txt")
     assert set(found["state"]) == {"done"}
     assert found["length"].sum() == (source / "long.txt").stat().st_size

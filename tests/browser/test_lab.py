@@ -146,7 +146,7 @@ def inspected(folder: Path, name: str) -> Path:
         (place / "large.xml").write_bytes(b"<a>" + b"x" * 2000 + b"</a>")
         for i in range(6):
             (place / f"broken & <b>{i}.xml").write_bytes(b"<a>")
-        quire.consolidate(source, dest, transform="xml", max_file_size=1000, planner="directory", **here)
+        quire.consolidate(source, dest, transform="xml", max_file_size="1000 B", planner="directory", **here)
     ledger = quire.Ledger(dest)
     ledger.forget([source / "dt=2026-11-20" / f"dev-{i:05}.xml" for i in range(5)], reason="a sensor was wrong", **here)
     ledger.compact(**here)

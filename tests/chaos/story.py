@@ -38,7 +38,7 @@ class Story:
         self.name, self.tale, self.rng = name, tale, tale.rng(name)
         self.place = Place(base)
         self.source, self.dest, self.hook = self.place.source, self.place.dest, Hook(self.place.hook)
-        self.settings = {"target_size": target, **(settings or {})}
+        self.settings = {"target_size": f"{target} B", **(settings or {})}
         self.committer = self.settings.get("committer", "rename")
         self.waves = 0
         self.calls = 400  # about files, that a driver makes from start to end

@@ -40,7 +40,7 @@ class Run:
     def kill_in(self, phase: str) -> bool:
         """Start a driver, kill it in the phase; False: it was faster."""
         before = look(self.dest)
-        started = Driver(self.place, {"target_size": self.target}, SPARK)
+        started = Driver(self.place, {"target_size": f"{self.target} B"}, SPARK)
         try:
             seen = wait_for(phase, started, self.dest, before)
         finally:
@@ -56,7 +56,7 @@ class Run:
 
     def finish(self) -> None:
         """A last run, and the count: by lines, by the ledger, byte for byte, and by the sizes of what is there."""
-        with driver(self.place, {"target_size": self.target}, SPARK) as last:
+        with driver(self.place, {"target_size": f"{self.target} B"}, SPARK) as last:
             last.end()
         found = count(self.source, self.dest)
         self.tale.recovered("ten kills", "the next driver", found)
@@ -114,7 +114,7 @@ def test_two_drivers_on_spark(base: Path) -> None:
     """Two processes gather the same source into the same destination at once, both to a good end."""
     place = Place(base / "run", hooked=False)
     quire.populate(place.source, 2_000, 512, 5, seed=0, progress=False)
-    settings = {"target_size": 64_000}
+    settings = {"target_size": "64000 B"}
     with driver(place, settings, SPARK) as a, driver(place, settings, SPARK) as b:
         counts = [int(d.end().split()[0]) for d in (a, b)]
     assert max(counts) <= 2_000
@@ -128,9 +128,9 @@ def test_three_drivers_while_files_arrive(base: Path) -> None:
     quire.populate(place.source / "wave0", 100, 512, 5, seed=0, progress=False)
     again = {"every": 0.02, "max_runs": 25}
     with (
-        driver(place, {"target_size": 20_000, **again}) as a,
-        driver(place, {"target_size": 20_000, **again}) as b,
-        driver(place, {"target_size": 30_000, **again}) as c,
+        driver(place, {"target_size": "20000 B", **again}) as a,
+        driver(place, {"target_size": "20000 B", **again}) as b,
+        driver(place, {"target_size": "30000 B", **again}) as c,
     ):
         while any(d.running() for d in (a, b, c)):
             if waves < 30:
@@ -139,5 +139,5 @@ def test_three_drivers_while_files_arrive(base: Path) -> None:
             time.sleep(0.05)
         for each in (a, b, c):
             each.end()
-    quire.consolidate(place.source, place.dest, spark=quire.InProcess(), target_size=20_000, progress=False)
+    quire.consolidate(place.source, place.dest, spark=quire.InProcess(), target_size="20000 B", progress=False)
     checker.check(place.source, place.dest)

@@ -45,7 +45,7 @@ def kill(s: Story, card: Moment | str) -> bool:
         with ExitStack() as all_ended:
             drivers = [all_ended.enter_context(driver(s.place, s.settings))]
             if s.rng.random() < 0.2:  # of the same intent, or of another one and so with a job of its own
-                target = s.rng.choice((s.settings["target_size"], 7_000))
+                target = s.rng.choice((s.settings["target_size"], "7000 B"))
                 drivers.append(all_ended.enter_context(driver(s.place, s.settings | {"target_size": target})))
             killed = s.strike(drivers, card)
             for other in drivers:
@@ -71,7 +71,7 @@ def _sleep(s: Story, moment: Moment) -> None:
         found = s.hook.wait([asleep])
         assert found, f"it never came to {moment}"
         others = s.rng.choice(("the same", "another intent", "recover"))
-        settings = s.settings | ({"target_size": 7_000} if others == "another intent" else {})
+        settings = s.settings | ({"target_size": "7000 B"} if others == "another intent" else {})
         if others == "recover":
             quire.recover(s.dest, abort=s.rng.choice((None, "open")))
         for _ in range(2):

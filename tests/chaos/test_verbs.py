@@ -70,9 +70,9 @@ else:
     getattr(quire.Ledger(said["dest"]), verb)(**how, **given)
 print("done")
 """
-TAILS = {"transform": "lines", "on_append": "tail", "on_change": "reprocess", "target_size": 6_000}
-PARSED = {"transform": "parsed", "version": "1", "target_size": 6_000}
-PICKED = {"split": "lines", "split_size": 300, "format": "lines", "version": "1", "target_size": 6_000}
+TAILS = {"transform": "lines", "on_append": "tail", "on_change": "reprocess", "target_size": "6000 B"}
+PARSED = {"transform": "parsed", "version": "1", "target_size": "6000 B"}
+PICKED = {"split": "lines", "split_size": "300 B", "format": "lines", "version": "1", "target_size": "6000 B"}
 FOLLOWED = {**PICKED, "on_append": "tail", "on_change": "reprocess"}
 CLAIM = """
 import json, os, re, sys, quire
@@ -212,7 +212,7 @@ class Kept(Story):
         """A driver for a verb, with what it needs."""
         if verb == "forget":
             return self.driver(verb, path=str(self.rng.choice(sorted(self.source.rglob("*.log")))))
-        needed: dict[str, dict[str, Any]] = {"compact": {"target_size": 20_000}, "retry": self.function, "claim": {"loser": LOSER}}
+        needed: dict[str, dict[str, Any]] = {"compact": {"target_size": "20000 B"}, "retry": self.function, "claim": {"loser": LOSER}}
         return self.driver(verb, **needed.get(verb, {}))
 
     @property

@@ -27,7 +27,7 @@ spark = quire.session(said["confs"], master=said["master"]) if said["master"] el
 quire.load(said["source"], said["dest"], spark=spark, progress=False, **said["settings"])
 print("done")
 """
-SETTINGS = {"target_size": 12_000, "on_data_loss": "record"}
+SETTINGS = {"target_size": "12000 B", "on_data_loss": "record"}
 KEYS = 40  # of the compacted topic
 
 

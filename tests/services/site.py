@@ -67,7 +67,7 @@ class Site:
 
     def gather(self, out: Path, **more: Any) -> quire.Report:
         """From `in` to a local disk, each file as it lies there."""
-        return gather(f"{self.url}/in", out, **{"transform": "raw", "target_size": 400, "source_options": self.options, **more})
+        return gather(f"{self.url}/in", out, **{"transform": "raw", "target_size": "400 B", "source_options": self.options, **more})
 
     def gathered(self, out: Path) -> dict[str, bytes]:
         """What was gathered there from `in`, each file once, read without quire."""

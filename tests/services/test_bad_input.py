@@ -103,11 +103,10 @@ def test_a_signature_that_ends_in_the_middle_of_a_job(azure: Site, local: Path) 
         between(azure.endpoint, says) as (endpoint, _),
         line("the SAS", "has expired", "Ask for a new one", "call again to go on", kind=QuireError),
     ):
-        gather(
-            local, f"{azure.url}/out", dest_options={"account_name": ACCOUNT, "account_host": endpoint, "sas_token": sas}, target_size=60
-        )
+        by_sas = {"account_name": ACCOUNT, "account_host": endpoint, "sas_token": sas}
+        gather(local, f"{azure.url}/out", dest_options=by_sas, target_size="60 B")
     assert over.is_set()
-    gather(local, f"{azure.url}/out", dest_options=azure.options, target_size=60)
+    gather(local, f"{azure.url}/out", dest_options=azure.options, target_size="60 B")
     assert lines(azure.store("out")) == LINES
 
 
@@ -277,7 +276,7 @@ def test_a_throttled_account_is_asked_again(site: Site, status: int, after: dict
     with between(site.endpoint, says) as (endpoint, _):
         report = site.gather(out, source_options=site.reached(endpoint))
         assert (report.files, report.set_aside_count) == (len(FILES), 0)
-        gather(local, f"{site.url}/out", dest_options=site.reached(endpoint), target_size=100)
+        gather(local, f"{site.url}/out", dest_options=site.reached(endpoint), target_size="100 B")
     assert site.gathered(out) == FILES
     assert lines(site.store("out")) == LINES
 

@@ -112,7 +112,7 @@ def test_a_lease_on_what_quire_wants_to_delete(azure: Site, local: Path, monkeyp
         return publish(*args, **more)
 
     monkeypatch.setattr(protocol, "publish", leased)
-    dest = {"dest_options": azure.options, "target_size": 60}
+    dest = {"dest_options": azure.options, "target_size": "60 B"}
     with line("cannot remove", "/tasks/", "somebody holds a lease on it. End the lease"):
         gather(local, f"{azure.url}/out", **dest)
     assert len(held) == 1
@@ -178,7 +178,7 @@ def test_a_bucket_with_versions(on_s3: Site) -> None:
     source.remove("gone")
     versions = on_s3.client.list_object_versions(Bucket=bucket, Prefix="in/")
     assert (len(versions["Versions"]), len(versions["DeleteMarkers"])) == (2 * len(FILES) + 1, 1)
-    job = (f"s3://{bucket}/in", f"s3://{bucket}/out"), {"storage_options": on_s3.options, "target_size": 100}
+    job = (f"s3://{bucket}/in", f"s3://{bucket}/out"), {"storage_options": on_s3.options, "target_size": "100 B"}
     for expected in (len(FILES), 0):
         assert gather(*job[0], **job[1]).files == expected
     source.put("late", b"late")
@@ -287,7 +287,7 @@ def test_names_that_no_path_can_say(with_slashes: Site, out: Path) -> None:
 def test_odd_names_of_a_destination(site: Site, local: Path, path: str) -> None:
     dest = f"{site.url}/{path}"
     for expected in (len(FILES), 0):
-        assert gather(local, dest, dest_options=site.options, target_size=200, layout="directories").files == expected
+        assert gather(local, dest, dest_options=site.options, target_size="200 B", layout="directories").files == expected
     assert lines(bare(dest, site.options)) == LINES
 
 
@@ -296,7 +296,7 @@ def test_a_destination_so_long_that_no_name_fits_below_it(site: Site, local: Pat
     """Said before anything is written."""
     dest = f"{site.top}/{'/'.join([site.path, *['x' * 100] * 20])[:length]}"
     if fits:
-        gather(local, dest, dest_options=site.options, target_size=200)
+        gather(local, dest, dest_options=site.options, target_size="200 B")
         assert lines(bare(dest, site.options)) == LINES
         return
     with line("cannot write below", "names of 1,024 are the longest here", "Choose a shorter one"):
@@ -331,7 +331,7 @@ def test_a_bucket_whose_requester_pays(on_moto: Site, local: Path, out: Path) ->
         came.clear()
         paying = {**on_moto.reached(endpoint), "requester_pays": True}
         assert on_moto.gather(out, source_options=paying).files == len(FILES)
-        gather(local, f"{on_moto.url}/out", dest_options=paying, target_size=100)
+        gather(local, f"{on_moto.url}/out", dest_options=paying, target_size="100 B")
         assert {asked.method for asked in came} >= {"GET", "PUT", "POST", "DELETE"}
     assert on_moto.gathered(out) == FILES
     assert lines(on_moto.store("out")) == LINES
@@ -339,7 +339,7 @@ def test_a_bucket_whose_requester_pays(on_moto: Site, local: Path, out: Path) ->
 
 def test_uploads_that_expired_before_they_were_published(site: Site, local: Path) -> None:
     """`published` names the lost tasks, and they are planned and gathered again."""
-    store, job = site.store("out"), {"dest_options": site.options, "target_size": 60}
+    store, job = site.store("out"), {"dest_options": site.options, "target_size": "60 B"}
     killed_before_it_is_published(local, f"{site.url}/out", **job)
     lost = sorted(name for name, _ in store.pending())[:2]
     assert len(lost) == 2

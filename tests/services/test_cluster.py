@@ -107,7 +107,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def call(source: Path | str, dest: Path | str, more: str = "") -> str:
-    return f"quire.consolidate({str(source)!r}, {str(dest)!r}, spark=spark, progress=False, target_size=400, {more})"
+    return f"quire.consolidate({str(source)!r}, {str(dest)!r}, spark=spark, progress=False, target_size='400 B', {more})"
 
 
 # ------------------------------------------------------------------------------------------------------------------ the main job
@@ -140,7 +140,7 @@ def test_a_shuffle_and_a_claim_run_there_too(driver: Driver, place: Path) -> Non
             return pa.record_batch({{"word": pa.array(content.decode().split(), pa.string())}})
         def count(rows):
             return rows.groupBy("word").count().orderBy("word")
-        made = options.build({source!r}, {counts!r}, transform=words, format="parquet", target_size=400)
+        made = options.build({source!r}, {counts!r}, transform=words, format="parquet", target_size="400 B")
         report = rounds.gather(options.reducing(made, count), OnSpark(spark), Progress(False))
         print(report.files, quire.read(spark, {counts!r}).where("word = 'line'").first()["count"])
         ledger = quire.Ledger({claimed!r}, create=True)

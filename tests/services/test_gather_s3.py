@@ -70,14 +70,14 @@ def settled(store: Store) -> None:
 
 def test_gathered_by_uploads(root: str, source: str, options: dict[str, Any]) -> None:
     """`auto` is upload here; the second call finds nothing to do, and new files come once."""
-    report = gather(source, f"{root}/out", storage_options=options, target_size=1000)
+    report = gather(source, f"{root}/out", storage_options=options, target_size="1000 B")
     store = dest(root, options)
     settled(store)
     assert report.files == 60
     assert {c.committer for _, c in Log(store).refresh().commits()} == {"upload"}
-    assert gather(source, f"{root}/out", storage_options=options, target_size=1000).files == 0
+    assert gather(source, f"{root}/out", storage_options=options, target_size="1000 B").files == 0
     bare(source, options).put("d9/more.txt", LINES[0].encode())
-    assert gather(source, f"{root}/out", storage_options=options, target_size=1000).files == 1
+    assert gather(source, f"{root}/out", storage_options=options, target_size="1000 B").files == 1
     assert lines(store) == sorted([*LINES, LINES[0]])
 
 
@@ -93,7 +93,7 @@ def test_given_up_leaves_nothing(root: str, source: str, options: dict[str, Any]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(protocol, "commit", _killed)
         with suppress(KeyboardInterrupt):
-            gather(source, f"{root}/out", storage_options=options, target_size=1000)
+            gather(source, f"{root}/out", storage_options=options, target_size="1000 B")
     assert len(list(store.pending())) > 1
     assert [e.name for e in store.walk() if not e.name.startswith("_quire/")] == []
     protocol.recover(store, "open")
@@ -111,10 +111,10 @@ def test_uploads_that_were_dropped_before_they_were_published(root: str, source:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(protocol, "publish", _killed)
         with suppress(KeyboardInterrupt):
-            gather(source, f"{root}/out", storage_options=options, target_size=1000)
+            gather(source, f"{root}/out", storage_options=options, target_size="1000 B")
     for name, handle in list(store.pending())[:2]:
         store.give_up(name, handle)
-    report = gather(source, f"{root}/out", storage_options=options, target_size=1000)
+    report = gather(source, f"{root}/out", storage_options=options, target_size="1000 B")
     settled(store)
     assert report.files > 0
     assert any(getattr(entry, "lost", ()) for entry in Log(store).refresh().entries)
@@ -124,7 +124,7 @@ SCRIPT = """
     import json, os, sys, quire
     source, dest, options = sys.argv[1], sys.argv[2], json.loads(os.environ["TESTS_OPTIONS"])
     spark = quire.session(master="local[2]")
-    report = quire.consolidate(source, dest, spark=spark, storage_options=options, target_size=1000, progress=False)
+    report = quire.consolidate(source, dest, spark=spark, storage_options=options, target_size="1000 B", progress=False)
     print(report.files)
 """
 
@@ -169,6 +169,6 @@ class _driver:  # noqa: N801 (a context)
 
 def test_read_on_spark(root: str, source: str, options: dict[str, Any], spark: Any) -> None:
     """What was gathered there is read by a session here."""
-    gather(source, f"{root}/out", storage_options=options, target_size=1000)
+    gather(source, f"{root}/out", storage_options=options, target_size="1000 B")
     rows = quire.read(spark, f"{root}/out", storage_options=options).collect()
     assert sorted(row.value.decode() for row in rows) == LINES

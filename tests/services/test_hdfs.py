@@ -475,7 +475,7 @@ def test_a_job_that_dies_anywhere_is_finished_by_the_next_one(home: str, monkeyp
     files = documents(12)
     expected = sorted(line for content in files.values() for line in content.splitlines())
     fill(f"{home}/in", files)
-    settings: dict[str, Any] = {"target_size": 100, "storage_options": ALICE, "compression": "none"}
+    settings: dict[str, Any] = {"target_size": "100 B", "storage_options": ALICE, "compression": "none"}
     switch = Switch(monkeypatch)
     switch.arm()
     gather(f"{home}/in", f"{home}/out", **settings)
@@ -498,7 +498,7 @@ def test_the_same_with_spark(home: str, monkeypatch: pytest.MonkeyPatch, spark: 
     files = documents(60)
     expected = sorted(line for content in files.values() for line in content.splitlines())
     fill(f"{home}/in", files)
-    settings: dict[str, Any] = {"target_size": 500, "storage_options": ALICE, "spark": spark}
+    settings: dict[str, Any] = {"target_size": "500 B", "storage_options": ALICE, "spark": spark}
     put = HdfsStore.put_if_absent
 
     def dying(store: HdfsStore, name: str, data: bytes) -> bool:
@@ -537,8 +537,8 @@ def test_a_cluster_that_restarts_in_the_middle_is_waited_for() -> None:
             disturbing = pool.submit(disturb)
             began.set()
             with suppress(TransientError):  # if it happens to a file that is written piece by piece: the next run goes on
-                gather(f"{url}/in", f"{url}/out", target_size=200, storage_options=ALICE, compression="none")
+                gather(f"{url}/in", f"{url}/out", target_size="200 B", storage_options=ALICE, compression="none")
             disturbing.result(120)
-        gather(f"{url}/in", f"{url}/out", target_size=200, storage_options=ALICE, compression="none")
+        gather(f"{url}/in", f"{url}/out", target_size="200 B", storage_options=ALICE, compression="none")
         expected = sorted(line for content in files.values() for line in content.splitlines())
         assert lines_of(opened(f"{url}/out")) == expected

@@ -67,7 +67,7 @@ def load(dest: str, committer: str, **settings: Any) -> quire.LoadReport:
     """One call, with small tasks; what retention has removed is written down."""
     given = {
         "max_quarantined": 1000,
-        "target_size": 8_000,
+        "target_size": "8000 B",
         "compression": "none",
         "version": "1",
         "on_data_loss": "record",
@@ -94,7 +94,7 @@ def again(_: str, dest: str, committer: str) -> None:
     ledger = quire.Ledger(dest)
     if "retry" not in set(ledger.history()["verb"]):
         ledger.retry(ASKED, function=checked(repaired=True), committer=committer, max_quarantined=1000, **HERE)
-    ledger.compact(20_000, committer=committer, **HERE)
+    ledger.compact("20000 B", committer=committer, **HERE)
     ledger.expire()
 
 

@@ -185,11 +185,12 @@ def _act(race: Race, world: World, step: Step) -> None:
     source: Any = [f"{SOURCE}{folder}" for folder in step.sources]
     here: dict[str, Any] = {"spark": quire.InProcess(), "progress": False, "committer": race.by.name}
     allowed = {"max_quarantined": 1000}  # here a call is a step of a history: what it leaves is judged, not how it ends
-    options = here | allowed | {"target_size": step.target, "on_append": race.on_append, "on_change": race.on_change, "flush": step.flush}
+    size = f"{step.target} B"
+    options = here | allowed | {"target_size": size, "on_append": race.on_append, "on_change": race.on_change, "flush": step.flush}
     if step.kind == "run" and race.transform == "load":
-        loads.load(world.dest, race.by.name, target_size=step.target, **({"max_bytes": step.size} if step.size else {}))
+        loads.load(world.dest, race.by.name, target_size=size, **({"max_bytes": f"{step.size} B"} if step.size else {}))
     elif step.kind == "run" and race.transform == "records":
-        quire.process(source, function(), world.dest, split="lines", split_size=step.size, format="lines", version="1", **options)
+        quire.process(source, function(), world.dest, split="lines", split_size=f"{step.size} B", format="lines", version="1", **options)
     elif step.kind == "run":
         quire.consolidate(source, world.dest, transform=race.transform, **options)
     elif step.kind == "checkpoint":
@@ -217,7 +218,7 @@ def _verb(race: Race, ledger: quire.Ledger, step: Step, here: dict[str, Any]) ->
     if step.kind == "forget":
         ledger.forget(step.path if race.transform == "load" else f"{SOURCE}{step.path}", **here)
     elif step.kind == "compact":
-        ledger.compact(step.target, **here)
+        ledger.compact(f"{step.target} B", **here)
     elif step.kind == "purge":
         derived = race.transform == "records"
         ledger.purge_sources(f"{SOURCE}{step.path}", dry_run=False, min_age=0, derived=derived, spark=here["spark"])

@@ -45,7 +45,7 @@ _JOB = [
     click.option("--transform", default="lines", show_default=True, help="lines, raw, xml or json."),
     click.option("--format", help="lines, raw or parquet; default: what fits the transform."),
     click.option("--compression", help="none, gzip or zstd; default: none, in Parquet zstd."),
-    click.option("--target-size", default="256 MiB", show_default=True, help="Bytes of a data file."),
+    click.option("--target-size", default="256 MiB", show_default=True, help="Size of a data file, with its unit."),
     click.option("--planner", default="balanced", show_default=True, help=f"{', '.join(PLANNERS)}."),
     click.option("--parts", default=8, show_default=True, help="Parts a directory, for the hash planner."),
     click.option("--hash-function", default="xxh64", show_default=True, help=f"{', '.join(FUNCTIONS)}."),
@@ -168,7 +168,7 @@ def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given
 @click.argument("function")
 @click.argument("dest")
 @click.option("--split", default="file", show_default=True, help="file, lines (ranges of them) or row_groups (of Parquet).")
-@click.option("--split-size", default="64 MiB", show_default=True, help="Bytes of a range.")
+@click.option("--split-size", default="64 MiB", show_default=True, help="Size of a range, with its unit.")
 @click.option("--schema", help="Columns of the rows: 'id long, name string'; default: those of the first rows.")
 @click.option("--format", help="parquet or lines; default: what the function gives.")
 @click.option("--reduce", help="Likewise, a function from a DataFrame to a DataFrame: all rows go through it together.")

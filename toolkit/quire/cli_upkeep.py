@@ -62,7 +62,7 @@ def retry(
 
 @click.command()
 @click.argument("dest")
-@click.option("--target-size", help="Bytes of a data file; default: that of the last run.")
+@click.option("--target-size", help="Size of a data file, with its unit; default: that of the last run.")
 @MASTER
 @AS_JSON
 @QUIET

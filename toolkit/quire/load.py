@@ -21,7 +21,7 @@ from quire.planning.changes import Policy
 from quire.planning.listing import Cut
 from quire.progress import Progress, Step
 from quire.report import LoadReport
-from quire.sizes import parse_size, parse_target
+from quire.sizes import parse_target
 from quire.sources import kafka, records, schemas, transforms
 from quire.sources.convert import Convert
 from quire.sources.kafka import is_kafka
@@ -156,7 +156,7 @@ def check(
         roots=(topics,), dest=to, dest_options=to_options, convert=convert, words=words,
         cut=Cut("balanced", "flat", 1, "xxh64", target, True), committer=by, include=(), exclude=(), hidden=False, follow_links=False,
         min_age=None, max_quarantined=0 if on_error == "fail" else max_quarantined, policy=Policy(), append=flag(append, "append"),
-        intent=intent, most=None if max_bytes is None else parse_size(max_bytes, "max_bytes"),
+        intent=intent, most=None if max_bytes is None else parse_target(max_bytes, "max_bytes"),
     )  # fmt: skip
     return Call(made, end, consumer_group)
 

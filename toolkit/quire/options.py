@@ -26,7 +26,7 @@ from quire.planning.changes import Policy
 from quire.planning.hashing import FUNCTIONS
 from quire.planning.listing import Cut
 from quire.planning.plan import Wanted
-from quire.sizes import parse_size, parse_target
+from quire.sizes import parse_target
 from quire.sources import files, transforms
 from quire.sources.identity import IDENTITIES
 from quire.sources.transforms import BadContent
@@ -276,7 +276,7 @@ def build(
         laid_out,
         compression,
         target,
-        parse_size(max_file_size, "max_file_size"),
+        parse_target(max_file_size, "max_file_size"),
         transform if callable(transform) else None,
         keep_messages,
         marks=policy.marks,

@@ -24,7 +24,7 @@ from quire.progress import Progress, Step
 from quire.report import Report
 from quire.rounds import check_destination, check_words
 from quire.shuffle import Reduce
-from quire.sizes import format_size, parse_size
+from quire.sizes import format_size, parse_target
 from quire.sources import schemas
 from quire.sources.columns import DiffersError, storable, unify
 from quire.sources.content import BadContent
@@ -107,7 +107,7 @@ def check(
     choose(split, SPLITS, "split")
     if format is not None:
         choose(format, ("parquet", "lines"), "format")
-    longest = parse_size(split_size, "split_size")
+    longest = parse_target(split_size, "split_size")
     columns = None if schema is None else schemas.canonical(schema)
     if columns is not None and format == "lines":
         with about("schema"):

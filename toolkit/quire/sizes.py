@@ -5,7 +5,8 @@
     parse_size("256m")   268435456     a single letter counts in 1024s, as it does in Spark, Hadoop and the JVM
     format_size(5000)    '4.9 KiB'
 
-Upper and lower case are the same, a space before the unit and `_` between digits are allowed, and a number alone is bytes.
+Upper and lower case are the same, a space before the unit and `_` between digits are allowed, and a number alone is bytes; where a
+small one is rather meant of MiB, `parse_target` asks for the unit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ for _power, _prefix in enumerate(_PREFIXES, start=1):
 
 _WRITTEN = re.compile(r"([0-9](?:_?[0-9]){0,29})(\.[0-9]{1,20})?[ \u00a0]*([a-z]*)", re.IGNORECASE)
 _LIMIT = 2**63
-_OF_MIB = (128, 256, 512, 1024)
+_BARE = 64 << 10  # bytes from which on a number without a unit is taken
 
 
 def parse_size(text: str | int, what: str = "size") -> int:
@@ -45,11 +46,14 @@ def parse_size(text: str | int, what: str = "size") -> int:
 
 
 def parse_target(text: str | int, what: str = "target_size") -> int:
-    """As `parse_size`, of a data file: a bare number that people write of MiB is refused, since it would make a task of each few bytes."""
+    """As `parse_size`, but of a small number the unit has to be said: whoever writes 200 means MiB, and 200 bytes would make a task, a
+    split or a commit of each file. At 64 KiB or more a number alone is bytes; with a unit, as in "200 B", any size is taken.
+    """
     size = parse_size(text, what)
-    if size in _OF_MIB and str(text).strip().isdecimal():
+    written = _WRITTEN.fullmatch(text.strip()) if isinstance(text, str) else None
+    if size < _BARE and not (written and written[3]):
         with about(what):
-            raise UsageError(f"{what}={size} is {size} bytes, and would make as many files as there are. Did you mean '{size} MiB'?")
+            raise UsageError(f"{what}={size} is {size:,} bytes. Did you mean '{size} MiB'? If bytes are meant, write '{size} B'.")
     return size
 
 

@@ -55,7 +55,7 @@ class ConsolidationPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets is p
     planner = traitlets.Unicode(PLANNERS[0], help="how files are dealt out to tasks")
     parts = traitlets.Int(8, help="parts of a directory, for the planner hash")
     transform = traitlets.Any(TRANSFORMS[0], help="what becomes of a file's content")
-    target_size = traitlets.Unicode("256 MiB", help="bytes of a data file")
+    target_size = traitlets.Unicode("256 MiB", help="size of a data file, with its unit")
     planned = traitlets.Instance(Plan, allow_none=True, help="the plan that was looked at, until it is run")
     result = traitlets.Instance(Report, allow_none=True, help="what the last run did")
     error = traitlets.Instance(BaseException, allow_none=True, help="why the last call failed")

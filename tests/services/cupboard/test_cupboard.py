@@ -21,7 +21,7 @@ SCRIPT = """
     source, dest = sys.argv[1:]
     spark = quire.session(master="local[2]")
     for _ in range(2):
-        report = quire.consolidate(source, dest, spark=spark, target_size=200, progress=False)
+        report = quire.consolidate(source, dest, spark=spark, target_size="200 B", progress=False)
         print(report.files, report.done)
     print(quire.read(spark, dest).count())
 """

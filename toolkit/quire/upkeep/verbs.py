@@ -25,7 +25,7 @@ from quire.planning.drops import DROPS, put_drops
 from quire.progress import Progress, Step
 from quire.runner import InProcess, OnSpark, Runner, guarded
 from quire.shuffle import Reduce
-from quire.sizes import format_size, parse_size, parse_target
+from quire.sizes import format_size, parse_target
 from quire.sources import files, kafka, transforms
 from quire.sources.records import RECORDS_AS
 from quire.sources.transforms import UserFunction
@@ -159,7 +159,7 @@ class Verbs:
             whole(max_quarantined, "max_quarantined", 0)
         if where is not None and paths is not None:
             raise UsageError("retry takes where= or paths=, not both.")
-        largest = parse_size(max_file_size, "max_file_size")
+        largest = parse_target(max_file_size, "max_file_size")
         said: dict[str, Any] = {"where": where, "max_attempts": max_attempts, "max_file_size": largest}
         keys: set[str] | None = None
         meant = list[list[str]]()
@@ -315,7 +315,7 @@ class Verbs:
         options = self._options if storage_options is None else storage_options
         with about("source"):
             roots = tuple(files.roots(source, options)) if source is not None else ()
-        block = parse_size(split_size, "split_size")
+        block = parse_target(split_size, "split_size")
         to, runner = self._markers(directory, options, roots), runner_of(spark, self._url)
         log = Log(self._store).refresh()
         folded, words = fold(log, reader=True), words_of(log, UNSAID)
