@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from quire.storage import hdfs_read, window
+
 ROOT = Path(__file__).parents[1]
 README = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
 RESULTS = (ROOT / "tests/benchmarks/RESULTS.md").read_text()
@@ -97,3 +99,18 @@ def test_the_drivers_memory_is_told_for_numbers_of_files_that_were_measured() ->
     assert told
     section = RESULTS[RESULTS.index("## The driver's memory") :].partition("\n## ")[0]
     assert set(told.groups()) <= set(re.findall(r"^\| ([0-9,]+) +\| +[0-9.]+ s", section, re.MULTILINE))
+
+
+def test_what_the_killed_loaders_lost_or_doubled_is_what_the_notebook_has_counted() -> None:
+    cells = json.loads((ROOT / "notebooks/05_kafka_exactly_once.ipynb").read_text())["cells"]
+    (shown,) = (cell["outputs"][0]["data"]["text/plain"] for cell in cells if "".join(cell["source"]) == "plots.accounts(counted)")
+    counted = [tuple(numbers) for numbers in re.findall(rf"(?m) {N} +{N} +{N}$", "".join(shown))]
+    (records,) = {expected for expected, _, _ in counted}
+    table = README[README.index("| design, with `kill -9`") :]
+    assert re.search(rf"of {N} records lost", table)[1] == records
+    told = re.findall(rf"\| {N} \| {N} \|", table.partition("(A run of")[0])
+    assert [told[0], told[1], told[2], told[3], told[3]] == [(lost, double) for _, lost, double in counted]
+
+
+def test_so_many_objects_are_read_at_a_time_as_it_says() -> None:
+    assert figures(f"objects are read {N} at a time in a task \\(HDFS: {N};", README) == [window.FLIGHT, hdfs_read.FLIGHT]
