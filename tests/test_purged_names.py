@@ -340,3 +340,25 @@ def test_a_task_that_takes_rows_out_reads_those_of_its_own_data_files(monkeypatc
     for task in tasks:
         mine = [row for row in read_drops(store, task.drops).to_pylist() if row["data_file"] in task.removes]
         assert len(mine) == 3, "and all of them"
+
+
+def test_a_purge_that_died_before_its_end_was_planned_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"one\n", "b": b"two\n"}), tmp_path / "out"
+    gather(source, dest)
+    freezes, real = count(1), protocol.freeze
+
+    def freeze(*given: Any) -> None:
+        if next(freezes) == 2:
+            raise KeyboardInterrupt
+        real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(protocol, "freeze", freeze)
+        patch.setattr("quire.upkeep.job.discard", lambda *_: None)  # a process that is killed tidies nothing up
+        with pytest.raises(KeyboardInterrupt):
+            go(dest)
+    assert list(source.iterdir()) == []
+    assert list((dest / "_quire/jobs").rglob("*said*"))
+    assert go(dest).gone == 2
+    assert states(dest, source / "a") == ["purged"]
+    assert not [p for p in (dest / "_quire").rglob("*") if p.is_file() and "jobs" in p.parts]

@@ -153,7 +153,7 @@ def purge(
             f"that is meant, say derived=True; what was written is verified all the same."
         )
     job = _Purging(url, dest.options, fold(Log(dest.store()).refresh(), reader=True), roots, words)
-    verified, deleted, bases, version = _Found(), _Found(), list[int](), job.fold.version
+    before, verified, deleted, bases, version = _Found(), _Found(), _Found(), list[int](), job.fold.version
 
     def begin(log: Log, base: int, named: Callable[[str], str]) -> Planned:
         nonlocal verified
@@ -163,9 +163,15 @@ def purge(
         return _planned(verified)
 
     def end(log: Log, base: int, named: Callable[[str], str]) -> Planned:
+        nonlocal before
         mine = replace(job, fold=fold(log, base), named=named, bases=tuple(bases))
-        if not bases:
-            return Planned([])
+        if not bases:  # also what has no plan yet: this is its job, whose objects would stay for ever
+            before = (
+                _spread(runner, functools.partial(_settle, mine), mine, "no source was deleted")
+                if mine.fold.said or mine.fold.base
+                else before
+            )
+            return _planned(before)
         found = _spread(runner, functools.partial(_delete, mine), mine, "what is deleted was verified, and the ledger has it")
         deleted.add({**asdict(found), "runs": []})
         return _planned(found)
@@ -183,7 +189,7 @@ def purge(
         bases[:] = [int(name.partition("-")[0]) for name in begun.jobs]
         version = change(dest, ending, end, target=0, repeat=True).version if begun.jobs else begun.version
     total = _Found()
-    for found in (verified, deleted) if not dry else (verified,):
+    for found in (before, verified, deleted) if not dry else (verified,):
         total.add(asdict(found))
     moved = 0 if dry else verified.files - deleted.files - sum(deleted.stays.values())
     if moved > 0:
@@ -221,6 +227,11 @@ def _planned(found: _Found) -> Planned:
 def _verify(job: _Purging, source: Source) -> dict[str, Any]:
     """Verify the files whose first byte stands in one segment, and write to the plan that they are to be deleted."""
     return asdict(_Task(job, source).run(("done", PURGING)))
+
+
+def _settle(job: _Purging, source: Source) -> dict[str, Any]:
+    """Write to the plan what has become of files that calls which died were to delete."""
+    return asdict(_Settling(job, source).run((PURGING,)))
 
 
 def _delete(job: _Purging, source: Source) -> dict[str, Any]:
@@ -505,6 +516,23 @@ class _Task:
                     uncovered.update(u.path for u in task.uncovers)
                     removed.update(task.removes)
         return uncovered, removed
+
+
+class _Settling(_Task):
+    """Says what is finished of that which others have begun with; what is there as it was stays as it is."""
+
+    def _some(self, rows: list[Row]) -> None:
+        with ThreadPoolExecutor(ASKING) as pool:
+            there = list(pool.map(self._look, rows))
+        self.known = self._hashed(rows, there)
+        of = self._rows_of({(row["path"], ordinal(row)) for row in rows})
+        for row, entry in zip(rows, there, strict=True):
+            mine = of[row["path"], ordinal(row)]
+            if entry is None:
+                self.found.gone += 1
+                self._finish(mine, PURGED)
+            elif isinstance(entry, Entry) and self._version(row["path"], entry) != mine[-1]["version"]:
+                self._another(mine)
 
 
 class _Deleting(_Task):
