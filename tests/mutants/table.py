@@ -258,6 +258,8 @@ MUTANTS = (
     m("no fsync of the source's directory", LOCAL, "            sync_folder_of(source)\n", "", first="tests/test_matrix.py"),
     m("no fsync of a new directory's name", DURABLE, "            sync_folder(os.path.dirname(folder))\n", "            pass\n", first="tests/test_matrix.py"),
     m("no fsync of the name of a directory that another has made", DURABLE, "        try:\n            sync_folder(", "        try:\n            ours and sync_folder(", first="tests/test_matrix.py"),
+    m("a place that cannot be looked up is missing", LOCAL, "    with suppress(FileNotFoundError, NotADirectoryError):\n        return stat_bits", "    with suppress(OSError):\n        return stat_bits", first="tests/test_nothing_there.py"),
+    m("a reject that comes too late is lost", "sources/processing.py", "        if self.over:\n", "        if False:\n", first="tests/test_process.py"),
     m("put_if_absent replaces", LOCAL, "os.link(temporary, path)", "os.replace(temporary, path)", first="tests/test_matrix.py"),
     m("put writes in place", LOCAL, "                    os.replace(self._temporary(data), path)\n",
       "                    fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)\n                    write_all(fd, data)\n                    os.fsync(fd)\n"
