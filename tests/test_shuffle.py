@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
-from gathering import documents, refused, write
+from gathering import MANY, documents, refused, write
 from quire import Report, options, rounds, runner, shuffle
 from quire.attempt import Work
 from quire.commit.entries import PlanHead
@@ -65,6 +65,17 @@ def counted(files: dict[str, bytes]) -> Counter[str]:
 def rows(dest: Path) -> list[dict[str, Any]]:
     """What readers of the log see, in the files' order."""
     return [row for name in quire.Ledger(dest).files()["data_file"] for row in pq.ParquetFile(dest / name).read().to_pylist()]
+
+
+def test_one_time_finer_than_what_is_stored_is_quarantined_and_the_shuffle_goes_on(tmp_path: Path) -> None:
+    def times(content: bytes, file: quire.FileInfo) -> pa.RecordBatch:
+        return pa.record_batch({"at": pa.array([int(content)], pa.int64()).cast(pa.timestamp("ns"))})
+
+    source, dest = write(tmp_path / "in", {"a": b"1000", "b": b"1001", "c": b"3000"}), tmp_path / "out"
+    report = gather(source, dest, lambda rows: rows.sort_by("at"), transform=times, max_quarantined=MANY)
+    assert [int(row["at"].microsecond) for row in rows(dest)] == [1, 3]
+    assert report.quarantined_count == 1
+    assert "'at' is timestamp[ns], and would lose data as timestamp[us]" in report.quarantined[0][1]
 
 
 def test_the_output_of_all_files_together_is_one_commit(tmp_path: Path) -> None:
