@@ -665,4 +665,4 @@ def test_a_chart_follows_a_dark_theme_and_no_other_picture_of_the_page_does() ->
     page = SkewView([100, 100, 900]).children[0].value
     (rule,) = [rule for rule in re.findall(r"<style>(.*?)</style>", page) if "filter" in rule]
     (selector,) = re.findall(r'<svg id="([^"]+)"', page)
-    assert rule.startswith(f'#{selector}:is(body[data-jp-theme-light="false"] *) {{'), "only in a dark theme, and only this picture"
+    assert rule.startswith(f'#{selector}:is(body[data-jp-theme-light="false"] *, '), "only in a dark theme, and only this picture"
