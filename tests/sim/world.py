@@ -352,7 +352,7 @@ class World:
                 self.made.setdefault((store.url, name), (len(self.history), by))
             with self.acting(None):
                 self.on(op, name)
-                observer = self.watched.get(store.url)
+                observer = next((o for place, o in self.watched.items() if f"{store.url}/".startswith(f"{place}/")), None)
                 if self.observe_changes and observer is not None:
                     try:
                         observer.look(op, name)
