@@ -34,7 +34,11 @@ def _gzip(data: bytes) -> bytes:
 
 
 def _compressor(compression: str) -> Callable[[bytes], bytes]:
-    return _gzip if compression == "gzip" else zstandard.ZstdCompressor(level=3).compress
+    if compression == "gzip":
+        return _gzip
+    packer = zstandard.ZstdCompressor(level=3)
+    # Copied: the answer keeps the room for a frame that does not shrink, and thousands that shrink to some bytes wait to be written.
+    return lambda data: bytes(memoryview(packer.compress(data)))
 
 
 class FrameWriter:
