@@ -66,10 +66,15 @@ test-browser: $(STAMP)-browser ## notebooks and widgets in a real JupyterLab, by
 	$(TIDY) $(if $(PICTURES),QUIRE_PICTURES="$(abspath $(PICTURES))") $(BIN)/python -m pytest tests/browser
 
 .PHONY: lint
-lint: $(STAMP)-dev ## style, and the arrows between the modules
+lint: $(STAMP)-dev ## style, the arrows between the modules, and the number of rooms
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
+	$(BIN)/python tests/house.py
+
+.PHONY: house
+house: $(STAMP)-dev ## the rooms, their floors and arrows, and the lines of code, each with its limit
+	$(BIN)/python tests/house.py --rooms
 
 .PHONY: types
 types: $(STAMP)-dev ## the type checker
@@ -141,7 +146,7 @@ $(BIN)/python:
 $(STAMP)-core: | $(BIN)/python
 	@echo "Installing quire. PySpark comes as a source archive of some 450 MB: the first time takes a few minutes."
 	$(PIP) -e .
-	@$(BIN)/python -c 'from quire.java import find_java; java = find_java(); print("Java", java.version, "from", java.found)' 2> /dev/null \
+	@$(BIN)/python -c 'from quire.spark.java import find_java; java = find_java(); print("Java", java.version, "from", java.found)' 2> /dev/null \
 	    || { echo "No Java 17 or newer here: installing one into $(VENV)."; $(PIP) -e ".[java]"; }
 	@touch $@
 

@@ -11,7 +11,7 @@ import random
 import sys
 from pathlib import Path
 
-from quire.devices import DIRT, SHAPES, Stock, build
+from quire.samples.devices import DIRT, SHAPES, Stock, build
 
 HERE = Path(__file__).parent / "devices"
 

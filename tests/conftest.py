@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quire.session import session
+from quire.spark.session import session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 import quire
 from gathering import documents, gather, look, write
-from quire import rounds
+from quire.engine import driver
 from quire.errors import QuireError
-from quire.reading import first_rows
+from quire.read import first_rows
 from quire.sources.transforms import BadContent
 from quire.storage import connect, normalise
 
@@ -41,7 +41,7 @@ def frozen(folder: Path, **settings: Any) -> tuple[Path, Path]:
     write(folder / "in", {"d9/late.xml": b"<late/>", "d9/later.xml": b"<later/>"})
     plan: Any = look(folder / "in", out, **{"transform": "xml", **settings})
     store = plan._options.store()
-    head = rounds._freeze(store, plan._options, plan._planned)
+    head = driver._freeze(store, plan._options, plan._planned)
     assert head is not None
     (job,) = (out / "_quire/jobs").iterdir()
     (piece,) = (p for p in job.glob("plan-*-*.parquet"))

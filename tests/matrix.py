@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 
 import quire
 import sim
-from quire import committers, options, rounds, storage
+from quire import committers, storage
+from quire.engine import driver, request
 from quire.errors import StorageError
 from quire.progress import Progress
 from services.kinds import SERVICES, running
@@ -233,8 +234,8 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 def shuffles(source: Any, dest: str, committer: str) -> None:
     """Gather, all rows through one function."""
-    plain = options.build(source, dest, transform="raw", format="parquet", planner="directory", target_size="400 B", committer=committer)
-    rounds.gather(options.reducing(plain, in_order), quire.InProcess(), Progress(False))
+    plain = request.build(source, dest, transform="raw", format="parquet", planner="directory", target_size="400 B", committer=committer)
+    driver.gather(request.reducing(plain, in_order), quire.InProcess(), Progress(False))
 
 
 def claims(source: Any, dest: str, committer: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 import quire
 from checker import check
 from gathering import documents, gather, refused, write
-from quire.jobs import _groups
+from quire.engine.job import _groups
 from quire.planning.listing import Cut, Run
 from quire.planning.pack import PlannedTask, pack
 from quire.progress import Part, Step

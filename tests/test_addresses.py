@@ -19,11 +19,12 @@ from checker import tree
 from gathering import documents, gather, refused, snapshot, write
 from quire import InProcess, Ledger, RefusedError, UsageError
 from quire.errors import TransientError
+from quire.ledger import markers, retry
 from quire.sources import files
-from quire.storage import MemoryStore, azure, bare, canonical, normalise
-from quire.storage.azure_account import account, parts
+from quire.storage import MemoryStore, bare, canonical, normalise
+from quire.storage.azure import store as azure
+from quire.storage.azure.account import account, parts
 from quire.storage.way import Way, origin
-from quire.upkeep import markers, retry
 
 HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
 
@@ -96,7 +97,7 @@ def test_a_log_sends_nobody_to_its_brokers(tmp_path: Path, monkeypatch: pytest.M
     entry = tmp_path / "out/_quire/log/00000000000000000001.json"
     entry.write_text(json.dumps(json.loads(entry.read_bytes()) | {"source": "kafka://attacker.example:9092/t"}))
     forge(tmp_path / "out", {"transform": "records", "format": "parquet", "split": "offsets"}, path="kafka://c/t/0", state="bad")
-    for name in ("quire.sources.positions.cluster_of", "quire.sources.kafka_client.cluster_of"):
+    for name in ("quire.sources.kafka.positions.cluster_of", "quire.sources.kafka.client.cluster_of"):
         monkeypatch.setattr(name, None)
     password = {"sasl.password": "hunter2"}
     with refused(RefusedError, 2, "names no source", "kafka://attacker.example:9092/t", "lag(source=…)"):

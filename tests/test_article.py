@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from gathering import documents, gather, write
-from quire import FileInfo, Ledger, attempt
+from quire import FileInfo, Ledger
+from quire.engine import attempt
 from quire.errors import QuireError
-from quire.reading import first_rows
+from quire.read import first_rows
 
 
 def lines(dest: Path) -> list[bytes]:

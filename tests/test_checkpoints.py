@@ -26,10 +26,10 @@ from quire.coverage.fold import fold
 from quire.coverage.live import live, totals
 from quire.coverage.quarantine import QuarantineWriter, dead, rejected
 from quire.errors import FormatError, QuireError
+from quire.ledger.identifiers import identifier
 from quire.planning.rewriting import live_files
-from quire.reading import first_rows
+from quire.read import first_rows
 from quire.storage import Store, connect, memory
-from quire.upkeep.identifiers import identifier
 from sim import forget_all
 
 if TYPE_CHECKING:

@@ -16,14 +16,14 @@ from pyspark.errors import PySparkException
 
 import quire
 from gathering import documents, refused, write
-from quire import claims
-from quire.claims import Claim
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, UsageError
-from quire.reading import first_rows
+from quire.ledger import claims
+from quire.ledger.claims import Claim
+from quire.ledger.identifiers import identifier
+from quire.read import first_rows
 from quire.storage import connect, normalise
-from quire.upkeep.identifiers import identifier
 
 HERE = quire.InProcess()
 QUIET: dict[str, Any] = {"progress": False}

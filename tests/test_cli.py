@@ -22,9 +22,10 @@ import pytest
 import quire
 from checker import check, tree, with_newline
 from gathering import documents, gather, write
-from quire import cli, cli_show, cli_upkeep, inspection
+from quire.cli import app, show, upkeep
 from quire.commit import protocol
 from quire.errors import QuireError
+from quire.ledger import tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,13 +43,13 @@ def run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPat
     def here(master: str | None) -> Iterator[Any]:
         yield quire.InProcess()
 
-    for module in (cli, cli_upkeep):
+    for module in (app, upkeep):
         monkeypatch.setattr(module, "spark_of", here)
 
     def call(*arguments: object) -> tuple[int, str, str]:
         code = 0
         try:
-            cli.main([str(a) for a in arguments])
+            app.main([str(a) for a in arguments])
         except SystemExit as e:
             code = int(e.code or 0)
         out, err = capfdbinary.readouterr()
@@ -94,7 +95,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-def every(group: click.Group = cli.cli, path: str = "") -> dict[str, click.Command]:
+def every(group: click.Group = app.cli, path: str = "") -> dict[str, click.Command]:
     found = {}
     for name, command in group.commands.items():
         found[f"{path}{name}"] = command
@@ -105,7 +106,7 @@ def every(group: click.Group = cli.cli, path: str = "") -> dict[str, click.Comma
 
 def test_a_table_keeps_both_ends_of_long_paths(capsys: pytest.CaptureFixture[str]) -> None:
     path = f"s3://lake/{'deep/' * 60}name.xml"
-    cli_show.frame(pd.DataFrame({"path": [path], "n": [1]}), False, "none")
+    show.frame(pd.DataFrame({"path": [path], "n": [1]}), False, "none")
     line = capsys.readouterr().out.splitlines()[1].split()[0]
     assert (len(line), line[:15], line[-14:]) == (120, path[:15], path[-14:])
 
@@ -293,7 +294,7 @@ def test_every_look_is_json_too(run: Run, place: Path) -> None:
     for verb in ("files", "tasks", "sizes", "history", "failed"):
         rows = answer(run("ledger", verb, dest, "--json"))
         assert rows
-        assert all(list(row) == inspection.TABLES[verb].names for row in rows)
+        assert all(list(row) == tables.TABLES[verb].names for row in rows)
         assert run("ledger", verb, dest)[0] == 0
     covered = answer(run("ledger", "coverage", dest, place / "in/Größe.xml", "--json"))
     assert [row["state"] for row in covered] == ["done"]
@@ -316,10 +317,10 @@ def test_sources_go_and_markers_come_and_go(run: Run, tmp_path: Path) -> None:
     assert answer(run("ledger", "deleted", dest, source, "--json")) == [], "what was purged is finished"
     os.unlink(next(iter(tree(source))))
     (gone,) = answer(run("ledger", "deleted", dest, source, "--json"))
-    assert set(gone) == set(inspection.TABLES["deleted"].names)
+    assert set(gone) == set(tables.TABLES["deleted"].names)
     Path(next(iter(tree(source)))).write_bytes(b"another content")
     (other,) = answer(run("ledger", "changed", dest, source, "--json"))
-    assert set(other) == set(inspection.TABLES["changed"].names)
+    assert set(other) == set(tables.TABLES["changed"].names)
     code, _, err = run("ledger", "import-markers", dest, tmp_path / "nothing", source)
     assert (code, err.count("\n")) == (2, 1)
 
@@ -341,7 +342,7 @@ def test_splits_are_read_on_spark(run: Run, place: Path, spark: SparkSession, mo
     def shared(master: str | None) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(cli, "spark_of", shared)
+    monkeypatch.setattr(app, "spark_of", shared)
     rows = answer(run("ledger", "splits", place / "out", "--where", "state = 'bad'", "--json"))
     assert [set(row) for row in rows] == [set(quire.ledger.Location.__dataclass_fields__)]
     code, out, _ = run("ledger", "splits", place / "out", "--limit", 3)
@@ -451,7 +452,7 @@ def test_what_a_terminal_cannot_show_is_no_error(place: Path) -> None:
 
 
 def test_a_wrong_argument_is_said_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    monkeypatch.setattr(cli, "spark_of", lambda _: pytest.fail("it was started"))
+    monkeypatch.setattr(app, "spark_of", lambda _: pytest.fail("it was started"))
     for verb in ("consolidate", "plan"):
         one_line(run(verb, tmp_path / "no", tmp_path / "out"), 2, "does not exist")
     for verb in ("verify", "splits"):
@@ -498,9 +499,9 @@ def test_what_is_not_done_is_named_one_a_line(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("default")
 def test_a_warning_is_one_line_without_a_place_in_the_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(cli, "first_rows", lambda *_, **__: warnings.warn("no broker tells", UserWarning, stacklevel=1) or [])
+    monkeypatch.setattr(app, "first_rows", lambda *_, **__: warnings.warn("no broker tells", UserWarning, stacklevel=1) or [])
     with suppress(SystemExit):
-        cli.main(["read", "somewhere"])
+        app.main(["read", "somewhere"])
     assert capsys.readouterr().err.splitlines()[0] == "warning: no broker tells"
 
 

@@ -19,7 +19,7 @@ from quire.commit import protocol
 from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError
 from quire.formats.parquet import ParquetWriter, Rows, checksum
-from quire.reading import first_rows
+from quire.read import first_rows
 from quire.sources import schemas
 from quire.sources.columns import DiffersError, fit, nullable, unify
 from quire.sources.functions import WrongTypeError

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gathering import write
-from quire import cli, cli_committer
+from quire.cli import app, committer
 from quire.committers import advise
 from test_committer_advice import Server
 
@@ -29,12 +29,12 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> R
         server.conf.update(conf or {})
         yield server
 
-    monkeypatch.setattr(cli_committer, "spark_of", session)
+    monkeypatch.setattr(committer, "spark_of", session)
 
     def call(*arguments: object) -> tuple[int, str, str]:
         code = 0
         try:
-            cli.main(["committer", *map(str, arguments)])
+            app.main(["committer", *map(str, arguments)])
         except SystemExit as e:
             code = int(e.code or 0)
         return code, *capfd.readouterr()

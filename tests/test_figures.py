@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.storage import hdfs_read, window
+from quire.storage import window
+from quire.storage.hdfs import read as hdfs_read
 
 ROOT = Path(__file__).parents[1]
 README = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())

@@ -32,27 +32,27 @@ from hypothesis import strategies as st
 import quire
 from gathering import documents, gather, look
 from hostile import one_line, trouble
-from quire import rounds
-from quire.cli import _counts
+from quire.arguments import format_size, parse_size
+from quire.cli.app import _counts
 from quire.commit import names
 from quire.commit.entries import Entry, Manifest, PlanHead, check_head, check_task, decode, encode
 from quire.commit.log import Log
 from quire.coverage import segments
 from quire.coverage.antijoin import gaps
+from quire.engine import driver
+from quire.engine.request import seconds
 from quire.errors import FormatError, QuireError, UsageError, printable, scrub
-from quire.options import seconds
 from quire.planning.listing import PLAN
 from quire.planning.pack import HEAD, read_head, read_rows
-from quire.reading import first_rows
-from quire.sizes import format_size, parse_size
-from quire.sources import offsets
+from quire.read import first_rows
 from quire.sources.files import Root, Selection, located, patterns
-from quire.sources.kafka import Key
-from quire.sources.records import Loading
+from quire.sources.kafka import offsets
+from quire.sources.kafka.records import Loading
+from quire.sources.kafka.topics import Key
 from quire.sources.transforms import json as json_records
 from quire.sources.transforms import xml
 from quire.storage import canonical, connect, memory, normalise
-from quire.storage.azure_account import account, parts
+from quire.storage.azure.account import account, parts
 from quire.storage.base import safe
 
 TIMES = int(os.environ.get("QUIRE_FUZZ", "1"))
@@ -91,7 +91,7 @@ def written() -> dict[str, bytes]:
     gather(IN, OUT, transform="xml")
     store.put("d2/late.xml", b"<late/>")
     plan: Any = look(IN, OUT, transform="xml")
-    assert rounds._freeze(connect(OUT), plan._options, plan._planned) is not None
+    assert driver._freeze(connect(OUT), plan._options, plan._planned) is not None
     found = {e.name: connect(OUT).get(e.name) for e in connect(OUT).walk()}
     assert len(found) == 7
     return found

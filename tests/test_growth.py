@@ -39,8 +39,8 @@ from quire.sources.files import Root, Selection
 from quire.sources.json import json
 from quire.sources.processing import BLOCK, Processing, _Rejects
 from quire.sources.ranges import lines_of
+from quire.sources.splits import FileInfo, RejectError
 from quire.sources.xml import xml
-from quire.splits import FileInfo, RejectError
 from quire.storage import Trouble, connect
 
 OWN = str(Path(quire.__file__).parent)

@@ -12,7 +12,7 @@ import quire
 from gathering import documents, gather, refused, write
 from quire import InProcess, Ledger
 from quire.errors import RefusedError, UsageError
-from quire.reading import first_rows
+from quire.read import first_rows
 from quire.sources import identity
 from quire.storage.local import LocalStore
 
@@ -86,7 +86,7 @@ def test_what_changes_between_the_listing_and_the_reading_is_never_taken_for_wha
             restored(source / "a", b"2" * size)
         real(*args)
 
-    monkeypatch.setattr("quire.rounds.jobs.run", run)
+    monkeypatch.setattr("quire.engine.driver.jobs.run", run)
     report = gather(source, tmp_path / "out", **CONTENT)
     assert (report.files, report.left_out, frozen) == (2, (), [1]), "the next round has listed it again"
     assert rows(tmp_path / "out") == [b"2" * size, b"b"]

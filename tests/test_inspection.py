@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from gathering import documents, gather, refused, snapshot, write
-from quire import InProcess, Ledger, inspection
+from quire import InProcess, Ledger
 from quire.errors import QuireError, UsageError
+from quire.ledger import tables
 from quire.storage import connect
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def ledger(tmp_path: Path) -> Ledger:
 def test_a_table_has_its_schema_whatever_there_is(ledger: Ledger, tmp_path: Path, look: str) -> None:
     gather(write(tmp_path / "nothing", {"a": b"a"}), tmp_path / "new", transform="raw")
     empty = Ledger(tmp_path / "new").as_of(0)
-    schema = inspection.TABLES[look]
+    schema = tables.TABLES[look]
     full, none = getattr(ledger, look)(as_="arrow"), getattr(empty, look)(as_="arrow")
     assert full.schema == none.schema == schema
     assert full.num_rows
@@ -50,7 +51,7 @@ def test_a_table_has_its_schema_whatever_there_is(ledger: Ledger, tmp_path: Path
 
 def test_a_table_comes_as_a_spark_dataframe_too(ledger: Ledger, tmp_path: Path, spark: SparkSession) -> None:
     frame = ledger.failed(as_="spark")
-    assert frame.columns == inspection.TABLES["failed"].names
+    assert frame.columns == tables.TABLES["failed"].names
     assert [row.path for row in frame.where("reason like '%malformed%'").collect()] == [f"file://{tmp_path}/in/bad.xml"]
     with refused(UsageError, 2, "as_", "pandas, arrow, spark", "'arrow'"):
         ledger.files(as_="arow")
@@ -58,10 +59,10 @@ def test_a_table_comes_as_a_spark_dataframe_too(ledger: Ledger, tmp_path: Path, 
 
 def test_of_one_file_too(ledger: Ledger, tmp_path: Path) -> None:
     path = tmp_path / "in/d0/long.xml"
-    assert ledger.coverage(path, as_="arrow").schema == inspection.TABLES["coverage"]
+    assert ledger.coverage(path, as_="arrow").schema == tables.TABLES["coverage"]
     (found,) = ledger.locate(path)
     assert ledger.locate(path, as_="arrow").to_pylist() == [vars(found)]
-    assert list(ledger.locate(path, as_="pandas").columns) == inspection.TABLES["locate"].names
+    assert list(ledger.locate(path, as_="pandas").columns) == tables.TABLES["locate"].names
 
 
 def test_the_history_says_what_an_entry_was_about(ledger: Ledger) -> None:

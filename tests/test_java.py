@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from quire import java
 from quire.errors import QuireError
 from quire.packaging import install as how_to_install
+from quire.spark import java
 
 
 @pytest.fixture

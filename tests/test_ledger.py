@@ -17,9 +17,9 @@ from gathering import documents, gather, refused, write
 from quire import InProcess, Ledger
 from quire.commit import protocol
 from quire.errors import QuireError, UsageError
-from quire.ledger import Location
+from quire.ledger.ledger import Location
 from quire.sources import transforms
-from quire.splits import FileInfo
+from quire.sources.splits import FileInfo
 from quire.storage import connect
 from quire.storage.local import LocalStore
 

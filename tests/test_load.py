@@ -17,7 +17,7 @@ import quire
 from gathering import MANY, refused
 from loading import exact, files, load, numbered, rows, topic
 from quire import RefusedError, UsageError
-from quire.sources import offsets
+from quire.sources.kafka import offsets
 from services.kafka import Mock, Record, mock
 from services.kafka_witness import lines
 
@@ -358,8 +358,8 @@ def test_a_function_can_be_loaded_by_date(kafka: Mock, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------------------- the reading
 def test_ranges_are_exact_wherever_they_are_cut(kafka: Mock) -> None:
     name = topic(kafka, 3, numbered(3_000, 3))
-    from quire.sources.kafka import Key
-    from quire.sources.kafka_client import cluster_of
+    from quire.sources.kafka.client import cluster_of
+    from quire.sources.kafka.topics import Key
 
     cluster = cluster_of(kafka.address, None)
     for turn in range(20):  # the same client, from another place each time

@@ -15,9 +15,9 @@ import quire
 from gathering import gather, refused, write
 from loading import exact, files, load, numbered, rows, topic
 from quire import DataLossError, QuireError, RefusedError, StorageError, TooManyFailures, UsageError
-from quire.sources import kafka_client
-from quire.sources.kafka import Key
-from quire.sources.offsets import lost_words
+from quire.sources.kafka import client as kafka_client
+from quire.sources.kafka.offsets import lost_words
+from quire.sources.kafka.topics import Key
 from services.kafka import Kafka, Mock, mock
 
 

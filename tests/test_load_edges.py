@@ -16,12 +16,14 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 import quire
 from gathering import refused
 from loading import exact, load, numbered, rows, topic
-from quire import RefusedError, StorageError, UsageError, loader, loading
+from quire import RefusedError, StorageError, UsageError
 from quire.cli import main
+from quire.engine import loader, loading
 from quire.errors import TransientError
 from quire.formats.parquet import RECORDS
-from quire.sources import kafka_client, offsets, positions
-from quire.sources.offsets import Fetched, Span
+from quire.sources.kafka import client as kafka_client
+from quire.sources.kafka import offsets, positions
+from quire.sources.kafka.offsets import Fetched, Span
 from services import kafka_raw
 from services.kafka import Mock, Record, mock
 

@@ -20,7 +20,7 @@ import quire
 import sim
 from matrix import COMMITTERS, KINDS, cases, fit, race_lines
 from quire.errors import RefusedError, TransientError
-from quire.sources import kafka_client
+from quire.sources.kafka import client as kafka_client
 from sim import load_races, loads, races, ways
 from sim.topics import TOPICS, Place
 from sim.ways import Case, Scenario

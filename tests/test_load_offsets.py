@@ -15,10 +15,12 @@ import quire
 import sim
 from gathering import gather, refused, write
 from loading import exact, load, numbered, rows, topic
-from quire import RefusedError, StorageError, UsageError, cli_load, cli_upkeep
-from quire.cli import cli
-from quire.sources.until import Until
-from quire.upkeep.identifiers import identifier
+from quire import RefusedError, StorageError, UsageError
+from quire.cli import load as cli_load
+from quire.cli import upkeep
+from quire.cli.app import cli
+from quire.ledger.identifiers import identifier
+from quire.sources.kafka.until import Until
 from quire_widgets import LoadMonitor
 from quire_widgets.monitor_pages import facts, partitions
 from services.kafka import Mock, mock
@@ -86,7 +88,7 @@ def test_a_consumer_group_follows(kafka: Mock, tmp_path: Path) -> None:
 def test_a_consumer_group_that_does_not_follow_is_told_and_nothing_else(
     kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from quire.sources import positions
+    from quire.sources.kafka import positions
 
     def fails(*_: object) -> None:
         raise StorageError("the coordinator is away")
@@ -207,7 +209,7 @@ def test_in_a_shell(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_retry_in_a_shell_takes_options_for_the_brokers(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_upkeep, "spark_of", lambda _: nullcontext(quire.InProcess()))
+    monkeypatch.setattr(upkeep, "spark_of", lambda _: nullcontext(quire.InProcess()))
     name, run, out = topic(kafka, 1, [b"a", b"b\nc"]), CliRunner(), str(tmp_path / "out")
     load(kafka, name, tmp_path / "out", format="lines")
     done = run.invoke(cli, ["ledger", "retry", out, "--source", source(kafka, name), "--json", "--quiet", "--option", "client.id=shell"])

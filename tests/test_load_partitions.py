@@ -12,13 +12,13 @@ import quire
 from quire.commit import protocol
 from quire.planning import plan as planning
 from quire.progress import Progress
-from quire.sources.kafka import Key
+from quire.sources.kafka.topics import Key
 
 if TYPE_CHECKING:
     import pytest
 
 MOST = 2_000  # bytes a partition
-ASKING = [import_module(f"quire.{name}") for name in ("load", "loader", "planning.offsets")]
+ASKING = [import_module(f"quire.{name}") for name in ("load", "engine.loader", "planning.offsets")]
 
 
 class Many:
@@ -46,7 +46,7 @@ def peak(partitions: int, dest: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """The most bytes that deciding and planning hold at a time."""
     for module in ASKING:
         monkeypatch.setattr(module, "cluster_of", lambda *_: Many(partitions))
-    monkeypatch.setattr("quire.sources.offsets.sample", lambda *_: (None, 0))
+    monkeypatch.setattr("quire.sources.kafka.offsets.sample", lambda *_: (None, 0))
     call, bars = ASKING[0].check("kafka://127.0.0.1:1/t", dest), Progress(False)
     tracemalloc.start()
     try:

@@ -210,7 +210,8 @@ def test_a_broker_that_has_another_leader_in_mind_is_asked_again(kafka: Mock, tm
 def test_brokers_that_stay_away_end_the_call_in_one_line_and_the_next_goes_on(
     kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from quire.sources import kafka_client, offsets
+    from quire.sources.kafka import client as kafka_client
+    from quire.sources.kafka import offsets
     from quire.storage import retry
 
     monkeypatch.setattr(kafka_client, "ANSWER", 1.0)

@@ -11,9 +11,10 @@ import pytest
 
 import quire
 from gathering import MANY, gather, refused, write
-from quire import Ledger, QuireError, splitting
+from quire import Ledger, QuireError
+from quire.engine import splitting
 from quire.formats import lines
-from quire.reading import first_rows
+from quire.read import first_rows
 from quire.sources import ranges
 from quire.storage import connect
 from sums import check as sums_agree
@@ -137,7 +138,7 @@ def test_nothing_is_held_of_a_line_that_is_too_long() -> None:
 def test_a_document_that_becomes_too_long_a_line_is_quarantined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transform: str, made: bytes
 ) -> None:
-    monkeypatch.setattr("quire.attempt.LONGEST", MOST)
+    monkeypatch.setattr("quire.engine.attempt.LONGEST", MOST)
     source = write(tmp_path / "in", {"long": made % (b"x" * MOST), "short": made % b"x"})
     report = gather(source, tmp_path / "out", transform=transform)
     assert (report.files, report.quarantined_count) == (1, 1)
@@ -146,7 +147,7 @@ def test_a_document_that_becomes_too_long_a_line_is_quarantined(
 
 
 def test_a_raw_file_that_is_one_value_too_long_is_quarantined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.attempt.LONGEST", MOST)
+    monkeypatch.setattr("quire.engine.attempt.LONGEST", MOST)
     source = write(tmp_path / "in", {"long": b"x" * 2 * MOST, "short": b"x"})
     report = gather(source, tmp_path / "out", transform="raw", identity="content", target_size="10 MB")
     assert (report.files, report.quarantined_count) == (1, 1)

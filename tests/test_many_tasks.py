@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gathering import gather
-from quire import runner
 from quire.formats.parquet import OwnParquet
 from quire.planning import pack
+from quire.spark import runner
 from quire.storage import Entry, connect
 from quire.storage.memory import MemoryStore
 

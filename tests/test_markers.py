@@ -15,11 +15,11 @@ from gathering import documents, gather, refused, snapshot, write
 from quire import InProcess, Ledger
 from quire.commit import protocol
 from quire.errors import RefusedError, UsageError
+from quire.ledger import identifiers, markers
+from quire.ledger.identifiers import identifier, parsed
 from quire.planning import pieces
-from quire.reading import first_rows
+from quire.read import first_rows
 from quire.storage import connect
-from quire.upkeep import identifiers, markers
-from quire.upkeep.identifiers import identifier, parsed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -308,7 +308,7 @@ def test_two_at_once_and_a_run_beside_them_mark_or_read_each_byte_once(tmp_path:
             assert Ledger(dest).import_markers(mark(tmp_path / "m2", *whole(source / "d1/f0001.txt")), source, **HERE).gathered == 1
         run(*args, **more)
 
-    monkeypatch.setattr("quire.upkeep.job.jobs.run", beside)
+    monkeypatch.setattr("quire.ledger.job.jobs.run", beside)
     found = Ledger(dest, create=True).import_markers(folder, source, **HERE)
     assert (found.gathered, found.known) == (3, 3)
     ledger = Ledger(dest)

@@ -105,7 +105,7 @@ def test_without_a_source_it_looks_at_the_ledger_and_asks_nobody(
 ) -> None:
     name = topic(kafka, 1, numbered(10))
     load(kafka, name, tmp_path / "out")
-    monkeypatch.setattr("quire.sources.kafka_client.cluster_of", None)
+    monkeypatch.setattr("quire.sources.kafka.client.cluster_of", None)
     monitor = made(tmp_path / "out")
     assert one(monitor, "quire-start-button").layout.display == "none"
     assert f"brokers are asked where the call names them, LoadMonitor(dest, 'kafka://…'). The log speaks of {source(kafka, name)}" in shows(
@@ -360,7 +360,7 @@ def test_a_load_that_fails_is_one_line_and_resume_goes_on(kafka: Mock, tmp_path:
 def test_brokers_that_do_not_answer_leave_all_that_the_ledger_knows(
     kafka: Mock, tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from quire.sources import kafka_client
+    from quire.sources.kafka import client as kafka_client
 
     name = topic(kafka, 2, numbered(20, 2))
     load(kafka, name, tmp_path / "out")

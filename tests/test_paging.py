@@ -11,8 +11,9 @@ import pytest
 
 import quire
 from gathering import documents, gather, refused, write
-from quire import InProcess, Ledger, UsageError, paging
+from quire import InProcess, Ledger, UsageError
 from quire.coverage import segments
+from quire.ledger import browse
 from quire.reasons import LONGEST, kind
 
 HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
@@ -44,7 +45,7 @@ def everything(ledger: Ledger) -> list[tuple[str, str]]:
     return sorted(zip(table.column("path").to_pylist(), table.column("state").to_pylist(), strict=True))
 
 
-def turned(page: paging.Page) -> list[paging.Page]:
+def turned(page: browse.Page) -> list[browse.Page]:
     """A page and all that follow."""
     pages = [page]
     while pages[-1].more:
@@ -52,7 +53,7 @@ def turned(page: paging.Page) -> list[paging.Page]:
     return pages
 
 
-def paths(*pages: paging.Page) -> list[str]:
+def paths(*pages: browse.Page) -> list[str]:
     return [path for page in pages for path in page.table["path"]]
 
 
@@ -66,7 +67,7 @@ def test_turning_pages_shows_each_row_once_and_says_how_many_there_are(made: tup
     assert {page.total for page in pages} == {len(expected)}
     assert all(page.complete for page in pages)
     assert pages[0].words.endswith(f"of {len(expected):,} rows")
-    assert list(pages[0].table.columns) == [*paging.COLUMNS, "commit"]
+    assert list(pages[0].table.columns) == [*browse.COLUMNS, "commit"]
 
 
 def test_any_page_can_be_had_at_once_and_backwards(made: tuple[Path, Ledger]) -> None:
@@ -129,8 +130,8 @@ def test_a_beginning_reads_only_the_segments_that_may_hold_it(made: tuple[Path, 
 
 def test_what_was_not_counted_is_said_and_still_found(made: tuple[Path, Ledger], monkeypatch: pytest.MonkeyPatch) -> None:
     _, ledger = made
-    monkeypatch.setattr(paging, "COUNTED", 1)
-    monkeypatch.setattr(paging, "AT_ONCE", 1)
+    monkeypatch.setattr(browse, "COUNTED", 1)
+    monkeypatch.setattr(browse, "AT_ONCE", 1)
     first = ledger.rows(state="done", limit=2)
     assert (first.complete, first.more) == (False, True)
     assert "of at least" in first.words

@@ -16,8 +16,8 @@ from gathering import refused
 from loading import load, topic
 from quire import InProcess, Ledger, UsageError
 from quire.formats import partitions
-from quire.reading import first_rows
-from quire.sources.records import check_by
+from quire.read import first_rows
+from quire.sources.kafka.records import check_by
 from quire.storage import connect, normalise
 from quire.storage.base import safe
 from services.kafka import Mock, mock

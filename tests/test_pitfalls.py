@@ -14,7 +14,6 @@ import pytest
 
 import quire
 import sim
-from quire.attempt import Work, attempt
 from quire.commit import names, protocol
 from quire.commit.committers import committer as the_committer
 from quire.commit.entries import Abort, Commit, DataFile, Left, PlanHead, Published, Task, Uncover, Words
@@ -23,6 +22,7 @@ from quire.coverage.antijoin import remaining
 from quire.coverage.conflicts import conflicts
 from quire.coverage.fold import fold
 from quire.coverage.segments import SCHEMA, SegmentWriter
+from quire.engine.attempt import Work, attempt
 from quire.errors import FormatError, QuireError, StorageError
 
 WORDS = Words(transform="lines", format="lines", compression="none", layout="flat")

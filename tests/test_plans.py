@@ -17,7 +17,7 @@ from gathering import look as plan
 from quire.commit import log as commit_log
 from quire.commit import protocol
 from quire.errors import FormatError, UsageError
-from quire.splits import FileInfo
+from quire.sources.splits import FileInfo
 from quire.storage import connect
 
 

@@ -19,10 +19,9 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from quire import plots
+from quire import plots, skew
 from quire.errors import UsageError, printable
 from quire.packaging import install
-from quire.planning import skew
 from quire.plots import flags, words
 from quire.plots.picture import drawing
 
@@ -254,7 +253,7 @@ def test_the_chart_that_follows_the_theme_is_the_same_chart_with_its_name(case: 
 
 def test_two_processes_draw_the_same_bytes() -> None:
     script = (
-        "from quire import plots; from quire.planning import skew; import test_plots as t, hashlib\n"
+        "from quire import plots; from quire import skew; import test_plots as t, hashlib\n"
         "made = [t.PICTURES[case]() for case in ('8 parts', '300 parts', 'sizes', '3 commits', 'hostile names')]\n"
         "print(*(hashlib.sha256(p.svg().encode()).hexdigest() for p in made), *(repr(p) for p in made), sep='\\n')"
     )

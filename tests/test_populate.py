@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from quire import devices
-from quire.devices import DIRT, SHAPES, Stock
 from quire.errors import StorageError, UsageError
-from quire.populate import _Tree, populate
+from quire.samples import devices
+from quire.samples.devices import DIRT, SHAPES, Stock
+from quire.samples.populate import _Tree, populate
 
-LIBRARY = str(Path(devices.__file__).parents[1])
+LIBRARY = str(Path(devices.__file__).parents[2])
 
 
 def tree_of(root: Path) -> dict[str, str]:
@@ -232,7 +232,8 @@ def test_a_file_url_is_a_local_directory_too(tmp_path: Path) -> None:
 def test_a_script_without_a_main_guard_and_one_on_the_command_line_work_and_no_bar_is_in_a_log(tmp_path: Path) -> None:
     # names of the standard library in the working directory must not be picked up by the processes that write
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
-    code = f"import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.insert(0, {LIBRARY!r})\nfrom quire.populate import populate\n"
+    code = f"import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.insert(0, {LIBRARY!r})\n"
+    code += "from quire.samples.populate import populate\n"
     code += "print(populate(sys.argv[1], files=8200, size=300, processes=2).files)\n"
     (tmp_path / "script").mkdir()
     (tmp_path / "script" / "run.py").write_text(code)
@@ -246,7 +247,8 @@ def test_a_script_without_a_main_guard_and_one_on_the_command_line_work_and_no_b
 
 def test_a_kill_in_the_middle_leaves_a_part_and_the_next_call_says_so(tmp_path: Path) -> None:
     target = tmp_path / "t"
-    code = f"import sys; sys.path.insert(0, {LIBRARY!r})\nfrom quire.populate import populate\n"
+    code = f"import sys; sys.path.insert(0, {LIBRARY!r})\n"
+    code += "from quire.samples.populate import populate\n"
     code += "populate(sys.argv[1], files=10**6, processes=2)"
     with subprocess.Popen([sys.executable, "-c", code, str(target)]) as process:
         while not list(target.glob("site-00/*")):

@@ -20,11 +20,12 @@ import pytest
 import quire
 import sums
 from gathering import MANY, gather, refused, write
-from quire import Ledger, RejectError, Report, Split, cli, cli_upkeep
+from quire import Ledger, RejectError, Report, Split
+from quire.cli import app, upkeep
 from quire.commit import names
 from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, TooManyFailures, UsageError
-from quire.reading import first_rows
+from quire.read import first_rows
 from quire.sources import schemas
 from quire.storage import connect, normalise
 from quire.storage.local import LocalStore
@@ -864,13 +865,13 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     def here(master: str | None) -> Iterator[Any]:
         yield quire.InProcess()
 
-    monkeypatch.setattr(cli, "spark_of", here)
-    monkeypatch.setattr(cli_upkeep, "spark_of", here)
+    monkeypatch.setattr(app, "spark_of", here)
+    monkeypatch.setattr(upkeep, "spark_of", here)
 
     def call(*arguments: object) -> tuple[int, str, str]:
         code = 0
         try:
-            cli.main([str(a) for a in arguments])
+            app.main([str(a) for a in arguments])
         except SystemExit as e:
             code = int(e.code or 0)
         return code, *capsys.readouterr()

@@ -14,11 +14,11 @@ from gathering import documents, gather, refused, snapshot, write
 from quire import InProcess, Ledger
 from quire.commit import protocol
 from quire.errors import QuireError, RefusedError
+from quire.ledger import purge
+from quire.ledger.identifiers import identifier
 from quire.storage import Unreadable, connect
 from quire.storage.local import LocalStore
 from quire.storage.memory import MemoryStore
-from quire.upkeep import purge
-from quire.upkeep.identifiers import identifier
 
 SHAPES: list[dict[str, Any]] = [
     {"transform": "lines"}, {"transform": "lines", "compression": "gzip", "target_size": "40 B"},

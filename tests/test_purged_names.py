@@ -21,11 +21,11 @@ from quire.commit import protocol
 from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.errors import QuireError, RefusedError
+from quire.ledger import forget, purge
 from quire.planning import drops
 from quire.planning.pack import read_drops
 from quire.planning.rewriting import Live, rewriting
 from quire.storage import connect
-from quire.upkeep import forget, purge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -354,7 +354,7 @@ def test_a_purge_that_died_before_its_end_was_planned_leaves_nothing_behind(tmp_
 
     with monkeypatch.context() as patch:
         patch.setattr(protocol, "freeze", freeze)
-        patch.setattr("quire.upkeep.job.discard", lambda *_: None)  # a process that is killed tidies nothing up
+        patch.setattr("quire.ledger.job.discard", lambda *_: None)  # a process that is killed tidies nothing up
         with pytest.raises(KeyboardInterrupt):
             go(dest)
     assert list(source.iterdir()) == []

@@ -16,8 +16,8 @@ from checker import tree
 from gathering import documents, gather, refused, write
 from quire.commit import protocol
 from quire.errors import QuireError, UsageError
-from quire.reading import first_rows
-from quire.splits import FileInfo
+from quire.read import first_rows
+from quire.sources.splits import FileInfo
 from quire.storage import connect
 from quire.storage.local import LocalStore
 

@@ -11,8 +11,8 @@ import pytest
 import quire
 from checker import check, look
 from gathering import documents, gather, refused, snapshot, write
-from quire import jobs
 from quire.commit import protocol
+from quire.engine import job as jobs
 from quire.errors import QuireError, UsageError
 from quire.storage import connect
 

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 from lxml import etree
 
-from quire.devices import DIRT
+from quire.samples.devices import DIRT
 
 SAMPLE = Path(__file__).parents[1] / "sample_data"
 ROOT = SAMPLE / "devices"

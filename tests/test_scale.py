@@ -18,8 +18,10 @@ import pytest
 from gathering import gather
 from quire.commit import log
 from quire.planning import listing
-from quire.storage import Request, azure_read, azure_rest, bare, window
-from quire.storage.azure import AzureStore
+from quire.storage import Request, bare, window
+from quire.storage.azure import read as azure_read
+from quire.storage.azure import rest as azure_rest
+from quire.storage.azure.store import AzureStore
 from quire.storage.window import Throttled
 from services.azurite import azurite, connection_string
 
@@ -93,7 +95,7 @@ def test_the_plan_counts_every_request_that_a_job_makes(
         for constant, value in small.items():
             if hasattr(module, constant):
                 monkeypatch.setattr(module, constant, value)
-    monkeypatch.setattr("quire.runner.InProcess.parallelism", job.parallelism)
+    monkeypatch.setattr("quire.spark.runner.InProcess.parallelism", job.parallelism)
     shape.cache_clear()
     asked.clear()
     report = gather(f"{place}/in", f"{place}/out", storage_options=account, target_size=f"{job.target} B")

@@ -29,11 +29,11 @@ import zstandard
 import quire
 from gathering import documents, gather, look, write
 from hostile import trouble
-from quire import attempt, options
 from quire.cli import main as cli
+from quire.engine import attempt, request
 from quire.errors import QuireError, UsageError, hide, scrub
 from quire.planning.listing import Listing
-from quire.reading import first_rows
+from quire.read import first_rows
 from quire.sources.transforms import BadContent
 from quire.storage import bare, connect, normalise
 from quire.storage.secret import resolved
@@ -161,7 +161,7 @@ def test_options_with_secrets_leave_none_behind_in_a_whole_life(
 
 
 def test_options_with_secrets_are_in_no_object_that_shows_itself(places: Path) -> None:
-    made = options.build(places / "in", places / "out", **planted())
+    made = request.build(places / "in", places / "out", **planted())
     wanted = made.wanted()
     work = attempt.Work(made.dest, made.dest_options, made.roots, None, made.convert)  # type: ignore[arg-type]  # no plan is needed
     listing = Listing(made.dest, made.dest_options, "", "", made.roots, wanted.selection, None, made.cut, None)  # type: ignore[arg-type]
@@ -403,7 +403,7 @@ def test_a_secret_by_name_makes_no_other_job(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("TESTS_SECRET", MARK)
     (tmp_path / "in").mkdir()
     given: list[dict[str, Any]] = [{}, {"key": quire.secret("TESTS_SECRET")}, {"key": quire.secret(from_a_vault)}, {"key": MARK}]
-    hashes = {options.build(tmp_path / "in", tmp_path / "out", storage_options=one).intent_hash for one in given}
+    hashes = {request.build(tmp_path / "in", tmp_path / "out", storage_options=one).intent_hash for one in given}
     assert len(hashes) == 1
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quire import jvm
 from quire.errors import UsageError
-from quire.session import session
+from quire.spark import jvm
+from quire.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -147,7 +147,7 @@ def test_on_a_bare_machine(tmp_path: Path) -> None:
     script = """
         import os, signal, threading, time
         from quire import java
-        from quire.session import session
+        from quire.spark.session import session
         java.PLACES = ()
         spark = session(master="local[1]")
         print(java.find_java().found, os.environ.get("JAVA_HOME"), os.getcwd())
@@ -185,7 +185,7 @@ def test_after_an_end_there_is_a_new_beginning(tmp_path: Path) -> None:
         import os, pathlib, shutil, signal, warnings
         warnings.simplefilter("ignore", ResourceWarning)  # pyspark leaves the pipe open to a JVM that did not start
         from quire.errors import QuireError
-        from quire.session import session
+        from quire.spark.session import session
         for wrong in {"spark.driver.extraJavaOptions": "-agentlib:nothing"}, {"spark.master": "nowhere"}:
             try:
                 session(wrong)
@@ -220,7 +220,7 @@ def test_a_daemon_without_stderr_and_what_the_environment_says(tmp_path: Path) -
         os.close(2)
         os.environ["SPARK_CONF_DIR"] = {str(tmp_path)!r}
         os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.app.name=said --driver-memory 700m pyspark-shell"
-        from quire.session import session
+        from quire.spark.session import session
         keys = ["spark.master", "spark.app.name", "spark.driver.memory", "spark.sql.shuffle.partitions", "spark.ui.enabled"]
         print(*map(session(spark_ui_enabled=False).conf.get, keys))
     """
@@ -236,7 +236,7 @@ def test_a_connect_server_that_does_not_answer_is_said_at_once(tmp_path: Path) -
         for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
             del os.environ[name]
         from quire.errors import QuireError
-        from quire.session import session
+        from quire.spark.session import session
         for master in "sc://127.0.0.1:{port}", "sc://127.0.0.1:{port}/;token=hunter2":
             try:
                 session(master=master)

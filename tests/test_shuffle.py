@@ -14,15 +14,17 @@ import pytest
 
 import quire
 from gathering import MANY, documents, refused, write
-from quire import Report, options, rounds, runner, shuffle
-from quire.attempt import Work
+from quire import Report
 from quire.commit.entries import PlanHead
 from quire.commit.log import Log
+from quire.engine import driver, request, shuffle
+from quire.engine.attempt import Work
+from quire.engine.request import Options
 from quire.errors import QuireError, RefusedError, UsageError
-from quire.options import Options
 from quire.progress import Progress
-from quire.reading import first_rows
-from quire.runner import OnSpark
+from quire.read import first_rows
+from quire.spark import runner
+from quire.spark.runner import OnSpark
 from quire.storage import connect, normalise
 
 HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
@@ -51,11 +53,11 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 def made(source: Any, dest: Any, reduce: Any = count, **settings: Any) -> Options:
     settings = {"transform": words, "format": "parquet", **settings}
-    return options.reducing(options.build(source, dest, **settings), reduce)
+    return request.reducing(request.build(source, dest, **settings), reduce)
 
 
 def gather(source: Any, dest: Any, reduce: Any = count, on: Any = None, **settings: Any) -> Report:
-    return rounds.gather(made(source, dest, reduce, **settings), on or quire.InProcess(), Progress(False))
+    return driver.gather(made(source, dest, reduce, **settings), on or quire.InProcess(), Progress(False))
 
 
 def counted(files: dict[str, bytes]) -> Counter[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gathering import documents, gather, snapshot, write
+from quire.spark.visibility import Landmarks, Sight
 from quire.storage import normalise
-from quire.storage.sight import Landmarks, Sight
 
 
 def elsewhere(sight: Sight) -> Sight:

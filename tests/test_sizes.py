@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quire.arguments import format_size, parse_size, parse_target
 from quire.errors import UsageError
-from quire.sizes import format_size, parse_size, parse_target
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.errors import UsageError
-from quire.planning.chi_square import survival
-from quire.planning.skew import SkewResult, check
+from quire.skew import SkewResult, check
+from quire.skew.chi_square import survival
 
 VERDICTS = {"even", "skewed", "missing abs()", "looks like a missing abs()", "too few to tell"}
 

@@ -139,7 +139,7 @@ def test_what_others_compacted_meanwhile_is_planned_again(tmp_path: Path, monkey
             compacted.append(None)
             compacted.append(Ledger(dest).compact(spark=quire.InProcess(), progress=False))
 
-    monkeypatch.setattr("quire.jobs._check", check_and_compact)
+    monkeypatch.setattr("quire.engine.job._check", check_and_compact)
     assert gather(source, dest, on_change="reprocess").files == 3
     assert compacted[1].jobs
     assert "abort" in set(Ledger(dest).history()["kind"])

@@ -13,8 +13,10 @@ import pytest
 
 import quire
 from gathering import gather, refused, write
-from quire import Ledger, reading, rounds
+from quire import Ledger
+from quire import read as reading
 from quire.coverage import tails
+from quire.engine import driver
 from quire.errors import UsageError
 from quire.storage import Gone, Unreadable
 from quire.storage.local import LocalStore
@@ -196,7 +198,7 @@ def test_a_line_that_gets_its_end_between_the_listing_and_the_reading_is_there_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
-    real = rounds._freeze
+    real = driver._freeze
 
     def freeze(*args: Any) -> Any:
         head = real(*args)
@@ -204,7 +206,7 @@ def test_a_line_that_gets_its_end_between_the_listing_and_the_reading_is_there_o
         append(source / "a.log", b"o\nthree\n")
         return head
 
-    monkeypatch.setattr("quire.rounds._freeze", freeze)
+    monkeypatch.setattr("quire.engine.driver._freeze", freeze)
     gather(source, dest, **TAIL)
     gather(source, dest, **TAIL)
     assert lines(dest) == [b"one", b"three", b"two"]
@@ -219,8 +221,8 @@ def test_a_long_file_that_grows_while_it_is_read_is_taken_all_the_same(
     content = b"".join(b"line %03d %s\n" % (i, b"x" * (i % 17)) for i in range(200))
     source, dest = write(tmp_path / "in", {"a.log": content[:900]}), tmp_path / "out"
     how = {**TAIL, "target_size": "50 B", "planner": planner}
-    monkeypatch.setattr("quire.attempt.APPENDED", 300)
-    monkeypatch.setattr("quire.splitting.APPENDED", 300)
+    monkeypatch.setattr("quire.engine.attempt.APPENDED", 300)
+    monkeypatch.setattr("quire.engine.splitting.APPENDED", 300)
     real, grown = LocalStore.read_many, [900]
 
     def growing(self: LocalStore, requests: Any) -> Any:
@@ -273,7 +275,7 @@ def test_an_end_that_was_set_aside_is_read_again_when_the_file_grows(tmp_path: P
     gather(source, dest, **TAIL)
     append(source / "a.log", b"two\n")
     with monkeypatch.context() as patch:
-        patch.setattr("quire.attempt.settled", forbidden)
+        patch.setattr("quire.engine.attempt.settled", forbidden)
         assert gather(source, dest, **TAIL).set_aside_count == 1
     append(source / "a.log", b"three\n")
     assert gather(source, dest, **TAIL).set_aside_count == 0
@@ -284,7 +286,7 @@ def test_an_end_that_was_set_aside_is_read_again_when_the_file_grows(tmp_path: P
 def test_what_was_retried_is_followed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr("quire.attempt.settled", forbidden)
+        patch.setattr("quire.engine.attempt.settled", forbidden)
         assert gather(source, dest, **TAIL).set_aside_count == 1
     assert Ledger(dest).retry(source, spark=gather_runner(), progress=False).gathered == 1
     assert lines(dest) == [b"one"]

@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 
 from gathering import gather, write
 from quire.errors import QuireError, UsageError
+from quire.sources.splits import FileInfo
 from quire.sources.transforms import NAMES, BadContent, call, identity, json, lines, raw
-from quire.splits import FileInfo
 
 FILE = FileInfo("file:///in/a.bin", 3, "1-3")
 

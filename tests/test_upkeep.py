@@ -14,9 +14,9 @@ from gathering import documents, gather, refused, write
 from quire import InProcess, Ledger
 from quire.commit import protocol
 from quire.errors import FormatError, QuireError, UsageError
+from quire.ledger import forget as forgetting
 from quire.storage import Gone, Unreadable
 from quire.storage.local import LocalStore
-from quire.upkeep import forget as forgetting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -427,7 +427,7 @@ def test_a_retry_that_another_has_begun_meanwhile_is_in_nobodys_way(tmp_path: Pa
     def killed(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("quire.upkeep.job.jobs.run", thwarted)
+    monkeypatch.setattr("quire.ledger.job.jobs.run", thwarted)
     done = ledger.retry(source, **HERE)
     assert (done.gathered, done.set_aside) == (1, 2)
     assert ledger.summary().files == 2

@@ -16,13 +16,13 @@ import pytest
 import quire
 import sim
 from gathering import refused
-from quire.attempt import attempt
 from quire.commit import names, protocol
 from quire.commit.committers import choice, serving
 from quire.commit.entries import DataFile, PlanHead, Task, Words
 from quire.commit.log import Log
 from quire.commit.upload import Uploads
 from quire.coverage.conflicts import conflicts
+from quire.engine.attempt import attempt
 from quire.errors import FormatError, StorageError, UsageError
 from quire.formats.parquet import ParquetWriter
 from quire.storage import connect, memory, normalise

@@ -47,7 +47,7 @@ def _azurite(blobs: int) -> Iterator[str]:
 
 def fill(string: str, blobs: int) -> None:
     """Write the blobs of the container `src`, from nearby."""
-    from quire.storage.azure import opened
+    from quire.storage.azure.store import opened
 
     store = opened("abfs://src", {"connection_string": string})
     store.create_container()

@@ -59,7 +59,7 @@ def _version(package: str) -> str:
 
 
 def _java() -> str:
-    from quire.java import find_java
+    from quire.spark.java import find_java
 
     return str(find_java().version)
 

@@ -46,7 +46,7 @@ def produce(kafka: Kafka, topic: str, rate: int, over: threading.Event) -> None:
 
 def watched(starts: list[float], before: Any) -> None:
     """Note when each run begins, and do what comes before it."""
-    from quire.loader import Call
+    from quire.engine.loader import Call
 
     whole = Call.decided
 

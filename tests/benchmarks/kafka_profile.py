@@ -69,10 +69,10 @@ class Consumer:
 
 def patched(shares: Shares) -> None:
     """Time what is to be told apart, and let nothing overlap."""
-    from quire import loading
+    from quire.engine import loading
     from quire.formats import parquet
     from quire.planning import offsets as planning
-    from quire.sources import offsets
+    from quire.sources.kafka import offsets
 
     class Reading(offsets._Reading):
         def __init__(self, *args: Any, **more: Any) -> None:

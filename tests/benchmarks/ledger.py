@@ -195,7 +195,7 @@ def join(dest: str, folder: str, rounds: int) -> dict[str, Any]:
 
     from quire.commit.log import Log
     from quire.coverage.fold import fold
-    from quire.runner import OnSpark
+    from quire.spark.runner import OnSpark
     from quire.storage import connect, normalise
 
     spark, url = session(), normalise(dest)

@@ -132,7 +132,7 @@ class Watched:
 
 def seen(url: str, options: dict[str, str], files: int) -> Result:
     """What readers of the log, and of the directory, see after each write of a publication."""
-    from quire.reading import live
+    from quire.read import live
     from quire.storage import connect
 
     other = connect(url, options)

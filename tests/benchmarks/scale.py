@@ -28,12 +28,13 @@ from common import table
 from scale_counts import Job, Shape, batches, entry, kinds, requests, shape
 from scale_flow import Flow, Line, flow
 
-from quire import runner
+from quire.arguments import format_size
 from quire.commit import protocol
 from quire.planning import pack, pieces
 from quire.planning.listing import Run
-from quire.sizes import format_size
-from quire.storage import azure, azure_rest
+from quire.spark import runner
+from quire.storage.azure import rest as azure_rest
+from quire.storage.azure import store as azure
 
 ARTICLE = 140, 14.0  # nodes of four cores, and hours
 LEDGER = 22.7  # bytes a file (RESULTS.md, rerun.py)

@@ -24,7 +24,8 @@ from quire.planning.cuts import cuts
 from quire.planning.listing import Cut, Run
 from quire.planning.pieces import FOLDERS, Piece, pieces
 from quire.sources.files import Selection
-from quire.storage import azure, azure_rest
+from quire.storage.azure import rest as azure_rest
+from quire.storage.azure import store as azure
 
 ALL = Selection((), (), hidden=False, links=False, newest=None, without=frozenset())
 

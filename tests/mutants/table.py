@@ -11,19 +11,19 @@ from dataclasses import dataclass
 PROTOCOL, LOG, NAMES, RENAME = "commit/protocol.py", "commit/log.py", "commit/names.py", "commit/rename.py"
 UPLOAD, COMMITTERS, PARQUET = "commit/upload.py", "commit/committers.py", "formats/parquet.py"
 LOCAL, DURABLE, MEMORY, RETRY = "storage/local.py", "storage/durable.py", "storage/memory.py", "storage/retry.py"
-ATTEMPT, SPLITTING, JOBS, ROUNDS = "attempt.py", "splitting.py", "jobs.py", "rounds.py"
+ATTEMPT, SPLITTING, JOBS, ROUNDS = "engine/attempt.py", "engine/splitting.py", "engine/job.py", "engine/driver.py"
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
-ENTRIES, SHUFFLE, CLAIMS, RUNNER = "commit/entries.py", "shuffle.py", "claims.py", "runner.py"
+ENTRIES, SHUFFLE, CLAIMS, RUNNER = "commit/entries.py", "engine/shuffle.py", "ledger/claims.py", "spark/runner.py"
 INTERFACE, ATTEMPTS, RUNNING, RULES = "committers/interface.py", "committers/attempts.py", "committers/running.py", "committers/rules.py"
 REFUSALS, BINDING, SWEEPING = "committers/refusals.py", "committers/binding.py", "committers/sweeping.py"
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
-WHOLE, COMPACT = "upkeep/whole.py", "upkeep/compact.py"
+WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
-LOADING, PLANNED, OFFSETS, CLIENT = "loading.py", "planning/offsets.py", "sources/offsets.py", "sources/kafka_client.py"
+LOADING, PLANNED, OFFSETS, CLIENT = "engine/loading.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
 HELD, RANGES = "commit/held.py", "coverage/ranges.py"
 UNCOVERED = "coverage/uncovered.py"
-CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "upkeep/job.py", "upkeep/expire.py"
+CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "ledger/job.py", "ledger/expire.py"
 
 
 @dataclass(frozen=True)
@@ -60,29 +60,29 @@ MUTANTS = (
       "    store.remove(names.plan_head(job))\n    store.remove_tree(names.manifests(job))\n"),
     m("a producer's time wraps", OFFSETS, "(moments < FIRST_TIME) | (moments > LAST_TIME)", "(moments < FIRST_TIME) & (moments > LAST_TIME)", first="tests/test_fuzz.py"),
     m("headers are not counted", OFFSETS, " + _size(part[2])", "", first="tests/test_load_edges.py"),
-    m("a value that names no directory stops a topic", "sources/records.py", "            self._check_folders(made)\n", "", first="tests/test_load_edges.py"),
+    m("a value that names no directory stops a topic", "sources/kafka/records.py", "            self._check_folders(made)\n", "", first="tests/test_load_edges.py"),
     m("aborted records are silence", OFFSETS, "if self.moved or self._come() > come:", "if self.moved:", first="tests/test_load_edges.py"),
     m("lost for ever", JOBS, "    if losses >= LOSSES:\n", "    if False:\n", first="tests/test_upload.py"),
     m("left_out_for_ever, replaced_for_ever", ROUNDS, "if n >= most)", "if n >= 10**9)"),
     # sources that go, marks
     m("a source is deleted whatever its version", "storage/base.py", "    if entry is not None and entry.version != version:", "    if False:", first="tests/test_purge.py"),
-    m("a source is deleted though its record does not verify", "upkeep/purge.py", '                if found != row["checksum"]:', "                if False:", first="tests/test_purge.py"),
-    m("a source is deleted though its content is another one", "upkeep/purge.py", "                    if written == would_be:", "                    if written is not None:", first="tests/test_purge.py"),
+    m("a source is deleted though its record does not verify", "ledger/purge.py", '                if found != row["checksum"]:', "                if False:", first="tests/test_purge.py"),
+    m("a source is deleted though its content is another one", "ledger/purge.py", "                    if written == would_be:", "                    if written is not None:", first="tests/test_purge.py"),
     m("a purged file is taken for one that was rewritten", "coverage/antijoin.py", '        there = [r for r in there if r["state"] not in FINISHED]', "        finished = []", first="tests/test_purged_names.py"),
-    m("a source is deleted before the ledger says purging", "upkeep/purge.py", "                self._finish(mine, PURGING)\n", '                self._finish(mine, PURGING)\n                if self.job.named is not None:\n                    remove_version(*self._at(mine[0]["path"]), entry.version)\n', first="tests/test_crash.py::test_crash_while_sources_are_deleted"),
-    m("a purge deletes whatever is there by now", "upkeep/purge.py", "if remove_version(store, name, entry.version) else (CHANGED,)", "if store.remove(name) is None else (CHANGED,)", first="tests/test_races.py::test_a_source_that_changes_just_before_a_purge_looks_at_it"),
-    m("purged is never said", "upkeep/purge.py", '        deleted.add({**asdict(found), "runs": []})\n', '        deleted.add({**asdict(found), "runs": []})\n        found.runs.clear()\n', first="tests/test_crash.py::test_crash_while_sources_are_deleted"),
+    m("a source is deleted before the ledger says purging", "ledger/purge.py", "                self._finish(mine, PURGING)\n", '                self._finish(mine, PURGING)\n                if self.job.named is not None:\n                    remove_version(*self._at(mine[0]["path"]), entry.version)\n', first="tests/test_crash.py::test_crash_while_sources_are_deleted"),
+    m("a purge deletes whatever is there by now", "ledger/purge.py", "if remove_version(store, name, entry.version) else (CHANGED,)", "if store.remove(name) is None else (CHANGED,)", first="tests/test_races.py::test_a_source_that_changes_just_before_a_purge_looks_at_it"),
+    m("purged is never said", "ledger/purge.py", '        deleted.add({**asdict(found), "runs": []})\n', '        deleted.add({**asdict(found), "runs": []})\n        found.runs.clear()\n', first="tests/test_crash.py::test_crash_while_sources_are_deleted"),
     m("a new version takes the purged rows along", "coverage/antijoin.py", "            found.known.append((file, there))\n            continue\n        old = ", "            found.known.append((file, [*there, *finished]))\n            continue\n        old = ", first="tests/test_crash.py::test_crash_while_sources_are_deleted"),
-    m("purged is said of what is still there", "upkeep/purge.py", '            return ("",)\n        if self._version(', '            return ("",)\n        return ("",)\n        if self._version(', first="tests/test_crash.py::test_crash_while_sources_are_deleted"),
+    m("purged is said of what is still there", "ledger/purge.py", '            return ("",)\n        if self._version(', '            return ("",)\n        return ("",)\n        if self._version(', first="tests/test_crash.py::test_crash_while_sources_are_deleted"),
     m("a compaction forgets that a file was purged", "coverage/conflicts.py", "        if said.restated and said.segment and moving.removes:", "        if False:", first="tests/test_purged_names.py"),
-    m("a carried row is done, whatever it was", "attempt.py", '                        if each["state"] != "done":', "                        if False:", first="tests/test_purged_names.py"),
-    m("the last copy is forgotten without a question", "upkeep/forget.py", "        if not last_copy:", "        if False:", first="tests/test_purged_names.py"),
-    m("two files of one name leave together", "upkeep/forget.py", "_FILE = _COLUMNS[:4]", "_FILE = [*_COLUMNS[:2], *_COLUMNS[3:4]]", first="tests/test_purged_names.py::test_a_purged_file_does_not_leave_with_another_one_of_its_name_in_one_data_file"),
+    m("a carried row is done, whatever it was", "engine/attempt.py", '                        if each["state"] != "done":', "                        if False:", first="tests/test_purged_names.py"),
+    m("the last copy is forgotten without a question", "ledger/forget.py", "        if not last_copy:", "        if False:", first="tests/test_purged_names.py"),
+    m("two files of one name leave together", "ledger/forget.py", "_FILE = _COLUMNS[:4]", "_FILE = [*_COLUMNS[:2], *_COLUMNS[3:4]]", first="tests/test_purged_names.py::test_a_purged_file_does_not_leave_with_another_one_of_its_name_in_one_data_file"),
     m("a task reads the rows of all others that leave", "planning/rewriting.py", 'for file in removes or [""] for name in objects[file])', "for names in objects.values() for name in names)", first="tests/test_purged_names.py::test_a_task_that_takes_rows_out_reads_those_of_its_own_data_files"),
-    m("a file that may still be written to is purged", "upkeep/purge.py", "entry.modified > self.job.newest", "False", first="tests/test_purged_names.py"),
-    m("a source is deleted though what it became was forgotten meanwhile", "upkeep/purge.py", "            if path in uncovered or any(", "            if False and any(", first="tests/test_purge.py"),
-    m("a marker speaks of a file that changed after it", "upkeep/markers.py", "marker.modified < file.modified:", "False:", first="tests/test_markers.py"),
-    m("overlapping markers cover a byte twice", "upkeep/markers.py", "        before += new\n", "        pass\n", first="tests/test_markers.py"),
+    m("a file that may still be written to is purged", "ledger/purge.py", "entry.modified > self.job.newest", "False", first="tests/test_purged_names.py"),
+    m("a source is deleted though what it became was forgotten meanwhile", "ledger/purge.py", "            if path in uncovered or any(", "            if False and any(", first="tests/test_purge.py"),
+    m("a marker speaks of a file that changed after it", "ledger/markers.py", "marker.modified < file.modified:", "False:", first="tests/test_markers.py"),
+    m("overlapping markers cover a byte twice", "ledger/markers.py", "        before += new\n", "        pass\n", first="tests/test_markers.py"),
     m("content that changed after the listing is taken for what was listed", "sources/identity.py", "same = not whole or _version(xxhash.xxh3_128(content), len(content)) == version", "same = True", first="tests/test_identity.py"),
     m("a file is quarantined for what the machine lacks", DURABLE, "    if e.errno in STARVED:", "    if False:", first="tests/test_bad_input.py"),
     m("what others put among the jobs is taken for a job", PROTOCOL, " if names.base_of(job) is not None}", "}", first="tests/test_recover.py"),
@@ -149,7 +149,7 @@ MUTANTS = (
     m("rejected records are covered with the others", SPLITTING, "            at = sum(aside[-1])\n", "            at = first\n", first="tests/test_process.py"),
     m("pieces of a split that name no output", SPLITTING, "        if written and len(done) > 1:", "        if False:", first="tests/test_process.py"),
     m("pieces of a split that stay when their output goes", CARRY, '"riders": riders[r["offset"], r["skip"]]', '"riders": []', first="tests/test_process.py"),
-    m("a chosen piece goes alone", "upkeep/verbs.py", "forget.with_riders(store, folded, drops)", "drops", first="tests/test_process.py"),
+    m("a chosen piece goes alone", "ledger/verbs.py", "forget.with_riders(store, folded, drops)", "drops", first="tests/test_process.py"),
     m("a line belongs to the range in which it ends", "sources/ranges.py", "search = [data], asked.start, max(end - 1, first)", "search = [data], asked.start, max(end, first)", first="tests/test_process.py"),
     m("a row group belongs to the ranges behind it too", "sources/rowgroups.py", "if start <= span.first < start + length]", "if span.first < start + length]", first="tests/test_process.py"),
     m("quarantine files without a manifest count", PROTOCOL, "for folder in (names.LEDGER, names.QUARANTINE) for e in _of_job(", "for folder in (names.LEDGER,) for e in _of_job(", first="tests/test_process.py"),
@@ -329,10 +329,10 @@ MUTANTS = (
     # addresses
     m("a row may lie anywhere", "sources/files.py", "if url.startswith(place) and (chooser", "if (chooser", first="tests/test_addresses.py"),
     m("a row may lead out of its root", "sources/files.py", " and is_safe(url[len(place) :]):", ":", first="tests/test_addresses.py"),
-    m("a place of Azure goes without its account", "storage/azure_account.py", "    if not endpoint:\n        return url\n", "    return url\n", first="tests/test_addresses.py"),
-    m("any host is the service's", "storage/azure_account.py", "    if found and (cloud in ", "    if found and (True or cloud in ", first="tests/test_addresses.py"),
+    m("a place of Azure goes without its account", "storage/azure/account.py", "    if not endpoint:\n        return url\n", "    return url\n", first="tests/test_addresses.py"),
+    m("any host is the service's", "storage/azure/account.py", "    if found and (cloud in ", "    if found and (True or cloud in ", first="tests/test_addresses.py"),
     m("a source has as many URLs as spellings", "sources/files.py", 'root = Root(canonical(text, options), ("",), options)', 'root = Root(normalise(text), ("",), options)', first="tests/test_addresses.py"),
-    m("each namenode is a place", "storage/hdfs_access.py", "if netloc in (service, *hosts)", "if netloc == service", first="tests/test_addresses.py"),
+    m("each namenode is a place", "storage/hdfs/access.py", "if netloc in (service, *hosts)", "if netloc == service", first="tests/test_addresses.py"),
     # errors that pass
     m("what is busy is not tried again", RETRY, "        except TransientError as e:\n", "        except TimeoutError as e:\n", first="tests/test_retry.py"),
     m("a second rename that finds nothing has failed", RETRY, "            if patience.tries and unsure is not None and ", "            if False and ", first="tests/test_retry.py"),

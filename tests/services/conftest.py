@@ -11,7 +11,8 @@ import pytest
 pytest.register_assert_rewrite("services.conformance")
 
 from matrix import Line  # noqa: E402 (what stands above must come first)
-from quire.storage import Store, bare, hdfs_native, normalise  # noqa: E402
+from quire.storage import Store, bare, normalise  # noqa: E402
+from quire.storage.hdfs import native as hdfs_native  # noqa: E402
 from services import kafka_broker, s3  # noqa: E402
 from services.azurite import azurite, connection_string  # noqa: E402
 from services.hdfs import HOME, USER, Cluster, hdfs  # noqa: E402
@@ -49,7 +50,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="session")
 def azurite_endpoint() -> Iterator[str]:
     """Azurite for the whole run, with the container `tests` in it."""
-    from quire.storage.azure import AzureStore
+    from quire.storage.azure.store import AzureStore
 
     with azurite() as endpoint:
         store = bare("abfs://tests", {"connection_string": connection_string(endpoint)})

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from quire.java import find_java
+from quire.spark.java import find_java
 
 JARS = Path(sys.prefix) / "hdfs" / "jars"
 PATIENCE = 120.0  # seconds until they take files

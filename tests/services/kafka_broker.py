@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from quire.java import find_java
+from quire.spark.java import find_java
 from services.kafka import PATIENCE, Kafka
 from services.s3 import free_ports
 from services.server import Server

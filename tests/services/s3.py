@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.errors import StorageError
-from quire.storage.s3 import S3Store
+from quire.storage.s3.store import S3Store
 from services.server import Server, served
 
 KEY, SECRET = "tests", "of-tests-alone"  # of servers that run here and are gone afterwards
@@ -35,7 +35,7 @@ class SeaweedStore(S3Store):
 
 def client(endpoint: str) -> Any:
     """boto3's, to look from outside."""
-    from quire.storage.s3_account import account
+    from quire.storage.s3.account import account
 
     return account(options(endpoint)).client()
 

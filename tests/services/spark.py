@@ -23,7 +23,7 @@ from typing import Any
 
 import pyspark
 
-from quire.java import find_java
+from quire.spark.java import find_java
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 PATIENCE = 120.0  # seconds until a process is up

@@ -21,9 +21,10 @@ from azure.storage.blob import BlobServiceClient, StandardBlobTier, generate_con
 
 from gathering import refused
 from quire.errors import NotFoundError, QuireError, StorageError, TransientError, UsageError
-from quire.storage import Entry, Folder, Gone, Request, Store, Trouble, Unreadable, azure_rest, bare, connect, normalise, retry, window
-from quire.storage.azure import moment
-from quire.storage.azure_account import Account, account
+from quire.storage import Entry, Folder, Gone, Request, Store, Trouble, Unreadable, bare, connect, normalise, retry, window
+from quire.storage.azure import rest as azure_rest
+from quire.storage.azure.account import Account, account
+from quire.storage.azure.store import moment
 from services.azurite import ACCOUNT, KEY, connection_string
 from services.scripted import Asked, Says, refusal, scripted
 

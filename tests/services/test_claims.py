@@ -13,10 +13,11 @@ import pytest
 
 import quire
 from gathering import documents, write
-from quire import options, rounds
+from quire.engine import driver
+from quire.engine import request as options
 from quire.progress import Progress
 from quire.storage import connect
-from quire.storage import s3 as of_s3
+from quire.storage.s3 import store as of_s3
 from services import s3
 from services.azurite import connection_string
 
@@ -64,7 +65,7 @@ def test_a_shuffle_reads_what_its_tasks_have_left_in_the_store(place: tuple[str,
     def in_order(rows: pa.Table) -> pa.Table:
         return rows.sort_by("path")
 
-    report = rounds.gather(options.reducing(plain, in_order), quire.InProcess(), Progress(False))
+    report = driver.gather(options.reducing(plain, in_order), quire.InProcess(), Progress(False))
     store = connect(url, given)
     (name,) = [e.name for e in store.walk() if not e.name.startswith("_quire/")]
     found = pq.read_table(pa.BufferReader(store.get(name))).column("path").to_pylist()

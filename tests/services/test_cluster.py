@@ -134,7 +134,7 @@ def test_a_shuffle_and_a_claim_run_there_too(driver: Driver, place: Path) -> Non
     said = driver(f"""
         from quire import options, rounds
         from quire.progress import Progress
-        from quire.runner import OnSpark
+        from quire.spark.runner import OnSpark
         def words(content, file):
             import pyarrow as pa
             return pa.record_batch({{"word": pa.array(content.decode().split(), pa.string())}})

@@ -11,8 +11,8 @@ from quire.committers import advise, inspect_success, sweep
 from quire.committers.places import place as place_of
 from quire.errors import RefusedError, StorageError
 from quire.storage import bare
-from quire.storage.azure_rest import Answer, Rest
-from quire.storage.s3 import S3Store
+from quire.storage.azure.rest import Answer, Rest
+from quire.storage.s3.store import S3Store
 from services import s3
 from services.azurite import ACCOUNT, connection_string
 

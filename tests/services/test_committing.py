@@ -13,7 +13,7 @@ pytest.register_assert_rewrite("services.committing")
 
 import sim  # noqa: E402 (what stands above must come first)
 from matrix import COMMITTERS, cases  # noqa: E402
-from quire.storage import hdfs_native  # noqa: E402
+from quire.storage.hdfs import native as hdfs_native  # noqa: E402
 from services import s3  # noqa: E402
 from services.azurite import connection_string  # noqa: E402
 from services.committing import *  # noqa: E402, F403 (the tests, by whatever names they have)

@@ -69,7 +69,7 @@ def test_a_write_that_ended_before_its_first_byte_is_none(name: str, seaweedfs: 
 
 def test_the_matrix_would_tell(seaweedfs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were that object taken for an entry of the log, nobody could go on: a crash at the right moment shows it."""
-    monkeypatch.setattr("quire.storage.s3._cut_off", lambda _: False)
+    monkeypatch.setattr("quire.storage.s3.store._cut_off", lambda _: False)
     (case,) = cases(["few"], ["upload"], [kind("seaweedfs", seaweedfs)])
     scenarios = ways.crashes(case.fill(), reads=False)
     begun = next(scenario for scenario in scenarios if "begun" in scenario.said and "_quire/log/" in scenario.said)

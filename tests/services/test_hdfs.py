@@ -22,8 +22,8 @@ import quire
 from gathering import documents, gather
 from quire.errors import NotFoundError, StorageError, TransientError, UsageError
 from quire.storage import Folder, Gone, Request, Store, Trouble, Unreadable, bare, normalise, retry
-from quire.storage.hdfs import PIECE, HdfsStore
-from quire.storage.hdfs_rest import Rest
+from quire.storage.hdfs.rest import Rest
+from quire.storage.hdfs.store import PIECE, HdfsStore
 from services.conformance import content
 from services.hdfs import DATANODE, HOME, NAMENODE, USER, Cluster, free_ports, hdfs
 from services.scripted import Asked, scripted

@@ -9,7 +9,8 @@ import pytest
 import quire
 from gathering import gather, refused
 from quire.errors import QuireError, StorageError, UsageError
-from quire.storage import bare, hdfs_native, normalise
+from quire.storage import bare, normalise
+from quire.storage.hdfs import native as hdfs_native
 from services.standin import Namenode
 
 

@@ -15,7 +15,7 @@ import quire
 from gathering import refused
 from loading import exact, files, load, numbered, rows, topic
 from quire import DataLossError, QuireError, RefusedError, StorageError, UsageError
-from quire.sources import kafka_client
+from quire.sources.kafka import client as kafka_client
 from services.kafka import Kafka, Record
 from services.kafka_broker import Cluster, brokers
 from services.kafka_witness import account, look, parquet

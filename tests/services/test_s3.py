@@ -18,9 +18,11 @@ from botocore.awsrequest import AWSRequest
 
 from gathering import gather, refused
 from quire.errors import FormatError, NotFoundError, QuireError, StorageError, TransientError, UsageError
-from quire.storage import Folder, Gone, Request, Store, Trouble, Unreadable, bare, connect, normalise, retry, s3_read, s3_upload, window
-from quire.storage.s3_account import Account, account
-from quire.storage.s3_upload import Pieces
+from quire.storage import Folder, Gone, Request, Store, Trouble, Unreadable, bare, connect, normalise, retry, window
+from quire.storage.s3 import read as s3_read
+from quire.storage.s3 import upload as s3_upload
+from quire.storage.s3.account import Account, account
+from quire.storage.s3.upload import Pieces
 from services import s3
 from services.scripted import Asked, Says, between, scripted
 

@@ -19,7 +19,8 @@ from typing import Any
 import quire
 from quire import storage
 from quire.errors import StorageError, TransientError
-from quire.sources import kafka_client, offsets
+from quire.sources.kafka import client as kafka_client
+from quire.sources.kafka import offsets
 from quire.storage import memory, retry
 from sim import topics
 from sim.disk import Disk

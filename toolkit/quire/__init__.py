@@ -7,8 +7,9 @@ df     = quire.read(spark, "/data/out")
 
 from __future__ import annotations
 
-from quire import committers
+from quire import committers, skew
 from quire.consolidate import Plan, consolidate, plan
+from quire.engine.report import LoadReport, Report
 from quire.errors import (
     AllQuarantined,
     DataLossError,
@@ -24,17 +25,15 @@ from quire.errors import (
 from quire.ledger import Ledger
 from quire.load import load
 from quire.packaging import warn_of_another
-from quire.planning import skew
-from quire.populate import populate
 from quire.process import process
 from quire.progress import Step
-from quire.reading import read
-from quire.recovery import recover
-from quire.report import LoadReport, Report
-from quire.runner import InProcess
-from quire.session import session
-from quire.shipping import ship
-from quire.splits import FileInfo, RejectError, Split
+from quire.read import read
+from quire.recover import recover
+from quire.samples.populate import populate
+from quire.sources.splits import FileInfo, RejectError, Split
+from quire.spark.runner import InProcess
+from quire.spark.session import session
+from quire.spark.shipping import ship
 from quire.storage.secret import secret
 
 __version__ = "0.1.0"

@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow.compute as pc
 
-from quire import display, inspection, options
-from quire.calls import checked, repeat, runner_of
+from quire import display
+from quire.arguments import format_size
 from quire.commit import protocol
 from quire.commit.log import Log
+from quire.engine import request
+from quire.engine.driver import check_destination, check_found, check_words, gather, job_name
+from quire.engine.loop import checked, repeat, runner_of
+from quire.engine.report import Report, changed_since
+from quire.engine.request import Options, Settings, shows_settings
 from quire.errors import about, printable
 from quire.interrupts import all_interruptible, interruptible
-from quire.options import Options, Settings, shows_settings
+from quire.ledger import tables as inspection
 from quire.planning import pack
 from quire.planning import plan as planning
 from quire.planning.changes import Changes
-from quire.planning.skew import SkewResult
 from quire.progress import Progress, Step
-from quire.report import Report, changed_since
-from quire.rounds import check_destination, check_found, check_words, gather, job_name
-from quire.runner import Runner
-from quire.sizes import format_size
+from quire.skew import SkewResult
+from quire.spark.runner import Runner
 
 if TYPE_CHECKING:
     import pandas as pd  # below, it is imported where it is used: Spark's workers start without it
@@ -75,8 +77,8 @@ def consolidate(
 
     Returns the report (of the last run). Raises UsageError, TooManyFailures, AllQuarantined or another QuireError, each in one line.
     """
-    options.check_names(settings)
-    made = options.build(source, dest, waits=every is not None, **settings)
+    request.check_names(settings)
+    made = request.build(source, dest, waits=every is not None, **settings)
     return repeat(made, runner_of(spark, made), Progress(progress), every, max_runs)
 
 
@@ -86,8 +88,8 @@ def plan(
     source: Any, dest: Any, *, spark: Any = None, progress: bool | Callable[[Step], object] = True, **settings: Unpack[Settings]
 ) -> Plan:
     """Look before you run: what `consolidate` with the same arguments would do. Nothing that a later run would pick up is left."""
-    options.check_names(settings)
-    made = options.build(source, dest, **settings)
+    request.check_names(settings)
+    made = request.build(source, dest, **settings)
     runner = runner_of(spark, made)
     store = made.store()
     with about("dest"):

@@ -26,7 +26,7 @@ Handler = Callable[[int, FrameType | None], Any]
 
 # Where the handlers come from that do no more than to end what runs: Python's, pyspark's, quire's for sessions, and that of a cell
 # with `await` in it, which waits for a loop that does not turn meanwhile. Any other one has a say: it decides whether to raise.
-PLAIN = ("_signal", "pyspark.core.context", "quire.jvm", "ipykernel.ipkernel")
+PLAIN = ("_signal", "pyspark.core.context", "quire.spark.jvm", "ipykernel.ipkernel")
 # What is raised below these is printed and forgotten: a function of that name, or any of that module.
 UNHEARD, UNHEARD_IN = ("__del__", "_garbage_collect_object"), ("weakref", "_weakrefset", "py4j.finalizer")
 

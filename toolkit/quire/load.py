@@ -7,27 +7,29 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quire import options
-from quire.calls import repeat, runner_of
+from quire.arguments import parse_target
 from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, Words
+from quire.engine import request
+from quire.engine.loader import Call, Job
+from quire.engine.loop import repeat, runner_of
+from quire.engine.report import LoadReport
+from quire.engine.request import flag
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import compression_for
 from quire.formats.parquet import RECORDS
 from quire.interrupts import interruptible
-from quire.loader import Call, Job
-from quire.options import flag
 from quire.planning.changes import Policy
 from quire.planning.listing import Cut
 from quire.progress import Progress, Step
-from quire.report import LoadReport
-from quire.sizes import parse_target
-from quire.sources import kafka, records, schemas, transforms
+from quire.sources import schemas, transforms
 from quire.sources.convert import Convert
-from quire.sources.kafka import is_kafka
-from quire.sources.kafka_client import cluster_of, library
-from quire.sources.records import BatchFunction, Loading
-from quire.sources.until import Until
+from quire.sources.kafka import records
+from quire.sources.kafka import topics as kafka
+from quire.sources.kafka.client import cluster_of, library
+from quire.sources.kafka.records import BatchFunction, Loading
+from quire.sources.kafka.topics import is_kafka
+from quire.sources.kafka.until import Until
 from quire.storage import canonical, connect
 
 __all__ = ["check", "load"]
@@ -104,7 +106,7 @@ def check(
     committer: str = "auto", append: bool = False, storage_options: Any = None, source_options: Any = None, dest_options: Any = None,
 ) -> Call:  # fmt: skip
     """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
-    options.check_options(storage_options, source_options, dest_options)
+    request.check_options(storage_options, source_options, dest_options)
     with about("source"):
         topics = kafka.parsed(source, kafka.client_options(storage_options, source_options))
     library()  # where the client is missing, that is said before Spark is started
@@ -115,7 +117,7 @@ def check(
     choose(on_data_loss, ("fail", "record"), "on_data_loss")
     choose(on_error, ("quarantine", "fail"), "on_error")
     if max_quarantined is not None:
-        options.whole(max_quarantined, "max_quarantined", 0)
+        request.whole(max_quarantined, "max_quarantined", 0)
     if until is not None and every is not None:
         raise UsageError("until= says where a call ends, and every= that it does not end. Leave one of them out.")
     if consumer_group is not None and (not isinstance(consumer_group, str) or not consumer_group):

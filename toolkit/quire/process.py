@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace as replace_words
 
-from quire import options
-from quire.calls import repeat, runner_of
+from quire.arguments import format_size, parse_target
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.coverage.live import live
+from quire.engine import request
+from quire.engine.driver import check_destination, check_words
+from quire.engine.loop import repeat, runner_of
+from quire.engine.report import Report
+from quire.engine.request import Options, Settings
+from quire.engine.shuffle import Reduce
 from quire.errors import UsageError, about, choose
 from quire.formats import parquet
 from quire.interrupts import interruptible
-from quire.options import Options, Settings
 from quire.planning.first import first_files
 from quire.progress import Progress, Step
-from quire.report import Report
-from quire.rounds import check_destination, check_words
-from quire.shuffle import Reduce
-from quire.sizes import format_size, parse_target
 from quire.sources import schemas
 from quire.sources.columns import DiffersError, storable, unify
 from quire.sources.content import BadContent
@@ -32,7 +32,7 @@ from quire.sources.files import Root
 from quire.sources.functions import WrongTypeError
 from quire.sources.processing import SPLITS, UNCUT, ProcessFunction, Processing
 from quire.sources.ranges import read
-from quire.splits import FileInfo
+from quire.sources.splits import FileInfo
 from quire.storage import Entry, Gone, Store, Unreadable
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def process(
     """
     if "transform" in settings:
         raise UsageError("process takes a function, and no transform. Use quire.consolidate for transforms.")
-    options.check_names(settings)
+    request.check_names(settings)
     settings["waits"] = every is not None
     call = check(source, function, dest, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, **settings)
     made = call.options(call.format or "parquet", call.columns)
@@ -90,7 +90,7 @@ def process(
 process.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # functions have no such field for mypy
     [p for p in inspect.signature(process).parameters.values() if p.kind is not p.VAR_KEYWORD]
     + [
-        p for name, p in inspect.signature(options.build).parameters.items()
+        p for name, p in inspect.signature(request.build).parameters.items()
         if name in Settings.__annotations__ and name not in ("transform", "format")
     ]
 )  # fmt: skip
@@ -145,7 +145,7 @@ class Call:
     def options(self, format: str, columns: pa.Schema | None) -> Options:
         """The call as a job, with this format and these columns (None: the first rows of each task say them)."""
         tail = self.on_append == "tail"
-        made = options.build(
+        made = request.build(
             self.source, self.dest, transform=self.function, format=format, on_append="reprocess" if tail else self.on_append,
             **self.settings,
         )  # fmt: skip
@@ -163,7 +163,7 @@ class Call:
             made, convert=replace(made.convert, holds=holds, process=processing), words=replace_words(made.words, split=self.split),
             cut=cut, policy=replace(made.policy, on_append=self.on_append, flush=self.flush), intent=intent,
         )  # fmt: skip
-        return job if self.reduce is None else options.reducing(job, self.reduce, self.settings.get("version"))
+        return job if self.reduce is None else request.reducing(job, self.reduce, self.settings.get("version"))
 
     def decided(self, made: Options) -> Options:
         """With format and columns as the destination has them, or an open job of the same call, or else as the function gives them."""

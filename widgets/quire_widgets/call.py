@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from quire import Step
-from quire.sizes import format_size
+from quire.arguments import format_size
 
 __all__ = ["Call", "Stopped"]
 

@@ -15,8 +15,8 @@ import traitlets
 import quire
 from quire import AllQuarantined, QuireError, Step, display, plots
 from quire.errors import RefusedError, choose, printable, scrub
-from quire.paging import OTHERS, STATES, Page
-from quire.upkeep.forget import TOLD
+from quire.ledger.browse import OTHERS, STATES, Page
+from quire.ledger.forget import TOLD
 from quire_widgets import as_code, html, ledger_pages, stopped
 from quire_widgets.asking import Question
 from quire_widgets.call import Call, Stopped

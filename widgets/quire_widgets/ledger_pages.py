@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from quire.sizes import format_size
+from quire.arguments import format_size
 from quire_widgets import html, words
 
 if TYPE_CHECKING:
-    from quire.paging import Page
+    from quire.ledger.browse import Page
 
 __all__ = ["Table", "commits", "folder_of", "of_file", "reasons", "rows"]
 

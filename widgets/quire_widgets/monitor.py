@@ -14,9 +14,9 @@ import traitlets
 
 import quire
 from quire import AllQuarantined, Step, UsageError, display, plots
+from quire.engine.report import LoadReport
+from quire.engine.request import seconds, whole
 from quire.errors import choose, scrub
-from quire.options import seconds, whole
-from quire.report import LoadReport
 from quire_widgets import as_code, html, monitor_pages, stopped
 from quire_widgets.call import Call, Stopped
 from quire_widgets.fields import Field, button, place, shown

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from quire.arguments import format_size
 from quire.errors import printable, scrub
-from quire.ledger import Summary
-from quire.planning.skew import SkewResult
-from quire.sizes import format_size
+from quire.ledger.ledger import Summary
+from quire.skew import SkewResult
 from quire_widgets import words
 from quire_widgets.ledger_pages import Table
 

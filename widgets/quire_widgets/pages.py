@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quire import Plan, Report
-from quire.sizes import format_size
+from quire.arguments import format_size
 from quire_widgets import html, words
 
 __all__ = ["plan", "report"]

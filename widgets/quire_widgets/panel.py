@@ -13,9 +13,9 @@ import traitlets
 
 import quire
 from quire import AllQuarantined, Plan, QuireError, Report, Step, UsageError, display
+from quire.engine.request import PLANNERS, check_names
 from quire.errors import choose, scrub
 from quire.formats import TRANSFORMS
-from quire.options import PLANNERS, check_names
 from quire_widgets import as_code, html, pages, stopped
 from quire_widgets.call import Call, Stopped
 from quire_widgets.fields import Field, button, place, shown

@@ -11,14 +11,14 @@ import traitlets
 
 import quire
 from quire import display, plots
+from quire.arguments import format_size
 from quire.errors import UsageError, printable
-from quire.sizes import format_size
 from quire_widgets import as_code, html, words
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from quire.planning.skew import SkewResult
+    from quire.skew import SkewResult
 
 __all__ = ["SkewView"]
 

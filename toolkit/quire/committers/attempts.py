@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import NoReturn
 
-from quire import claims
 from quire.commit import names
 from quire.commit.committers import Adopting, Committer, known
 from quire.commit.entries import DataFile, Task
 from quire.committers.files import Output, adopted, ending, inside
 from quire.errors import RefusedError, UsageError
+from quire.ledger import claims
 from quire.storage import Store
 
 __all__ = ["TaskAttempt"]

@@ -7,11 +7,11 @@ import posixpath
 from types import TracebackType
 from typing import Any, cast
 
-from quire import claims
 from quire.commit import names
 from quire.commit.committers import Adopting, Committer
 from quire.commit.entries import DataFile
 from quire.errors import RefusedError, UsageError, quoted
+from quire.ledger import claims
 from quire.storage import Entry, Sink, Store, Syncing
 from quire.storage.base import safe
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from quire import claims, display, jobs, rounds
+from quire import display
 from quire.commit import names, protocol
 from quire.commit.committers import choice, committer
 from quire.commit.entries import UNSAID, WRITE, Abort, Commit, PlanHead
@@ -26,10 +26,13 @@ from quire.commit.log import Log
 from quire.committers.attempts import TaskAttempt
 from quire.committers.rules import check_kind, ending_of, in_the_way, of_name, words_of
 from quire.coverage import checkpoint
+from quire.engine import driver
+from quire.engine import job as jobs
+from quire.engine.request import whole
 from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, quoted, scrub
-from quire.options import whole
+from quire.ledger import claims
 from quire.progress import Progress
-from quire.runner import InProcess, Runner
+from quire.spark.runner import InProcess, Runner
 from quire.storage import Store, canonical, connect
 
 __all__ = ["Committed", "Job", "LostError", "OutputCommitter"]
@@ -136,7 +139,7 @@ class OutputCommitter:
                 raise UsageError(f"name={quoted(name, 60)} is no name of a job, in one line. Write for example 'orders 2026-11-22'.")
         intent = {"verb": WRITE, "name": name or names.new_id(), "committer": self.committer, "reason": name}
         name, store = str(intent["name"]), self._store
-        rounds.check_destination(store, self.append)
+        driver.check_destination(store, self.append)
         while True:
             log = protocol.recover(store)
             check_kind(log)

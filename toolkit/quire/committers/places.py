@@ -124,7 +124,7 @@ def _azure(whole: str, scheme: str, hierarchical: bool | None, options: Options)
 
 def _asked(whole: str, options: Options) -> bool | None:
     """Whether an account has directories of its own, as its service says; None where it does not say or may not be asked."""
-    from quire.storage.azure import AzureStore
+    from quire.storage.azure.store import AzureStore
 
     try:
         store = bare(whole, options)

@@ -6,11 +6,11 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-from quire import claims
 from quire.commit.entries import CLAIM, UNSAID, WRITE, Commit, PlanHead, Task, Words
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
 from quire.errors import RefusedError, about
+from quire.ledger import claims
 
 __all__ = ["check_kind", "ending_of", "in_the_way", "of_name", "words_of"]
 

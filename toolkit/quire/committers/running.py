@@ -9,16 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from quire.claims import _told
 from quire.commit import protocol
 from quire.committers.attempts import TaskAttempt
 from quire.committers.interface import Committed, Job, LostError, OutputCommitter
+from quire.engine.job import ATTEMPTS
 from quire.errors import QuireError, UsageError, quoted
 from quire.interrupts import interruptible
-from quire.jobs import ATTEMPTS
-from quire.runner import Failure, InProcess, OnSpark, Runner
+from quire.ledger.claims import _told
+from quire.spark.runner import Failure, InProcess, OnSpark, Runner
+from quire.spark.visibility import Landmarks
 from quire.storage import connect
-from quire.storage.sight import Landmarks
 
 __all__ = ["run", "task_of"]
 

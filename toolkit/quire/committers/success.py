@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire import display
+from quire.arguments import format_size
 from quire.committers import leftovers
 from quire.committers.leftovers import Left, ago
 from quire.errors import printable, scrub
-from quire.sizes import format_size
 from quire.sources.files import is_shown
 from quire.storage import Entry, Store, canonical, connect
 

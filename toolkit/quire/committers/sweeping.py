@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire import display
+from quire.arguments import format_size
 from quire.commit import names
 from quire.committers import leftovers
 from quire.committers.leftovers import Left, ago
+from quire.engine.request import seconds
 from quire.errors import RefusedError, StorageError, printable
 from quire.interrupts import interruptible
-from quire.options import seconds
-from quire.sizes import format_size
 from quire.storage import Store, canonical, connect
 
 __all__ = ["Swept", "sweep"]

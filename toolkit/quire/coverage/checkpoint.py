@@ -29,7 +29,7 @@ from quire.coverage import segments
 from quire.coverage.fold import Fold, Source, fold
 from quire.coverage.live import live, totals
 from quire.errors import QuireError
-from quire.runner import Failure, Runner
+from quire.spark.runner import Failure, Runner
 from quire.storage import Store, connect
 
 __all__ = ["GRACE", "due", "keep_up", "sweep", "write"]

@@ -28,7 +28,7 @@ from quire.planning.hashing import parts_of
 from quire.planning.pieces import Piece, ranges
 from quire.sources.files import Root, Selection, is_glob
 from quire.sources.identity import identified, with_stored
-from quire.splits import FileInfo
+from quire.sources.splits import FileInfo
 from quire.storage import Entry, Folder, Gone, Limited, Request, Seeking, Store, Trouble, Unreadable, below, connect, is_safe, normalise
 from quire.storage.local import to_os
 

@@ -21,9 +21,9 @@ from quire.coverage.ranges import LOST, Covered, Known, covered
 from quire.errors import DataLossError, RefusedError, TransientError
 from quire.planning.drops import put_table
 from quire.planning.listing import CHUNK, PLAN, Cut, Listed, Run
-from quire.sources import offsets
-from quire.sources.kafka import Key, Topics, named, topic_of
-from quire.sources.kafka_client import Cluster, cluster_of
+from quire.sources.kafka import offsets
+from quire.sources.kafka.client import Cluster, cluster_of
+from quire.sources.kafka.topics import Key, Topics, named, topic_of
 from quire.storage import Store, Told
 
 __all__ = ["Measure", "Offsets", "as_known", "check_version", "listed"]

@@ -8,19 +8,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from quire import skew
 from quire.commit import names
 from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.errors import QuireError
-from quire.planning import offsets, pack, skew
+from quire.planning import offsets, pack
 from quire.planning.changes import Policy
 from quire.planning.listing import EXAMPLES, NAMES, TOLD, Cut, Listed, Listing, Run, list_piece
 from quire.planning.offsets import Offsets
 from quire.planning.pieces import Piece, pieces
 from quire.planning.rewriting import live_files, rewriting
 from quire.progress import Progress
-from quire.runner import Failure, Runner, without_collector
 from quire.sources.files import Root, Selection
+from quire.spark.runner import Failure, Runner, without_collector
 from quire.storage import Entry, Store
 
 MOST_PARTS = 2_000_000

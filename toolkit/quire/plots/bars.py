@@ -13,12 +13,12 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from quire import skew
 from quire.errors import UsageError, scrub
-from quire.planning import skew
-from quire.planning.skew_result import Rows, SkewResult
 from quire.plots.flags import Flag, place
 from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, drawing
 from quire.plots.words import amount, distinct, line_height, name, plural, shorten, tick, width
+from quire.skew.result import Rows, SkewResult
 
 if TYPE_CHECKING:
     import pandas as pd

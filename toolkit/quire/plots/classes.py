@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from quire.arguments import format_size
 from quire.errors import UsageError
 from quire.plots.frames import amounts, frame
 from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
 from quire.plots.words import amount, line_height, plural, tick, width
-from quire.sizes import format_size
 
 if TYPE_CHECKING:
     import pandas as pd

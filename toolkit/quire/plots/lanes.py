@@ -11,11 +11,11 @@ from matplotlib.patches import Patch, PathPatch, Polygon
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
 
+from quire.arguments import format_size
 from quire.errors import UsageError, scrub
 from quire.plots.frames import amounts, frame
 from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, drawing
 from quire.plots.words import amount, line_height, name, plural, shorten, width
-from quire.sizes import format_size
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.patches import Patch, Rectangle
 
+from quire.arguments import format_size
 from quire.errors import UsageError, choose
 from quire.plots.frames import amounts, frame
 from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
 from quire.plots.words import line_height, name, plural, shorten, width
-from quire.sizes import format_size
 
 if TYPE_CHECKING:
     import os

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.lines import Line2D
 
+from quire.engine.request import seconds
 from quire.errors import UsageError, scrub
-from quire.options import seconds
 from quire.plots.frames import amounts, frame
 from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
 from quire.plots.words import amount, line_height, tick, width

@@ -12,8 +12,8 @@ from functools import lru_cache
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
+from quire.arguments import format_size
 from quire.errors import printable, scrub
-from quire.sizes import format_size
 
 __all__ = ["SMALL", "amount", "distinct", "line_height", "name", "plural", "shorten", "tick", "width", "wrap"]
 

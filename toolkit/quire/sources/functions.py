@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from quire.errors import UsageError
 from quire.sources.content import BadContent
-from quire.splits import FileInfo
+from quire.sources.splits import FileInfo
 
 __all__ = ["Buffer", "UserFunction", "call", "identity", "passes"]
 

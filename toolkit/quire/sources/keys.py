@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from quire.errors import UsageError
-from quire.sources.kafka import is_kafka
+from quire.sources.kafka.topics import is_kafka
 from quire.storage import canonical, normalise
 from quire.storage.local import to_text
 

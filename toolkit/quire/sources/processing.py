@@ -14,8 +14,8 @@ from quire.errors import scrub
 from quire.sources import ranges, rowgroups
 from quire.sources.content import BadContent
 from quire.sources.functions import WrongTypeError, passes, reason, type_name
-from quire.sources.rows import as_batch, fitted, made
-from quire.splits import FileInfo, RejectError, Split
+from quire.sources.kafka.rows import as_batch, fitted, made
+from quire.sources.splits import FileInfo, RejectError, Split
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
 if TYPE_CHECKING:

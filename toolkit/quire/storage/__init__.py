@@ -77,10 +77,10 @@ __all__ = [
 Options = Mapping[str, object] | None
 # Stores behind a network → the module that holds their `normalise(scheme, rest)` and `opened(url, options)`, loaded when it is asked for.
 _REMOTE = {
-    **dict.fromkeys(("abfs", "abfss", "az", "wasb", "wasbs"), "azure"),
-    **dict.fromkeys(("s3", "s3a"), "s3"),
-    "webhdfs": "hdfs",
-    "hdfs": "hdfs_native",
+    **dict.fromkeys(("abfs", "abfss", "az", "wasb", "wasbs"), "azure.store"),
+    **dict.fromkeys(("s3", "s3a"), "s3.store"),
+    "webhdfs": "hdfs.store",
+    "hdfs": "hdfs.native",
 }
 _GROUP = "quire.stores"  # entry points of other packages: scheme = a module with the same two functions
 _loaded: dict[str, ModuleType] = {}

@@ -138,7 +138,7 @@ _LOCK = threading.Lock()
 def run(spark: Any, job: Mapping[str, Any]) -> None:
     """One job to its end, good or bad."""
     from quire.errors import scrub
-    from quire.runner import first_line
+    from quire.spark.runner import first_line
 
     started, error = time.monotonic(), None
     try:

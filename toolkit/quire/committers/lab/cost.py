@@ -25,8 +25,8 @@ from quire.committers.lab.processes import environment
 from quire.committers.lab.results import Results
 from quire.committers.lab.tested import UnderTest
 from quire.committers.lab.watch import Watcher
+from quire.engine.request import whole
 from quire.errors import QuireError, UsageError, about, scrub
-from quire.options import whole
 from quire.progress import Progress, Step
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.errors import QuireError, UsageError, scrub
-from quire.java import find_java
+from quire.spark.java import find_java
 
 __all__ = ["Asleep", "Cluster", "Driver", "Ended", "ancestor", "end_session", "members", "send", "wait_for"]
 

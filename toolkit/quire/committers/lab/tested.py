@@ -19,7 +19,7 @@ from quire.commit.committers import serving
 from quire.committers.classes import CLOUD_PROTOCOL, FILE_FACTORY, PROTOCOL, SQL_PROTOCOL
 from quire.committers.lab.watch import Place
 from quire.errors import UsageError, about, choose, quoted, scrub
-from quire.java import find_java
+from quire.spark.java import find_java
 
 __all__ = ["COMMITTERS", "UnderTest", "chosen"]
 

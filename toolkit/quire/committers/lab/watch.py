@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quire.reading import live
+from quire.read import live
 from quire.sources.files import is_hidden, is_shown
 from quire.storage import Store, bare, connect
 

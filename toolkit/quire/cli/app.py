@@ -1,0 +1,476 @@
+"""The same verbs and words as in Python, from a shell: `quire consolidate IN OUT`, `quire ledger summary OUT`, …
+
+Exit codes: 0 done (files that were quarantined are reported), 1 more than max_quarantined (nothing committed), 2 wrong use,
+3 failed, but the next run goes on, 4 all of the input was quarantined (committed as such), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import select
+import shlex
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+import quire
+from quire.cli.committer import COMMITTER
+from quire.cli.function import function_of
+from quire.cli.lab import LAB
+from quire.cli.load import OFFSETS, load, without_secrets
+from quire.cli.pages import PAGES
+from quire.cli.show import AS_JSON, MASTER, QUIET, as_line, frame, show, shown, spark_of
+from quire.cli.upkeep import UPKEEP
+from quire.engine.report import named
+from quire.engine.request import LAYOUTS, PLANNERS
+from quire.errors import QuireError, UsageError, choose, printable, scrub
+from quire.planning.hashing import FUNCTIONS
+from quire.process import check
+from quire.read import first_rows
+from quire.storage import canonical, connect
+
+MOST_ROWS = (1 << 31) - 1  # that Spark counts to
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The options of consolidate and plan, with the names and defaults that they have in Python.
+_JOB = [
+    click.option("--transform", default="lines", show_default=True, help="lines, raw, xml or json."),
+    click.option("--format", help="lines, raw or parquet; default: what fits the transform."),
+    click.option("--compression", help="none, gzip or zstd; default: none, in Parquet zstd."),
+    click.option("--target-size", default="256 MiB", show_default=True, help="Size of a data file, with its unit."),
+    click.option("--planner", default="balanced", show_default=True, help=f"{', '.join(PLANNERS)}."),
+    click.option("--parts", default=8, show_default=True, help="Parts a directory, for the hash planner."),
+    click.option("--hash-function", default="xxh64", show_default=True, help=f"{', '.join(FUNCTIONS)}."),
+    click.option("--committer", default="auto", show_default=True, help="auto, rename, rename_v2, upload or copy."),
+    click.option("--layout", default="flat", show_default=True, help=f"{', '.join(LAYOUTS)}: the source's directories stay."),
+    click.option("--include", multiple=True, help="Only files that match this glob (again for more)."),
+    click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more)."),
+    click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot."),
+    click.option("--follow-links", is_flag=True, help="Follow symbolic links."),
+    click.option("--min-age", help="Leave files that changed within this time: '5 min'."),
+    click.option("--on-error", default="quarantine", show_default=True, help="quarantine or fail."),
+    click.option("--max-quarantined", type=int, help="Commit nothing if more files are to be quarantined; up to it, also all of them."),
+    click.option("--on-change", default="error", show_default=True, help="error, reprocess or ignore: files that were rewritten since."),
+    click.option("--on-append", default="error", show_default=True, help="error, tail or reprocess: files that only became longer."),
+    click.option("--identity", default="store", show_default=True, help="store or content: how a file is known to be another one."),
+    click.option("--flush", is_flag=True, help="With --on-append tail: also a last line without newline."),
+    click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files are set aside where they must be held whole."),
+    click.option("--append", is_flag=True, help="Allow a destination that holds other files."),
+    MASTER,
+]
+
+
+def _job_options(function: F) -> F:
+    return _options(_JOB)(function)
+
+
+def _options(options: list[Any]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _settings(given: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+    master = given.pop("master")
+    return {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}, master
+
+
+class _NobodyReads(Exception):
+    """The reader of the output has gone."""
+
+
+def _nobody_reads() -> bool:
+    """Whether the output is a pipe whose reader has gone (another broken pipe is a failure)."""
+    look = select.poll()
+    look.register(sys.stdout.fileno(), 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in look.poll(0))
+
+
+class _Commands(click.Group):
+    """Commands, of which an unknown one is answered with those that there are."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if not args[0].startswith("-"):
+            choose(args[0], self.list_commands(ctx), "command")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as e:
+            if _nobody_reads():
+                raise _NobodyReads from e  # click would end with 1, which is said for max_quarantined
+            raise QuireError("a connection was lost. Call again: what was committed is safe.") from e
+
+
+_Commands.group_class = type  # groups in groups are of this class too
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(quire.__version__, prog_name="quire")
+def cli() -> None:
+    """Gather millions of small files into a few large ones, exactly once.
+
+    Exit codes: 0 done, 1 more than max_quarantined (nothing committed), 2 wrong use, 3 failed but the next run goes on, 4 all of the input
+    was quarantined (committed as such), 130 interrupted.
+    """
+
+
+@cli.command()
+@click.argument("source", nargs=-1, required=True)
+@click.argument("dest")
+@_job_options
+@click.option("--every", help="Again and again, this far apart ('1 min'), until Ctrl-C.")
+@click.option("--max-runs", type=int, help="With --every: how often.")
+@AS_JSON
+@QUIET
+def consolidate(
+    source: tuple[str, ...], dest: str, every: str | None, max_runs: int | None, as_json: bool, quiet: bool, **given: Any
+) -> None:
+    """Gather the files below SOURCE… into large files below DEST."""
+    settings, master = _settings(given)
+    _check_first(source, dest, {**settings, "waits": every is not None})
+    with spark_of(master) as spark, shown(as_json):
+        show(quire.consolidate(_source(source), dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings), as_json)
+
+
+@cli.command()
+@click.argument("source", nargs=-1, required=True)
+@click.argument("dest")
+@_job_options
+@AS_JSON
+@QUIET
+def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Say what consolidate would do; nothing of it is done or left."""
+    settings, master = _settings(given)
+    _check_first(source, dest, settings)
+    with spark_of(master) as spark:
+        found = quire.plan(_source(source), dest, spark=spark, progress=not quiet, **settings)
+        try:
+            show(found, as_json)
+        finally:
+            found.discard()
+
+
+@cli.command()
+@click.argument("source", nargs=-1, required=True)
+@click.argument("function")
+@click.argument("dest")
+@click.option("--split", default="file", show_default=True, help="file, lines (ranges of them) or row_groups (of Parquet).")
+@click.option("--split-size", default="64 MiB", show_default=True, help="Size of a range, with its unit.")
+@click.option("--schema", help="Columns of the rows: 'id long, name string'; default: those of the first rows.")
+@click.option("--format", help="parquet or lines; default: what the function gives.")
+@click.option("--reduce", help="Likewise, a function from a DataFrame to a DataFrame: all rows go through it together.")
+@click.option("--version", help="Names the edition of the function instead of a hash of its source.")
+@click.option("--keep-messages", is_flag=True, help="Keep the text of what the function raises (it may hold data).")
+@_options(_JOB[2:])  # without transform and format
+@click.option("--every", help="Again and again, this far apart ('1 min'), until Ctrl-C.")
+@click.option("--max-runs", type=int, help="With --every: how often.")
+@AS_JSON
+@QUIET
+def process(
+    source: tuple[str, ...], function: str, dest: str, every: str | None, max_runs: int | None, as_json: bool, quiet: bool, **given: Any
+) -> None:
+    """Call FUNCTION (module:name or file.py:name) once for each split of the files below SOURCE…; gather its rows below DEST."""
+    settings, master = _settings(given)
+    work = function_of(function)
+    settings["reduce"] = function_of(settings["reduce"]) if settings.get("reduce") else None
+    check(_source(source), work, dest, waits=every is not None, **settings)
+    with spark_of(master) as spark, shown(as_json):
+        report = quire.process(_source(source), work, dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings)
+        show(report, as_json)
+
+
+def _check_first(source: tuple[str, ...], dest: str, settings: Mapping[str, Any]) -> None:
+    """A wrong argument is said at once, not after Spark's start."""
+    from quire.engine import request
+
+    request.build(_source(source), dest, **settings)
+
+
+def _source(source: tuple[str, ...]) -> str | list[str]:
+    return source[0] if len(source) == 1 else list(source)
+
+
+@cli.command()
+@click.argument("dest")
+@click.option("--abort", help="Give up this unfinished job, or all of them: open.")
+@AS_JSON
+def recover(dest: str, abort: str | None, as_json: bool) -> None:
+    """Publish and clean what others left behind in DEST; with --abort give up unfinished work."""
+    show(quire.recover(dest, abort=abort), as_json)
+
+
+@cli.command()
+@click.argument("what")
+@AS_JSON
+def skew(what: str, as_json: bool) -> None:
+    """Say whether partitions are even: of a destination's last commit, or of counts in a JSON file (- reads them from the input).
+
+    The JSON is a list of counts, or an object from name to count, or {"counts": …, "groups": …, "expected": …, "listed": …}.
+    """
+    if what == "-" or what.endswith(".json"):
+        found = _counts(sys.stdin.buffer.read() if what == "-" else _content(what))
+    else:
+        found = quire.Ledger(what).skew()
+    if as_json:
+        show(found, True)
+        return
+    click.echo(f"{found.verdict}: {found.explanation}")
+    for name, count, ratio in found.heaviest:
+        click.echo(f"  {printable(name)}: {count:,.0f} ({ratio:.2f} of its share)")
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as e:
+        raise UsageError(f"cannot read {path}: {e.strerror}. Give a destination, a JSON file, or - for the input.") from e
+
+
+def _counts(text: bytes) -> quire.skew.SkewResult:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise UsageError(f'the counts are no JSON ({e}). Give for example [12, 13, 11] or {{"a": 12, "b": 13}}.') from e
+    arguments = found if isinstance(found, dict) and "counts" in found else {"counts": found}
+    unknown = set(arguments) - {"counts", "groups", "expected", "listed", "unit"}
+    if unknown:
+        raise UsageError(f"unknown in the JSON: {', '.join(sorted(unknown))}. Known: counts, groups, expected, listed, unit.")
+    return quire.skew.check(**arguments)
+
+
+@cli.command()
+@click.argument("directory")
+@click.option("--files", default=400_000, show_default=True, help="How many.")
+@click.option("--size", default="5KB", show_default=True, help="Bytes of a file, on average.")
+@click.option("--dirs", default=20, show_default=True, help="Directories.")
+@click.option("--shape", default="even", show_default=True, help="even, skewed, deep or flat.")
+@click.option("--dirty", default=0.01, show_default=True, help="Share of broken, empty or wrongly encoded files.")
+@click.option("--seed", default=7, show_default=True, help="Another number, other files.")
+@click.option("--processes", type=int, help="Default: as many as there are processors.")
+@AS_JSON
+@QUIET
+def populate(directory: str, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Fill DIRECTORY with small device files to try things on."""
+    report = quire.populate(directory, progress=not quiet, **given)
+    if as_json:
+        from dataclasses import asdict
+
+        show(asdict(report), True)
+    else:
+        click.echo(repr(report))
+
+
+@cli.command()
+@click.argument("dest")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(0), help="Rows at most.")
+@AS_JSON
+def read(dest: str, limit: int, as_json: bool) -> None:
+    """Print the first rows of what DEST holds: lines as they are, others as JSON."""
+    for row in first_rows(connect(canonical(dest)), min(limit, sys.maxsize)):
+        if as_json:
+            click.echo(as_line({"value": row} if isinstance(row, bytes) else row))
+        elif isinstance(row, bytes):
+            sys.stdout.buffer.write(row + b"\n")
+        else:
+            click.echo(as_line(row))
+
+
+# ------------------------------------------------------------------------------------------------------------------------ ledger
+@cli.group()
+def ledger() -> None:
+    """Look into what has been gathered, where it lies, and what was set aside."""
+
+
+@ledger.command()
+@click.argument("dest")
+@AS_JSON
+def summary(dest: str, as_json: bool) -> None:
+    """The destination in numbers."""
+    show(quire.Ledger(dest).summary(), as_json)
+
+
+@ledger.command()
+@click.argument("dest")
+@AS_JSON
+def failed(dest: str, as_json: bool) -> None:
+    """The files that were set aside, with the reasons."""
+    frame(quire.Ledger(dest).failed(), as_json, "nothing was set aside")
+
+
+@ledger.command()
+@click.argument("dest")
+@AS_JSON
+def history(dest: str, as_json: bool) -> None:
+    """The entries of the log."""
+    frame(quire.Ledger(dest).history(), as_json, "the log is empty")
+
+
+@ledger.command()
+@click.argument("dest")
+@click.argument("path")
+@AS_JSON
+def locate(dest: str, path: str, as_json: bool) -> None:
+    """Where the source file PATH lies now."""
+    found = quire.Ledger(dest).locate(path)
+    if as_json:
+        click.echo(as_line([vars(x) for x in found]))
+        return
+    for x in found:
+        where = f"{x.data_file} at {x.offset:,}+{x.skip:,}, {x.written:,} bytes" if x.data_file else (x.reason or "empty")
+        click.echo(printable(f"{x.path} [{x.start:,}, {x.start + x.length:,}) {x.state}: {where} (commit {x.commit})"))
+
+
+@ledger.command("read")
+@click.argument("dest")
+@click.argument("path")
+def read_one(dest: str, path: str) -> None:
+    """Write the content of the gathered source file PATH to the output."""
+    out = sys.stdout.buffer
+    with quire.Ledger(dest).open(path) as stream:
+        while data := stream.read(1 << 20):
+            out.write(data)
+
+
+@ledger.command()
+@click.argument("dest")
+@click.option("--where", help="A condition in SQL: \"state = 'bad'\".")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(0), help="Rows at most.")
+@MASTER
+@AS_JSON
+def splits(dest: str, where: str | None, limit: int, master: str | None, as_json: bool) -> None:
+    """The ledger's rows, read on Spark."""
+    found = quire.Ledger(dest)
+    with spark_of(master) as spark:
+        frame(found.splits(spark, where).limit(min(limit, MOST_ROWS)).toPandas(), as_json, "no row")
+
+
+@ledger.command()
+@click.argument("dest")
+@click.argument("source", nargs=-1, required=True)
+@click.option("--include", multiple=True, help="Only files that match this glob (again for more).")
+@click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
+@click.option("--min-age", help="Not files that changed within this time: '5 min'.")
+@MASTER
+@AS_JSON
+def unprocessed(dest: str, source: tuple[str, ...], master: str | None, as_json: bool, **given: Any) -> None:
+    """The names of the files below SOURCE… that DEST has not done, one a line; DEST need not be there yet.
+
+    How many were rewritten or appended to since they were done, and are not among them, is said on stderr.
+    """
+    opened = quire.Ledger(dest, create=True)
+    chosen: dict[str, Any] = {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}
+    with spark_of(master) as spark:
+        found = opened.unprocessed(spark, _source(source), **chosen)
+        rows = found.select("path").toLocalIterator() if hasattr(found, "toLocalIterator") else found.select(["path"]).to_pylist()
+        names = (name for name, _ in itertools.groupby(row["path"] for row in rows))  # of a file in pieces once
+        if as_json:
+            click.echo(as_line(list(names)))
+        else:
+            for name in names:
+                click.echo(printable(name))
+        changes = opened._changes(spark, _source(source), **chosen)
+        if changes.files:
+            click.echo(f"not among them, changed since they were done: {changes}; {named(dest, ', '.join(source))}", err=True)
+
+
+@ledger.command()
+@click.argument("dest")
+@MASTER
+@AS_JSON
+def verify(dest: str, master: str | None, as_json: bool) -> None:
+    """Read every data file again and compare the checksums, on Spark."""
+    opened = quire.Ledger(dest)
+    with spark_of(master) as spark:
+        found = opened.verify(spark)
+    show(found, as_json)
+    if not found.ok:
+        sys.exit(3)
+
+
+cli.add_command(load)
+for command in (*UPKEEP, *PAGES, *OFFSETS):
+    ledger.add_command(command)
+
+
+# --------------------------------------------------------------------------------------------------------------------- committer
+@cli.group()
+def committer() -> None:
+    """Which committer users' own Spark jobs should use, and what such jobs have left behind."""
+
+
+for command in (*COMMITTER, LAB):
+    committer.add_command(command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The console script: one line for each error, and the exit code for it."""
+    _open_streams()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name or an arrow that the terminal's encoding lacks
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _warned  # type: ignore[assignment]  # it is called by place
+            cli.main(arguments, prog_name="quire", standalone_mode=False)
+        sys.stdout.flush()
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _end("interrupted: what was committed is safe, and the next run goes on", 130)
+    except click.ClickException as e:
+        _end(_said(e), 2)
+    except QuireError as e:
+        command = scrub(shlex.join(without_secrets(sys.argv[1:])), 400)
+        again = f" The same command: quire {command}" if e.exit_code == QuireError.exit_code else ""
+        _end(f"error: {scrub(str(e), 1000)}{again}", e.exit_code)
+    except (_NobodyReads, BrokenPipeError):
+        # The reader of a pipe has gone: nothing is left to say, and the interpreter must not try at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as e:  # of Spark, say: a line of text and a code that is not that of max_quarantined
+        place = traceback.extract_tb(e.__traceback__)[-1]
+        _end(f"error: {type(e).__name__}: {scrub(str(e), 500)} (at {Path(place.filename).name}:{place.lineno})", 3)
+
+
+def _open_streams() -> None:
+    """Let nothing stand for a stream that was closed (`>&-`): else the next file that is opened, data perhaps, gets what is printed."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115 - for as long as the process lives
+
+
+def _warned(message: Warning | str, *_: object) -> None:
+    """One line, as of an error; where in the code it was said means nothing to who types commands."""
+    click.echo(f"warning: {scrub(str(message), 1000)}", err=True)
+
+
+def _said(e: click.ClickException) -> str:
+    """What is wrong with the arguments, and where to look, in one line; the list of commands where none was given."""
+    if type(e).__name__ == "NoArgsIsHelpError":
+        return e.format_message()
+    context = getattr(e, "ctx", None)
+    if context is None:
+        return f"error: {scrub(e.format_message(), 1000)}"
+    words = [scrub(e.format_message(), 1000)]
+    if isinstance(e, click.MissingParameter):  # of SOURCE… DEST, click takes the one that is there for the last
+        words.append(f"It is called as: {' '.join(context.get_usage().split()[1:])}.")
+    return f"error: {' '.join(words)} Look at: {context.command_path} --help"
+
+
+def _end(text: str, code: int) -> None:
+    click.echo(text, err=True)
+    sys.exit(code)

@@ -1,0 +1,91 @@
+"""`quire load`, and `quire ledger offsets | lag`: Kafka's topics in a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+import quire
+from quire.cli.function import function_of
+from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, frame, kafka_options, show, shown, spark_of
+from quire.load import check
+from quire.sources.kafka.topics import hides
+
+__all__ = ["OFFSETS", "load", "without_secrets"]
+
+
+def without_secrets(arguments: Sequence[str]) -> list[str]:
+    """A command's arguments as they may be shown again."""
+    shown = list[str]()
+    for before, text in zip(["", *arguments], arguments, strict=False):
+        name, equals, _ = text.removeprefix("--option=").partition("=")
+        secret = (before == "--option" or text.startswith("--option=")) and equals and hides(name)
+        shown.append(f"{text[: text.index(name)]}{name}=***" if secret else text)
+    return shown
+
+
+def _until(text: str | None) -> Any:
+    return int(text) if text is not None and text.removeprefix("-").isdecimal() else text
+
+
+@click.command()
+@click.argument("source")
+@click.argument("dest")
+@click.option("--until", help="Load up to this offset, or up to this time: '2026-11-22T08:00:00+01:00'.")
+@click.option("--transform", help="A function from a batch to a batch of columns: module:name or file.py:name.")
+@click.option("--format", help="parquet or lines (of values); default: parquet.")
+@click.option("--schema", help="Columns of the function's rows: 'id long, name string'; default: those of the first records.")
+@click.option("--partition-by", help="Directories by the values of this column; date: the day of the timestamp.")
+@click.option("--newlines", default="quarantine", show_default=True, help="quarantine or escape: values that are to be one line each.")
+@click.option("--compression", help="none, gzip or zstd; default: zstd in Parquet, else none.")
+@click.option("--target-size", default="256 MiB", show_default=True, help="Size of a data file, with its unit.")
+@click.option("--max-bytes", help="Size of the records in one commit, with its unit; default: as much as there is.")
+@click.option("--on-data-loss", default="fail", show_default=True, help="fail or record: what retention removed before it was read.")
+@click.option("--on-error", default="quarantine", show_default=True, help="quarantine or fail.")
+@click.option("--max-quarantined", type=int, help="Commit nothing if more records are to be quarantined; up to it, also all of them.")
+@click.option("--keep-messages", is_flag=True, help="Keep the text of what the function raises (it may hold data).")
+@click.option("--consumer-group", help="Its committed offsets follow the ledger, for tools that watch them.")
+@click.option("--version", help="Names the edition of the function instead of a hash of its source.")
+@click.option("--committer", default="auto", show_default=True, help="auto, rename, rename_v2, upload or copy.")
+@click.option("--append", is_flag=True, help="Allow a destination that holds other files or topics.")
+@click.option("--every", help="Again and again, this far apart ('10 s'), until Ctrl-C.")
+@click.option("--max-runs", type=int, help="With --every: how often.")
+@KAFKA_OPTION
+@KAFKA_SECRET
+@MASTER
+@AS_JSON
+@QUIET
+def load(
+    source: str, dest: str, transform: str | None, until: str | None, every: str | None, max_runs: int | None, options: tuple[str, ...],
+    secrets: tuple[str, ...], master: str | None, as_json: bool, quiet: bool, **given: Any,
+) -> None:  # fmt: skip
+    """Load the topics of SOURCE, kafka://host:9092/topic[,topic…], into data files below DEST, each record once."""
+    settings = {**given, "until": _until(until), "source_options": kafka_options(options, secrets)}
+    function = None if transform is None else function_of(transform)
+    check(source, dest, function, every=every, **settings)  # a wrong argument is said at once, not after Spark's start
+    with spark_of(master) as spark, shown(as_json):
+        show(quire.load(source, dest, function, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings), as_json)
+
+
+@click.command()
+@click.argument("dest")
+@AS_JSON
+def offsets(dest: str, as_json: bool) -> None:
+    """How far each partition is loaded, without a gap; and what was lost."""
+    frame(quire.Ledger(dest).offsets(), as_json, "no topic was loaded")
+
+
+@click.command()
+@click.argument("dest")
+@click.option("--source", help="Brokers and topics, kafka://host:9092/topic.")
+@KAFKA_OPTION
+@KAFKA_SECRET
+@AS_JSON
+def lag(dest: str, source: str | None, options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool) -> None:
+    """How far each partition is behind the end that its topic has now."""
+    frame(quire.Ledger(dest).lag(source, source_options=kafka_options(options, secrets)), as_json, "no partition")
+
+
+OFFSETS = (offsets, lag)

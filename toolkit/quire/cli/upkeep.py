@@ -1,0 +1,245 @@
+"""`quire ledger …`: what changes a ledger, and what there is to change; what the log alone answers stands in `cli`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+import quire
+from quire.cli.function import function_of
+from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, as_line, frame, kafka_options, show, shown, spark_of
+
+__all__ = ["UPKEEP"]
+
+
+@click.command()
+@click.argument("dest")
+@click.argument("paths", nargs=-1)
+@click.option("--where", help="Instead of paths: a condition in SQL about the ledger's columns.")
+@click.option("--file", help="Instead of paths: a data file, lost or damaged.")
+@click.option("--reason", default="", help="Stands in the log.")
+@click.option("--last-copy", is_flag=True, help="Also what was purged: nobody else has it any more.")
+@MASTER
+@AS_JSON
+@QUIET
+def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Take source files PATHS…, or directories of them, out of DEST; the next run reads what the source still has."""
+    ledger = quire.Ledger(dest)
+    with spark_of(master) as spark:
+        show(ledger.forget(list(paths) or None, spark=spark, progress=not quiet, **given), as_json)
+
+
+@click.command()
+@click.argument("dest")
+@click.option("--source", multiple=True, help="Where it is read: a directory, a glob or kafka://… (again for more).")
+@click.option("--follow-links", is_flag=True, help="Also what was reached through symbolic links, as in the run.")
+@click.option("--where", help="A condition in SQL about the ledger's columns: \"reason like '%max_file_size%'\".")
+@click.option("--max-attempts", default=5, show_default=True, help="Files that were read so often are left alone.")
+@click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files stay set aside.")
+@click.option("--max-quarantined", type=int, help="Change nothing if more than this would stay in quarantine; up to it, also all.")
+@click.option("--function", help="The function of the destination, module:name or file.py:name, where it was made with one.")
+@click.option("--reduce", help="Likewise, the function that all rows went through together, where there was one.")
+@KAFKA_OPTION
+@KAFKA_SECRET
+@MASTER
+@AS_JSON
+@QUIET
+def retry(
+    dest: str, source: tuple[str, ...], function: str | None, reduce: str | None, options: tuple[str, ...], secrets: tuple[str, ...],
+    master: str | None, as_json: bool, quiet: bool, **given: Any,
+) -> None:  # fmt: skip
+    """Read what is in the quarantine of DEST once more, and nothing else."""
+    ledger = quire.Ledger(dest)
+    given["source"] = source[0] if len(source) == 1 else list(source) or None
+    given["storage_options"] = kafka_options(options, secrets)
+    given["function"] = None if function is None else function_of(function)
+    given["reduce"] = None if reduce is None else function_of(reduce)
+    with spark_of(master) as spark, shown(as_json):
+        show(ledger.retry(spark=spark, progress=not quiet, **given), as_json)
+
+
+@click.command()
+@click.argument("dest")
+@click.option("--target-size", help="Size of a data file, with its unit; default: that of the last run.")
+@MASTER
+@AS_JSON
+@QUIET
+def compact(dest: str, target_size: str | None, master: str | None, as_json: bool, quiet: bool) -> None:
+    """Merge the small data files of many commits; the old ones stay until expire."""
+    ledger = quire.Ledger(dest)
+    with spark_of(master) as spark:
+        show(ledger.compact(target_size, spark=spark, progress=not quiet), as_json)
+
+
+@click.command()
+@click.argument("dest")
+@click.option("--below", type=int, help="Versions before this one can no longer be read; default: the last one.")
+@click.option("--grace", default="1 day", show_default=True, help="How long what a checkpoint has merged stays.")
+@AS_JSON
+def expire(dest: str, below: int | None, grace: str, as_json: bool) -> None:
+    """Delete the data files that no readable version needs, and what a checkpoint has merged."""
+    show(quire.Ledger(dest).expire(below, grace=grace), as_json)
+
+
+@click.command()
+@click.argument("dest")
+@MASTER
+@AS_JSON
+def checkpoint(dest: str, master: str | None, as_json: bool) -> None:
+    """Merge the ledger of DEST into a checkpoint, as runs do when enough has gathered."""
+    with spark_of(master) as spark:
+        show(quire.Ledger(dest).checkpoint(spark), as_json)
+
+
+@click.command()
+@click.argument("dest")
+@AS_JSON
+def pins(dest: str, as_json: bool) -> None:
+    """The versions that readers keep readable, by the ids of their pins."""
+    found = quire.Ledger(dest).pins()
+    click.echo(as_line(found) if as_json else "\n".join(f"{pin}  version {version}" for pin, version in found.items()) or "no pin is open")
+
+
+@click.command()
+@click.argument("dest")
+@click.argument("pin")
+@AS_JSON
+def unpin(dest: str, pin: str, as_json: bool) -> None:
+    """End a pin that a dead reader has left."""
+    quire.Ledger(dest).unpin(pin)
+    click.echo(as_line({"unpinned": pin}) if as_json else f"{pin} is no pin any more")
+
+
+@click.command()
+@click.argument("dest")
+@click.option("--as-of", type=int, help="At this version.")
+@AS_JSON
+def files(dest: str, as_of: int | None, as_json: bool) -> None:
+    """The data files that count."""
+    ledger = quire.Ledger(dest)
+    frame((ledger if as_of is None else ledger.as_of(as_of)).files(), as_json, "no data file")
+
+
+@click.command()
+@click.argument("dest")
+@click.argument("path")
+@AS_JSON
+def coverage(dest: str, path: str, as_json: bool) -> None:
+    """Which bytes of the source file PATH are accounted for."""
+    frame(quire.Ledger(dest).coverage(path), as_json, "nothing of it is covered")
+
+
+@click.command()
+@click.argument("dest")
+@AS_JSON
+def tasks(dest: str, as_json: bool) -> None:
+    """What each task has done, and when it ran."""
+    frame(quire.Ledger(dest).tasks(), as_json, "no task")
+
+
+@click.command()
+@click.argument("dest")
+@AS_JSON
+def sizes(dest: str, as_json: bool) -> None:
+    """How large files were and are."""
+    frame(quire.Ledger(dest).sizes(), as_json, "no file")
+
+
+def _of_source(empty: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command that shows what `told` finds below SOURCE… now; `empty` is said where that is nothing."""
+
+    def command(told: Callable[..., Any]) -> click.Command:
+        @click.command(told.__name__, help=told.__doc__)
+        @click.argument("dest")
+        @click.argument("source", nargs=-1, required=True)
+        @click.option("--include", multiple=True, help="Only files that match this glob (again for more).")
+        @click.option("--exclude", multiple=True, help="Not the files that match this glob (again for more).")
+        @click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot.")
+        @click.option("--follow-links", is_flag=True, help="Follow symbolic links.")
+        @MASTER
+        @AS_JSON
+        def run(dest: str, source: tuple[str, ...], master: str | None, as_json: bool, **given: Any) -> None:
+            chosen = {name: list(value) or None if isinstance(value, tuple) else value for name, value in given.items()}
+            ledger = quire.Ledger(dest)
+            with spark_of(master) as spark:
+                frame(told(ledger, spark, list(source), "pandas", **chosen), as_json, empty)
+
+        return run
+
+    return command
+
+
+@_of_source("nothing is gone")
+def deleted(ledger: quire.Ledger, *where: Any, **chosen: Any) -> Any:
+    """The gathered files that are no longer at SOURCE…; their output is kept."""
+    return ledger.deleted(*where, **chosen)
+
+
+@_of_source("nothing has changed")
+def changed(ledger: quire.Ledger, *where: Any, **chosen: Any) -> Any:
+    """The files at SOURCE… that were rewritten or appended to since they were processed; --on-change reprocess reads them."""
+    return ledger.changed(*where, **chosen)
+
+
+@click.command("purge-sources")
+@click.argument("dest")
+@click.option("--yes", is_flag=True, help="Delete; else it is only said what would go.")
+@click.option("--source", multiple=True, help="Of files below this place, and of no others (again for more).")
+@click.option("--min-age", default="1 hour", show_default=True, help="Only files that have not changed for so long (0: any).")
+@click.option("--derived", is_flag=True, help="Also where a function has made something else of the files.")
+@MASTER
+@AS_JSON
+def purge_sources(
+    dest: str, yes: bool, source: tuple[str, ...], min_age: str, derived: bool, master: str | None, as_json: bool
+) -> None:  # fmt: skip
+    """Delete the sources of what is done, only those whose bytes are verified in committed files now."""
+    ledger = quire.Ledger(dest)
+    with spark_of(master) as spark:
+        found = ledger.purge_sources(list(source) or None, dry_run=not yes, derived=derived, min_age=min_age, spark=spark)
+        show(found, as_json)
+
+
+@click.command("import-markers")
+@click.argument("dest")
+@click.argument("directory")
+@click.argument("source", nargs=-1, required=True)
+@MASTER
+@AS_JSON
+@QUIET
+def import_markers(dest: str, directory: str, source: tuple[str, ...], master: str | None, as_json: bool, quiet: bool) -> None:
+    """Take over what a Hadoop job has done of SOURCE…: empty files in DIRECTORY, named by the splits."""
+    ledger = quire.Ledger(dest, create=True)
+    with spark_of(master) as spark:
+        show(ledger.import_markers(directory, list(source), spark=spark, progress=not quiet), as_json)
+
+
+@click.command("export-markers")
+@click.argument("dest")
+@click.argument("directory")
+@click.option("--source", multiple=True, help="Only of files below this place (again for more).")
+@click.option("--split-size", default="128 MiB", show_default=True, help="The block size of the Hadoop job's input.")
+@MASTER
+@AS_JSON
+def export_markers(dest: str, directory: str, source: tuple[str, ...], split_size: str, master: str | None, as_json: bool) -> None:
+    """Write an empty file into DIRECTORY for each split that is done, as a Hadoop job looks for them."""
+    ledger = quire.Ledger(dest)
+    with spark_of(master) as spark:
+        show(ledger.export_markers(directory, source=list(source) or None, split_size=split_size, spark=spark), as_json)
+
+
+@click.command()
+@click.argument("dest")
+@AS_JSON
+def rejected(dest: str, as_json: bool) -> None:
+    """The single records that a function has rejected, with their bytes as far as they are text."""
+    found = quire.Ledger(dest).rejected()
+    found["content"] = [None if data is None else data.decode("utf-8", "backslashreplace") for data in found["content"]]
+    frame(found, as_json, "no record was rejected")
+
+
+UPKEEP = (
+    forget, retry, compact, checkpoint, expire, pins, unpin, files, coverage, tasks, sizes, deleted, changed, purge_sources, import_markers,
+    export_markers, rejected,
+)  # fmt: skip

@@ -1,0 +1,390 @@
+"""The rounds of a call: each ends a job, ours or another's, until nothing that was listed is left.
+
+recover → (an open job of this intent | list → take out what is done → plan → freeze) → tasks → commit → publish → clean
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+
+from quire.commit import names, protocol
+from quire.commit.entries import OFFSETS, Abort, Commit, PlanHead, Task, Words
+from quire.commit.log import Log
+from quire.coverage import checkpoint, segments
+from quire.coverage.fold import fold
+from quire.coverage.live import totals
+from quire.engine import job as jobs
+from quire.engine.attempt import Work
+from quire.engine.report import Report
+from quire.engine.request import Options
+from quire.errors import FormatError, QuireError, RefusedError, StorageError, about
+from quire.planning import plan as planning
+from quire.planning.listing import EXAMPLES, Listed
+from quire.planning.misspelt import check_listed, unmatched
+from quire.planning.rewriting import refuse_missing
+from quire.progress import Progress, Step
+from quire.skew import SkewResult
+from quire.sources import schemas
+from quire.sources.files import Root
+from quire.sources.kafka.topics import is_kafka
+from quire.spark.runner import Runner
+from quire.storage import Store
+
+__all__ = ["check_destination", "check_found", "check_words", "gather", "job_name"]
+
+TWICE = 2  # a call takes a path up at most this often, so it ends though a file changes for ever
+
+
+def gather(
+    made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None = None, *, waits: bool = False
+) -> Report:  # fmt: skip
+    """Rounds until nothing is left; each round ends a job, ours or another's.
+
+    `waits`: a source in which nothing has the names that are asked for may have it later, and is no mistake.
+    A store that does not do what it should ends the call with one line: what was done, what was not, and how to go on.
+    """
+    call = _Call(made, bars)
+    try:
+        return _rounds(call, made, runner, bars, planned, waits=waits)
+    except StorageError as e:
+        raise type(e)(f"{str(e).rstrip('.')}. {call.state()}") from e
+
+
+def _rounds(
+    call: _Call, made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None, *, waits: bool
+) -> Report:  # fmt: skip
+    started, retries, store = time.monotonic(), bars.retries, made.store(bars.again)
+    supersede = False  # the round takes what was gathered in another version: a job of its own, since it is all or nothing
+    with about("dest"):
+        check_destination(store, made.append)
+    while True:
+        log = protocol.recover(store, held=made.held)
+        with about("dest"):
+            check_words(log, made)
+        head = _open_job(store, log, made, call)
+        fresh = head is None
+        if head is None:
+            base = log.tip
+            if not log.settled():
+                continue
+            if planned is None:
+                planned = planning.make(
+                    runner,
+                    store,
+                    log,
+                    base,
+                    job_name(made, base),
+                    made.wanted(call.tired(1 if supersede else TWICE), supersede=supersede),
+                    bars,
+                )
+            if not supersede:
+                call.saw(planned)
+                check_found(log, made, planned, waits=waits, again=bool(call.taken_up))
+            if not planned.tasks and (supersede or not call.outdated()):
+                break
+            if not planned.tasks:
+                supersede, planned = True, None
+                continue
+            head = _freeze(store, made, planned)
+            fresh = head is not None and head.plan == planned.plan  # else another driver has frozen its plan first
+            planned = None
+        if head is None or log.refresh().outcome(head.job) is not None:
+            protocol.clean(log.refresh(), head.job) if head else None
+            planned = None
+            continue
+        convert = replace(made.convert, columns=schemas.there(log)) if made.convert.function and not head.closing else made.convert
+        work = Work(made.dest, made.dest_options, made.roots, head, convert)
+        call.takes_up(head)
+        jobs.run(runner, log, work, bars, made.max_quarantined, made.reduce)
+        settled = call.ended(log.refresh(), head.job, store) and fresh
+        jobs.check_losses(call.losses, head.job, made.dest)
+        if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
+            break  # where it is to stop, the next call takes what is left
+        supersede = settled and (supersede or not call.more())  # first what did not fit into that job
+    checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
+    return call.report(log, time.monotonic() - started, bars.retries - retries)
+
+
+def _open_job(store: Store, log: Log, made: Options, call: _Call) -> PlanHead | None:
+    """The open job of this intent; those of others are named to the user."""
+    ours = None
+    for head in protocol.open_jobs(store, log):
+        if head.intent == made.intent:
+            _check_ours(head, made)
+            ours = ours or head
+        else:
+            call.other(head.job)
+    return ours
+
+
+def _check_ours(head: PlanHead, made: Options) -> None:
+    """Refuse a plan under our job's name that does not say what the job's name says: somebody forged it."""
+    if (head.intent, head.words, head.committer, head.closing) != (made.intent, made.words, made.committer, made.closing):
+        raise FormatError(
+            f"the plan of job {head.job} in {made.dest} does not say what this call says, and has its name: it is damaged or forged. Give "
+            f"the job up with recover(dest, abort={head.job!r}), and look who wrote it."
+        )
+
+
+def _freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead | None:
+    head = PlanHead(
+        job=planned.job, base=planned.base, plan=planned.plan, tasks=len(planned.tasks), committer=made.committer, words=made.words,
+        intent=made.intent, source=made.source, closing=made.closing,
+    )  # fmt: skip
+    if store.stat(names.plan_parquet(planned.job, planned.plan)) is None:
+        return None  # it was discarded, or another driver has ended the job and cleaned
+    protocol.freeze(store, head)
+    there = protocol.plan_head(store, planned.job)
+    if there is not None:
+        _check_ours(there, made)
+    if there is not None and store.stat(names.plan_parquet(there.job, there.plan)) is None:
+        return None  # the job ended between the two looks
+    return there
+
+
+class _Call:
+    """What this call has seen so far. It decides only when the call ends; what is done stands in the log."""
+
+    def __init__(self, made: Options, bars: Progress) -> None:
+        self.made, self.bars = made, bars
+        self.taken_up = Counter[str]()  # paths that were left out, or replaced in quarantine
+        self.left: dict[str, str] = {}
+        self.head: PlanHead | None = None  # of the job under way
+        self.before = bars.last  # the phase that was the last one when it was taken up
+        self.jobs: list[str] = []
+        self.others: list[str] = []
+        self.listed: planning.Planned | None = None
+        self.skew: SkewResult | None = None
+        self.quarantined = 0  # files that were in quarantine when the call began
+        self.files = self.bytes = self.written = self.data_files = self.bad = self.rejected = self.held = self.done = 0
+        self.records = self.lost = self.useful = 0
+        self.losses = 0  # jobs of which the store has lost output before it was published
+        self.bad_examples: list[tuple[str, str]] = []
+
+    def tired(self, most: int) -> frozenset[str]:
+        """The paths that this call does not take up again, having done so `most` times.
+
+        Once is enough where one file that changes while it is read lets all of a job wait.
+        """
+        return frozenset(path for path, n in self.taken_up.items() if n >= most)
+
+    def saw(self, planned: planning.Planned) -> None:
+        """A listing."""
+        self.listed, self.held = planned, 0  # what is held back since before is in the listing
+        # What this call has gathered in rounds before is found done, and was not done before.
+        if not self.rejected:  # else a file whose beginning was rejected would be taken for one
+            self.done = max(0, planned.listed.done - self.files - self.bad)
+        if not self.jobs:
+            self.quarantined = planned.listed.quarantined
+        if planned.tasks:
+            self.skew = planned.skew()
+
+    def outdated(self) -> bool:
+        """Whether files are there in another version than the ledger's, and the user wants the new one."""
+        return self.listed is not None and self.listed.listed.outdated > 0
+
+    def more(self) -> bool:
+        """Whether the last plan has left something, as a job may only be so large."""
+        return self.listed is not None and self.listed.listed.more > 0
+
+    def other(self, job: str) -> None:
+        """An open job of another intent."""
+        if job not in self.others:
+            self.others.append(job)
+            self.bars.say(
+                f"job {job} of another call is unfinished; give it up with recover(dest, abort={job!r}) if nobody goes on with it"
+            )
+
+    def ended(self, log: Log, job: str, store: Store) -> bool:
+        """Count a job that is over; True: all that was listed for it is settled."""
+        outcome, self.head = log.outcome(job), None
+        if outcome is None:
+            return False
+        if isinstance(outcome, Abort):
+            refuse_missing(log, outcome.left)
+        left = list(outcome.left)
+        if isinstance(outcome, Commit):
+            self.jobs.append(job)
+            tasks = log.in_effect(outcome)
+            lost = len(tasks) < len(outcome.tasks)
+            self.losses += lost
+            for task in tasks:
+                left += task.left
+                self._gathered_after_all(task, store)
+                self.files += task.files_in
+                self.bytes += task.bytes_in
+                self.bad += task.bad
+                self.rejected += task.rejected
+                self.useful += task.gathered - task.vain + task.waiting
+                self.held += task.held
+                self.data_files += len(task.files)
+                self.written += sum(file.size for file in task.files)
+                self.records += sum(file.records for file in task.files)
+                self.lost += task.lost
+                self.taken_up.update({u.path for u in task.uncovers})
+                if task.set_aside and len(self.bad_examples) < EXAMPLES and task.segment:
+                    rows = segments.read(store, task.segment, ["path", "start", "state", "reason"]).to_pylist()
+                    self.bad_examples += [(_shown(r["path"], r["start"]), r["reason"]) for r in rows if r["state"] == "bad"]
+        self.taken_up.update({item.path for item in left})
+        self.left.update({item.path: item.why for item in left})
+        return isinstance(outcome, Commit) and not left and not outcome.dropped and not lost
+
+    def _gathered_after_all(self, task: Task, store: Store) -> None:
+        """Take what was left out before, and is in a later task's segment, from the list of what is left out."""
+        before = [path for path in self.left if task.first <= path <= task.last]
+        if before and task.segment:
+            rows = segments.read(store, task.segment, ["path", "carried"], min(before), max(before)).to_pylist()
+            for path in (row["path"] for row in rows if not row["carried"]):  # of what is carried over, the old version stays
+                self.left.pop(path, None)
+
+    def takes_up(self, head: PlanHead) -> None:
+        """A job, ours or one that is open."""
+        self.head, self.before = head, self.bars.last
+
+    def state(self) -> str:
+        """How far this call has come, for an error that ends it: from what it knows, since the store may not answer."""
+        taken = f"{self.records:,} records were loaded" if self.made.source else f"{self.files:,} files were gathered"
+        before = f"{taken} by this call and stay; " if self.files or self.records else ""
+        dest = self.made.dest
+        if self.head is None:
+            return f"{before or 'Nothing of this call is visible; '}call again to go on."
+        step = Step("") if self.bars.last is self.before else self.bars.last.step  # the phases before were of other jobs
+        if step.phase == "publishing":
+            return (
+                f"{before}job {self.head.job} is committed and {step.done:,} of its {step.total or 0:,} data files are in their places: "
+                f"call again, or recover({dest!r}), to move the others."
+            )
+        done = f"{step.tasks:,} of the {self.head.tasks:,} tasks of job {self.head.job} are done and kept, nothing of it is visible"
+        return f"{before}{done}: call again to go on, or give it up with recover({dest!r}, abort={self.head.job!r})."
+
+    def _failure(self, log: Log) -> str:
+        """In words, that nothing of the input was of use: what this call has read, or where that is nothing, what is there since before."""
+        topics = bool(self.made.source)
+        if self.jobs:
+            if self.useful or self.left or not self.bad + self.rejected:
+                return ""
+            files, records = (0, self.bad + self.rejected) if topics else (self.bad, self.rejected)
+            aside = [f"{n:,} {what}{'s' * (n != 1)}" for n, what in ((files, "file"), (records, "record")) if n]
+            return f"nothing that was read could be processed, and {' and '.join(aside)} went into quarantine"
+        if topics:  # only the ledger tells what became of what is there
+            found = totals(log, fold(log))
+            return "nothing is new, and all that was read before is quarantined" if found.set_aside and not found.data_files else ""
+        if 0 < self.quarantined == self.done:
+            return f"nothing is new, and of {self.done:,} file{'s' * (self.done != 1)} that were read before all are quarantined"
+        return ""
+
+    def report(self, log: Log, took: float, retries: int) -> Report:
+        """For the user."""
+        made, listed = self.made, self.listed.listed if self.listed else None
+        changed: list[tuple[str, str]] = []
+        count = 0
+        troubles: list[tuple[str, str]] = []
+        if listed is not None:
+            troubles = list(listed.troubles)
+            changed, count = list(listed.reported_examples), listed.reported
+        return Report(
+            source=made.source or ", ".join(r.url for r in made.roots), dest=made.dest, files=self.files, bytes=self.bytes,
+            written=self.written, records=self.records, lost=self.lost, data_files=self.data_files,
+            quarantined=tuple(self.bad_examples[:EXAMPLES]), quarantined_count=self.bad + self.rejected,
+            changed=tuple(changed), changed_count=count, longer_count=listed.longer if listed else 0, unreadable=tuple(troubles),
+            left_out=tuple(self.left.items()), done=self.done,
+            young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
+            held_back=self.held + (listed.held if listed else 0), seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
+            deleted=listed.deleted if listed else 0, deleted_examples=tuple(listed.deleted_examples) if listed else (),
+            reduce=made.words.reduce, quarantined_before=self.quarantined, failure=self._failure(log),
+        )  # fmt: skip
+
+
+def job_name(made: Options, base: int) -> str:
+    """The job that a call is at a version: the same for every driver of it."""
+    return f"{base}-{made.intent_hash}"
+
+
+def check_destination(store: Store, append: bool) -> None:
+    """Refuse a destination that holds somebody else's files (`append` allows them)."""
+    store.check_writable()
+    if not store.is_folder():
+        return
+    if not store.is_folder(names.STATE) and not append:
+        for name, _ in store.peek():
+            if store.is_folder(names.STATE):
+                return  # another driver has just begun here
+            raise RefusedError(
+                f"the destination {store.url} is not empty and not quire's (it holds {name!r}): nothing was touched. "
+                f"Choose another, or say append=True."
+            )
+
+
+def check_found(log: Log, made: Options, planned: planning.Planned, *, waits: bool = False, again: bool = False) -> None:
+    """Refuse a source that cannot be listed and globs that match nothing (but if the call `waits`); what planning has written goes.
+
+    `again`: files that this call has taken up before are not in the listing, so it does not say what is there.
+    """
+    try:
+        if not again:
+            check_listed(made.roots, planned.listed)
+        if not waits:
+            _check_names(log, made, planned.listed)
+    except QuireError:
+        with suppress(QuireError):  # what goes wrong now is not what the user should hear of
+            planning.discard(log.store, planned.job, planned.plan)
+        raise
+
+
+def _check_names(log: Log, made: Options, listed: Listed) -> None:
+    """Refuse globs that match none of the names that are there.
+
+    Where a job of the same call was committed, what matched may have gone since.
+    """
+    roots = [root for root in made.roots if isinstance(root, Root)]
+    found = unmatched(roots, made.include, listed)
+    if found and not any(commit.job.endswith(f"-{made.intent_hash}") for _, commit in log.backwards()):
+        found.refuse(made.exclude)
+
+
+def check_words(log: Log, made: Options) -> None:
+    """Refuse to mix two transforms or formats in one destination."""
+    commit = log.saying()
+    if commit is None:
+        _check_marks(log, made)
+        return
+    if commit.verb == "run" and commit.identity != (identity := made.intent.get("identity", "")):
+        raise RefusedError(
+            f"the destination {made.dest} knows its files by identity={commit.identity or 'store'!r}, and this call says "
+            f"{identity or 'store'!r}: every file would look rewritten. Say the same, or choose another destination."
+        )
+    if commit.words != made.words:
+        there, ours = commit.words, made.words
+        if there.reduce != ours.reduce:
+            mixed = [f"went through reduce={w.reduce!r}" if w.reduce else "went through no shuffle" for w in (there, ours)]
+            raise RefusedError(
+                f"the rows of the destination {made.dest} {mixed[0]}, and those of this call {mixed[1].replace('went', 'would go')}: "
+                f"nobody could tell them apart. Say the same, or choose another destination."
+            )
+        raise RefusedError(
+            f"the destination {made.dest} holds transform {there.transform!r}, format {there.format!r}, compression "
+            f"{there.compression!r}, layout {there.layout!r}{_split(there)}; this call says {ours.transform!r}, {ours.format!r}, "
+            f"{ours.compression!r}, {ours.layout!r}{_split(ours)}. Say the same, or choose another destination."
+        )
+
+
+def _shown(path: str, start: int) -> str:
+    """What was set aside: a file, or a record."""
+    return f"{path} offset {start:,}" if is_kafka(path) else path
+
+
+def _check_marks(log: Log, made: Options) -> None:
+    """Refuse files where offsets are marked as done elsewhere, and topics where files are."""
+    ours, theirs = ("topics", "files") if made.words.split == OFFSETS else ("files", "topics")
+    if any(is_kafka(source.first) is (theirs == "topics") for source in fold(log).sources):
+        raise RefusedError(
+            f"the ledger of {made.dest} has marks of {theirs} that another tool has done, and this call reads {ours}: nothing was read. "
+            f"Choose another destination."
+        )
+
+
+def _split(words: Words) -> str:
+    return (f", split {words.split!r}" if words.split else "") + (f", partition_by {words.by!r}" if words.by else "")

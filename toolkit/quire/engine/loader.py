@@ -1,0 +1,219 @@
+"""A call of `quire.load`, checked: before each run it asks the brokers which topics there are, and where their stable ends are."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from quire.commit import protocol
+from quire.commit.entries import OFFSETS
+from quire.commit.log import Log
+from quire.coverage.fold import fold
+from quire.coverage.ranges import Known
+from quire.engine.driver import check_destination, check_words
+from quire.engine.report import LoadReport, Report
+from quire.engine.request import Options
+from quire.errors import NotFoundError, RefusedError, UsageError, about
+from quire.formats.measure import written
+from quire.planning.offsets import Offsets
+from quire.planning.plan import Wanted
+from quire.progress import Progress
+from quire.sources import schemas
+from quire.sources.files import Selection
+from quire.sources.kafka import offsets, records
+from quire.sources.kafka import topics as kafka
+from quire.sources.kafka.client import Cluster, cluster_of
+from quire.sources.kafka.positions import mirror
+from quire.sources.kafka.records import Loading
+from quire.sources.kafka.topics import Key, Topics, is_kafka, named
+from quire.sources.kafka.until import Until
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Call", "Job", "check_cluster"]
+
+LOOKED_AT = 64 << 10  # bytes of records by which a function shows its columns
+
+
+@dataclass(frozen=True)
+class Job(Options):
+    """A call as a job. `ends` are of the run under way."""
+
+    ends: Mapping[Key, int] = field(default_factory=dict)
+    known: Known = field(default_factory=Known, repr=False)  # of what the ledger covers, by all runs of the call
+    most: int | None = None
+
+    @property
+    def topics(self) -> Topics:
+        """What is loaded."""
+        (found,) = self.roots
+        assert isinstance(found, Topics)
+        return found
+
+    @property
+    def source(self) -> str:
+        """What stands in the log, and in the report."""
+        return self.topics.shown
+
+    def wanted(self, without: frozenset[str] = frozenset(), *, supersede: bool = False) -> Wanted:
+        """What to plan; nothing is gathered in two versions."""
+        loading = self.convert.loading
+        assert loading is not None
+        measure = functools.partial(_written, loading, self.convert.compression)
+        ends, in_step = {} if supersede else self.ends, loading.by not in ("", "topic", "partition")
+        wanted = Offsets(self.topics, ends, measure, self.most, loading.record_loss, without, in_step, self.known)
+        return Wanted(self.roots, Selection(), self.cut, self.dest, self.dest_options, None, None, self.policy, wanted)
+
+
+def _written(loading: Loading, compression: str, some: pa.Table) -> int:
+    """Bytes that records become in a data file."""
+    parts = [part.made for batch in some.to_batches() for part in loading.made(batch)[0]]
+    return written(loading.format, compression, parts)
+
+
+@dataclass
+class Call:
+    """A call, checked. Before each run it asks the brokers what there is."""
+
+    made: Job
+    until: Until | None
+    group: str | None
+    unnamed: set[str] = field(default_factory=set)  # topics whose ids no broker has told this call
+    notes: list[str] = field(default_factory=list)
+    job: Job | None = None  # of the run under way
+
+    def decided(self, bars: Progress, _: Options) -> Job:
+        """The job of a run: topics with their ids, the stable ends, and the columns of the rows."""
+        made, self.notes = self.made, []
+        store = made.store()
+        with about("dest"):
+            check_destination(store, made.append)
+            log = made.held.read(store)
+            self._check_owner(log)
+        cluster = cluster_of(made.topics.servers, made.topics.options)
+        with about("source"):
+            topics, keys = self._found(cluster, bars)
+            check_cluster(log, topics, made.dest)
+            ends = cluster.ends(keys, bars.again)
+        if self.until is not None:
+            with about("until"):
+                ends = self.until.ends(cluster, ends, bars.again, first=not log.source())
+        self.job = replace(made, roots=(topics,), ends=ends, intent={"cluster": topics.cluster, **made.intent})
+        if made.convert.of_user:
+            self.job = self._with_columns(self.job, log, cluster)
+        return self.job
+
+    def _found(self, cluster: Cluster, bars: Progress) -> tuple[Topics, list[Key]]:
+        """The topics as they are now, and their partitions."""
+        asked = self.made.topics
+        identity, there = cluster.topics(bars.again)
+        found = {name: n for name, n in there.items() if asked.matches(name)}
+        for name in asked.names:
+            if name not in there:
+                _missing(cluster, name, list(there))
+        if not found:
+            raise UsageError(f"no topic of {asked.servers} matches {', '.join(map(repr, asked.asked))}: it has {_some(list(there))}.")
+        versions = {name: named(name) for name in found if name in self.unnamed}
+        versions |= cluster.versions(found.keys() - versions.keys(), bars.again)
+        unnamed = {name for name, version in versions.items() if version == named(name)}
+        if new := unnamed - self.unnamed:
+            self.unnamed |= new
+            warnings.warn(
+                f"no broker of {asked.servers} tells the id of {', '.join(sorted(new)[:3])}: the ledger knows it by its name, and would "
+                f"not see that it was deleted and made again.", UserWarning, stacklevel=5,
+            )  # fmt: skip
+        if self.unnamed:
+            self.notes.append(f"known by name, as no broker tells the id: {', '.join(sorted(self.unnamed)[:5])}")
+        topics = replace(asked, url=kafka.SCHEME + identity, versions=versions)
+        return topics, [Key(name, i) for name, n in found.items() if name in versions for i in range(n)]
+
+    def _check_owner(self, log: Log) -> None:
+        """Refuse a destination that holds files, or topics that this call does not load."""
+        made, words = self.made, log.words()
+        if words is not None and words.split != OFFSETS:
+            raise RefusedError(
+                f"the destination {made.dest} holds what was made of files ({words.transform} → {words.format}), and this call loads "
+                f"topics: nothing was read. Choose another destination."
+            )
+        before = log.source()
+        if not before or made.append:
+            return
+        theirs = kafka.parsed(before)
+        others = [one for one in theirs.asked if one not in made.topics.asked and not (one in theirs.names and made.topics.matches(one))]
+        if others:
+            raise RefusedError(
+                f"the destination {made.dest} holds topic {', '.join(others)}, and this call loads {', '.join(made.topics.asked)}: "
+                f"nothing was read. Name all of them, choose another destination, or say append=True to bring them together."
+            )
+
+    def _with_columns(self, made: Job, log: Log, cluster: Cluster) -> Job:
+        """With the columns of the rows as the destination has them, or an open job of the same call, or as the function gives them."""
+        loading = made.convert.loading
+        assert loading is not None
+        columns, there = loading.schema, None
+        if log.words() is not None:
+            with about("dest"):
+                check_words(log, made)
+            there = schemas.frozen(log)
+        columns = schemas.agreed(there, columns, made.dest) or _of_open_job(made, log) or _of_first_records(made, loading, cluster)
+        if columns is None:
+            return made  # there is no record yet
+        with about("partition_by"):
+            records.check_by(loading.by, columns)
+        convert = dataclasses.replace(made.convert, loading=replace(loading, schema=columns))
+        return replace(made, convert=convert, intent={**made.intent, "schema": schemas.text(columns)})
+
+    def told(self, report: Report) -> LoadReport:
+        """The report of a run; after it, the consumer group follows."""
+        assert self.job is not None
+        if self.group is not None:
+            self.notes.append(mirror(self.job.topics, self.job.held.read(self.job.store()), self.group, self.job.known))
+        return LoadReport.of(report, self.notes)
+
+
+def check_cluster(log: Log, topics: Topics, dest: str) -> None:
+    """Refuse another cluster's topics: what the ledger knows of offsets would not be about them."""
+    for source in fold(log).sources:
+        for path in (source.first, source.last):
+            if is_kafka(path) and not path.startswith(f"{topics.url}/"):
+                other = path.removeprefix(kafka.SCHEME).partition("/")[0]
+                raise RefusedError(
+                    f"{topics.servers} is cluster {topics.cluster}, and the destination {dest} holds topics of cluster {other}: their "
+                    f"offsets mean other records. Nothing was read. Choose another destination."
+                )
+
+
+def _of_open_job(made: Job, log: Log) -> pa.Schema | None:
+    """The columns that an unfinished job of the same call has frozen."""
+    for head in protocol.open_jobs(made.store(), log):
+        if {k: v for k, v in head.intent.items() if k != "schema"} == made.intent and head.intent.get("schema"):
+            return schemas.parse(str(head.intent["schema"]))
+    return None
+
+
+def _of_first_records(made: Job, loading: Loading, cluster: Cluster) -> pa.Schema | None:
+    """What the function gives for some of the first records; None where there is none yet."""
+    starts = cluster.starts(made.ends)
+    spans = [offsets.Span(key, starts[key], end) for key, end in sorted(made.ends.items()) if starts[key] < end]
+    some, _ = offsets.sample(cluster, spans[: offsets.AT_ONCE], LOOKED_AT, seconds=offsets.PATIENCE)
+    return next((columns for batch in some.to_batches() if (columns := loading.columns(batch)) is not None), None)
+
+
+def _missing(cluster: Cluster, name: str, there: list[str]) -> None:
+    """Say that a topic is not there, with the nearest one that is, or why it cannot be seen."""
+    with suppress(NotFoundError):  # that is what is said here, and more of it
+        cluster.look(name)
+    near = difflib.get_close_matches(name, there, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else f" It has {_some(there)}."
+    raise UsageError(f"{cluster.servers} has no topic {name!r} that we may see.{hint}")
+
+
+def _some(names: list[str]) -> str:
+    return (", ".join(sorted(names)[:5]) + (" …" if len(names) > 5 else "")) if names else "none"

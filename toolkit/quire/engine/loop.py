@@ -1,0 +1,101 @@
+"""What the calls that read a source share: what their work runs on, and how they are repeated."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from quire.engine.driver import gather
+from quire.engine.report import Report
+from quire.engine.request import Options, seconds, whole
+from quire.errors import AllQuarantined, UsageError
+from quire.interrupts import raised
+from quire.progress import Progress
+from quire.sources.kafka.topics import Topics
+from quire.spark.runner import InProcess, OnSpark, Runner
+from quire.spark.visibility import Landmarks
+
+__all__ = ["checked", "repeat", "runner_of"]
+
+
+def repeat(
+    made: Options, runner: Runner, bars: Progress, every: str | float | None, max_runs: int | None,
+    decide: Callable[[Options], Options] = lambda made: made, told: Callable[[Report], Report] = lambda report: report,
+    stop: threading.Event | None = None,
+) -> Report:  # fmt: skip
+    """Run a call once, or again and again; `decide` completes it before each run, `told` does so with its report. The last report.
+
+    Raises AllQuarantined if nothing of the input could be processed; of a call that runs again and again that is said, and it goes on.
+
+    `stop`: where it is set, the call ends after the commit under way, as after a signal.
+    """
+    bars.stop = stop
+    if every is None:
+        if max_runs is not None:
+            raise UsageError("max_runs goes with every=: how often to run, and how far apart.")
+        return checked(made, told(gather(decide(made), runner, bars)))
+    pause = seconds(every, "every")
+    runs = whole(max_runs, "max_runs", 1) if max_runs is not None else None
+    with _until_signal(stop) as stopped:
+        bars.stop = stopped
+        while True:
+            report = told(gather(decide(made), runner, bars, waits=True))
+            if report.jobs:  # of a run that found nothing new there is nothing to say
+                bars.say(f"{report.taken}, {report.quarantined_count:,} quarantined; version {report.version}")
+                try:
+                    checked(made, report)
+                except AllQuarantined as e:
+                    bars.say(f"{e} The next run goes on.", always=True)
+            runs = None if runs is None else runs - 1
+            if runs == 0 or stopped.wait(pause):
+                return report
+
+
+def checked(made: Options, report: Report) -> Report:
+    """The report; AllQuarantined if nothing of the input could be processed, and the call does not say how much of that it allows."""
+    return report if made.max_quarantined is not None else report.checked()
+
+
+def runner_of(spark: Any, made: Options) -> Runner:
+    """What spreads the work of a call: the session given, or quire's own."""
+    landmarks = Landmarks([root.url for root in made.roots], made.dest)
+    if isinstance(spark, InProcess | OnSpark):
+        runner: Runner = spark
+    elif not all(store.shared for store in (made.store(), *(r.store() for r in made.roots if not isinstance(r, Topics)))):
+        raise UsageError(
+            "a memory:// store lives in one process, and Spark's workers are others. Use a directory, or spark=quire.InProcess()."
+        )
+    elif spark is None:
+        from quire.spark.session import session
+
+        runner = OnSpark(session(), landmarks)
+    elif hasattr(spark, "newSession"):
+        runner = OnSpark(spark, landmarks)
+    else:
+        raise UsageError(f"spark= takes a SparkSession, not {type(spark).__name__}. Leave it out, or pass quire.session().")
+    return runner
+
+
+@contextmanager
+def _until_signal(stop: threading.Event | None) -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set: the commit under way ends whole. A second signal interrupts at once."""
+    stopped = stop or threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+
+    def heard(_: int, frame: FrameType | None) -> None:
+        if stopped.is_set():
+            raised(signal.SIGINT, frame)
+        stopped.set()
+
+    before = {s: signal.signal(s, heard) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)

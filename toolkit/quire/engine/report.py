@@ -1,0 +1,292 @@
+"""What a call of the main job did, for people, notebooks and programs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from quire import display
+from quire.arguments import format_size
+from quire.coverage.superseded import NOT_TAKEN
+from quire.errors import AllQuarantined, printable
+from quire.planning.changes import Changes
+from quire.skew import SkewResult
+
+SHOWN = 5
+
+
+def named(dest: str, source: str) -> str:
+    """The words that say which call names the changed files."""
+    place = "SOURCE" if ", " in source else shlex.quote(_plain(source))
+    return f"quire ledger changed {shlex.quote(_plain(dest))} {place} names all"
+
+
+def changed_since(dest: str, source: str, *, reduce: bool = False) -> str:
+    """The line that says which calls name the changed files, and take them in."""
+    how = "after ledger.forget(where='commit = …') the next call" if reduce else "on_change='reprocess'"
+    return f"changed since: {named(dest, source)}; {how} reads their new content"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of `quire.consolidate`.
+
+    files, bytes      gathered by this call (bytes as read); `written` bytes in `data_files`, of `records` lines or rows
+    quarantined       (path, reason) of what is in quarantine since this call: `quire ledger failed` has all of it
+    changed           (path, reason) of files that were rewritten or appended to since they were gathered, and were not read: `quire ledger
+                      changed` has all of them
+    unreadable        (path, reason) of what could not be listed or planned: the ledger knows nothing of it, the next call tries again
+    quarantined_count, changed_count   how many there are (of very many, only the first stand in the tuples); `longer_count` of the changed
+                      are longer now than what was read of them
+    set_aside, set_aside_count   all three together
+    held_back         files whose last line has no newline yet (on_append="tail"): it is taken when it is whole, or with flush=True
+    left_out          (path, reason) of files that vanished, or changed while they were read, twice, or whose new version cannot be parsed
+                      (on_change="reprocess": what was gathered before stays); the next call tries again
+    done              files that were gathered or set aside before
+    deleted           files that were gathered before and are no longer at their source: their output stays; `deleted_examples` of them
+    young, links      files changed within `min_age`; symbolic links that were not followed
+    jobs              of this call, in the log's order; `version` is the log's number at the end
+    retries           how often something was tried again because a store was busy or did not answer
+    reduce            the function that all rows of a job went through together
+    quarantined_before  of `done`, those that were in quarantine when the call began
+    failure           words that say that nothing of the input could be processed (`all_quarantined`): all that this call has read is
+                      quarantined, or where nothing was new, all that is there. Else nothing
+    skew              whether the plan was even; None if there was nothing to do
+    """
+
+    source: str
+    dest: str
+    files: int = 0
+    bytes: int = 0
+    written: int = 0
+    records: int = 0
+    lost: int = 0
+    data_files: int = 0
+    quarantined: tuple[tuple[str, str], ...] = ()
+    quarantined_count: int = 0
+    changed: tuple[tuple[str, str], ...] = ()
+    changed_count: int = 0
+    longer_count: int = 0
+    unreadable: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
+    done: int = 0
+    held_back: int = 0
+    young: int = 0
+    links: int = 0
+    jobs: tuple[str, ...] = ()
+    version: int = 0
+    seconds: float = 0.0
+    skew: SkewResult | None = None
+    others: tuple[str, ...] = field(default=())
+    retries: int = 0
+    deleted: int = 0
+    deleted_examples: tuple[str, ...] = ()
+    reduce: str = ""
+    quarantined_before: int = 0
+    failure: str = ""
+
+    @property
+    def set_aside(self) -> tuple[tuple[str, str], ...]:
+        """(path, reason) of all that is there and was not taken."""
+        return (*self.quarantined, *self.changed, *self.unreadable)
+
+    @property
+    def set_aside_count(self) -> int:
+        """How many these are."""
+        return self.quarantined_count + self.changed_count + len(self.unreadable)
+
+    @property
+    def all_quarantined(self) -> bool:
+        """Whether nothing of the input could be processed: then a call raises `quire.AllQuarantined`, if it gives no `max_quarantined`."""
+        return bool(self.failure)
+
+    @property
+    def taken(self) -> str:
+        """How much that was, in a few words."""
+        return f"{self.files:,} files gathered"
+
+    @property
+    def files_per_second(self) -> float:
+        """Gathered files over the whole call's time."""
+        return self.files / self.seconds if self.seconds else 0.0
+
+    def _first(self) -> dict[str, object]:
+        """The line that comes first, where nothing could be processed."""
+        return {"ALL QUARANTINED": self.failure} if self.failure else {}
+
+    def _loud(self) -> str:
+        return "all_quarantined=True, " if self.failure else ""
+
+    def checked(self) -> Report:
+        """The report itself; AllQuarantined, which carries it, if nothing could be processed."""
+        if not self.failure:
+            return self
+        dest, first = shlex.quote(_plain(self.dest)), f" First: {': '.join(self.quarantined[0])}." if self.quarantined and self.jobs else ""
+        raise AllQuarantined(
+            f"all of {self.source} is quarantined in {self.dest}: {self.failure}.{first} Look at: quire ledger failed {dest} - what is "
+            f"repaired, quire ledger retry reads again; or allow it with max_quarantined.", report=self
+        )  # fmt: skip
+
+    def _facts(self) -> Mapping[str, object]:
+        rows: dict[str, object] = {
+            **self._first(),
+            "files gathered": f"{self.files:,}",
+            "bytes read": format_size(self.bytes),
+            "data files": f"{self.data_files:,} ({format_size(self.written)})",
+            **({"through": self.reduce} if self.reduce else {}),
+            "already done": f"{self.done:,}" + (f", of them {self.quarantined_before:,} quarantined" if self.quarantined_before else ""),
+            "set aside": f"{self.quarantined_count:,}",
+        }
+        if self.changed_count:
+            rows["changed since, not read"] = str(Changes(self.changed_count, self.longer_count))
+        if self.unreadable:
+            rows["could not be read or planned"] = f"{len(self.unreadable):,}"
+        stays = sum(why.startswith(NOT_TAKEN) for _, why in self.left_out)
+        if stays:
+            rows["new version not taken, old one stays"] = f"{stays:,}"
+        if len(self.left_out) > stays:
+            rows["left out (changed or gone)"] = f"{len(self.left_out) - stays:,}"
+        if self.held_back:
+            rows["last lines held back"] = f"{self.held_back:,}"
+        if self.deleted:
+            rows["gone at the source, kept here"] = f"{self.deleted:,}"
+        if self.young:
+            rows["too young (min_age)"] = f"{self.young:,}"
+        if self.links:
+            rows["links not followed"] = f"{self.links:,}"
+        if self.retries:
+            rows["tried again"] = f"{self.retries:,} times"
+        rows["seconds"] = f"{self.seconds:.1f} ({self.files_per_second:,.0f} files/s)"
+        if self.skew is not None:
+            rows["skew"] = self.skew.verdict
+        rows["version"] = self.version
+        return rows
+
+    def _note(self) -> str:
+        dest = shlex.quote(_plain(self.dest))
+        parts = [f"{path}: {reason}" for path, reason in self.quarantined[:SHOWN]]
+        if self.quarantined_count > SHOWN:
+            parts.append(f"… all that is quarantined: quire ledger failed {dest}")
+        parts += [f"{path}: {reason}" for path, reason in (*self.changed[:SHOWN], *self.unreadable[:SHOWN], *self.left_out[:SHOWN])]
+        if self.changed_count:
+            parts.append(changed_since(self.dest, self.source, reduce=bool(self.reduce)))
+        parts += [f"job {job} of another call is unfinished: quire recover {dest} --abort {job}" for job in self.others]
+        parts.append(self.next)
+        return "\n".join(map(printable, parts))
+
+    @property
+    def next(self) -> str:
+        """The command to go on with."""
+        dest = shlex.quote(_plain(self.dest))
+        return f"next: quire ledger failed {dest}" if self.quarantined_count or self.failure else f"next: quire ledger summary {dest}"
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no file was there at all."""
+        found = self.jobs, self.done, self.set_aside_count, self.left_out, self.young, self.links, self.deleted, self.others, self.held_back
+        return not any(found)
+
+    def __str__(self) -> str:
+        if self.nothing:
+            return printable(f"{self.source} → {self.dest}: nothing is there to gather, and nothing was written.")
+        return display.lines(f"{self.source} → {self.dest}", self._facts(), self._note())
+
+    def __repr__(self) -> str:
+        return (
+            f"Report({self._loud()}files={self.files:,}, bytes={self.bytes:,}, data_files={self.data_files:,}, "
+            f"set_aside={self.set_aside_count:,}, left_out={len(self.left_out):,}, done={self.done:,}, "
+            f"seconds={self.seconds:.1f}, version={self.version})"
+        )
+
+    def _repr_html_(self) -> str:
+        return display.facts(f"{self.source} → {self.dest}", self._facts(), self._note())
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON takes it."""
+        found = {k: v for k, v in asdict(self).items() if k != "skew"}
+        return {
+            **found,
+            "set_aside": self.set_aside,
+            "set_aside_count": self.set_aside_count,
+            "files_per_second": round(self.files_per_second, 1),
+            "skew": self.skew.as_dict() if self.skew else None,
+            "next": self.next,
+            "all_quarantined": self.all_quarantined,
+        }
+
+
+@dataclass(frozen=True)
+class LoadReport(Report):
+    """The result of `quire.load`.
+
+    records     in the data files of this call; `written` bytes in `data_files`
+    bytes       offsets that this call has covered: those of records, and those that hold none (markers, what was aborted or compacted)
+    lost        offsets that retention had removed before they were read (on_data_loss="record")
+    set_aside   (partition, reason) of records in quarantine
+    done        partitions without anything new
+    notes       what else is to be known: a consumer group that does not follow, topics without ids
+
+    The rest is as in `Report`.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, report: Report, notes: Iterable[str]) -> LoadReport:
+        """The same, as of a load."""
+        return cls(**{f.name: getattr(report, f.name) for f in fields(report)}, notes=tuple(note for note in notes if note))
+
+    @property
+    def taken(self) -> str:
+        """How much that was, in a few words."""
+        return f"{self.records:,} records loaded"
+
+    @property
+    def nothing(self) -> bool:
+        """Of topics there is always something to say."""
+        return False
+
+    @property
+    def records_per_second(self) -> float:
+        """Over the whole call's time."""
+        return self.records / self.seconds if self.seconds else 0.0
+
+    def _facts(self) -> Mapping[str, object]:
+        rows: dict[str, object] = {
+            **self._first(),
+            "records loaded": f"{self.records:,}",
+            "offsets covered": f"{self.bytes:,}",
+            "data files": f"{self.data_files:,} ({format_size(self.written)})",
+            "set aside": f"{self.quarantined_count:,}",
+        }
+        if self.lost:
+            rows["lost to retention (offsets)"] = f"{self.lost:,}"
+        if self.left_out:
+            rows["left out (topic gone or made again)"] = f"{len(self.left_out):,}"
+        if self.retries:
+            rows["tried again"] = f"{self.retries:,} times"
+        rows["seconds"] = f"{self.seconds:.1f} ({self.records_per_second:,.0f} records/s)"
+        rows["version"] = self.version
+        return rows
+
+    def _note(self) -> str:
+        return "\n".join([*map(printable, self.notes), super()._note()])
+
+    def __repr__(self) -> str:
+        return (
+            f"LoadReport({self._loud()}records={self.records:,}, offsets={self.bytes:,}, data_files={self.data_files:,}, "
+            f"set_aside={self.set_aside_count:,}, lost={self.lost:,}, seconds={self.seconds:.1f}, version={self.version})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON takes it."""
+        return {**super().as_dict(), "records_per_second": round(self.records_per_second, 1)}
+
+
+def _plain(url: str) -> str:
+    return url.removeprefix("file://")
+
+
+__all__ = ["LoadReport", "Report"]

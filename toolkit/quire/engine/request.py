@@ -1,0 +1,332 @@
+"""The arguments of the main job: checked once, before anything is read or written."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import inspect
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, TypeVar
+
+from msgspec.structs import replace
+
+from quire.arguments import parse_target
+from quire.commit.committers import choice
+from quire.commit.entries import CLAIM, Words
+from quire.commit.held import Held
+from quire.engine.attempt import Convert
+from quire.errors import UsageError, about, choose, quoted
+from quire.formats import TRANSFORMS, compression_for, pair
+from quire.formats.lines import _compressor
+from quire.planning.changes import Policy
+from quire.planning.hashing import FUNCTIONS
+from quire.planning.listing import Cut
+from quire.planning.plan import Wanted
+from quire.sources import files, transforms
+from quire.sources.identity import IDENTITIES
+from quire.sources.splits import FileInfo
+from quire.sources.transforms import BadContent
+from quire.storage import Store, Told, canonical, connect, silent
+
+PLANNERS = ("balanced", "hash", "directory")
+LONGEST = 100 * 366 * 86400  # seconds of a time span
+LAYOUTS = ("flat", "directories")
+_UNITS = {
+    "ns": 1e-9,
+    "ms": 1e-3,
+    "s": 1,
+    "sec": 1,
+    "second": 1,
+    "min": 60,
+    "minute": 60,
+    "m": 60,
+    "h": 3600,
+    "hour": 3600,
+    "d": 86400,
+    "day": 86400,
+}
+
+
+def seconds(value: str | float, what: str) -> float:
+    """`"1 min"`, `"30 s"`, `90` → seconds; UsageError for anything else."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", str(value).lower()) if not isinstance(value, bool) else None
+    unit = (match[2] or "s") if match else ""
+    unit = unit if unit in _UNITS else unit.removesuffix("s")  # "ms" is no plural
+    if match and unit in _UNITS and (found := float(match[1]) * _UNITS[unit]) <= LONGEST:
+        return found
+    with about(what):
+        raise UsageError(f"{what}={quoted(value, 60)} is no time span up to 100 years. Write for example '30 s', '1 min' or '2 h'.")
+
+
+def whole(value: Any, what: str, least: int, most: int = 1 << 62) -> int:
+    """A whole number in [least, most], or UsageError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        span = f"{least:,} to {most:,}." if most < 1 << 62 else f"{least:,} on."
+        with about(what):
+            raise UsageError(f"{what}={quoted(value)} is not a whole number from {span}")
+    return value
+
+
+def flag(value: Any, what: str) -> bool:
+    """True or False, or UsageError: what else counts as one of them is rather a mistake."""
+    if not isinstance(value, bool):
+        with about(what):
+            raise UsageError(f"{what}={quoted(value)} is neither True nor False.")
+    return value
+
+
+@dataclass(frozen=True)
+class Options:
+    """A call, checked. `intent` is what makes two calls the same job; secrets are no part of it."""
+
+    roots: tuple[files.Root, ...]
+    dest: str
+    dest_options: files.Options = field(repr=False)
+    convert: Convert
+    words: Words
+    cut: Cut
+    committer: str
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    hidden: bool
+    follow_links: bool
+    min_age: float | None
+    max_quarantined: int | None
+    policy: Policy
+    append: bool
+    intent: dict[str, Any]
+    reduce: Callable[[Any], Any] | None = field(default=None, repr=False)  # all rows of a job go through it together
+    held: Held = field(default_factory=Held, repr=False, compare=False)  # the destination's log, for all runs of the call
+
+    @property
+    def closing(self) -> bool:
+        """Whether the job ends with a task that writes all it shows."""
+        return self.reduce is not None or self.words.transform == CLAIM
+
+    @property
+    def source(self) -> str:
+        """What stands in the log of where topics come from; nothing of files, which the ledger's paths name."""
+        return ""
+
+    @property
+    def intent_hash(self) -> str:
+        """16 hexadecimal digits."""
+        return hashlib.sha256(json.dumps(self.intent, sort_keys=True).encode()).hexdigest()[:16]
+
+    def store(self, told: Told = silent) -> Store:
+        """The destination; `told` hears of what is tried again."""
+        return connect(self.dest, self.dest_options, told)
+
+    def wanted(self, without: frozenset[str] = frozenset(), *, supersede: bool = False) -> Wanted:
+        """What to list and plan, now: what is new, or (`supersede`) what was gathered in another version."""
+        newest = None if self.min_age is None else time.time_ns() - int(self.min_age * 1e9)
+        selection = files.Selection(self.include, self.exclude, self.hidden, self.follow_links, newest, without)
+        known = self.convert.transform in ("lines", "raw") and self.convert.compression == "none" and self.convert.format != "parquet"
+        estimate = None if known or self.convert.transform == "callable" else Estimate(self.convert)
+        ratio = 1.0 if estimate is None else None
+        return Wanted(
+            self.roots,
+            selection,
+            self.cut,
+            self.dest,
+            self.dest_options,
+            estimate,
+            ratio,
+            dataclasses.replace(self.policy, supersede=supersede),
+        )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How many bytes would be written for a file."""
+
+    convert: Convert
+
+    def __call__(self, content: bytes, file: FileInfo) -> int:
+        """What the content of one file becomes, compressed as it will be (a file alone: a little more than among others)."""
+        try:
+            made = self.convert.records(content, file)
+        except BadContent:
+            return 0
+        data = made if isinstance(made, bytes) else b"".join(made.column("content").to_pylist())
+        return len(data) if self.convert.compression == "none" else len(_compressor(self.convert.compression)(data))
+
+
+class Settings(TypedDict, total=False):
+    """The keyword arguments of `quire.consolidate` and `quire.plan` that say what to do; `build` has their defaults."""
+
+    transform: str | Callable[..., Any]
+    format: str | None
+    compression: str | None
+    target_size: str | int
+    planner: str
+    parts: int
+    hash_function: str
+    committer: str
+    layout: str
+    include: str | Iterable[str] | None
+    exclude: str | Iterable[str] | None
+    hidden: bool
+    follow_links: bool
+    min_age: str | float | None
+    on_error: str
+    max_quarantined: int | None
+    on_change: str
+    on_append: str
+    flush: bool
+    identity: str
+    max_file_size: str | int
+    keep_messages: bool
+    version: str | None
+    storage_options: Mapping[str, Any] | None
+    source_options: Mapping[str, Any] | None
+    dest_options: Mapping[str, Any] | None
+    append: bool
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def shows_settings(function: F) -> F:
+    """Give a function with `**settings` the signature that it really has, for help() and for the notebook's tooltip."""
+    own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    settings = [p for name, p in inspect.signature(build).parameters.items() if name in Settings.__annotations__]
+    function.__signature__ = inspect.Signature([*own, *settings])  # type: ignore[attr-defined]  # functions have no such field for mypy
+    return function
+
+
+def check_names(settings: Iterable[str]) -> None:
+    """UsageError for an option that does not exist, with the nearest one that does."""
+    known = [*Settings.__annotations__]
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, {*known, "spark", "every", "max_runs", "progress"} - {name}, n=1)
+            raise UsageError(
+                f"unknown option {name!r}." + (f" Did you mean {near[0]!r}?" if near else f" It is one of: {', '.join(known)}.")
+            )
+
+
+def check_options(storage_options: object, source_options: object, dest_options: object) -> None:
+    """UsageError for options that are no dictionary."""
+    for what, given in (("storage_options", storage_options), ("source_options", source_options), ("dest_options", dest_options)):
+        if given is not None and not isinstance(given, Mapping):
+            raise UsageError(f"{what} is a dictionary of options for the store, not {type(given).__name__}.")
+
+
+def build(
+    source: Any, dest: Any, *, transform: str | Callable[..., Any] = "lines", format: str | None = None, compression: str | None = None,
+    target_size: str | int = "256 MiB", planner: str = "balanced", parts: int = 8, hash_function: str = "xxh64", committer: str = "auto",
+    layout: str = "flat", include: Any = None, exclude: Any = None, hidden: bool = False, follow_links: bool = False, min_age: Any = None,
+    on_error: str = "quarantine", max_quarantined: int | None = None, on_change: str = "error", on_append: str = "error",
+    flush: bool = False, identity: str = "store", max_file_size: str | int = "256 MiB",
+    keep_messages: bool = False, version: str | None = None, storage_options: Mapping[str, Any] | None = None,
+    source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, append: bool = False,
+    waits: bool = False,
+) -> Options:  # fmt: skip
+    """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line.
+
+    `waits`: the call is repeated, so a place that is not there yet, in a store without directories, may fill later.
+    """
+    kind = "callable" if callable(transform) else choose(transform, TRANSFORMS, "transform")
+    with about("format"):
+        laid_out = pair(kind, format)
+    with about("compression"):
+        compression = compression_for(laid_out, compression)
+    target = parse_target(target_size)
+    choose(planner, PLANNERS, "planner")
+    choose(layout, LAYOUTS, "layout")
+    choose(hash_function, FUNCTIONS, "hash_function")
+    choose(on_error, ("quarantine", "fail"), "on_error")
+    choose(on_change, ("error", "reprocess", "ignore"), "on_change")
+    choose(on_append, ("error", "tail", "reprocess"), "on_append")
+    if on_append == "tail" and (kind, laid_out) != ("lines", "lines"):
+        with about("on_append"):
+            raise UsageError(f"on_append='tail' takes new lines of files, transform='lines', and this is {kind!r}. Use 'reprocess'.")
+    if flush and on_append != "tail":
+        raise UsageError("flush=True takes last lines that on_append='tail' has held back. Say on_append='tail' too.")
+    choose(identity, IDENTITIES, "identity")
+    if identity == "content" and on_append != "error":
+        with about("identity"):
+            raise UsageError(
+                f"identity='content' knows a file by all of its content, and on_append={on_append!r} by how it begins. Say "
+                f"on_append='error'; on_change='reprocess' reads again what has grown, too."
+            )
+    policy = Policy(on_append, on_change, flush)
+    whole(parts, "parts", 1, 100_000)
+    if max_quarantined is not None:
+        whole(max_quarantined, "max_quarantined", 0)
+    check_options(storage_options, source_options, dest_options)
+    with about("source"):
+        found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None, waits=waits)
+        roots = tuple(dataclasses.replace(root, identity=identity, links=follow_links) for root in found)
+    with about("dest"):
+        to_options = {**(storage_options or {}), **(dest_options or {})} or None
+        to = canonical(dest, to_options)
+        files.apart(roots, to, to_options)
+        there = connect(to, to_options)
+    by = choice(committer, there)
+    name = transforms.identity(transform, version) if callable(transform) else kind
+    convert = Convert(
+        kind,
+        laid_out,
+        compression,
+        target,
+        parse_target(max_file_size, "max_file_size"),
+        transform if callable(transform) else None,
+        keep_messages,
+        marks=policy.marks,
+        holds=on_append == "tail" and not flush,
+    )
+    cut = Cut(
+        planner,
+        layout,
+        parts if planner == "hash" else 1,
+        hash_function,
+        target,
+        convert.streams and not convert.holds and identity == "store",
+    )
+    include, exclude = files.patterns(include, "include"), files.patterns(exclude, "exclude")
+    age = None if min_age is None else seconds(min_age, "min_age")
+    intent = {
+        "sources": [[r.url, list(r.wanted)] for r in roots], "dest": to, "transform": name, "format": laid_out, "compression": compression,
+        "target": target, "planner": planner, "parts": cut.parts, "hash_function": hash_function if planner == "hash" else None,
+        "committer": by, "layout": layout, "include": list(include), "exclude": list(exclude), "hidden": hidden,
+        "follow_links": follow_links, "min_age": age, "max_file_size": convert.max_file_size,
+        **({"on_append": on_append, "flush": flush} if on_append != "error" else {}),
+        **({"on_change": on_change} if on_change == "reprocess" else {}),
+        **({"identity": identity} if identity != "store" else {}),
+    }  # fmt: skip
+    words = Words(
+        transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout
+    )
+    return Options(
+        roots, to, to_options, convert, words, cut, by, include, exclude, hidden,
+        follow_links, age, 0 if on_error == "fail" else max_quarantined, policy, append, intent,
+    )  # fmt: skip
+
+
+def reducing(made: Options, reduce: Callable[[Any], Any], version: str | None = None) -> Options:
+    """The same call, whose rows go through `reduce` together (see `quire.engine.shuffle`), all of a job's in one commit.
+
+    `version` names the edition of the function instead of a hash of its source. UsageError for what does not go with a shuffle.
+    """
+    with about("reduce"):
+        if not callable(reduce):
+            raise UsageError(f"reduce= takes a function from a DataFrame to a DataFrame, not {quoted(reduce)}.")
+        name = transforms.identity(reduce, version)
+        if made.words.format == "raw":
+            raise UsageError("reduce= takes rows, and format 'raw' has none. Use format='parquet' or 'lines'.")
+        if made.words.layout != "flat":
+            raise UsageError("reduce= brings rows of all directories together, so layout='directories' cannot stay. Leave layout out.")
+        if "reprocess" in (made.policy.on_change, made.policy.on_append):
+            raise UsageError(
+                "what came out of a shuffle cannot be taken apart, so a single file's rows cannot be replaced: with reduce= leave "
+                "on_change and on_append at 'error', or forget the whole commit first."
+            )
+    words = replace(made.words, reduce=name.rpartition("@")[0])
+    return dataclasses.replace(made, reduce=reduce, words=words, intent={**made.intent, "reduce": name})

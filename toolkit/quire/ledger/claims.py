@@ -1,0 +1,595 @@
+"""What a source still holds for a user's own Spark job: the splits that are not done, and a claim on them.
+
+    ledger.unprocessed(spark, source)         the splits that no commit covers, found by the tasks when the frame is computed
+    with ledger.claim(spark, source) as c:    the same, for this block: it reads c.splits, and writes files below c.path
+
+A claim is a job as any other. Its plan holds the splits, frozen; tasks write them into the ledger in state `mark`, since quire itself
+reads nothing of them; its last task is the block, whose files wait below the job until one commit names them together with all splits.
+The first that ends the job decides: a block that ends well commits, one that raises gives up. A claim that was killed leaves its job
+open, and the next claim of the same sources goes on with the same splits, in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from quire.commit import names, protocol
+from quire.commit.committers import Adopting, committer
+from quire.commit.entries import CLAIM, UNSAID, Commit, DataFile, PlanHead, Task, Uncover, Words
+from quire.commit.log import Log
+from quire.coverage import checkpoint
+from quire.coverage.conflicts import conflicts, examples
+from quire.coverage.fold import fold
+from quire.coverage.segments import SCHEMA, SegmentWriter
+from quire.engine import driver, request
+from quire.engine import job as jobs
+from quire.engine.attempt import Work
+from quire.engine.request import Options
+from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, UsageError
+from quire.formats import parquet
+from quire.interrupts import all_interruptible
+from quire.planning import plan as planning
+from quire.planning.changes import APPENDED, Changes
+from quire.planning.listing import CHANGED, Cut, Listing, Run, list_changed
+from quire.planning.pack import PlannedTask, read_head, read_rows, read_task
+from quire.planning.pieces import pieces
+from quire.planning.undone import COLUMNS, SPLITS, shown, undone
+from quire.progress import Progress, Step
+from quire.sources.files import is_hidden
+from quire.spark.runner import InProcess, OnSpark, Runner, guarded
+from quire.spark.visibility import Landmarks
+from quire.storage import Copying, Entry, Folder, Store, Syncing, Trouble, connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["CHANGES", "Claim", "Claims"]
+
+SPARK = "path string, start long, length long, size long, version string, modified timestamp"
+CHANGES = "path string, size long, version string, commit long, reason string"
+TOGETHER = 16 << 30  # bytes of splits that one task marks: it reads their names alone
+LOOKING = 16  # files whose ends are read at once
+_KINDS = re.compile(r"\.(?:[a-z0-9]+\.)?parquet$|\.(?:txt|csv|tsv|json|jsonl|ndjson)(?:\.gz|\.zst)?$")
+_MARKERS = re.compile(r"(?:^|/)(?:_committed_[^/]*|_started_[^/]*|_metadata|_common_metadata|\.[^/]*\.crc)$")  # of Hadoop and Spark
+BLOCK = "the claim's block"
+_START = Words(transform=CLAIM, format="parquet", compression="none", layout="flat")  # until the files say more
+
+
+@dataclass
+class Claim:
+    """The splits of one claim, and where their output goes.
+
+    splits   what to process: path, start, length, size, version, modified; a Spark DataFrame (with `InProcess` a pyarrow.Table)
+    path     where to write: a directory that is not there yet, spelled as Spark takes it
+    files, bytes   how much that is; no file: there is nothing to do, and what is written then is refused
+    job      the job's name in the log
+    changed, longer   how many files were rewritten or appended to since they were done, and are not in `splits`, and how many of them are
+             longer now; `ledger.changed(spark, source)` has them with their commits, and after `ledger.forget(where="commit = 7")` the
+             next claim has their new content
+    version, data_files, written   afterwards: the log's last number, how many files were committed, and their bytes
+    """
+
+    splits: Any = field(repr=False)
+    path: str
+    files: int
+    bytes: int
+    job: str
+    changed: int = 0
+    longer: int = 0
+    version: int = 0
+    data_files: int = 0
+    written: int = 0
+
+    def __repr__(self) -> str:
+        told = ", ".join(
+            f"{name}={getattr(self, name)!r}" for name in ("path", "files", "bytes", "job", "version", "data_files", "written")
+        )
+        return f"Claim({told})" + (
+            f"\nchanged since they were done, and not in it: {Changes(self.changed, self.longer)}. ledger.changed(spark, source) names "
+            f"them with their commits, and after ledger.forget(where='commit = …') the next claim has their new content"
+            if self.changed else ""
+        )  # fmt: skip
+
+
+class _Begun(NamedTuple):
+    """A claim's job that is open, and whose splits are marked."""
+
+    log: Log
+    head: PlanHead
+    planned: list[PlannedTask]
+    marks: list[Task]
+    changes: Changes
+
+
+@all_interruptible
+class Claims:
+    """What a ledger offers to jobs that are not quire's."""
+
+    _url: str
+    _options: Mapping[str, Any] | None
+    _store: Store
+    _until: int | None
+
+    def refresh(self) -> Any:
+        """Read the log to its tip."""
+        raise NotImplementedError
+
+    def unprocessed(
+        self, spark: SparkSession | InProcess | OnSpark, source: Any, *, include: Any = None, exclude: Any = None, hidden: bool = False,
+        follow_links: bool = False, min_age: Any = None, source_options: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        """The splits below `source` that are not done: path, start, length, size, version, modified, as a Spark DataFrame.
+
+        They are listed when the frame is computed, and each time anew; nothing is written or claimed. Of a file that is covered in
+        part there is a row for each gap. A file that was rewritten or appended to since it was done is not among them, and neither is
+        what is set aside (`failed()`): `changed(spark, source)` names such files, its `.count()` says how many, and its `reason` which
+        are longer now. With `InProcess` it is a pyarrow.Table.
+        """
+        made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=True)
+        runner = _runner(spark, made)
+        log = Log(self._store).refresh()
+        wanted = made.wanted()
+        listing = Listing(wanted.dest, wanted.dest_options, "", "", wanted.roots, wanted.selection, fold(log, self._until), wanted.cut)
+        found = list(pieces(wanted.roots, wanted.selection, runner.parallelism))
+        return _table(runner, made, len(found), lambda i: undone(listing, found[i]))
+
+    def _changes(self, spark: Any, source: Any, *, include: Any = None, exclude: Any = None, min_age: Any = None) -> Changes:
+        """How many files `unprocessed` passes over because they were rewritten or appended to since they were done."""
+        made = self._made(source, include, exclude, False, False, min_age, None, append=True)
+        return _changed(Log(self._store).refresh(), made, _runner(spark, made))
+
+    @contextmanager
+    def claim(
+        self, spark: SparkSession | InProcess | OnSpark, source: Any, *, include: Any = None, exclude: Any = None, hidden: bool = False,
+        follow_links: bool = False, min_age: Any = None, append: bool = False, allow_empty: bool = False,
+        source_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
+    ) -> Iterator[Claim]:  # fmt: skip
+        """Process what is not done with a job of your own: its files and the splits become visible in one commit, or not at all.
+
+            with ledger.claim(spark, "s3://raw/devices") as c:
+                paths = [row.path for row in c.splits.collect()]
+                spark.read.json(paths).groupBy("device").count().write.parquet(c.path)
+
+        When the block ends, all files below `c.path` are committed, in Parquet, or as text, CSV or JSON, plain, .gz or .zst; all of one
+        kind. Whatever would be left behind is refused with a line: symbolic links, devices, what no committer has committed
+        (`_temporary`), and other hidden names, but for the markers and checksums of Hadoop and Spark (`_SUCCESS`, `.part-0.crc`, what is
+        empty). When the block raises, the claim is given up, and the exception passes on.
+
+        Of two claims on the same splits the first that ends well has them; the other one's block ends with a QuireError that names some,
+        and nothing of it is visible. The block should read each file as it was listed: quire does not look again whether one was changed.
+
+        append       allow a destination that holds other files
+        allow_empty  allow a block that has left nothing, no `_SUCCESS` either: its splits are done, and gave no row
+        """
+        made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=append)
+        allow_empty = request.flag(allow_empty, "allow_empty")
+        runner, bars = _runner(spark, made), Progress(progress)
+        while True:
+            with _told("Nothing of this claim is visible: call again."):
+                begun = _begin(made, runner, bars)
+            if isinstance(begun, Changes):
+                yield from _nothing(made, runner, begun)
+                self.refresh()
+                return
+            log, head, planned, marks, changes = begun
+            attempt, started = names.new_id(), time.time()
+            runs = [run for task in planned for run in task.runs]
+            try:
+                splits = _table(runner, made, len(runs), functools.partial(_rows, made.dest, made.dest_options, runs))
+                break
+            except _Over:
+                if log.refresh().outcome(head.job) is None:
+                    raise  # nobody has ended it: somebody has deleted below _quire/
+        folder = names.attempt_folder(head.job, head.tasks, attempt)
+        found = Claim(
+            splits, _for_spark(f"{made.dest}/{folder}"), sum(t.files_in for t in marks), sum(t.bytes_in for t in marks), head.job, *changes
+        )
+        try:
+            yield found
+            with _told("Nothing that the block has written is visible: call again."):
+                task = _written(log, head, attempt, started, allow_empty=allow_empty)
+        except BaseException as e:
+            with suppress(QuireError):  # what goes wrong now is not what the user should hear of; the next claim goes on with the job
+                protocol.abort(log, head.job, f"its block ended with {type(e).__name__}")
+            raise
+        with _told("What the block has written is committed, or will be by the next claim: call again for what is left."):
+            if not protocol.put_manifest(log.store, head.job, task):
+                committer(head.committer, log.store).abort_task(log.store, head.job, head.tasks, attempt, {})
+            taken = _commit(log, head, marks, bars)
+            checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
+            self.refresh()
+        _check_ours(log, head, marks, attempt, taken)
+        found.version, found.data_files, found.written = log.tip, len(task.files), sum(file.size for file in task.files)
+
+    def _made(
+        self, source: Any, include: Any, exclude: Any, hidden: bool, follow_links: bool, min_age: Any,
+        source_options: Mapping[str, Any] | None, *, append: bool,
+    ) -> Options:  # fmt: skip
+        made = request.build(
+            source, self._url, transform="raw", format="raw", include=include, exclude=exclude, hidden=hidden, follow_links=follow_links,
+            min_age=min_age, storage_options=self._options, source_options=source_options, append=append,
+        )  # fmt: skip
+        by = "rename" if self._store.can_rename else "copy"
+        cut = Cut("balanced", "flat", 1, "xxh64", TOGETHER, False)
+        asked = ("sources", "dest", "include", "exclude", "hidden", "follow_links", "min_age")
+        intent = {"verb": CLAIM, "committer": by, "target": 0, **{key: made.intent[key] for key in asked}}
+        return dataclasses.replace(made, words=_START, cut=cut, committer=by, intent=intent)
+
+
+@contextmanager
+def _told(state: str) -> Iterator[None]:
+    """A store's error says how far the claim has come, and how to go on."""
+    try:
+        yield
+    except StorageError as e:
+        raise type(e)(f"{str(e).rstrip('.')}. {state}") from e
+
+
+# ------------------------------------------------------------------------------------------------------------------ the beginning
+def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | Changes:
+    """An open job of this claim, ours or one that a killed claim has left; where nothing is left to do, how many files have changed.
+
+    What others have committed since a job was planned ends it: its splits are planned anew.
+    """
+    store = made.store(bars.again)
+    if not store.can_rename and not isinstance(store, Copying):
+        raise UsageError(
+            f"{store.url} can neither rename nor copy an object, so a claim's output could not be published. Use another store."
+        )
+    driver.check_destination(store, made.append)
+    while True:
+        log = protocol.recover(store)
+        _check_kind(log)
+        head = next((head for head in protocol.open_jobs(store, log) if head.intent == made.intent), None)
+        changes: Changes | None = None
+        if head is None:
+            base = log.tip
+            if not log.settled():
+                continue
+            planned = planning.make(runner, store, log, base, driver.job_name(made, base), made.wanted(), bars)
+            changes = Changes(planned.listed.reported, planned.listed.longer)
+            if not planned.tasks:
+                return changes
+            head = driver._freeze(store, made, planned)
+        if head is None or log.refresh().outcome(head.job) is not None:
+            protocol.clean(log.refresh(), head.job) if head else None
+            continue
+        changes = changes or _changed(log, made, runner)  # who has planned an open job has told nobody
+        begun = _marked(log, made, head, runner, bars, changes)
+        if begun is not None:
+            return begun
+
+
+def _changed(log: Log, made: Options, runner: Runner) -> Changes:
+    """How many files were rewritten or appended to since they were done."""
+    wanted = made.wanted()
+    listing = Listing(wanted.dest, wanted.dest_options, "", "", wanted.roots, wanted.selection, fold(log), wanted.cut)
+    found = list(pieces(wanted.roots, wanted.selection, runner.parallelism))
+    table = _table(runner, made, len(found), lambda i: list_changed(listing, found[i]), CHANGED, CHANGES)
+    if isinstance(runner, OnSpark):
+        (row,) = table.selectExpr("count(*)", f"count_if(startswith(reason, '{APPENDED}'))").collect()
+        return Changes(*row)
+    return Changes(table.num_rows, pc.sum(pc.starts_with(table.column("reason"), APPENDED)).as_py() or 0)
+
+
+def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progress, changes: Changes) -> _Begun | None:
+    """The job with its splits marked; None: it is over now, and may have been before."""
+    store, work = log.store, Work(made.dest, made.dest_options, made.roots, head, made.convert)
+    try:
+        planned = read_head(store, names.plan_parquet(head.job, head.plan), head.tasks)
+    except NotFoundError:
+        if log.refresh().outcome(head.job) is None and protocol.plan_head(store, head.job) is not None:
+            raise QuireError(
+                f"the plan of job {head.job} in {store.url} is missing: somebody deleted below _quire/. Give the job up with "
+                f"recover(dest, abort={head.job!r}) and call again: nothing of it is visible."
+            ) from None
+        return None
+    marks = jobs._manifests(runner, log, work, planned, bars, _mark, "marking")
+    if marks is None:
+        jobs._settle(log, head.job, bars)
+        return None
+    jobs._check(marks, planned, head.job)
+    if protocol.get_manifest(store, head.job, head.tasks) is not None:
+        _commit(log, head, marks, bars)  # a block has ended well, and its process died before it could say so
+        return None
+    if conflicts(log.refresh(), replace(head, words=_words_there(log)), marks):
+        protocol.abort(log, head.job, "others have processed splits of it")
+        return None
+    return _Begun(log, head, planned, marks, changes)
+
+
+def _mark(work: Work, task: int) -> dict[str, Any]:
+    """Write the splits of a task into the ledger, as done elsewhere: nothing is read of them."""
+    retries, started = list[str](), time.time()
+    store, job = connect(work.dest, work.dest_options, retries.append), work.head.job
+    if protocol.get_manifest(store, job, task) is not None:
+        return {"task": task}
+    try:
+        planned = read_task(store, names.plan_parquet(job, work.head.plan), task)
+        attempt, segment, uncovers = names.new_id(), SegmentWriter(), list[Uncover]()
+        files = size = count = 0
+        for rows in read_rows(store, planned.runs, ["path", "version", "start", "length", "replaces"]):
+            segment.add(_marks(rows))
+            files += pc.sum(pc.equal(rows.column("start"), 0)).as_py() or 0
+            size, count = size + (pc.sum(rows.column("length")).as_py() or 0), count + rows.num_rows
+            if rows.column("replaces").null_count < rows.num_rows:
+                uncovers += [u for path, text in zip(*(rows.column(c).to_pylist() for c in ("path", "replaces")), strict=True) if text
+                             for u in _replaced(path, text)]  # fmt: skip
+    except NotFoundError:
+        return {"task": task}  # the job is over and cleaned
+    data = segment.finish()
+    name = names.segment(job, task, attempt) if data else None
+    if name and data:
+        store.put(name, data)
+    done = Task(
+        task=task, attempt=attempt, segment=name, first=segment.first, last=segment.last, assigned=count, gathered=count, files_in=files,
+        bytes_in=size, bad_out=sum(len(u.ranges) for u in uncovers), uncovers=tuple(uncovers), started=round(started, 3),
+        seconds=round(time.time() - started, 3), retries=len(retries),
+    )  # fmt: skip
+    protocol.put_manifest(store, job, done)
+    return {"task": task}
+
+
+def _marks(rows: pa.Table) -> pa.Table:
+    n = rows.num_rows
+    given = {name: rows.column(name) for name in ("path", "version", "start", "length")}
+    said = {**given, "state": pa.array(["mark"] * n), "carried": pa.array([False] * n)}
+    table = pa.table([said.get(f.name, pa.nulls(n, f.type)) for f in SCHEMA], schema=SCHEMA)
+    return table.sort_by([("path", "ascending"), ("start", "ascending")])
+
+
+def _replaced(path: str, text: str) -> list[Uncover]:
+    return [Uncover(path, version, tuple((start, length) for start, length in ranges)) for version, ranges, _ in json.loads(text)]
+
+
+def _check_kind(log: Log) -> None:
+    for transform in sorted(log.transforms() - {CLAIM, UNSAID.transform}):
+        raise RefusedError(
+            f"{log.store.url} holds what quire has made itself (transform {transform!r}), and a claim's files may be anything: nobody "
+            f"could read both. Choose another destination for the claim."
+        )
+
+
+def _words_there(log: Log) -> Words:
+    found = log.filling()
+    return found[1].words if found else _START
+
+
+# ------------------------------------------------------------------------------------------------------------------------ the block
+class _Over(QuireError):
+    """The plan that holds the splits of a claim is gone."""
+
+
+def _rows(dest: str, dest_options: Any, runs: list[Run], i: int) -> Iterator[pa.Table]:
+    """The splits of a run of the plan."""
+    try:
+        for rows in read_rows(connect(dest, dest_options), [runs[i]], COLUMNS):
+            yield shown(rows)
+    except NotFoundError as e:
+        raise _Over(
+            f"the list of this claim's splits in {dest} is gone: another claim has ended it meanwhile, or it was given up. Nothing that "
+            f"this block has written is visible; claim again for what is left."
+        ) from e
+
+
+def _table(
+    runner: Runner, made: Options, n: int, rows: Callable[[int], Iterator[pa.Table]], schema: pa.Schema = SPLITS, kinds: str = SPARK
+) -> Any:
+    """What `rows` gives of each number below n: on Spark a frame, computed by its tasks."""
+    if not isinstance(runner, OnSpark):
+        return pa.concat_tables([schema.empty_table(), *(table for i in range(n) for table in rows(i))])
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for i in batch.column(0).to_pylist():
+                for table in rows(i):
+                    yield from table.combine_chunks().to_batches(max_chunksize=10_000)
+
+    landmarks = Landmarks([root.url for root in made.roots], made.dest)
+    found: DataFrame = runner.spark.range(0, n, 1, max(1, min(n, 8 * runner.parallelism)))
+    return found.mapInArrow(guarded(runner.spark, work, landmarks), kinds)
+
+
+def _runner(spark: Any, made: Options) -> Runner:
+    if isinstance(spark, InProcess | OnSpark):
+        return spark
+    if not hasattr(spark, "newSession"):
+        raise UsageError(f"spark is a SparkSession, not {type(spark).__name__}. Pass quire.session().")
+    if not all(store.shared for store in (made.store(), *(root.store() for root in made.roots))):
+        raise UsageError("a memory:// store lives in one process, and Spark's workers are others. Use quire.InProcess().")
+    return OnSpark(spark, Landmarks([root.url for root in made.roots], made.dest))
+
+
+def _for_spark(url: str) -> str:
+    """A URL as Hadoop's file systems are called."""
+    return f"s3a:{url.removeprefix('s3:')}" if url.startswith("s3:") else url
+
+
+def _nothing(made: Options, runner: Runner, changes: Changes) -> Iterator[Claim]:
+    """A claim on no split. What its block has written all the same belongs to no split, and is not kept."""
+    store = made.store()
+    job = driver.job_name(made, Log(store).refresh().tip)
+    folder = names.attempt_folder(job, 0, names.new_id())
+    splits = _table(runner, made, 0, lambda _: iter(()))
+    try:
+        yield Claim(splits, _for_spark(f"{made.dest}/{folder}"), 0, 0, job, *changes)
+        files = _left_there(store, folder)[0]
+        if sum(_look(store, entry)[0] if entry.name.endswith(".parquet") else entry.size for entry in files):
+            raise QuireError(
+                f"there was nothing to claim in {', '.join(root.url for root in made.roots)}, and the block has written {len(files):,} "
+                f"files: they were not kept. Look at c.files before."
+            )
+    finally:
+        store.remove_tree(folder)
+
+
+# ------------------------------------------------------------------------------------------------------------------------- the end
+def _counts(name: str, folder: str) -> bool:
+    return not any(is_hidden(part) for part in name.removeprefix(f"{folder}/").split("/"))
+
+
+def _left_there(store: Store, folder: str) -> tuple[list[Entry], bool]:
+    """The files below a block's folder that count, and whether a job has said there that it came to its end.
+
+    Raises RefusedError for whatever else holds anything: to pass it over would lose what it was meant to be.
+    """
+    waiting, found, ended = [folder], list[Entry](), False
+    while waiting:
+        for item in store.scan(waiting.pop()):
+            inside = item.name.removeprefix(f"{folder}/")
+            if isinstance(item, Trouble):
+                what = {"link": "a symbolic link", "special": "neither a file nor a directory"}.get(item.kind, item.reason)
+                raise RefusedError(
+                    f"the claim's block has left {inside!r} in its folder, which is {what}: nothing is visible. Write regular files there."
+                )
+            if isinstance(item, Folder):
+                waiting.append(item.name)
+            elif _counts(item.name, folder):
+                found.append(item)
+            elif inside == "_SUCCESS":
+                ended = True
+            elif item.size and not _MARKERS.search(inside):
+                why = (
+                    "which no committer has committed"
+                    if "_temporary" in inside.split("/")
+                    else "whose name is hidden, so nobody would read it"
+                )
+                raise RefusedError(
+                    f"the claim's block has left {inside!r} in its folder, {why}: nothing is visible. End the job that writes there "
+                    f"before the block ends, and write what does not count elsewhere."
+                )
+    return sorted(found), ended
+
+
+def _written(log: Log, head: PlanHead, attempt: str, started: float, *, allow_empty: bool) -> Task:
+    """What the block has written, as the last task of its job. Raises QuireError for what cannot be committed."""
+    store, number, by = log.store, head.tasks, committer(head.committer, log.store)
+    assert isinstance(by, Adopting)
+    folder = names.attempt_folder(head.job, number, attempt)
+    found, ended = _left_there(store, folder)
+    if not (found or ended or allow_empty) and log.refresh().outcome(head.job) is None:  # else it was cleaned
+        raise RefusedError(
+            "the claim's block has written nothing, and its splits would be done: nothing is visible. If they hold nothing that you want, "
+            "say allow_empty=True; else write below c.path."
+        )
+    shown_names = {entry.name: entry.name.removeprefix(f"{folder}/") for entry in found}
+    for entry in found:
+        if not _KINDS.search(shown_names[entry.name]):
+            raise RefusedError(
+                f"the claim's block has written {shown_names[entry.name]!r}, which is neither Parquet nor text, CSV or JSON (plain, .gz or "
+                f".zst): nothing is visible. Write another format, and what does not count elsewhere."
+            )
+    words = _words(list(shown_names.values()))
+    there = _words_there(log)
+    if found and there != words and log.filling() is not None:
+        raise RefusedError(
+            f"{store.url} holds {_kind(there)} of earlier claims, and this block has written {_kind(words)}: nothing is visible. Write the "
+            f"same, or claim into another destination."
+        )
+    with ThreadPoolExecutor(LOOKING) as pool:
+        looks = list(pool.map(functools.partial(_look, store), found))
+    schemas = {schema: shown_names[entry.name] for entry, (_, schema) in reversed([*zip(found, looks, strict=True)])}
+    if len(schemas) > 1:
+        (one, first), (other, second), *_ = schemas.items()
+        raise RefusedError(
+            f"the claim's block has written rows of two schemas, {first!r} with ({one}) and {second!r} with ({other}): nothing is visible."
+        )
+    files = []
+    for i, (entry, (records, _)) in enumerate(zip(found, looks, strict=True)):
+        inside = shown_names[entry.name]
+        match = _KINDS.search(inside)
+        assert match is not None
+        final = names.data_file(inside.rpartition("/")[0], head.job, number, attempt, i, match[0][1:])
+        if isinstance(store, Syncing):
+            store.sync(entry.name)  # whoever wrote it may not have waited for the disk
+        files.append(DataFile(final, entry.size, records, by.adopt(store, entry)))
+    return Task(
+        task=number, attempt=attempt, files=tuple(files), schema=next(iter(schemas), ""), started=round(started, 3),
+        seconds=round(time.time() - started, 3),
+    )  # fmt: skip
+
+
+def _look(store: Store, entry: Entry, who: str = BLOCK) -> tuple[int, str]:
+    """The rows of a file and their columns; of text nobody has counted them."""
+    if not entry.name.endswith(".parquet"):
+        return 0, ""
+    try:
+        file = parquet.open_file(store, entry.name)
+    except StorageError:
+        raise
+    except parquet.DAMAGED as e:
+        name = entry.name.rpartition("/")[2]
+        raise QuireError(f"{who} has written {name!r}, which is no Parquet file ({type(e).__name__}): nothing is visible.") from e
+    return file.metadata.num_rows, ", ".join(f"{f.name}: {f.type}" for f in file.schema_arrow)
+
+
+def _words(files: list[str], who: str = BLOCK) -> Words:
+    """What the names of files say of them; RefusedError for files of two kinds."""
+    kinds = {_kind_of(name): name for name in reversed(files)}
+    if len(kinds) > 1:
+        first, second, *_ = sorted(kinds.values())
+        raise RefusedError(
+            f"{who} has written files of two kinds, as {first!r} and {second!r}: nothing is visible. Write one kind, and "
+            f"what does not count elsewhere."
+        )
+    form, compression = next(iter(kinds), ("parquet", "none"))
+    return replace(_START, format=form, compression=compression, layout="directories" if any("/" in name for name in files) else "flat")
+
+
+def _kind_of(name: str) -> tuple[str, str]:
+    if name.endswith(".parquet"):
+        return "parquet", "none"  # it says itself how it is compressed
+    return "lines", {"gz": "gzip", "zst": "zstd"}.get(name.rpartition(".")[2], "none")
+
+
+def _kind(words: Words) -> str:
+    compressed = "" if words.compression == "none" else f" in {words.compression}"
+    return f"{words.format}{compressed}, {'in directories' if words.layout == 'directories' else 'in one directory'}"
+
+
+def _commit(log: Log, head: PlanHead, marks: list[Task], bars: Progress) -> list[tuple[str, int]]:
+    """Commit what is marked with the output of the block that was first, unless the job has an outcome; then end it.
+
+    Some of the paths that others have taken in the meantime, with the numbers of their commits, if that is why it could not be.
+    """
+    done, taken = protocol.get_manifest(log.store, head.job, head.tasks), list[tuple[str, int]]()
+    if done is not None and log.refresh().outcome(head.job) is None:
+        words = _words([file.name for file in done.files]) if done.files else UNSAID
+        with suppress(FormatError):  # the job is over, and its segments are gone
+            taken = examples(log, head, marks)
+        protocol.commit(log, replace(head, words=words), [*marks, done], conflicts)
+    jobs._settle(log, head.job, bars)
+    return taken
+
+
+def _check_ours(log: Log, head: PlanHead, marks: list[Task], attempt: str, taken: list[tuple[str, int]]) -> None:
+    """Raise QuireError unless what this block has written is what the commit names."""
+    outcome = log.refresh().outcome(head.job)
+    won = isinstance(outcome, Commit) and any(task.attempt == attempt for task in outcome.tasks)
+    whole = isinstance(outcome, Commit) and bool(log.in_effect(outcome))
+    nothing = "Nothing that this block has written is visible; claim again for what is left."
+    count = sum(task.gathered for task in marks)
+    some = f"{count:,} splits from {min((t.first for t in marks), default='')} on"
+    if won and whole:
+        return
+    if won:
+        raise QuireError(f"the store has lost what a claim on {some} had written, before it was published. {nothing}")
+    if isinstance(outcome, Commit):
+        raise QuireError(f"another claim on the same {some} has ended first. {nothing}")
+    if taken:
+        said = ", ".join(f"{path} (commit {number})" for path, number in taken)
+        raise QuireError(f"others have processed splits of this claim in the meantime: {said}. {nothing}")
+    raise QuireError(f"the claim on {some} was given up in the meantime ({getattr(outcome, 'why', 'nobody knows by whom')}). {nothing}")

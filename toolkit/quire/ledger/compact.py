@@ -1,0 +1,28 @@
+"""Compaction: the small data files of many commits become few large ones; coverage and lineage stay, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quire.commit.log import Log
+from quire.ledger.job import Changed, Dest, Planned, change, words_of
+from quire.planning.pack import PlannedTask
+from quire.planning.rewriting import live_files, packed
+
+__all__ = ["compact"]
+
+SMALL = 0.5  # of the target: a file below it is worth writing again
+
+
+def compact(dest: Dest, target: int) -> Changed:
+    """Merge data files below half of `target` bytes with others of their directory, into files of about `target` bytes.
+
+    Files that hold rows of all splits of a commit stay as they are: the ledger does not say whose bytes are where, so nothing in them
+    could be compared on the way.
+    """
+
+    def plan(log: Log, base: int, _: Callable[[str], str]) -> Planned:
+        small = [file for file in live_files(log, base).values() if file.size < target * SMALL] if words_of(log).traced else []
+        return Planned([PlannedTask(folder, 0, removes=files) for folder, files in packed(small, target) if len(files) > 1])
+
+    return change(dest, {"verb": "compact"}, plan, target=target)

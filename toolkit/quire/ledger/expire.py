@@ -1,0 +1,130 @@
+"""Expire: data files that a newer version has removed are deleted, once the log says that older versions are no longer readable.
+
+A pin keeps a version readable. Only settled versions expire, so deadness is final, and a slow or repeated call does no harm.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from quire import display
+from quire.arguments import format_size
+from quire.commit import names, protocol
+from quire.commit.entries import Commit, Entry, Expired, Pin, Unpin
+from quire.commit.held import Held
+from quire.commit.log import Log
+from quire.coverage import quarantine
+from quire.coverage.checkpoint import GRACE, sweep
+from quire.errors import StorageError, UsageError, quoted
+from quire.planning.rewriting import live_files
+from quire.storage import Store
+
+__all__ = ["Gone", "expire", "pin", "unpin"]
+
+DELETING = 16  # requests at once
+
+
+@dataclass(frozen=True)
+class Gone(display.Shown):
+    """What `expire` did: versions before `below` can no longer be read; how many data files are deleted, and their bytes."""
+
+    dest: str
+    below: int
+    data_files: int
+    bytes: int
+    pinned: tuple[int, ...] = ()
+    merged: int = 0  # segments and checkpoints that a newer checkpoint stands for
+
+    def _facts(self) -> dict[str, object]:
+        rows: dict[str, object] = {"readable from version": self.below, "deleted": f"{self.data_files:,} ({format_size(self.bytes)})"}
+        rows |= {"segments and checkpoints": f"{self.merged:,}"} if self.merged else {}
+        return rows | ({"pinned versions": ", ".join(map(str, self.pinned))} if self.pinned else {})
+
+
+def expire(store: Store, below: int | None = None, grace: float = GRACE) -> Gone:
+    """Delete the data files that no version from `below` on (default: the last one) needs, as far as pins allow.
+
+    And segments that a checkpoint stands for since `grace` seconds.
+    """
+    try:
+        return _expire(store, below, grace)
+    except StorageError as e:
+        raise type(e)(f"{str(e).rstrip('.')}. Each call of expire deletes what it finds: call again to go on.") from e
+
+
+def _expire(store: Store, below: int | None, grace: float) -> Gone:
+    log = protocol.recover(store)
+    wanted = log.tip if below is None else below
+    if wanted > log.tip:
+        raise UsageError(f"version {wanted} of {store.url} is not there yet: the last one is {log.tip}.")
+
+    def compute(log: Log) -> Entry | None:
+        reached = log.settled_version(min([wanted, *log.pins().values()]))
+        return None if log.expired() >= reached else Expired(below=reached, time=protocol.now())
+
+    log.append(compute)
+    # Clean every job before: nothing may be left from which a slow publisher could make a file again.
+    log = protocol.recover(store)
+    below = log.expired()
+    live = live_files(log, below)
+    dead = {e.name: e.size for e in store.walk() if e.name not in live and _named(log, below, e.name)}
+    done_with = quarantine.dead(store, log, below)
+    with ThreadPoolExecutor(DELETING) as pool:
+        list(pool.map(store.remove, [*dead, *done_with]))
+    return Gone(store.url, below, len(dead), sum(dead.values()), tuple(sorted(set(log.pins().values()))), sweep(store, grace))
+
+
+def _named(log: Log, below: int, name: str) -> bool:
+    """Whether a commit up to a version names a data file: nothing else is deleted."""
+    job = names.job_of_data_file(name)
+    found = log.decided(job) if job and not name.startswith(f"{names.STATE}/") else None
+    if found is None or found[0] > below or not isinstance(found[1], Commit):
+        return False
+    return any(file.name == name for task in found[1].tasks for file in task.files)
+
+
+@contextmanager
+def pin(store: Store, version: int | None, spare: list[Held]) -> Iterator[int]:
+    """Keep a version (None: the last one) readable while the block runs; UsageError if it is not there or has expired.
+
+    `spare`: logs that pins before have held, one of which is read on here, so that a reader's thousandth pin costs no more than its first.
+    """
+    ours, held = uuid.uuid4().hex, spare.pop() if spare else Held()  # nobody else has it meanwhile
+    log = held.read(store)
+    version = log.tip if version is None else version
+
+    def begin(log: Log) -> Entry | None:
+        if version > log.tip:
+            raise UsageError(f"version {version} of {store.url} is not there yet: the last one is {log.tip}.")
+        if log.expired() > version:
+            raise UsageError(f"version {version} of {store.url} has expired. Pin a later one; ledger.history() lists them.")
+        there = any(isinstance(e, Pin) and e.id == ours for e in log.since(log.merged))  # also if somebody has ended it already
+        return None if there else Pin(version=version, id=ours, time=protocol.now())
+
+    log.append(begin)
+    try:
+        yield version
+    finally:
+        _unpin(log, ours)
+        spare.append(held)
+
+
+def unpin(store: Store, wanted: str) -> None:
+    """End a pin, also one that a dead reader has left; UsageError if there is none."""
+    _unpin(Log(store), wanted)
+
+
+def _unpin(log: Log, wanted: str) -> None:
+    def end(log: Log) -> Entry | None:
+        if wanted in log.pins():
+            return Unpin(version=log.pins()[wanted], id=wanted, time=protocol.now())
+        # The entries are looked through where there is none: was it ended already, or did nobody begin it?
+        if not any(isinstance(e, Pin) and e.id == wanted for e in log.entries):
+            raise UsageError(f"there is no pin {quoted(wanted, 80)} in {log.store.url}. ledger.pins() lists them.")
+        return None
+
+    log.append(end)

@@ -1,0 +1,159 @@
+"""Forget: rows and coverage leave in one commit, with the reason in the log; the next run reads what the source still has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.commit.log import Log
+from quire.coverage.finished import FINISHED
+from quire.coverage.fold import Fold, fold
+from quire.errors import RefusedError, UsageError
+from quire.ledger import whole
+from quire.ledger.job import Changed, Dest, Planned, change, words_of
+from quire.ledger.tables import alike
+from quire.planning.drops import DROPS, put_drops
+from quire.planning.pack import read_drops
+from quire.planning.rewriting import live_files, rewriting
+from quire.storage import Store
+
+__all__ = ["TOLD", "Rows", "forget", "last_copies", "refuse_last_copies", "with_riders"]
+
+TOLD = 1_000  # files that are told where there may be very many
+
+_COLUMNS = ["data_file", "path", "version", "start", "length", "state"]
+_FILE = _COLUMNS[:4]  # two files may have had one name, one after the other, and lie in one data file
+
+
+class Rows(Protocol):
+    """Chooses rows of the ledger, and writes them to objects of a plan, where they are found; each object with each of its data files."""
+
+    def __call__(self, folded: Fold, named: Callable[[str], str]) -> list[tuple[str, str]]: ...
+
+
+def forget(
+    dest: Dest, paths: Sequence[Sequence[str]], file: str | None, rows: Rows | None, said: dict[str, Any], target: int, *, last_copy: bool
+) -> Changed:  # fmt: skip
+    """Forget source files (each by the keys that it may have; a directory means all below it), a data file, or chosen `rows`.
+
+    `said` is what the user has asked for, for the log. UsageError for what the ledger does not know, RefusedError for what was purged,
+    unless `last_copy` allows it.
+    """
+
+    def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
+        folded = fold(log, base)
+        live = live_files(log, base, folded)
+        traced = words_of(log).traced
+        if file is not None and not traced:
+            whole.refuse_file(log.store.url, file, live)
+        if file is not None:
+            drops = _of_file(log, folded, file, live)
+            if words_of(log).by:
+                drops = with_riders(log.store, folded, drops)
+        elif rows is not None:
+            objects = rows(folded, named)
+            if traced:
+                return Planned(rewriting(objects, live, target))
+            drops = read_drops(log.store, dict.fromkeys(name for name, _ in objects))
+        else:
+            drops = pa.concat_tables([_of_path(log, folded, keys) for keys in paths])
+        drops = _distinct(_named(drops))
+        if not last_copy:
+            refuse_last_copies(log.store.url, last_copies(drops))
+        if not traced:
+            return Planned(whole.leaving(log, folded, drops, live, named) if drops.num_rows else [])
+        return Planned(rewriting(put_drops(log.store, drops, named), live, target))
+
+    return change(dest, {"verb": "forget", **said}, plan, target=target)
+
+
+def last_copies(drops: pa.Table) -> list[str]:
+    """The files, or some of very many, whose sources were deleted, of rows that are to leave (columns path, state)."""
+    found = pc.unique(drops.filter(pc.is_in(drops.column("state"), pa.array(FINISHED))).column("path"))
+    return found[:TOLD].to_pylist()  # type: ignore[no-any-return]
+
+
+def refuse_last_copies(url: str, paths: Sequence[str]) -> None:
+    """RefusedError where files are to be forgotten whose sources were deleted."""
+    if paths:
+        many = f"{len(paths):,} or more" if len(paths) >= TOLD else f"{len(paths):,}"
+        refusal = RefusedError(
+            f"{many} of the files that {url} is to forget were purged, and to forget them deletes the last copy: nothing was changed. If "
+            f"that is meant, say last_copy=True (in a shell --last-copy). One of them is {paths[0]}"
+        )
+        refusal.last_copies = tuple(paths[:TOLD])
+        raise refusal
+
+
+def _of_file(log: Log, folded: Fold, file: str, live: dict[str, Any]) -> pa.Table:
+    if file not in live:
+        raise UsageError(f"{file[:200]!r} is no data file that counts in {log.store.url}. ledger.files() lists them.")
+    source = folded.source_of(log.store, file)
+    assert source is not None  # it is live
+    rows = folded.of(source).rows(log.store, _COLUMNS)
+    return rows.filter(pc.equal(rows.column("data_file"), file)).select(_COLUMNS)
+
+
+def _of_path(log: Log, folded: Fold, keys: Sequence[str]) -> pa.Table:
+    """The rows of a file, or of all files below a directory."""
+    for key in (key.rstrip("/") for key in keys):
+        rows = folded.rows(log.store, _COLUMNS, key, f"{key}/\U0010ffff").select(_COLUMNS)
+        path = rows.column("path")
+        rows = rows.filter(pc.or_(pc.equal(path, key), pc.starts_with(path, f"{key}/")))
+        if rows.num_rows:
+            return rows
+    hint = alike(folded, log.store, keys)
+    raise UsageError(f"{keys[-1]} is not in the ledger of {log.store.url}, so there is nothing to forget{hint}. Look with .splits(spark).")
+
+
+def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:
+    """With a piece of a split that was cut around rejected records go all that stand for the same output.
+
+    And with a batch of records that lie in several files, as they have several dates, go all of its rows: which of its offsets are in which
+    file, the ledger does not say.
+    """
+    files = [name for name in pc.unique(drops.column("data_file")).to_pylist() if name]
+    if not files:
+        return _distinct(_named(drops))
+    paths = pc.unique(drops.column("path"))  # a piece's path is that of its split
+    ends = pc.min_max(paths).as_py()
+    rows = folded.rows(store, [*_COLUMNS, "offset", "skip", "written", "records"], ends["min"], ends["max"], paths)
+    if pc.any(pc.and_(pc.equal(rows.column("length"), 0), pc.greater(rows.column("records"), 0))).as_py():
+        rows = rows.filter(pc.is_valid(rows.column("data_file")))
+        return _distinct(pa.concat_tables([_named(drops), _named(_batches(rows, drops))]))
+    rows = rows.filter(pc.is_in(rows.column("data_file"), pa.array(files, pa.string())))
+    rider = pc.and_(pc.equal(rows.column("written"), 0), pc.equal(rows.column("records"), 0))
+    tables = [drops]
+    if pc.any(rider).as_py():
+        chosen = {tuple(row.values()) for row in drops.select(_FILE).to_pylist()}
+        places = [tuple(row.values()) for row in rows.select(["data_file", "offset", "skip"]).to_pylist()]
+        keys = [tuple(row.values()) for row in rows.select(_FILE).to_pylist()]
+        going = {place for place, key in zip(places, keys, strict=True) if key in chosen}
+        found = rows.take([i for i, place in enumerate(places) if place in going])
+        tables.append(_named(found.select(_COLUMNS)))
+    return _distinct(pa.concat_tables([_named(table) for table in tables]))
+
+
+def _batches(rows: pa.Table, drops: pa.Table) -> pa.Table:
+    """The rows of all batches of which one is to leave: those of each file, which begin at the same offset, and what rides with them."""
+    found = rows.select(["path", "version", "start", "data_file", "offset", "skip", "records"]).to_pylist()
+    places = [(row["data_file"], row["offset"], row["skip"]) for row in found]
+    batch_of = {place: (row["path"], row["version"], row["start"]) for place, row in zip(places, found, strict=True) if row["records"]}
+    chosen = {tuple(row.values()) for row in drops.select(_FILE).to_pylist()}
+    named = [tuple(row[name] for name in _FILE) in chosen for row in found]
+    going = {batch_of[place] for place, mine in zip(places, named, strict=True) if mine}
+    return rows.take([i for i, place in enumerate(places) if batch_of[place] in going]).select(_COLUMNS)
+
+
+def _named(rows: pa.Table) -> pa.Table:
+    """As a plan has them: "" for no data file."""
+    at = rows.schema.get_field_index("data_file")
+    return rows.set_column(at, "data_file", pc.fill_null(rows.column("data_file"), "")).select(DROPS.names).cast(DROPS)
+
+
+def _distinct(rows: pa.Table) -> pa.Table:
+    """Each row once, though two of the user's paths may name it."""
+    return rows.group_by(DROPS.names, use_threads=False).aggregate([]).select(DROPS.names)

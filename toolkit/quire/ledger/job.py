@@ -1,0 +1,290 @@
+"""One job that changes what a destination holds: planned from a settled version, frozen, run and committed as any other.
+
+A call that was killed is taken up by the next one with the same arguments: the plan it had frozen is ended first. Where others
+commit what a job touches, it is given up whole and planned again from what is there now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from quire import display
+from quire.arguments import format_size
+from quire.commit import names, protocol
+from quire.commit.committers import choice
+from quire.commit.entries import OFFSETS, Commit, PlanHead, Words
+from quire.commit.log import Log
+from quire.coverage import checkpoint
+from quire.engine import job as jobs
+from quire.engine.attempt import Convert, Work
+from quire.engine.shuffle import Reduce
+from quire.errors import AllQuarantined, QuireError, RefusedError, StorageError, UsageError, printable
+from quire.planning.pack import PlannedTask, write_head
+from quire.planning.plan import discard
+from quire.planning.rewriting import live_files, refuse_missing
+from quire.progress import Progress
+from quire.sources import schemas, transforms
+from quire.sources.files import Root
+from quire.sources.kafka.records import ESCAPED, BatchFunction, Loading
+from quire.sources.processing import ProcessFunction, Processing
+from quire.sources.transforms import UserFunction
+from quire.spark.runner import Runner
+from quire.storage import Store, connect
+
+__all__ = ["Changed", "Dest", "Planned", "change", "not_named", "words_of"]
+
+TRIES = 20  # plans that others may thwart until this call gives up
+
+
+@dataclass(frozen=True)
+class Changed(display.Shown):
+    """What a change did: ledger rows that left and files that they were, data files removed and written instead, their bytes.
+
+    left   (path, reason) of what could not be taken: it is gone at its source, or has another version by now; `left_count` of them in
+           all (of very many, only the first stand in `left`)
+    known  markers of what the ledger covered before
+    vain   of what was `gathered` that of which all records were rejected once more
+    """
+
+    dest: str
+    verb: str
+    jobs: tuple[str, ...] = ()
+    files_out: int = 0
+    gathered: int = 0
+    set_aside: int = 0
+    removed: int = 0
+    removed_bytes: int = 0
+    written: int = 0
+    written_bytes: int = 0
+    carried: int = 0
+    left: tuple[tuple[str, str], ...] = field(default=())
+    left_count: int = 0
+    known: int = 0
+    vain: int = 0
+    version: int = 0
+    seconds: float = 0.0
+
+    @property
+    def all_quarantined(self) -> bool:
+        """Whether a retry has read something, and nothing of it could be processed."""
+        return self.verb == "retry" and self.gathered == self.vain and self.set_aside + self.vain > 0
+
+    def checked(self) -> Changed:
+        """The report itself; AllQuarantined, which carries it, if nothing of what was read once more could be processed."""
+        if not self.all_quarantined:
+            return self
+        dest = shlex.quote(self.dest.removeprefix("file://"))
+        raise AllQuarantined(
+            f"nothing that was read once more could be processed: it is still quarantined in {self.dest}. Look at: quire ledger failed "
+            f"{dest} - and retry again when it is repaired; max_quarantined allows it.", report=self
+        )  # fmt: skip
+
+    def _facts(self) -> Mapping[str, object]:
+        rows: dict[str, object] = {"jobs": ", ".join(self.jobs) or "nothing to do"}
+        if self.all_quarantined:
+            rows = {"ALL QUARANTINED": "nothing that was read once more could be processed"} | rows
+        if self.verb == "retry":
+            rows |= {"gathered now": f"{self.gathered:,}", "still quarantined": f"{self.set_aside:,}"}
+        if self.verb == "mark":
+            rows |= {"splits marked": f"{self.gathered:,}", "known before": f"{self.known:,}"}
+        if self.left_count:
+            rows["not taken"] = f"{self.left_count:,}"
+        if self.verb == "forget":
+            rows["files forgotten"] = f"{self.files_out:,}"
+        if self.removed or self.written:
+            rows["data files before"] = f"{self.removed:,} ({format_size(self.removed_bytes)})"
+            rows["data files now"] = f"{self.written:,} ({format_size(self.written_bytes)})"
+        return rows | {"version": self.version, "seconds": f"{self.seconds:.1f}"}
+
+    def _note(self) -> str:
+        more = [f"… {self.left_count - 5:,} more"] if self.left_count > 5 else []
+        return "\n".join([*(printable(f"{path}: {why}") for path, why in self.left[:5]), *more])
+
+
+@dataclass(frozen=True)
+class Dest:
+    """A destination to change, and with what."""
+
+    url: str
+    options: Any = field(repr=False)
+    runner: Runner
+    bars: Progress
+    committer: str = "auto"
+    max_quarantined: int | None = None
+
+    def store(self) -> Store:
+        """Its store; what is tried again is told to the bars."""
+        return connect(self.url, self.options, self.bars.again)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a change would do, not frozen yet."""
+
+    tasks: list[PlannedTask]
+    roots: tuple[Root, ...] = ()
+    left: tuple[tuple[str, str], ...] = ()
+    left_count: int = 0  # where `left` does not hold all of them
+    known: int = 0  # what was done already
+
+
+# Makes a plan of a settled version: (log, version, name for an object of the plan) → tasks; no tasks: nothing is to be done.
+Plan = Callable[[Log, int, Callable[[str], str]], Planned]
+
+
+def change(
+    dest: Dest, intent: Mapping[str, Any], plan: Plan, *, target: int, function: UserFunction | None = None, fresh: bool = False,
+    max_file_size: int = 256 << 20, words: Words | None = None, repeat: bool = False, reduce: Reduce | None = None,
+) -> Changed:  # fmt: skip
+    """Run a change to its end. `fresh`: a plan that a killed call has left is given up instead of ended, since it is older than a repair.
+
+    words    what a destination without any commit is said to hold; left out: such a one is refused
+    repeat   what of the plan others have committed meanwhile is planned again, till nothing of it is left
+
+    Raises QuireError if others keep committing what it touches, or its tasks keep failing.
+    """
+    try:
+        return _change(dest, intent, plan, target, function, fresh, max_file_size, words, repeat, reduce)
+    except StorageError as e:
+        raise type(e)(
+            f"{str(e).rstrip('.')}. What {intent['verb']} has committed stays, and nothing else is visible: call again to go on."
+        ) from e
+
+
+def _change(
+    dest: Dest, intent: Mapping[str, Any], plan: Plan, target: int, function: UserFunction | None, fresh: bool, max_file_size: int,
+    words: Words | None, repeat: bool, reduce: Reduce | None,
+) -> Changed:  # fmt: skip
+    began, store = time.monotonic(), dest.store()
+    said = {**intent, "dest": dest.url, "target": target}
+    found = Changed(dest.url, str(intent["verb"]))
+    why, before, losses = "", 0, 0
+    for tried in range(TRIES):
+        log = protocol.recover(store)
+        if not log.settled():
+            continue
+        head = next((head for head in protocol.open_jobs(store, log) if head.intent == said), None)
+        if not log.settled():  # the log was read once more
+            continue
+        if head is not None and fresh:
+            if not tried:
+                protocol.abort(log, head.job, "it was planned by a call that ended, before what it retries was repaired")
+                continue
+            head = None  # of a call beside this one: each goes on with its own, and one of them wins
+        ours, planned = head is None, Planned([])
+        if head is None:
+            before = found.gathered  # by this call: it was not known before
+            head, planned = _plan(
+                store, log, said, plan, choice(dest.committer, store), words, ended=bool(found.jobs), closing=reduce is not None
+            )
+            if head is None:
+                return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
+        convert = _convert(log, head.words, target, function, max_file_size)
+        jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars, dest.max_quarantined, reduce)
+        outcome = log.refresh().outcome(head.job)
+        if isinstance(outcome, Commit) and log.in_effect(outcome):
+            found = _counted(found, log, outcome)
+            if ours and not (repeat and outcome.dropped):
+                checkpoint.keep_up(dest.runner, dest.url, dest.options, log, dest.bars.say)
+                return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
+        elif outcome is not None:
+            losses += isinstance(outcome, Commit)
+            jobs.check_losses(losses, head.job, dest.url)
+            refuse_missing(log, outcome.left)
+            gone = [f"{item.path}: {item.why}" for item in outcome.left[:1]]
+            why = "; ".join(gone) or getattr(outcome, "why", "its output was lost")
+    raise QuireError(f"{intent['verb']} of {dest.url} was thwarted {TRIES} times, the last time since {why or 'others kept committing'}. "
+                     f"Nothing is lost: call again.")  # fmt: skip
+
+
+def not_named(url: str, what: str, there: str, verb: str) -> RefusedError:
+    """The error for a verb that would read or delete outside of a destination, where its call does not say where."""
+    return RefusedError(
+        f"{what}, and the call names no source. Whoever can write into {url} says what its ledger holds, so nothing is done by its word. "
+        f"It speaks of {there}. If these are yours, name them: ledger.{verb}(source=…), in a shell quire ledger "
+        f"{verb.replace('_', '-')} --source …"
+    )
+
+
+def words_of(log: Log, empty: Words | None = None) -> Words:
+    """What the destination holds; where that is nothing, `empty`, or UsageError."""
+    if words := log.words() or next((commit.words for _, commit in log.commits()), empty):
+        return words
+    raise UsageError(f"there is nothing in {log.store.url} to change: no commit is in its log. Look for a typing mistake.")
+
+
+def _plan(
+    store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: str, words: Words | None, *, ended: bool, closing: bool
+) -> tuple[PlanHead | None, Planned]:  # fmt: skip
+    """Plan and freeze; None: nothing is to be done. `ended`: this call has ended the same job, which a killed one had begun."""
+    base, intent_hash = log.tip, hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    job, plan_id = f"{base}-{intent_hash}", names.new_id()
+    own = names.plan_parquet(job, plan_id)
+    try:
+        planned = plan(log, base, lambda kind: names.plan_parquet(job, plan_id, f"{kind}-{names.new_id()}"))
+        if not planned.tasks:
+            return None, planned
+        write_head(store, own, planned.tasks)
+    except BaseException as e:
+        with suppress(QuireError):  # what goes wrong now is not what the user should hear of
+            discard(store, job, plan_id)
+        if ended and isinstance(e, UsageError):
+            return None, Planned([])  # what it names is not there any more: that was done
+        raise
+    head = PlanHead(
+        job=job, base=base, plan=plan_id, tasks=len(planned.tasks), committer=committer, words=words_of(log, words), intent=said,
+        closing=closing,
+    )  # fmt: skip
+    protocol.freeze(store, head)
+    return protocol.plan_head(store, job) or head, planned
+
+
+def _convert(log: Log, words: Words, target: int, function: UserFunction | None, max_file_size: int) -> Convert:
+    built_in = words.transform in transforms.NAMES and function is None
+    kind = words.transform if built_in else "callable"
+    # What is read now may be appended to later, as what the last run has read.
+    on_append = log.on_append()
+    marks, holds = on_append in ("tail", "reprocess"), on_append == "tail"
+    process, loading = None, None
+    if words.split == OFFSETS:
+        newlines = "escape" if words.transform == ESCAPED else "quarantine"
+        loading = Loading(words.format, cast("BatchFunction | None", function), schemas.frozen(log), newlines, words.by)
+    elif words.split and function is not None:
+        process = Processing(cast("ProcessFunction", function), words.split, words.format, schemas.frozen(log), most=max_file_size)
+    return Convert(
+        kind, words.format, words.compression, target, max_file_size, function, marks=marks, holds=holds, process=process, loading=loading,
+        columns=schemas.there(log) if function is not None and not words.reduce else None,
+    )  # fmt: skip
+
+
+def _told(found: Changed, planned: Planned, log: Log, began: float) -> Changed:
+    left = (*planned.left, *found.left)
+    count = len(found.left) + (planned.left_count or len(planned.left))
+    return replace(found, left=left, left_count=count, known=planned.known, version=log.tip, seconds=time.monotonic() - began)
+
+
+def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
+    tasks = log.in_effect(commit)
+    removed = [name for task in tasks for name in task.removes]
+    # Just before the commit they counted.
+    number = log.decided(commit.job)
+    sizes = {name: f.size for name, f in live_files(log, number[0] - 1).items()} if removed and number else {}
+    written = [file for task in tasks for file in task.files]
+    left = [(item.path, item.why) for item in (*commit.left, *(item for task in tasks for item in task.left))]
+    # Of a retry the rows that leave the quarantine come back at once; who forgets them means files.
+    out = sum(t.files_out + (t.bad_out if commit.verb == "forget" else 0) for t in tasks)
+    return replace(
+        found, jobs=(*found.jobs, commit.job), files_out=found.files_out + out,
+        gathered=found.gathered + sum(t.gathered for t in tasks), vain=found.vain + sum(t.vain for t in tasks),
+        set_aside=found.set_aside + sum(t.set_aside for t in tasks),
+        removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
+        written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),
+        carried=found.carried + sum(t.carried for t in tasks), left=(*found.left, *left),
+    )  # fmt: skip

@@ -1,0 +1,430 @@
+"""The verbs of a ledger, as users call them: arguments checked, then one job or a few entries of the log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire import display
+from quire.arguments import format_size, parse_target
+from quire.commit import names
+from quire.commit.entries import CLAIM, OFFSETS, UNSAID, Words
+from quire.commit.held import Held
+from quire.commit.log import Log
+from quire.coverage import checkpoint
+from quire.coverage.fold import Fold, fold
+from quire.engine.request import flag, seconds, whole
+from quire.engine.shuffle import Reduce
+from quire.errors import RefusedError, UsageError, about, quoted
+from quire.interrupts import all_interruptible
+from quire.ledger import compact, expire, forget, markers, purge, retry
+from quire.ledger.forget import Rows
+from quire.ledger.job import Changed, Dest, not_named, words_of
+from quire.planning.drops import DROPS, put_drops
+from quire.progress import Progress, Step
+from quire.sources import files, transforms
+from quire.sources.kafka import topics as kafka
+from quire.sources.kafka.records import RECORDS_AS
+from quire.sources.transforms import UserFunction
+from quire.spark.runner import InProcess, OnSpark, Runner, guarded
+from quire.spark.visibility import Landmarks
+from quire.storage import Store, below, canonical, connect
+
+__all__ = ["Checkpointed", "Verbs", "runner_of"]
+
+TOGETHER = 500_000  # rows that leave, of which one task writes so many at once
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def runner_of(spark: Any, url: str) -> Runner:
+    """What spreads the work over a destination: the session given, or quire's own."""
+    if isinstance(spark, InProcess | OnSpark):
+        return spark
+    if spark is None:
+        from quire.spark.session import session
+
+        spark = session()
+    return OnSpark(spark, Landmarks([], url))
+
+
+@dataclass(frozen=True)
+class Checkpointed(display.Shown):
+    """A checkpoint: the version that it stands for, its ledger rows, in how many pieces, and its bytes."""
+
+    dest: str
+    version: int
+    ledger_rows: int
+    pieces: int
+    bytes: int
+
+    def _facts(self) -> dict[str, object]:
+        rows = f"{self.ledger_rows:,} in {self.pieces:,} pieces ({format_size(self.bytes)})"
+        return {"stands for version": self.version, "ledger rows": rows}
+
+
+@all_interruptible
+class Verbs:
+    """What changes a ledger. Each verb is one commit: readers see all of it or nothing, and a call that was killed goes on."""
+
+    _url: str
+    _options: Mapping[str, Any] | None
+    _store: Store
+    _spare: list[Held]  # logs that pins have read, for the next ones
+
+    def refresh(self) -> Any:
+        """Read the log to its tip."""
+        raise NotImplementedError
+
+    def as_of(self, version: int) -> Any:
+        """The ledger as it was at a version."""
+        raise NotImplementedError
+
+    def splits(self, spark: Any, where: str | None = None) -> Any:
+        """Every row as a Spark DataFrame."""
+        raise NotImplementedError
+
+    def _keys(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> list[str]:
+        """The keys that a path may have in the ledger."""
+        raise NotImplementedError
+
+    # -------------------------------------------------------------------------------------------------------------- rows leave
+    def forget(
+        self, paths: Paths | None = None, *, where: str | None = None, file: str | os.PathLike[str] | None = None, reason: str = "",
+        last_copy: bool = False, spark: Any = None,
+        committer: str = "auto", progress: bool | Callable[[Step], object] = True,
+    ) -> Changed:  # fmt: skip
+        """Take source files out: their rows and their output leave in one commit, and the next run reads what the source still has.
+
+        paths   source files, or directories of them
+        where   instead: a condition in SQL about the ledger's columns, `"path like '%/dt=2026-11-21/%'"` (needs Spark)
+        file    instead: a data file, lost or damaged: all that the ledger has in it
+        reason  stands in the log, in `history()`
+        last_copy   also what was purged: nobody else has it any more
+
+        Data files that hold other rows too are written again without the forgotten ones; what a shuffle or a claim has written leaves
+        only with its whole commit, `where="commit = 7"`. UsageError for what was never done.
+        """
+        if sum(given is not None for given in (paths, where, file)) != 1:
+            raise UsageError("forget takes paths, or where=, or file=: one of the three.")
+        runner, last = runner_of(spark, self._url), flag(last_copy, "last_copy")
+        said: dict[str, Any] = {"reason": str(reason)[:500], **({"last_copy": True} if last else {})}
+        keys = list[list[str]]()
+        rows: Rows | None = None
+        if paths is not None:
+            keys = [self._keys(path) for path in _each(paths)]
+            if not keys:
+                raise UsageError("forget was given an empty list of paths: there is nothing to forget.")
+            said["paths"] = keys
+        elif where is not None:
+            by_where, said["where"] = self._where(runner, where), where
+            rows = self._dropped(by_where, last_copy=last)
+        else:
+            if not isinstance(file, str | os.PathLike):
+                raise UsageError(f"file={quoted(file)} is no data file's name. ledger.files() lists them.")
+            said["file"] = file = os.fspath(file)
+        done = forget.forget(self._dest(runner, progress, committer), keys, said.get("file"), rows, said, self._target(), last_copy=last)
+        self.refresh()
+        return done
+
+    def retry(
+        self, source: Any = None, *, where: str | None = None, paths: Paths | None = None, function: UserFunction | None = None,
+        reduce: Reduce | None = None, follow_links: bool = False,
+        max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", max_quarantined: int | None = None,
+        spark: Any = None, committer: str = "auto", storage_options: Mapping[str, Any] | None = None,
+        progress: bool | Callable[[Step], object] = True,
+    ) -> Changed:  # fmt: skip
+        """Read what is in quarantine once more, all of it or what `where` or `paths` choose, and nothing else.
+
+        source           where it is read: directories, globs, or "kafka://host:9092/topic", as in the run. What lies elsewhere stays, since
+                         the ledger's word alone sends nobody there. Records that the quarantine itself holds need none
+        function         the function of the job, repaired; needed where the destination was made with one
+        reduce           the function that all rows went through, where there was one: it gets those of this retry, for themselves
+        follow_links     as in the run: also what was reached through symbolic links; whoever may make them chooses what is read
+        max_attempts     a file that was read so often is left alone; None: there is no end to it
+        max_quarantined  change nothing if more than this would stay in quarantine. Left out: as many as there are, but if all that was read
+                         would, that is committed and AllQuarantined is raised
+        storage_options  for the sources; left out: the destination's
+        """
+        runner = runner_of(spark, self._url)
+        words = words_of(Log(self._store).refresh())
+        _check_functions(words, function, reduce)
+        if max_attempts is not None:
+            whole(max_attempts, "max_attempts", 1)
+        if max_quarantined is not None:
+            whole(max_quarantined, "max_quarantined", 0)
+        if where is not None and paths is not None:
+            raise UsageError("retry takes where= or paths=, not both.")
+        largest = parse_target(max_file_size, "max_file_size")
+        said: dict[str, Any] = {"where": where, "max_attempts": max_attempts, "max_file_size": largest}
+        keys: set[str] | None = None
+        meant = list[list[str]]()
+        if paths is not None:
+            meant = [self._keys(path, storage_options) for path in _each(paths)]
+            keys = {key for several in meant for key in several}
+            said["paths"] = sorted(keys)
+        by_where = self._where(runner, f"state = 'bad' and ({where})") if where is not None else None
+
+        def chosen(folded: Fold) -> pa.Table:
+            log = Log(self._store).refresh()
+            rows = retry.bad_rows(log, folded, folded.version)
+            if by_where is not None:
+                place = ["path", "version", "start"]
+                wanted = {tuple(row.values()) for row in by_where(folded).select(*place).toArrow().to_pylist()}
+                return rows.filter(pa.array([tuple(row.values()) in wanted for row in rows.select(place).to_pylist()], pa.bool_()))
+            if keys is None:
+                return rows
+            rows = rows.filter(pc.is_in(rows.column("path"), pa.array(sorted(keys), pa.string())))
+            bad = set(rows.column("path").to_pylist())
+            for several in meant:
+                if bad.isdisjoint(several) and not any(folded.rows(self._store, ["path"], key, key).num_rows for key in several):
+                    raise UsageError(
+                        f"{several[-1]} is not in the ledger of {self._url}: there is nothing to retry. ledger.failed() lists it."
+                    )
+            return rows
+
+        options = self._options if storage_options is None else storage_options
+        dest = replace(self._dest(runner, progress, committer), max_quarantined=max_quarantined)
+        follow = flag(follow_links, "follow_links")
+        sources = tuple(replace(root, links=follow) for root in self._sources(source, options, words))
+        done = retry.retry(
+            dest, chosen, said, sources, max_attempts, self._target(), function, largest, reduce
+        )  # fmt: skip
+        self.refresh()
+        return done if max_quarantined is not None else done.checked()
+
+    # ------------------------------------------------------------------------------------------------------------- files change
+    def compact(
+        self, target_size: str | int | None = None, *, spark: Any = None, committer: str = "auto",
+        progress: bool | Callable[[Step], object] = True,
+    ) -> Changed:  # fmt: skip
+        """Merge the small data files of many commits into files of about `target_size` (left out: that of the last run).
+
+        Coverage, checksums and lineage stay; `locate` tells the new places. The old files stay readable until `expire()`.
+        """
+        target = self._target() if target_size is None else parse_target(target_size)
+        done = compact.compact(self._dest(runner_of(spark, self._url), progress, committer), target)
+        self.refresh()
+        return done
+
+    def expire(self, below: int | None = None, *, grace: str | float = "1 day") -> expire.Gone:
+        """Delete the data files that no version from `below` on (default: the last one) needs; versions before can no longer be read.
+
+        Open pins keep their versions. Readers without a pin, which opened an older version, fail with "has expired". What a checkpoint
+        has merged goes too, when that is older than `grace`: whoever has begun to read or to plan before may go on for so long.
+        """
+        if below is not None:
+            whole(below, "below", 0)
+        done = expire.expire(self._store, below, seconds(grace, "grace"))
+        self.refresh()
+        return done
+
+    def checkpoint(self, spark: Any = None) -> Checkpointed:
+        """Merge the ledger's segments into a checkpoint of the last settled version, on Spark.
+
+        Runs write one themselves when enough has gathered since the last one (a thousand commits, or a quarter of the rows). The answers
+        stay the same; opening, looking up and planning read less. `expire()` deletes what was merged.
+        """
+        runner = runner_of(spark, self._url)
+        self._dest(runner, False, "auto")
+        found = checkpoint.write(runner, self._url, self._options, self._store)
+        self.refresh()
+        if found is None:
+            raise UsageError(f"there is nothing in {self._url} to merge: no commit is published yet.")
+        size = sum(piece.size for kind in (found.rows, found.history, found.files, found.merged) for piece in kind)
+        return Checkpointed(self._url, found.version, found.totals.ledger_rows, len(found.rows), size)
+
+    def pin(self, version: int | None = None) -> AbstractContextManager[int]:
+        """Keep a version (default: the last one) readable while the block runs: `with ledger.pin() as version: …`."""
+        if version is not None:
+            whole(version, "version", 0)
+        return expire.pin(self._store, version, self._spare)
+
+    def pins(self) -> dict[str, int]:
+        """The open pins: id → version."""
+        return Log(self._store).refresh().pins()
+
+    def unpin(self, pin: str) -> None:
+        """End a pin that a dead reader has left."""
+        expire.unpin(self._store, pin)
+
+    # --------------------------------------------------------------------------------------------------------------- sources go
+    def purge_sources(
+        self, source: Any = None, *, dry_run: bool = True, derived: bool = False, min_age: str | float = "1 hour", spark: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> purge.Purged:  # fmt: skip
+        """Delete the sources of what is done, only those whose bytes are verified in committed files now; `dry_run` says what would go.
+
+        Each file is read at its source, and its record from the data file, and both are compared with the ledger's checksum. What has
+        changed, is set aside, held back or done only in part, or does not verify, stays, and is told with the reason. What is deleted is
+        finished: its content stays, and a new file of that name is new, whatever `on_change` and `on_append` say.
+
+        source           directories or globs: of files there, and of no others, whatever the ledger says
+        min_age          only files that have not changed for so long: a writer may still hold a younger one open (0: any)
+        derived          also where a function has made something else of the files, so that their content is nowhere else
+        storage_options  for the sources; left out: the destination's
+        """
+        options = self._options if storage_options is None else storage_options
+        dry, derived, age = flag(dry_run, "dry_run"), flag(derived, "derived"), seconds(min_age, "min_age")
+        dest = self._dest(runner_of(spark, self._url), False, "auto")  # refuses what its tasks would not see
+        log = Log(self._store).refresh()
+        words = words_of(log)
+        if words.split == OFFSETS:
+            raise UsageError(f"{self._url} holds topics, and records are not deleted one by one. A topic's retention does that.")
+        roots = self._sources(source, options, words)
+        if not roots:
+            with about("source"):
+                there = files.places(path for s in fold(log, reader=True).sources for path in (s.first, s.last))
+                raise not_named(self._url, "purge_sources deletes files at their source", there, "purge_sources")
+        done = purge.purge(dest, words, roots, dry=dry, derived=derived, min_age=age)
+        self.refresh()
+        return done
+
+    # -------------------------------------------------------------------------------------------------------------------- markers
+    def import_markers(
+        self, directory: str | os.PathLike[str], source: Any, *, spark: Any = None, committer: str = "auto",
+        storage_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
+    ) -> Changed:  # fmt: skip
+        """Take over what a Hadoop job has done: empty files below `directory`, each named by a split's identifier, of files in `source`.
+
+        Each becomes a row in state `mark`, for the version that the file has now, all in one commit; nothing is read. Reported in `.left`
+        and not taken: names that are no identifiers, files that are gone, have changed since the marker was written, or that the ledger
+        knows in another version. The names' rule is in docs/ledger.md. `storage_options`: for both; left out: the destination's.
+        """
+        options = self._options if storage_options is None else storage_options
+        with about("source"):
+            roots = tuple(files.roots(source, options))
+        dest = self._dest(runner_of(spark, self._url), progress, committer)
+        done = markers.import_markers(dest, self._markers(directory, options, roots), roots, files.spellings(source, roots), self._target())
+        self.refresh()
+        return done
+
+    def export_markers(
+        self, directory: str | os.PathLike[str], *, source: Any = None, split_size: str | int = "128 MiB", spark: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> markers.Exported:  # fmt: skip
+        """Write a marker below `directory` for each split that is done, as a Hadoop job looks for them; those that are there stay.
+
+        source      only of files there; needed where the ledger holds files of several stores, since markers name paths alone
+        split_size  the block size of the Hadoop job's input: its splits are what is marked, where all of one is done
+        """
+        options = self._options if storage_options is None else storage_options
+        with about("source"):
+            roots = tuple(files.roots(source, options)) if source is not None else ()
+        block = parse_target(split_size, "split_size")
+        to, runner = self._markers(directory, options, roots), runner_of(spark, self._url)
+        log = Log(self._store).refresh()
+        folded, words = fold(log, reader=True), words_of(log, UNSAID)
+        if words.split == OFFSETS:
+            raise UsageError(f"{self._url} holds topics, and markers are of files. ledger.export_offsets() is for other loaders.")
+        if folded.rows(self._store, ["path"], f"{to.url}/", f"{to.url}/\U0010ffff").num_rows:
+            raise RefusedError(
+                f"{to.url} holds files of the ledger: markers there would be read as input. Choose a directory for them alone."
+            )
+        return markers.export_markers(runner, self._url, self._options, folded, to, roots, block, words)
+
+    def _markers(self, directory: str | os.PathLike[str], options: Any, roots: Sequence[files.Root]) -> files.Root:
+        """The directory of markers, which lies neither in the destination nor in a source, nor is a destination itself."""
+        with about("directory"):
+            found = files.Root(canonical(directory, options), options=options)
+            if found.store().is_folder(names.LOG) or below(found.url, self._url) or below(self._url, found.url):
+                raise RefusedError(f"{found.url} is a destination, or holds one, or lies in one: choose a directory for the markers alone.")
+            files.apart(roots, found.url, options)
+        return found
+
+    # ------------------------------------------------------------------------------------------------------------------ helpers
+    def _sources(self, source: Any, options: Mapping[str, Any] | None, words: Words) -> tuple[files.Root, ...]:
+        """Where a call may read and delete: what it names, and never what the ledger does; nothing is left out."""
+        if source is None:
+            return ()
+        with about("source"):
+            if words.split == OFFSETS:
+                return (kafka.parsed(source, kafka.client_options(options, None)),)
+            return tuple(files.roots(source, options))
+
+    def _runner(self, spark: Any) -> Runner:
+        return runner_of(spark, self._url)
+
+    def _dest(self, runner: Runner, progress: bool | Callable[[Step], object], committer: str) -> Dest:
+        if runner.shared and not self._store.shared:
+            raise UsageError("a memory:// store lives in one process, and Spark's workers are others. Use spark=quire.InProcess().")
+        return Dest(self._url, self._options, runner, Progress(progress), committer)
+
+    def _target(self) -> int:
+        """The target size of the last commit that had one."""
+        return Log(self._store).refresh().target() or 256 << 20
+
+    def _where(self, runner: Runner, where: str) -> Callable[[Fold], Any]:
+        """What chooses rows by a condition in SQL, on Spark."""
+        with about("where"):
+            if not isinstance(runner, OnSpark):
+                raise UsageError(f"where={quoted(where)} is SQL, and needs Spark. Leave spark= out, or pass a session, or choose by paths.")
+        self.splits(runner.spark, where)  # refuses a wrong condition before anything is done
+        # As it is at the version that is planned from: whoever has changed it since conflicts, and it is planned again.
+        return lambda folded: self.as_of(folded.version).splits(runner.spark, where)
+
+    def _dropped(self, chosen: Callable[[Fold], Any], *, last_copy: bool) -> Rows:
+        """Rows that leave are written by the tasks that find them; here come the names of these objects, and of the data files.
+
+        `last_copy`: also what was purged; else RefusedError for it, whether it was chosen or rides with what was.
+        """
+        url, options = self._url, self._options
+
+        def rows(folded: Fold, named: Callable[[str], str]) -> list[tuple[str, str]]:
+            def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                store = connect(url, options)
+                for drops in _pieces(batches):
+                    leaving = forget.with_riders(store, folded, drops)
+                    found = [("", path) for path in ([] if last_copy else forget.last_copies(leaving))]  # of no object
+                    found = found or put_drops(store, leaving, named)
+                    yield pa.RecordBatch.from_pydict({"object": [name for name, _ in found], "of": [of for _, of in found]})
+
+            frame = chosen(folded)
+            work = guarded(frame.sparkSession, write, Landmarks([], url))
+            found = frame.select(*DROPS.names).mapInArrow(work, "object string, of string").toArrow().to_pylist()
+            forget.refuse_last_copies(url, list(dict.fromkeys(row["of"] for row in found if not row["object"])))
+            return [(row["object"], row["of"]) for row in found]
+
+        return rows
+
+
+def _each(paths: Paths) -> Sequence[str | os.PathLike[str]]:
+    """The paths of a call, which may be one."""
+    if isinstance(paths, str | os.PathLike):
+        return [paths]
+    if isinstance(paths, bytes) or not isinstance(paths, Iterable):
+        raise UsageError(f"paths={quoted(paths)} is neither a path nor a list of them.")
+    return list(paths)
+
+
+def _check_functions(words: Words, function: UserFunction | None, reduce: Reduce | None) -> None:
+    """Refuse to retry without the functions that the destination was made with, or with what was not."""
+    if words.transform == CLAIM:
+        raise UsageError("this destination holds what claims have written, and a claim sets nothing aside: there is nothing to retry.")
+    if function is None and words.transform not in (*transforms.NAMES, *(RECORDS_AS if words.split == OFFSETS else ())):
+        raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
+    if (reduce is None) == bool(words.reduce):
+        said_so = f"went through reduce={words.reduce!r}, and retry needs it" if words.reduce else "went through no shuffle"
+        raise UsageError(f"the rows of this destination {said_so}: reduce=.")
+    if function is not None and not callable(function):
+        raise UsageError(f"function={quoted(function)} is no function.")
+
+
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Rows that leave, as a plan has them ("" for no data file), some at a time."""
+    waiting, rows = list[pa.RecordBatch](), 0
+    for batch in batches:
+        at = batch.schema.get_field_index("data_file")
+        named = batch.set_column(at, "data_file", pc.fill_null(batch.column("data_file"), ""))
+        waiting.append(named)
+        rows += named.num_rows
+        if rows >= TOGETHER:
+            yield pa.Table.from_batches(waiting).cast(DROPS)
+            waiting, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(waiting).cast(DROPS)

@@ -1,0 +1,142 @@
+"""Reads data files again and compares each record with the checksum that the ledger has of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from quire import display
+from quire.arguments import format_size
+from quire.commit.checkpoints import FILES
+from quire.coverage.fold import Fold, Source
+from quire.errors import FormatError, StorageError, printable
+from quire.formats import lines, parquet
+from quire.spark.runner import Failure, Runner
+from quire.storage import Store, connect
+
+__all__ = ["Item", "Verified", "verify"]
+
+# A task's segment (None: it wrote what others have read), its data files with their sizes (of a checkpoint's piece, its head says
+# them), and their compression
+Item = tuple[Source | None, dict[str, int], str]
+
+
+@dataclass(frozen=True)
+class Verified(display.Shown):
+    """What re-reading the data files showed: `damaged` holds (data file, source path, what is wrong)."""
+
+    dest: str
+    data_files: int
+    files: int
+    bytes: int
+    damaged: tuple[tuple[str, str, str], ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Nothing is damaged."""
+        return not self.damaged
+
+    def _facts(self) -> dict[str, object]:
+        rows: dict[str, object] = {
+            "data files read": f"{self.data_files:,}",
+            "files compared": f"{self.files:,} ({format_size(self.bytes)})",
+        }
+        return {**rows, "damaged": f"{len(self.damaged):,}", "verdict": "every checksum agrees" if self.ok else "DAMAGED"}
+
+    def _note(self) -> str:
+        more = [f"… {len(self.damaged) - 10:,} more in .damaged"] if len(self.damaged) > 10 else []
+        return "\n".join([*(printable(": ".join(filter(None, d))) for d in self.damaged[:10]), *more])
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {**super().as_dict(), "ok": self.ok}
+
+
+def verify(runner: Runner, url: str, options: Any, folded: Fold, items: list[Item], count: int) -> Verified:
+    """`count` data files against their segments, spread by the runner."""
+    files = size = 0
+    damaged: list[tuple[str, str, str]] = []
+    for outcome, (source, sizes, _) in zip(runner.run(functools.partial(_verify, url, options, folded), items), items, strict=True):
+        if isinstance(outcome, Failure):
+            what = ", ".join(sizes) or f"the data files of {source.segment if source else url}"
+            raise outcome.kind_of_error(f"cannot verify {what}: {outcome}. Call again when that is mended.")
+        files, size = files + outcome["files"], size + outcome["bytes"]
+        damaged += [tuple(d) for d in outcome["damaged"]]
+    return Verified(url, count, files, size, tuple(dict.fromkeys(damaged)))
+
+
+def _verify(url: str, options: Any, folded: Fold, item: Item) -> dict[str, Any]:
+    """One task's data files against its segment."""
+    source, sizes, compression = item
+    store = connect(url, options)
+    if source is None:
+        return {"files": 0, "bytes": 0, "damaged": list(_unreadable(store, sizes, compression))[:1000]}
+    rows = folded.of(source).rows(store, ["path", "data_file", "offset", "skip", "written", "records", "checksum"])
+    rows = rows.filter(pc.is_valid(rows.column("data_file"))).sort_by(
+        [("data_file", "ascending"), ("offset", "ascending"), ("skip", "ascending")]
+    )
+    damaged, files, size = [], 0, 0
+    if source.piece and folded.base is not None:
+        here = pc.unique(rows.column("data_file"))
+        for table in folded.base.tables(store, "files", FILES, ["data_file", "bytes"]):
+            mine = table.filter(pc.is_in(table.column("data_file"), here))
+            sizes = sizes | dict(zip(mine.column("data_file").to_pylist(), mine.column("bytes").to_pylist(), strict=True))
+    for name, length in sizes.items():
+        entry = store.stat(name)
+        if entry is None or entry.size != length:
+            damaged.append((name, "", "the file is gone" if entry is None else f"{entry.size:,} bytes instead of {length:,}"))
+        if entry is None:
+            continue
+        mine = rows.filter(pc.equal(rows.column("data_file"), name))
+        for path, what, n in _compare(store, name, compression, mine):
+            files, size = files + 1, size + n
+            if what:
+                damaged.append((name, path, what))
+    return {"files": files, "bytes": size, "damaged": damaged[:1000]}
+
+
+def _unreadable(store: Store, sizes: dict[str, int], compression: str) -> Iterator[tuple[str, str, str]]:
+    """The data files that cannot be read to their end, or are not as long as they were: nobody knows more of them."""
+    for name, length in sizes.items():
+        entry = store.stat(name)
+        if entry is None or entry.size != length:
+            yield name, "", "the file is gone" if entry is None else f"{entry.size:,} bytes instead of {length:,}"
+            continue
+        try:
+            if name.endswith(".parquet"):
+                file = parquet.open_file(store, name)
+                for group in range(file.num_row_groups):
+                    file.read_row_group(group)
+            else:
+                for _ in lines.contents(store, name, compression):
+                    pass
+        except (StorageError, FormatError, *lines.UNREADABLE) as e:
+            yield name, "", f"cannot be read back ({type(e).__name__})"
+
+
+def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Iterable[tuple[str, str, int]]:
+    try:
+        taker: Any = parquet.Rows(store, name) if name.endswith(".parquet") else lines.cursor(store, name, compression)
+    except lines.UNREADABLE as e:
+        yield "", f"cannot be opened ({type(e).__name__})", 0
+        return
+    for row in rows.to_pylist():
+        try:
+            if isinstance(taker, parquet.Rows):
+                found = parquet.checksum(taker.take(row["offset"], row["records"]))
+            else:
+                check = xxhash.xxh3_64()
+                for piece in taker.take(row["offset"], row["skip"], row["written"]):
+                    check.update(piece)
+                found = check.intdigest()
+            yield row["path"], "" if found == row["checksum"] else "the checksum differs", row["written"]
+        except (StorageError, FormatError, *lines.UNREADABLE) as e:
+            yield row["path"], f"cannot be read back ({type(e).__name__})", 0
+            if not isinstance(taker, parquet.Rows):
+                taker = lines.cursor(store, name, compression)

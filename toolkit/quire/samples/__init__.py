@@ -1,0 +1,1 @@
+"""Small files to try quire on."""

@@ -1,0 +1,1 @@
+"""Kafka: its topics, and how ranges of their offsets are read."""

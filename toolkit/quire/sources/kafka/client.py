@@ -1,0 +1,286 @@
+"""Kafka's client: one cluster as a process sees it, kept open for the next task of the same process, and its errors in one line each.
+
+confluent-kafka is imported where it is used, so `import quire` needs it not. A client belongs to the process that has made it: after a fork
+another one is made.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from quire.errors import NotFoundError, QuireError, StorageError, TransientError, UsageError, scrub
+from quire.sources.files import Options
+from quire.sources.kafka.topics import Key, hides, named
+from quire.storage.retry import Told, again, silent
+from quire.storage.secret import resolved
+
+__all__ = ["Cluster", "cluster_of", "library"]
+
+T = TypeVar("T")
+
+FIRST = 10.0  # seconds in which a broker has to answer first
+ANSWER = 30.0  # seconds for any other answer
+TOPIC_IDS, TURNS = 5.0, 5  # seconds in which topics' ids have to be told, or none; so often it is asked for them
+TELLS = 10_000  # milliseconds between two accounts of the client, of how far it has come
+KEPT = 4  # clusters that a process keeps open
+ASKED = 1_000  # partitions whose offsets are asked for in one go: each of them has some kilobytes until its answer is there
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # all zeros: an old broker's answer
+# What a broker says of the moment and not of the question: the leader is another one by now, or the broker has just come back, or it knows
+# newer things than whoever asks. Kafka's protocol calls these errors retriable; the client tells so of its transactions alone.
+_PASSING = (
+    "INVALID_MSG", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "REQUEST_TIMED_OUT", "BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE",
+    "NETWORK_EXCEPTION", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NOT_CONTROLLER",
+    "KAFKA_STORAGE_ERROR", "FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH", "LISTENER_NOT_FOUND", "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH", "STALE_BROKER_EPOCH", "OFFSET_NOT_AVAILABLE", "PREFERRED_LEADER_NOT_AVAILABLE",
+    "ELIGIBLE_LEADERS_NOT_AVAILABLE", "UNSTABLE_OFFSET_COMMIT", "THROTTLING_QUOTA_EXCEEDED", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID",
+    "REBOOTSTRAP_REQUIRED",
+)  # fmt: skip
+_local = threading.local()  # two threads read with two clients
+
+
+@functools.cache
+def library() -> Any:
+    """The module `confluent_kafka`; UsageError where it is missing."""
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError as e:
+        raise UsageError(
+            f"Kafka needs the package confluent-kafka, here and on the executors ({scrub(str(e), 100)}): pip install it."
+        ) from e
+    return confluent_kafka
+
+
+def cluster_of(servers: str, options: Options) -> Cluster:
+    """The cluster there; within one thread of one process the same as before, as long as it is one of the last few."""
+    if getattr(_local, "process", None) != os.getpid():
+        # What a process was forked with is neither used here nor closed: the threads that do its work are not there.
+        _local.inherited = getattr(_local, "open", None)
+        _local.process, _local.open = os.getpid(), dict[tuple[object, ...], Cluster]()
+    settings, kept = resolved(dict(options or {})), _local.open
+    key = (servers, *sorted((name, value if callable(value) else str(value)) for name, value in settings.items()))
+    found: Cluster = kept.pop(key, None) or Cluster(servers, settings)
+    kept[key] = found
+    while len(kept) > KEPT:
+        kept.pop(next(iter(kept))).close()
+    return found
+
+
+class Cluster:
+    """A cluster and the clients that are open to it."""
+
+    def __init__(self, servers: str, settings: Mapping[str, Any]) -> None:
+        self.servers, self.kafka = servers, library()
+        self._hidden = [str(value) for name, value in settings.items() if hides(name) and len(str(value)) > 2]
+        self._heard = deque[str](maxlen=3)  # what the client says of its connections
+        self._refused: QuireError | None = None
+        self._settings = {
+            "client.id": "quire", "log_level": 0, "socket.keepalive.enable": True, "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 2_000, **settings, "bootstrap.servers": servers, "error_cb": self._hear,
+        }  # fmt: skip
+        self._admin: Any = None
+        self._consumer: Any = None
+        self._fetched = dict[Key, int]()  # of each partition the next offset that the consumer will ask for, as it has told last
+        self._met = set[str]()  # topics that the consumer has heard of
+
+    # -------------------------------------------------------------------------------------------------------------- clients
+    @property
+    def admin(self) -> Any:
+        """Asks about topics; made when it is needed first."""
+        if self._admin is None:
+            self._admin = self._made(self.kafka.admin.AdminClient, self._settings)
+        return self._admin
+
+    @property
+    def consumer(self) -> Any:
+        """Reads partitions that are assigned to it; it has no group, and commits nothing."""
+        if self._consumer is None:
+            self._consumer = self._made(self.kafka.Consumer, {
+                # Large fetches; but a broker that has nothing answers at once, since the next range may be asked for already. And where
+                # enough waits here, the client looks again soon: by itself it would rest for a second, longer than all of that takes.
+                "fetch.wait.max.ms": 50, "fetch.message.max.bytes": 4 << 20, "queued.max.messages.kbytes": 64 << 10,
+                "queued.min.messages": 200_000, "fetch.queue.backoff.ms": 10, "fetch.error.backoff.ms": 100, "check.crcs": True,
+                **self._settings, "group.id": "quire", "enable.auto.commit": False, "enable.auto.offset.store": False,
+                "auto.offset.reset": "error", "enable.partition.eof": True, "isolation.level": "read_committed",
+                "statistics.interval.ms": TELLS, "stats_cb": self._count,
+            })  # fmt: skip
+        return self._consumer
+
+    def _made(self, kind: Any, settings: Mapping[str, Any]) -> Any:
+        try:
+            return kind(dict(settings))
+        except (self.kafka.KafkaException, ValueError, TypeError) as e:
+            text = e.args[0].str() if isinstance(e, self.kafka.KafkaException) else str(e)
+            raise UsageError(f"source_options: {self.clean(text)}. They have librdkafka's names.") from None
+
+    def _count(self, told: str) -> None:
+        """Of what comes nobody hears where it is of aborted transactions; the client's own count goes on all the same."""
+        for topic, found in json.loads(told).get("topics", {}).items():
+            for number, partition in found.get("partitions", {}).items():
+                self._fetched[Key(topic, int(number))] = int(partition.get("next_offset", -1))
+
+    def fetched(self, topic: str, partitions: Iterable[int]) -> int:
+        """Grows while anything comes of some partitions, be it nothing that a reader sees; told every few seconds."""
+        return sum(max(0, self._fetched.get(Key(topic, number), 0)) for number in partitions)
+
+    def group(self, name: str) -> Any:
+        """A consumer that reads and writes the committed offsets of a group; the caller closes it."""
+        return self._made(self.kafka.Consumer, {**self._settings, "group.id": name, "enable.auto.commit": False})
+
+    def close(self) -> None:
+        """Give up what is open."""
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = self._admin = None
+        self._met.clear()
+
+    # ---------------------------------------------------------------------------------------------------------------- errors
+    def _hear(self, error: Any) -> None:
+        text = self.clean(error.str())
+        if text not in self._heard:
+            self._heard.append(text)
+        if error.code() in (self.kafka.KafkaError._AUTHENTICATION, self.kafka.KafkaError._SSL):
+            self._refused = StorageError(f"{self.servers} does not let us in: {text}. Look at security.protocol, and who signs in.")
+
+    def clean(self, text: str) -> str:
+        """What the client says, in one line and without any of its secrets."""
+        for hidden in self._hidden:
+            text = text.replace(hidden, "***")
+        return scrub(text, 200).rstrip(".")
+
+    def failed(self, error: Any, what: str) -> QuireError:
+        """What to raise for an error of the client's, a KafkaException or a KafkaError."""
+        error = error.args[0] if isinstance(error, self.kafka.KafkaException) else error
+        if self._refused is not None:
+            found, self._refused = self._refused, None
+            return found
+        return _error_of(self.kafka, error, f"{what} ({self.servers})", self.clean("; ".join([error.str(), *self._heard])))
+
+    def ask(self, question: Callable[[], T], what: str, told: Told = silent) -> T:
+        """What a broker answers; what may go well a moment later is asked again, for a minute."""
+
+        def asked() -> T:
+            try:
+                return question()
+            except self.kafka.KafkaException as e:
+                self.admin.poll(0)  # hears why
+                raise self.failed(e, what) from None
+
+        return again(asked, told)
+
+    # ------------------------------------------------------------------------------------------------------------- questions
+    def reach(self) -> None:
+        """Wait for the first answer of any broker. Raises StorageError in one line, after a few seconds, where there is none."""
+        until, failed, patience = time.monotonic() + FIRST, None, 0.5
+        while time.monotonic() < until:
+            patience *= 2  # what refuses us is heard between two tries; and a broker that is far away answers one of them
+            try:
+                self.admin.list_topics(timeout=min(patience, max(1.0, until - time.monotonic())))
+            except self.kafka.KafkaException as e:
+                failed = e
+                self.admin.poll(0)
+                if self._refused is not None:
+                    raise self.failed(e, "") from None
+            else:
+                self._heard.clear()
+                return
+        assert failed is not None
+        why = self.clean("; ".join(self._heard) or failed.args[0].str())
+        raise StorageError(f"no broker answers at {self.servers} within {FIRST:.0f} s: {why}. Look at host, port and security.protocol.")
+
+    def topics(self, told: Told = silent) -> tuple[str, dict[str, int]]:
+        """The cluster's id, and of each topic how many partitions it has; those that nobody may see are not among them."""
+        found = self.ask(lambda: self.admin.list_topics(timeout=ANSWER), "cannot list topics", told)
+        return str(found.cluster_id or ""), {
+            name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None and not name.startswith("__")
+        }
+
+    def look(self, topic: str) -> None:
+        """Raise what a broker says of one topic, if that is anything: that it is not there, or that we may not read it."""
+        found = self.ask(lambda: self.consumer.list_topics(topic, timeout=ANSWER), f"cannot look at topic {topic}").topics[topic]
+        if found.error is not None:
+            raise self.failed(found.error, f"cannot read topic {topic}")
+
+    def meet(self, topic: str) -> None:
+        """Let the consumer hear where a topic's partitions are, before it reads there first: by itself it may look only a second later."""
+        if topic not in self._met:
+            self.ask(lambda: self.consumer.list_topics(topic, timeout=ANSWER), f"cannot look at topic {topic}")
+            self._met.add(topic)
+
+    def versions(self, topics: Iterable[str], told: Told = silent) -> dict[str, str]:
+        """The topics' ids, `named` of all where they are not told in time; a topic that is gone is missing."""
+        wanted, found = list(topics), dict[str, str]()
+        for turn in range(TURNS if wanted else 0):
+            if turn:
+                # The client asks the controller, and waits for one that is away; with news of the cluster it may be another broker.
+                self.ask(lambda: self.admin.list_topics(timeout=TOPIC_IDS), "cannot list topics", told)
+            found = self.ask(lambda: self._described(wanted), "cannot ask for topics' ids", told)
+            if not any(version == named(topic) for topic, version in found.items()):
+                break
+        return found
+
+    def _described(self, wanted: list[str]) -> dict[str, str]:
+        kinds, found = self.kafka.KafkaError, dict[str, str]()
+        asked = self.admin.describe_topics(self.kafka.TopicCollection(wanted), request_timeout=TOPIC_IDS / TURNS)
+        for topic, future in asked.items():
+            try:
+                text = str(future.result().topic_id)
+            except self.kafka.KafkaException as e:
+                code = e.args[0].code()
+                if code == kinds.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                if code not in (kinds._TIMED_OUT, kinds._UNSUPPORTED_FEATURE, kinds.UNSUPPORTED_VERSION):
+                    raise
+                text = _NO_ID
+            found[topic] = named(topic) if text == _NO_ID else text
+        return found
+
+    def starts(self, keys: Iterable[Key], told: Told = silent) -> dict[Key, int]:
+        """The first offset that each partition still has."""
+        return self._offsets(keys, self.kafka.admin.OffsetSpec.earliest(), told)
+
+    def ends(self, keys: Iterable[Key], told: Told = silent) -> dict[Key, int]:
+        """The stable end of each: one more than the last offset that no open transaction can still change."""
+        return self._offsets(keys, self.kafka.admin.OffsetSpec.latest(), told)
+
+    def highs(self, keys: Iterable[Key], told: Told = silent) -> dict[Key, int]:
+        """The end of each with what open transactions can still change."""
+        return self._offsets(keys, self.kafka.admin.OffsetSpec.latest(), told, self.kafka.IsolationLevel.READ_UNCOMMITTED)
+
+    def at(self, keys: Iterable[Key], moment: int, told: Told = silent) -> dict[Key, int]:
+        """The first offset with a timestamp (ms since 1970) from `moment` on; -1: there is none."""
+        return self._offsets(keys, self.kafka.admin.OffsetSpec.for_timestamp(moment), told)
+
+    def _offsets(self, keys: Iterable[Key], spec: Any, told: Told, isolation: Any = None) -> dict[Key, int]:
+        isolation = self.kafka.IsolationLevel.READ_COMMITTED if isolation is None else isolation
+        wanted, found = list(keys), dict[Key, int]()
+        for at in range(0, len(wanted), ASKED):
+            asked = {self.kafka.TopicPartition(*key): spec for key in wanted[at : at + ASKED]}
+
+            def answers(asked: dict[Any, Any] = asked) -> dict[Key, int]:
+                told = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=ANSWER)
+                return {Key(at.topic, at.partition): future.result().offset for at, future in told.items()}
+
+            found |= self.ask(answers, "cannot ask for offsets", told)
+        return found
+
+
+def _error_of(kafka: Any, error: Any, what: str, text: str) -> QuireError:
+    """The error of ours for one of the client's."""
+    code, kinds = error.code(), kafka.KafkaError
+    if code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED, kinds.CLUSTER_AUTHORIZATION_FAILED):
+        return StorageError(f"{what}: no permission ({text}). Ask for the right to read it.")
+    if code in (kinds._AUTHENTICATION, kinds.SASL_AUTHENTICATION_FAILED, kinds._SSL):
+        return StorageError(f"{what}: {text}. Look at security.protocol, and who signs in.")
+    if code in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):
+        return NotFoundError(f"{what}: there is no such topic or partition")
+    if error.retriable() or code < 0 or code in {getattr(kinds, name, None) for name in _PASSING}:
+        return TransientError(f"{what}: {text}")
+    return StorageError(f"{what}: {text}")

@@ -1,0 +1,212 @@
+"""What becomes of Kafka's records on their way to data files: columns as they are, lines of values, or the columns of a user's function.
+
+A function gets a batch with the columns of `RECORDS` and returns one with its own, of as many rows as it likes. Where it raises, it is
+called again with halves of the batch, until what it does not take stands alone: these records are set aside, each with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.errors import UsageError
+from quire.formats import partitions
+from quire.sources import schemas
+from quire.sources.columns import fit, nullable
+from quire.sources.content import BadContent
+from quire.sources.functions import WrongTypeError, passes, reason, type_name
+from quire.sources.kafka.rows import as_batch, fitted
+
+__all__ = ["DATE", "ESCAPED", "NEWLINES", "RECORDS", "RECORDS_AS", "VALUES", "BatchFunction", "Loading", "Part", "Rejected", "check_by"]
+
+BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
+RECORDS, VALUES, ESCAPED = RECORDS_AS = ("records", "values", "escaped values")  # what they become without a function
+NEWLINES = ("quarantine", "escape")
+DATE = "date"  # where no column has this name, the day of the record's timestamp (UTC)
+OUT_OF_RANGE = "out of range: "  # and the number that the producer has given, instead of the kind of a time that is null
+_DAYS = (-719_162, 2_932_896)  # of the years 1 to 9999, since 1970
+
+
+class Rejected(NamedTuple):
+    """A record that is set aside."""
+
+    offset: int
+    value: bytes | None
+    reason: str
+    message: str | None
+
+
+class Part(NamedTuple):
+    """What is written of a batch into one directory ("" where there are none)."""
+
+    folder: str
+    made: bytes | pa.RecordBatch
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How the records of a destination are made; travels to the tasks."""
+
+    format: str  # parquet | lines
+    function: BatchFunction | None = field(default=None, repr=False)
+    schema: pa.Schema | None = None  # of a function's columns
+    newlines: str = "quarantine"  # of values that are to become one line each: set aside | escape
+    by: str = ""  # a column, by the values of which files lie in directories
+    keep_messages: bool = False
+    record_loss: bool = False  # what retention has removed is written into the ledger, and is no error
+
+    def made(self, records: pa.RecordBatch) -> tuple[list[Part], list[Rejected]]:
+        """What is written for a batch, and which of its records are not."""
+        rejected = list[Rejected]()
+        records = self._readable(records, rejected)
+        if not records.num_rows:
+            return [], rejected
+        if self.function is not None:
+            columns = [*self._called(records, rejected)]
+            rows = as_batch(pa.Table.from_batches(columns)) if columns else None
+        else:
+            rows = records
+        if self.format == "lines":
+            return [*self._lines(records, rejected)], rejected
+        return ([*self._folders(rows)] if rows is not None and rows.num_rows else []), rejected
+
+    # -------------------------------------------------------------------------------------------------------------- a function
+    def call(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """What the function returns for a batch, in the destination's columns; BadContent if it raises, or returns anything else."""
+        assert self.function is not None
+        try:
+            found = self.function(records)
+            if isinstance(found, pa.RecordBatch):
+                found = pa.Table.from_batches([found])
+            if not isinstance(found, pa.Table):
+                raise WrongTypeError(f"the function returned {type_name(found)}, and not a pyarrow.RecordBatch")
+            made = fit(as_batch(fitted(found, self.schema)), None if self.schema is None else nullable(self.schema))
+            self._check_folders(made)
+            return made
+        except WrongTypeError as e:
+            raise BadContent(f"TypeError: {e}") from None
+        except BaseException as e:
+            if passes(e):
+                raise
+            raise BadContent(reason(self.function, e, self.keep_messages)) from None
+
+    def _check_folders(self, rows: pa.RecordBatch) -> None:
+        """Refuse rows whose values name no directory."""
+        if self.by not in rows.schema.names or not rows.num_rows:
+            return
+        values = pc.unique(rows.column(self.by))
+        if pa.types.is_date32(values.type):
+            least, most = pc.min_max(values.cast(pa.int32())).as_py().values()
+            if least is not None and not _DAYS[0] <= least <= most <= _DAYS[1]:
+                raise WrongTypeError(f"the column {self.by!r} has a day that lies in no year from 1 to 9999, so it names no directory")
+        longest = max(partitions.length(self.by, value) for value in values.cast(pa.string()).to_pylist())
+        if longest > partitions.LONGEST:
+            raise WrongTypeError(
+                f"a value of the column {self.by!r} makes a directory's name of {longest:,} bytes, and a name may have "
+                f"{partitions.LONGEST}: give a shorter one, or its beginning"
+            )
+
+    def _readable(self, records: pa.RecordBatch, rejected: list[Rejected]) -> pa.RecordBatch:
+        """The records without those whose headers the client cannot give, or whose time is none, where it would be written or given on."""
+        records = _nameable(records, rejected)
+        if self.format == "lines" and self.by != DATE:
+            return records
+        kinds = records.column("timestamp_type")
+        bad = pc.fill_null(pc.starts_with(kinds, OUT_OF_RANGE), False)
+        if not bad.true_count:
+            return records
+        for i in pc.indices_nonzero(bad).to_pylist():
+            given = kinds[i].as_py().removeprefix(OUT_OF_RANGE)
+            why = f"its timestamp, {given} milliseconds since 1970, lies in no year from 1 to 9999 (are these micro- or nanoseconds?)"
+            rejected.append(_rejected(records, i, why))
+        return records.filter(pc.invert(bad))
+
+    def columns(self, records: pa.RecordBatch) -> pa.Schema | None:
+        """The columns that the function gives for the first records that it takes; None where it takes none of these."""
+        found = next(self._called(self._readable(records, []), []), None) if records.num_rows else None
+        return None if found is None else schemas.canonical(found.schema)
+
+    def _called(self, records: pa.RecordBatch, rejected: list[Rejected]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield self.call(records)
+        except BadContent as e:
+            if records.num_rows == 1:
+                rejected.append(_rejected(records, 0, e.reason))
+                return
+            half = records.num_rows // 2
+            for some in (records.slice(0, half), records.slice(half)):
+                yield from self._called(some, rejected)
+
+    # ------------------------------------------------------------------------------------------------------------------- lines
+    def _lines(self, records: pa.RecordBatch, rejected: list[Rejected]) -> Iterator[Part]:
+        """Values with a newline behind each; one that is none, or that is several lines, is set aside."""
+        values = records.column("value")
+        if self.newlines == "escape":
+            values = pc.replace_substring(pc.replace_substring(values, b"\\", b"\\\\"), b"\n", b"\\n")
+            several = pa.repeat(pa.scalar(False), len(values))
+        else:
+            several = pc.fill_null(pc.match_substring(values, b"\n"), False)
+        bad = pc.or_(pc.is_null(values), several)
+        for i in pc.indices_nonzero(bad).to_pylist():
+            why = "the value holds a newline, and would be several lines" if values[i].is_valid else "a tombstone: no value, so no line"
+            rejected.append(_rejected(records, i, why))
+        if len(rejected):
+            keep = pc.invert(bad)
+            records, values = records.filter(keep), values.filter(keep)
+        if records.num_rows:
+            for part in self._folders(records.set_column(1, "value", values)):
+                assert isinstance(part.made, pa.RecordBatch)
+                yield Part(part.folder, b"\n".join(part.made.column("value").to_pylist()) + b"\n")
+
+    # ------------------------------------------------------------------------------------------------------------- directories
+    def _folders(self, rows: pa.RecordBatch) -> Iterator[Part]:
+        """The rows by the values of a column, which then stands in the directory's name alone."""
+        if not self.by:
+            yield Part("", rows)
+            return
+        own = self.by in rows.schema.names
+        column = rows.column(self.by) if own else rows.column("timestamp").cast(pa.date32(), safe=False)
+        texts = column.cast(pa.string())
+        coded = texts.dictionary_encode()
+        codes = coded.indices.fill_null(-1).to_numpy()
+        rest = rows.drop_columns([self.by]) if own and self.format == "parquet" else rows
+        order = np.argsort(codes, kind="stable")
+        for code in np.unique(codes).tolist():
+            first, last = np.searchsorted(codes[order], [code, code + 1])
+            folder = partitions.directory(self.by, None if code < 0 else coded.dictionary[code].as_py())
+            some = rest if last - first == len(codes) else rest.take(pa.array(order[first:last]))
+            yield Part(folder, some)
+
+
+def check_by(by: str, schema: pa.Schema) -> None:
+    """Refuse a column that makes no directories."""
+    if not by:
+        return
+    if by not in schema.names:
+        if by == DATE and "timestamp" in schema.names and pa.types.is_timestamp(schema.field("timestamp").type):
+            return
+        raise UsageError(f"partition_by={by!r}: there is no such column. They are {', '.join(schema.names)}, and 'date' of 'timestamp'.")
+    kind = schema.field(by).type
+    if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)):
+        raise UsageError(f"partition_by={by!r}: a column of {kind} makes no directories. Take text, whole numbers, days or truth values.")
+    if len(schema) == 1:
+        raise UsageError(f"partition_by={by!r}: it is the only column, and nothing would be left in the files.")
+
+
+def _nameable(records: pa.RecordBatch, rejected: list[Rejected]) -> pa.RecordBatch:
+    """The records without those whose headers the client cannot give."""
+    headers = records.column("headers")
+    if headers.null_count == len(headers) or not (nameless := pc.is_null(pc.struct_field(headers.flatten(), "key"))).true_count:
+        return records
+    bad = pc.is_in(pa.array(range(len(headers))), pc.list_parent_indices(headers).filter(nameless))
+    rejected += [_rejected(records, i, "a header's name is no UTF-8") for i in pc.indices_nonzero(bad).to_pylist()]
+    return records.filter(pc.invert(bad))
+
+
+def _rejected(records: pa.RecordBatch, row: int, why: str, message: str | None = None) -> Rejected:
+    return Rejected(records.column("offset")[row].as_py(), records.column("value")[row].as_py(), BadContent(why).reason, message)

@@ -1,0 +1,238 @@
+"""Single requests to Azure Blob storage, and its listings.
+
+The service's own client takes 1 to 2 ms of processor time a request and 250 µs a listed name; these requests, and the parsing of a
+page by lxml, take a tenth of it. Its retries are not wanted here either: `retry` is the one place for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+from xml.sax.saxutils import unescape
+
+from lxml import etree
+
+from quire.errors import StorageError, UsageError, hide
+from quire.packaging import install
+from quire.storage.azure.account import Account
+from quire.storage.azure.errors import explained, refusal, unreachable
+from quire.storage.retry import again
+
+__all__ = ["Answer", "Page", "Rest"]
+
+TIMEOUTS = (10.0, 60.0)  # seconds until a connection is made, and without a byte
+PAGE = 5000  # names, the most that the service gives at once
+POOL = 64  # connections that are kept
+SEEKING = "2026-02-06"  # of the REST interface: the first whose listings begin where they are asked to; only they are asked by it
+
+
+# Where to go on stands at the end of a page, so it is known before the page is parsed.
+_MARKER = re.compile(rb"<NextMarker>([^<]+)</NextMarker>\s*</EnumerationResults>\s*$")
+
+
+class _Hiding(logging.Filter):
+    """urllib3 tells its debug log each request's target, and with it the signature of a SAS."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = hide(record.getMessage()), ()
+        return True
+
+
+_hiding = _Hiding()
+
+
+class Answer(NamedTuple):
+    """Of the service."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Page(NamedTuple):
+    """Part of a listing."""
+
+    blobs: list[tuple[str, int, str, str, bool]]  # name, bytes, etag, last change, whether it stands for a directory
+    prefixes: list[str]
+    marker: str
+
+
+def _name(element: Any) -> str:
+    text = element.text or ""
+    return unquote(text) if element.get("Encoded") == "true" else text
+
+
+def _child(element: Any, tag: str) -> Any:
+    found = element.find(tag)
+    if found is None:
+        raise ValueError(tag)
+    return found
+
+
+def parsed(body: bytes) -> Page:
+    """A page's XML; it raises XMLSyntaxError or ValueError for anything else.
+
+    Read element by element: a tree of 5,000 names would take six times the page's bytes, and several pages are read at once.
+    """
+    blobs, prefixes, marker, whole = list[tuple[str, int, str, str, bool]](), list[str](), "", False
+    wanted = ("Blob", "BlobPrefix", "Blobs", "NextMarker")
+    for _, item in etree.iterparse(BytesIO(body), tag=wanted, resolve_entities=False, no_network=True, huge_tree=True):
+        parent = item.getparent()
+        if item.tag == "Blobs":
+            whole = True
+        elif item.tag == "NextMarker":
+            marker = item.text or ""
+        elif parent is not None and parent.tag == "Blobs":  # else it is somebody's metadata of that name
+            if item.tag == "BlobPrefix":
+                prefixes.append(_name(_child(item, "Name")))
+            else:
+                blobs.append(_blob(item))
+            item.clear()
+            while item.getprevious() is not None:
+                del parent[0]
+    if not whole:
+        raise ValueError("Blobs")
+    return Page(blobs, prefixes, marker)
+
+
+def _blob(item: Any) -> tuple[str, int, str, str, bool]:
+    properties, metadata = _child(item, "Properties"), item.find("Metadata")
+    get = properties.findtext
+    size = int(get("Content-Length") or 0)
+    folder = get("ResourceType") == "directory" or (
+        size == 0 and metadata is not None and any(m.tag.lower() == "hdi_isfolder" and (m.text or "").lower() == "true" for m in metadata)
+    )
+    return _name(_child(item, "Name")), size, (get("Etag") or "").strip('"'), get("Last-Modified") or "", folder
+
+
+class Rest:
+    """Requests about the blobs of one container."""
+
+    def __init__(self, account: Account, container: str) -> None:
+        self.account, self.container = account, container
+        self._session: Any = None
+        self._process = 0
+        self._lock = threading.Lock()
+
+    def session(self) -> Any:
+        """Connections of this process's own: after a fork they are made anew."""
+        if self._process != os.getpid():
+            with self._lock:
+                if self._process != os.getpid():
+                    try:
+                        import requests
+                    except ImportError as e:
+                        raise UsageError(f"Azure storage needs more packages: {install('azure')}") from e
+                    logging.getLogger("urllib3.connectionpool").addFilter(_hiding)
+                    session = requests.Session()
+                    session.headers.clear()
+                    session.auth = lambda request: request  # else a ~/.netrc would sign in as somebody else
+                    for scheme in ("http://", "https://"):
+                        session.mount(scheme, requests.adapters.HTTPAdapter(pool_connections=2, pool_maxsize=POOL, max_retries=0))
+                    self._session, self._process = session, os.getpid()
+        return self._session
+
+    def send(
+        self,
+        method: str,
+        what: str,
+        name: str = "",
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | memoryview = b"",
+        *,
+        also: tuple[int, ...] = (),
+        refused: tuple[str, ...] = (),
+        limit: int | None = None,
+    ) -> Answer:
+        """The answer to one request about a blob, or the container where there is no name.
+
+        Raises what `explained` makes of a status that is neither a success nor in `also`, unless the service's code is one of
+        `refused`. `limit`: bytes of a body that is too long to be held; of it nothing is read.
+        """
+        path = f"/{self.container}/{name}" if name else f"/{self.container}"
+        url, signed = self.account.signed(method, path, query or {}, headers or {}, len(body))
+        session = self.session()
+        from requests.exceptions import RequestException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            with session.request(
+                method, url, data=bytes(body) if body else None, headers=signed, timeout=TIMEOUTS, stream=True, allow_redirects=False
+            ) as found:
+                too_long = limit is not None and int(found.headers.get("Content-Length") or 0) > limit
+                # The bytes as they lie there: what is stored with Content-Encoding: gzip is not unpacked.
+                content = b"" if method == "HEAD" or too_long else found.raw.read(decode_content=False)
+                if too_long:
+                    found.raw.close()
+                answer = Answer(found.status_code, found.headers, content)
+        except (RequestException, HTTPError, OSError) as e:
+            raise unreachable(what, self.account, e) from None  # what comes from below names the URL, with its signature
+        if answer.status < 300 or answer.status in also:
+            return answer
+        said = refusal(*answer)
+        if said.code in refused:
+            return answer
+        raise explained(what, said, self.account, self.container)
+
+    def pages(
+        self, what: str, prefix: str, delimiter: str = "", include: str = "metadata", most: int = 0, start: str = ""
+    ) -> Iterator[Page]:
+        """A listing, page by page; from the second on the next one is asked for while one is worked on.
+
+        A page that fails for the moment is asked for again, from where the one before it ended; the first one is left to whoever
+        asked for the listing, who can begin again. `start`: the first name to list, which a service that does not know of it passes over.
+        """
+        query = {
+            "restype": "container",
+            "comp": "list",
+            "prefix": prefix,
+            "delimiter": delimiter,
+            "include": include,
+            "maxresults": str(min(most or PAGE, PAGE)),
+        }
+        query = {name: value for name, value in query.items() if value}
+        headers = dict[str, str]()
+        if start:
+            beginning, seeking = {**query, "startFrom": start}, {"x-ms-version": SEEKING}
+            first = self.send("GET", what, query=beginning, headers=seeking, also=(400,))
+            if first.status < 300:
+                query, headers = beginning, seeking
+        if not headers:
+            first = self.send("GET", what, query=query)
+        page = self._parsed(what, first.body)
+        yield page
+        if not page.marker:
+            return
+
+        def more(marker: str) -> bytes:
+            return again(lambda: self.send("GET", what, query={**query, "marker": marker}, headers=headers)).body
+
+        pool = ThreadPoolExecutor(1, "quire-pages")
+        try:
+            coming = pool.submit(more, page.marker)
+            while page.marker:
+                body = coming.result()
+                if early := _MARKER.search(body, max(0, len(body) - 4096)):
+                    coming = pool.submit(more, unescape(early[1].decode()))
+                page = self._parsed(what, body)
+                if page.marker and not early:
+                    coming = pool.submit(more, page.marker)
+                yield page
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _parsed(self, what: str, body: bytes) -> Page:
+        try:
+            return parsed(body)
+        except (etree.XMLSyntaxError, ValueError):
+            raise StorageError(
+                f"{what}: {self.account.host} answered with what is no listing. Look at account_host, and at the proxy between."
+            ) from None

@@ -1,0 +1,456 @@
+"""Azure Blob storage, flat or with directories, by its REST interface.
+
+An object is written in blocks that nobody sees until a list of them is put: `create` puts the list when it is closed, `upload` leaves
+it to whoever completes the upload. Blocks that no list names are dropped by the service after a week, and by nobody else: to drop them
+one would have to put something under the object's name. So `give_up` has nothing to do, and `pending` tells an upload for a week.
+
+The version of a blob is its etag, on which every read of many is conditioned. There is no rename: the service copies.
+Snapshots and earlier versions of blobs are not listed. A blob that stands for a directory (`hdi_isfolder`, or an empty one whose name
+ends in `/`) is no file.
+"""
+
+from __future__ import annotations
+
+import base64
+import calendar
+import json
+import re
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import lru_cache
+
+from quire.errors import FormatError, NotFoundError, StorageError, TransientError
+from quire.storage import slices, window
+from quire.storage.azure import read as azure_read
+from quire.storage.azure.account import account, canonical, normalise, parts
+from quire.storage.azure.rest import Page, Rest
+from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, instant, leaves_room, safe, too_long
+from quire.storage.retry import again
+
+__all__ = ["AzureStore", "canonical", "normalise", "opened"]
+
+BLOCK = 8 << 20  # bytes of a block: 50,000 of them make 390 GiB
+BLOCKS = 50_000
+SENDING = 4  # blocks of one object on their way at once
+DELETING = 16
+COPYING = 600  # seconds until a copy within the account is asked about no more
+LONGEST, DEEPEST = 1024, 254  # characters of a name, and its parts
+
+_HANDLE = re.compile(r"[0-9a-f]{32}")
+_MONTHS = {m: i for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1)}
+
+
+@lru_cache(maxsize=4096)
+def moment(text: str) -> int:
+    """`Sat, 21 Nov 2026 19:58:32 GMT` → ns since 1970."""
+    day, month, year, time = text[5:].split(" ")[:4]
+    hour, minute, second = time.split(":")
+    return instant(calendar.timegm((int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second))) * 1_000_000_000)
+
+
+def _block(prefix: str, number: int) -> str:
+    """The id of a block: all of them have one length, as the service asks, and none is another writer's."""
+    return base64.b64encode(f"{prefix}-{number:05}".encode()).decode()
+
+
+def _listed(prefix: str, count: int) -> bytes:
+    blocks = "".join(f"<Uncommitted>{_block(prefix, i)}</Uncommitted>" for i in range(count))
+    return f'<?xml version="1.0" encoding="utf-8"?><BlockList>{blocks}</BlockList>'.encode()
+
+
+def opened(url: str, options: Mapping[str, object] | None) -> AzureStore:
+    """The store at a normalised URL."""
+    return AzureStore(url, options)
+
+
+def named(url: str, options: Mapping[str, object] | None) -> str:
+    """The account of a URL, as a user knows it: its containers share what it allows."""
+    found = account(parts(url)[1], options)
+    return found.name or found.host
+
+
+class AzureUpload:
+    """An object whose blocks are sent while it is written, some at once; nobody sees it before somebody puts their list."""
+
+    def __init__(self, store: AzureStore, name: str, *, commit: bool) -> None:
+        self.store, self.name, self.commit = store, name, commit
+        self.handle = ""
+        self._prefix, self._count = uuid.uuid4().hex, 0
+        self._pieces, self._size = list[bytes](), 0
+        self._pool: ThreadPoolExecutor | None = None
+        self._sent = deque[Future[None]]()
+
+    @property
+    def held(self) -> int:
+        """See `quire.storage.held`."""
+        return self._size + BLOCK * sum(not block.done() for block in self._sent)
+
+    def write(self, data: bytes | memoryview) -> None:
+        self._pieces.append(bytes(data))
+        self._size += len(data)
+        if self._size >= BLOCK:
+            self._send()
+
+    def _send(self) -> None:
+        """Send all but what fills no block; wait while too many are on their way."""
+        data = b"".join(self._pieces)
+        whole = len(data) - len(data) % BLOCK
+        for start in range(0, whole, BLOCK):
+            self._stage(data[start : start + BLOCK])
+        self._pieces, self._size = [data[whole:]], len(data) - whole
+
+    def _stage(self, block: bytes) -> None:
+        if self._count >= BLOCKS:
+            raise StorageError(
+                f"cannot write {self.store.shown(self.name)}: more than {BLOCKS * BLOCK >> 30} GiB. Use a smaller target_size."
+            )
+        number, self._count = self._count, self._count + 1
+        self._pool = self._pool or ThreadPoolExecutor(SENDING, "quire-blocks")
+        while len(self._sent) >= SENDING:
+            self._sent.popleft().result()
+        self._sent.append(self._pool.submit(self.store.stage, self.name, _block(self._prefix, number), block))
+
+    def close(self) -> None:
+        try:
+            if rest := b"".join(self._pieces):
+                self._stage(rest)
+            while self._sent:
+                self._sent.popleft().result()
+        finally:
+            self._end()
+        if self.commit:
+            again(lambda: self.store.put_list(self.name, self._prefix, self._count))
+        self.handle = json.dumps({"blocks": self._count, "prefix": self._prefix})
+
+    def discard(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._pieces, self._size = [], 0
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+        self._sent.clear()
+
+
+class AzureStore:
+    """Blobs below a path of one container."""
+
+    can_rename = False
+    can_upload = True
+    shared = True
+    pieces_expire = True  # nobody can drop an upload's pieces: the service does, after a week
+
+    def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
+        container, host, path = parts(url)
+        self.url = url
+        self.root = path + "/" if path else ""
+        self.rest = Rest(account(host, options), container)
+        self.flight = window.flight(options)
+
+    def __repr__(self) -> str:
+        return f"AzureStore({self.url!r})"
+
+    def shown(self, name: str) -> str:
+        """As errors name it."""
+        return f"{self.url}/{name}" if name else self.url
+
+    def _path(self, name: str) -> str:
+        return self.root + safe(name)
+
+    def _new(self, name: str) -> str:
+        """The path of an object that is to be written."""
+        path = self._path(name)
+        if "\\" in name:
+            raise StorageError(f"cannot write {self.shown(name)}: the service takes a backslash for a slash. Choose another name.")
+        if len(path) > LONGEST or path.count("/") >= DEEPEST:
+            limits = f"{LONGEST:,} characters and {DEEPEST} parts"
+            raise StorageError(f"cannot write {self.shown(name)[:200]}…: a name has at most {limits} there. Choose a shorter one.")
+        return path
+
+    def _below(self, folder: str) -> str:
+        return f"{self._path(folder)}/" if folder else self.root
+
+    # ---------------------------------------------------------------------------------------------------------- reading
+    def stat(self, name: str) -> Entry | None:
+        try:
+            headers = self.rest.send("HEAD", f"cannot look up {self.shown(name)}", self._path(name)).headers
+        except NotFoundError:
+            return None
+        if _is_marker(headers):
+            return None
+        return Entry(name, int(headers["Content-Length"]), headers["ETag"].strip('"'), moment(headers["Last-Modified"]))
+
+    def is_folder(self, name: str = "") -> bool:
+        below = self._below(name)
+        for page in self.rest.pages(f"cannot look up {self.shown(name)}", below, most=1):
+            if page.blobs or page.prefixes:
+                return True
+        if not name:
+            return False
+        try:
+            return _is_marker(self.rest.send("HEAD", f"cannot look up {self.shown(name)}", self._path(name)).headers)
+        except NotFoundError:
+            return False
+
+    def _pages(self, folder: str, after: str) -> Iterator[Page]:
+        """The pages of one level from `after` on; from the beginning where it cannot be told that the service begins there."""
+        what, below = f"cannot list {self.shown(folder)}", self._below(folder)
+        if after and slices.plain(after):
+            pages = self.rest.pages(what, below, "/", start=below + after)
+            for page in pages:
+                if page.blobs or page.prefixes:
+                    # A service that passes over `start` shows earlier names; one that misunderstands it, others than this one.
+                    least = min([blob[0] for blob in page.blobs[:1]] + page.prefixes[:1])
+                    if least <= below + after or least == f"{below}{after}/":
+                        yield page
+                        yield from pages
+                        return
+                    break
+        yield from self.rest.pages(what, below, "/")
+
+    def _items(self, pages: Iterable[Page], folder: str) -> Iterator[list[tuple[str, slices.Item]]]:
+        """Pages of one level: the last parts of names, and what they are."""
+        cut, start, before = len(self.root), len(self._below(folder)), ""
+        for page in pages:
+            items = list[tuple[str, slices.Item]]()
+            for prefix in page.prefixes:
+                if prefix == before:
+                    continue  # what lies below it goes over the end of a page
+                before, last = prefix, prefix[start:-1]
+                if last in _UNSAYABLE:
+                    why = "no path can say an empty part, '.' or '..': copy what is below to another name"
+                    items.append((last + "/", Trouble(prefix[cut:], "unreadable", why)))
+                else:
+                    items.append((last, Folder(prefix[cut:-1])))
+            for name, size, etag, modified, is_folder in page.blobs:
+                last = name[start:]
+                if is_folder or (not last and not size):
+                    continue
+                if last in _UNSAYABLE:
+                    why = "no path can say a name that ends in '/', '.' or '..': copy it to another name"
+                    items.append((last, Trouble(name[cut:], "unreadable", why)))
+                else:
+                    items.append((last, Entry(name[cut:], size, etag, moment(modified))))
+            yield items
+
+    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
+        return slices.within(self._items(self._pages(folder, after), folder), folder, after, until, self.is_folder)
+
+    def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
+        below = self._below(folder)
+        pages = self.rest.pages(f"cannot list {self.shown(folder)}", below, "/", most=most, start=below + after if after else "")
+        return slices.first_of(self._items(pages, folder), "", most)
+
+    def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
+        for item in self.scan(folder):
+            yield "." if isinstance(item, Trouble) else item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
+
+    def walk(self, folder: str = "") -> Iterator[Entry]:
+        cut = len(self.root)
+        for page in self.rest.pages(f"cannot list {self.shown(folder)}", self._below(folder)):
+            for name, size, etag, modified, is_folder in page.blobs:
+                if not is_folder and _UNSAYABLE.isdisjoint(name[cut:].split("/")):
+                    yield Entry(name[cut:], size, etag, moment(modified))
+
+    def get(self, name: str) -> bytes:
+        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._path(name), limit=LARGEST)
+        if int(answer.headers.get("Content-Length") or 0) > LARGEST:
+            raise too_long(self.shown(name))
+        return answer.body
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        if length <= 0:
+            self.rest.send("HEAD", f"cannot read {self.shown(name)}", self._path(name))
+            return b""
+        asked = {"Range": f"bytes={start}-{start + length - 1}"}
+        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._path(name), headers=asked, also=(416,))
+        return b"" if answer.status == 416 else answer.body
+
+    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+        rest = self.rest
+        answers = window.read(requests, lambda: azure_read.opened(rest.account, rest.container, self.root, self.url), self.flight)
+        with closing(answers):  # type: ignore[type-var]
+            yield from answers
+
+    # ---------------------------------------------------------------------------------------------------------- writing
+    def put(self, name: str, data: bytes) -> None:
+        path = self._new(name)
+        fits(self.shown(name), data)
+        self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers={"x-ms-blob-type": "BlockBlob"}, body=data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        path = self._new(name)
+        fits(self.shown(name), data)
+        headers = {"x-ms-blob-type": "BlockBlob", "If-None-Match": "*"}
+        answer = self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers=headers, body=data, refused=_TAKEN)
+        return answer.status < 300
+
+    def create(self, name: str) -> Sink:
+        self._new(name)
+        return AzureUpload(self, name, commit=True)
+
+    def upload(self, name: str) -> Upload:
+        self._new(name)
+        return AzureUpload(self, name, commit=False)
+
+    def stage(self, name: str, block: str, data: bytes) -> None:
+        """Send one block; the same block again does no harm, so it is tried again."""
+        query = {"comp": "block", "blockid": block}
+        again(lambda: self.rest.send("PUT", f"cannot write {self.shown(name)}", self._path(name), query, body=data))
+
+    def put_list(self, name: str, prefix: str, count: int, *, absent: bool = False) -> str:
+        """Make the blocks an object; with `absent`, unless there is one. Returns the service's code where that was not done."""
+        answer = self.rest.send(
+            "PUT",
+            f"cannot write {self.shown(name)}",
+            self._path(name),
+            {"comp": "blocklist"},
+            {"If-None-Match": "*"} if absent else {},
+            _listed(prefix, count),
+            refused=(*_TAKEN, "InvalidBlockList") if absent else (),
+        )
+        return "" if answer.status < 300 else answer.headers.get("x-ms-error-code", "")
+
+    def complete(self, name: str, handle: str) -> bool:
+        prefix, count = self._pieces(name, handle)
+        if not self.put_list(name, prefix, count, absent=True):
+            return True
+        # It is taken, or its blocks are gone: both are so after a first call whose answer did not arrive. Look what is there.
+        query = {"comp": "blocklist", "blocklisttype": "committed"}
+        try:
+            found = self.rest.send("GET", f"cannot look up {self.shown(name)}", self._path(name), query).body
+        except NotFoundError:
+            return False
+        there = re.findall(rb"<Name>([^<]*)</Name>", found)
+        if there != [_block(prefix, i).encode() for i in range(count)]:
+            raise StorageError(
+                f"cannot publish {self.shown(name)}: another object has taken its name. Look who wrote it, and move it away."
+            )
+        return True
+
+    def _pieces(self, name: str, handle: str) -> tuple[str, int]:
+        try:
+            told = json.loads(handle)
+            prefix, count = told["prefix"], told["blocks"]
+            if _HANDLE.fullmatch(prefix) and type(count) is int and 0 <= count <= BLOCKS:
+                return prefix, count
+        except (ValueError, TypeError, KeyError):
+            pass
+        raise FormatError(f"{handle[:80]!r} is not the handle of an upload of {self.shown(name)}: nothing was touched. Look who wrote it.")
+
+    def give_up(self, name: str, handle: str) -> None:
+        """Nothing to do: the service drops blocks that no list names after a week, and what is completed must stay."""
+        safe(name)
+
+    def pending(self, folder: str = "") -> Iterator[tuple[str, str]]:
+        """Uploads below `folder` of the last week; those that were given up, too. The handle is empty: `give_up` needs none."""
+        what = f"cannot list the uploads of {self.shown(folder)}"
+        for page in self.rest.pages(what, self._below(folder), include="uncommittedblobs"):
+            for name, size, _, _, _ in page.blobs:
+                below = name[len(self.root) :]
+                if not size and _UNSAYABLE.isdisjoint(below.split("/")) and self._waits(name):
+                    yield below, ""
+
+    def _waits(self, path: str) -> bool:
+        """Whether an empty blob of a listing is none yet."""
+        try:
+            self.rest.send("HEAD", f"cannot look up {self.shown(path[len(self.root) :])}", path)
+        except NotFoundError:
+            return True
+        return False
+
+    def rename(self, old: str, new: str) -> None:
+        raise StorageError(f"cannot rename {self.shown(old)}: Azure Blob storage copies instead. Use the committer 'upload'.")
+
+    def copy(self, old: str, new: str, version: str = "") -> bool:
+        what, path, began = f"cannot publish {self.shown(new)}", self._new(new), time.monotonic()
+        source = self.rest.account.source(f"/{self.rest.container}/{self._path(old)}")
+        while True:
+            # Within an account the service copies at once, or nearly so; until it has, the name shows what cannot be read yet.
+            state, etag = self._copied(new)
+            if state == "success":
+                return True
+            there = self.stat(old)
+            if there is None or (version and there.version != version):
+                return False
+            if time.monotonic() - began > COPYING:
+                raise TransientError(f"{what}: the service is still copying after {COPYING} s")
+            if state == "pending":
+                time.sleep(1)
+                continue
+            # A copy that has failed has left its name. What was refused since the source or the name has changed is looked at again.
+            headers = {"x-ms-copy-source": source, "x-ms-source-if-match": f'"{there.version}"'}
+            headers |= {"If-Match": etag} if etag else {"If-None-Match": "*"}
+            refused = (*_TAKEN, "BlobNotFound", "CannotVerifyCopySource", "SourceConditionNotMet", "PendingCopyOperation")
+            self.rest.send("PUT", what, path, headers=headers, refused=refused)
+
+    def _copied(self, new: str) -> tuple[str, str]:
+        """How far a copy has come, and the etag of what is there: "" none, success, pending, or failed."""
+        try:
+            headers = self.rest.send("HEAD", f"cannot look up {self.shown(new)}", self._path(new)).headers
+        except NotFoundError:
+            return "", ""
+        return headers.get("x-ms-copy-status") or "success", headers["ETag"]
+
+    def check_name(self, name: str) -> None:
+        self._new(name)
+
+    def check_writable(self) -> None:
+        leaves_room(self.url, len(self.root), LONGEST)
+        what = f"cannot write below {self.url}"
+        may = self.rest.account.may
+        if may and not set("cw") & set(may):
+            raise StorageError(f"{what}: the SAS permits {may!r} alone. Ask for one that may create and write, too (sp=racwdl).")
+        for _ in self.rest.pages(what, self._below(""), most=1):
+            return
+
+    def remove(self, name: str) -> None:
+        self._delete(self._path(name))
+
+    def remove_if(self, name: str, version: str) -> bool:
+        """Of a blob with snapshots the service refuses it: they are somebody's, too."""
+        what, headers = f"cannot remove {self.shown(name)}", {"If-Match": f'"{version}"'}
+        answer = self.rest.send("DELETE", what, self._path(name), headers=headers, refused=("BlobNotFound", "ConditionNotMet"))
+        return answer.status != 412 or self.stat(name) is None
+
+    def _delete(self, path: str) -> None:
+        headers = {"x-ms-delete-snapshots": "include"}
+        self.rest.send("DELETE", f"cannot remove {self.shown(path[len(self.root) :])}", path, headers=headers, refused=("BlobNotFound",))
+
+    def remove_tree(self, folder: str) -> None:
+        below = self._path(folder) + "/"
+        folders = list[str]()
+
+        def delete(path: str) -> None:
+            again(lambda: self._delete(path))
+
+        with ThreadPoolExecutor(DELETING) as pool:
+            for page in self.rest.pages(f"cannot remove {self.shown(folder)}", below):
+                folders += [blob[0] for blob in page.blobs if blob[4]]
+                list(pool.map(delete, [blob[0] for blob in page.blobs if not blob[4]]))
+        for path in sorted(folders, reverse=True):  # what is deeper first
+            delete(path)
+
+    def sweep(self, folder: str) -> None:
+        """Nothing to do: an object appears whole or not at all."""
+
+    def create_container(self) -> None:
+        """Make the container, unless it is there."""
+        what = f"cannot create the container of {self.url}"
+        self.rest.send("PUT", what, query={"restype": "container"}, refused=("ContainerAlreadyExists",))
+
+
+_UNSAYABLE = frozenset(("", ".", ".."))  # parts of a name: `scan` tells of them, `walk` leaves them out
+_TAKEN = ("BlobAlreadyExists", "ConditionNotMet")
+
+
+def _is_marker(headers: Mapping[str, str]) -> bool:
+    """Whether a blob stands for a directory."""
+    if headers.get("x-ms-resource-type") == "directory":
+        return True
+    return headers.get("Content-Length") == "0" and headers.get("x-ms-meta-hdi_isfolder", "").lower() == "true"

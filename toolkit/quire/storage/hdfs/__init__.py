@@ -1,0 +1,1 @@
+"""HDFS, over WebHDFS or its own protocol."""

@@ -1,0 +1,392 @@
+"""S3, of AWS or of any service that speaks it and honours `If-None-Match: *` and multipart uploads.
+
+Single requests go through boto3, which tries nothing again by itself: `Retrying` does that for all stores. Many reads at once have
+connections of their own (`s3_read`). The version of an object is its etag, on which every read of many is conditioned.
+
+There is no rename: a copy and a delete are not one. An object that is long is uploaded in parts that nobody sees; `create` completes
+them when it is closed, `upload` leaves it to whoever completes the upload, in any process. Parts that nobody completes or gives up
+stay, and cost, until a life-cycle rule of the bucket takes them. Earlier versions of objects are not listed.
+An empty object whose name ends in `/` stands for a directory, and is no file.
+"""
+
+from __future__ import annotations
+
+import calendar
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from typing import Any
+
+from quire.errors import FormatError, NotFoundError, StorageError, TransientError
+from quire.storage import slices, window
+from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, instant, leaves_room, safe, too_long
+from quire.storage.retry import again
+from quire.storage.s3 import read as s3_read
+from quire.storage.s3.account import account, normalise, parts
+from quire.storage.s3.errors import code_of, explained
+from quire.storage.s3.upload import Pieces, S3Upload
+
+__all__ = ["S3Store", "normalise", "opened"]
+
+DELETING = 16
+OWN = "_quire/"  # below it entries of the log, plans and manifests end in .json
+EMPTY = '"d41d8cd98f00b204e9800998ecf8427e"'  # the etag of nothing
+PAGE = 1000  # names, the most that the service gives at once
+LONGEST = 1024  # bytes of a key
+WHOLE, SHARE = 4 << 30, 1 << 30  # bytes that are copied by one request, of which the service takes 5 GiB, and those of a part beyond
+COPYING = 4  # parts of one object at once
+_CHANGED = ("NoSuchKey", "404", "PreconditionFailed", "412")
+_UNSAYABLE = frozenset(("", ".", ".."))  # parts of a name
+_MARKED = "an empty part, '.' or '..' in the name, which no path can say: copy it to another name"
+
+
+def opened(url: str, options: Mapping[str, object] | None) -> S3Store:
+    """The store at a normalised URL."""
+    return S3Store(url, options)
+
+
+def named(url: str, options: Mapping[str, object] | None) -> str:
+    """The bucket of a URL, with whose it is, unless it is AWS."""
+    bucket, found = parts(url)[0], account(options)
+    return f"{bucket}@{found.host}" if found.endpoint else bucket
+
+
+class S3Store:
+    """Objects below a path of one bucket."""
+
+    can_rename = False
+    can_upload = True
+    pieces_expire = False
+    shared = True
+
+    def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
+        self.url = url
+        self.bucket, path = parts(url)
+        self.root = path + "/" if path else ""
+        self.account = account(options)
+        self.flight = window.flight(options)
+        self._in_order = not self.bucket.endswith("--x-s3")  # a directory bucket lists in an order of its own
+
+    def __repr__(self) -> str:
+        return f"S3Store({self.url!r})"
+
+    def shown(self, name: str) -> str:
+        """As errors name it."""
+        return f"{self.url}/{name}" if name else self.url
+
+    def _key(self, name: str) -> str:
+        return self.root + safe(name)
+
+    def _new(self, name: str) -> str:
+        """The key of an object that is to be written."""
+        key = self._key(name)
+        if len(key.encode()) > LONGEST:
+            raise StorageError(f"cannot write {self.shown(name)[:200]}…: a name has at most {LONGEST:,} bytes there. Choose a shorter one.")
+        return key
+
+    def _below(self, folder: str) -> str:
+        return f"{self._key(folder)}/" if folder else self.root
+
+    def _do(self, operation: str, doing: str, name: str, answers: tuple[str, ...] = (), **kwargs: Any) -> Any:
+        """One request of boto3. A refusal with one of the codes `answers` is the answer (that code); others are explained."""
+        # boto3 is there, or the client was refused in one line; so its errors are known by what they carry, not by their class.
+        client = self.account.client()
+        try:
+            return getattr(client, operation)(Bucket=self.bucket, **kwargs)
+        except Exception as e:
+            if (code := code_of(e)) in answers and code:
+                return code
+            raise explained(f"cannot {doing} {self.shown(name)}", e, self.account.host, self.bucket) from None
+
+    # ---------------------------------------------------------------------------------------------------------- reading
+    def stat(self, name: str) -> Entry | None:
+        try:
+            found = self._do("head_object", "look up", name, Key=self._key(name))
+        except NotFoundError:
+            return None
+        entry = Entry(name, found["ContentLength"], found["ETag"].strip('"'), _moment(found["LastModified"]))
+        return None if _cut_off(entry) else entry
+
+    def is_folder(self, name: str = "") -> bool:
+        found = self._do("list_objects_v2", "look up", name, Prefix=self._below(name), MaxKeys=1)
+        return bool(found.get("Contents"))
+
+    def _pages(self, folder: str, **asked: Any) -> Iterator[Any]:
+        """The pages of a listing; one that fails is asked for again, not those before it."""
+        kwargs: dict[str, Any] = {"Prefix": self._below(folder), **asked}
+
+        def ask() -> Any:
+            return self._do("list_objects_v2", "list", folder, **kwargs)
+
+        page = ask()
+        yield page
+        while page.get("IsTruncated"):
+            kwargs.pop("StartAfter", None)
+            kwargs["ContinuationToken"] = page["NextContinuationToken"]
+            page = again(ask)
+            yield page
+
+    def _level(self, folder: str, after: str = "", most: int = 0) -> Iterator[list[tuple[str, slices.Item]]]:
+        """The pages of one level from about `after` on: the last parts of names, and what they are."""
+        below = self._below(folder)
+        start, cut = len(below), len(self.root)
+        asked: dict[str, Any] = {"Delimiter": "/"} | ({"MaxKeys": min(most, PAGE)} if most else {})
+        if self._in_order and slices.plain(after) and (before := slices.just_before(after)):
+            asked["StartAfter"] = below + before
+        for page in self._pages(folder, **asked):
+            items = list[tuple[str, slices.Item]]()
+            for found in page.get("CommonPrefixes", ()):
+                prefix = found["Prefix"]
+                last = prefix[start:-1]
+                if last in _UNSAYABLE:
+                    items.append((last + "/", Trouble(prefix[cut:], "unreadable", _MARKED)))
+                else:
+                    items.append((last, Folder(prefix[cut:-1])))
+            for found in page.get("Contents", ()):
+                last = found["Key"][start:]
+                if not last and not found["Size"]:
+                    continue
+                if last in _UNSAYABLE:
+                    items.append((last, Trouble(found["Key"][cut:], "unreadable", _MARKED)))
+                else:
+                    items.append((last, self._entry(found)))
+            yield items
+
+    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
+        if self._in_order:
+            return slices.within(self._level(folder, after), folder, after, until, self.is_folder)
+        return (item for page in self._level(folder) for last, item in page if last >= after and (not until or last < until))
+
+    def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
+        return slices.first_of(self._level(folder, after, most), after, most) if self._in_order else None
+
+    def _entry(self, found: Any) -> Entry:
+        return Entry(found["Key"][len(self.root) :], found["Size"], found["ETag"].strip('"'), _moment(found["LastModified"]))
+
+    def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
+        for item in self.scan(folder):
+            yield "." if isinstance(item, Trouble) else item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
+
+    def walk(self, folder: str = "") -> Iterator[Entry]:
+        for page in self._pages(folder):
+            for found in page.get("Contents", ()):
+                entry = self._entry(found)
+                if not _cut_off(entry) and (entry.size or not found["Key"].endswith("/")):  # that of the root has no name here
+                    yield entry
+
+    def get(self, name: str) -> bytes:
+        found = self._do("get_object", "read", name, Key=self._key(name))
+        if found["ContentLength"] > LARGEST:
+            found["Body"].close()
+            raise too_long(self.shown(name))
+        data = self._body(name, found)
+        if not data and _cut_off(Entry(name, 0, "", 0)):
+            raise NotFoundError(f"cannot read {self.shown(name)}: it was never written")
+        return data
+
+    def _body(self, name: str, found: Any, most: int | None = None) -> bytes:
+        try:
+            data: bytes = found["Body"].read(most)
+        except Exception as e:  # of boto3, urllib3 or the socket
+            raise TransientError(f"cannot read {self.shown(name)}: the connection was lost ({type(e).__name__})") from None
+        return data
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        if length <= 0:
+            self._do("head_object", "read", name, Key=self._key(name))
+            return b""
+        asked = f"bytes={start}-{start + length - 1}"
+        found = self._do("get_object", "read", name, ("InvalidRange", "416"), Key=self._key(name), Range=asked)
+        # A service may answer a range of an empty object with all of it.
+        return b"" if isinstance(found, str) else self._body(name, found, length)
+
+    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+        try:
+            place = self.account.place(self.bucket)
+            if not self.account.anonymous:
+                self.account.credentials()
+        except StorageError:
+            raise
+        except Exception as e:  # of boto3
+            raise explained(f"cannot read {self.url}", e, self.account.host, self.bucket) from None
+        answers = window.read(requests, lambda: s3_read.opened(self.account, place, self.bucket, self.root, self.url), self.flight)
+        with closing(answers):  # type: ignore[type-var]
+            yield from answers
+
+    # ---------------------------------------------------------------------------------------------------------- writing
+    def put(self, name: str, data: bytes) -> None:
+        key = self._new(name)
+        fits(self.shown(name), data)
+        self._do("put_object", "write", name, Key=key, Body=data, **self.account.of_writes)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        key = self._new(name)
+        fits(self.shown(name), data)
+        taken = ("PreconditionFailed", "412")
+        answer = self._do("put_object", "write", name, taken, Key=key, Body=data, IfNoneMatch="*", **self.account.of_writes)
+        if isinstance(answer, str) and self.stat(name) is None:
+            # It was removed since, or is what a write has left that was cut off: of those who replace that, one wins.
+            kwargs: dict[str, Any] = {"Key": key, "Body": data, "IfMatch": EMPTY, **self.account.of_writes}
+            answer = self._do("put_object", "write", name, (*taken, "NoSuchKey", "404"), **kwargs)
+        return not isinstance(answer, str)
+
+    def create(self, name: str) -> Sink:
+        self._new(name)
+        return S3Upload(self, name, commit=True)
+
+    def upload(self, name: str) -> Upload:
+        self._new(name)
+        return S3Upload(self, name, commit=False)
+
+    def begin(self, name: str) -> str:
+        """Begin an upload; its id."""
+        return str(self._do("create_multipart_upload", "write", name, Key=self._key(name), **self.account.of_writes)["UploadId"])
+
+    def send(self, name: str, upload: str, number: int, data: bytes) -> str:
+        """Send one part; its etag."""
+        kwargs: dict[str, Any] = {"Key": self._key(name), "UploadId": upload, "PartNumber": number}
+        return str(self._do("upload_part", "write", name, Body=data, **kwargs)["ETag"]).strip('"')
+
+    def complete(self, name: str, handle: str) -> bool:
+        pieces, key = Pieces.read(handle, self.shown(name)), self._key(name)
+        if not pieces.parts:
+            raise FormatError(f"the handle of an upload of {self.shown(name)} names no parts: nothing was touched. Look who wrote it.")
+        listed = {"Parts": [{"PartNumber": i, "ETag": f'"{etag}"'} for i, etag in enumerate(pieces.parts, 1)]}
+        kwargs: dict[str, Any] = {"Key": key, "UploadId": pieces.upload, "MultipartUpload": listed}
+        if not isinstance(self._do("complete_multipart_upload", "publish", name, ("NoSuchUpload",), **kwargs), str):
+            return True
+        # Completed by a call before this one, whose answer may not have arrived, or dropped: look what is there.
+        there = self.stat(name)
+        if there is not None and there.size != pieces.size:
+            raise StorageError(
+                f"cannot publish {self.shown(name)}: another object has taken its name. Look who wrote it, and move it away."
+            )
+        return there is not None
+
+    def give_up(self, name: str, handle: str) -> None:
+        pieces = Pieces.read(handle, self.shown(name))
+        self._do("abort_multipart_upload", "give up", name, ("NoSuchUpload",), Key=self._key(name), UploadId=pieces.upload)
+
+    def pending(self, folder: str = "") -> Iterator[tuple[str, str]]:
+        return ((name, handle) for name, handle, _ in self._begun(folder))
+
+    def _begun(self, folder: str) -> Iterator[tuple[str, str, int]]:
+        """The open uploads: names, handles, and when they began (ns since 1970)."""
+        below = self._below(folder)
+        kwargs: dict[str, Any] = {"Prefix": below}
+
+        def ask() -> Any:
+            return self._do("list_multipart_uploads", "list the uploads of", folder, **kwargs)
+
+        page = ask()
+        while True:
+            for found in page.get("Uploads", ()):
+                if found["Key"].startswith(below):
+                    yield found["Key"][len(self.root) :], Pieces(found["UploadId"]).handle(), _moment(found["Initiated"])
+            if not page.get("IsTruncated"):
+                return
+            kwargs |= {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+            page = again(ask)
+
+    def waiting(self, folder: str = "") -> Iterator[tuple[str, str, int, int, int]]:
+        """`pending`, with what each upload holds: (name, handle, parts, their bytes, ns since 1970 when the last one came or it began)."""
+        for name, handle, begun in self._begun(folder):
+            asked: dict[str, Any] = {"Key": self._key(name), "UploadId": Pieces.read(handle, self.shown(name)).upload}
+            parts, size, newest = 0, 0, begun
+            while not isinstance(page := self._do("list_parts", "list the parts of", name, ("NoSuchUpload",), **asked), str):
+                for part in page.get("Parts", ()):
+                    parts, size, newest = parts + 1, size + part["Size"], max(newest, _moment(part["LastModified"]))
+                if not page.get("IsTruncated"):
+                    break
+                asked["PartNumberMarker"] = page["NextPartNumberMarker"]
+            if not isinstance(page, str):  # else it was completed or aborted meanwhile
+                yield name, handle, parts, size, newest
+
+    def rename(self, old: str, new: str) -> None:
+        raise StorageError(f"cannot rename {self.shown(old)}: S3 copies instead. Use the committer 'upload'.")
+
+    def copy(self, old: str, new: str, version: str = "") -> bool:
+        there, key = self.stat(old), self._new(new)
+        if there is None or (version and there.version != version):
+            return False
+        source: dict[str, Any] = {"CopySource": {"Bucket": self.bucket, "Key": self._key(old)}, "CopySourceIfMatch": f'"{there.version}"'}
+        if there.size > WHOLE:
+            return self._copy_parts(new, there.size, source)
+        answer = self._do("copy_object", "publish", new, _CHANGED, Key=key, **source, **self.account.of_writes)
+        return not isinstance(answer, str)
+
+    def _copy_parts(self, new: str, size: int, source: dict[str, Any]) -> bool:
+        """Copy what is too long for one request: in parts that nobody sees before all of them are there."""
+        upload, key = again(lambda: self.begin(new)), self._key(new)
+
+        def part(number: int) -> str | None:
+            span = f"bytes={number * SHARE}-{min(size, (number + 1) * SHARE) - 1}"
+            kwargs = {"Key": key, "UploadId": upload, "PartNumber": number + 1, "CopySourceRange": span, **source}
+            answer = again(lambda: self._do("upload_part_copy", "publish", new, _CHANGED, **kwargs))
+            return None if isinstance(answer, str) else str(answer["CopyPartResult"]["ETag"]).strip('"')
+
+        try:
+            with ThreadPoolExecutor(COPYING) as pool:
+                etags = list(pool.map(part, range(-(-size // SHARE))))
+            if None not in etags:
+                return self.complete(new, Pieces(upload, tuple(etag or "" for etag in etags), size).handle())
+        except BaseException:
+            with suppress(StorageError):  # else the clean-up of its job finds it
+                self.give_up(new, Pieces(upload).handle())
+            raise
+        self.give_up(new, Pieces(upload).handle())
+        return False
+
+    def check_name(self, name: str) -> None:
+        self._new(name)
+
+    def check_writable(self) -> None:
+        leaves_room(self.url, len(self.root.encode()), LONGEST)
+        self._do("list_objects_v2", "write below", "", Prefix=self.root, MaxKeys=1)
+
+    def remove(self, name: str) -> None:
+        self._delete(self._key(name))
+
+    def remove_if(self, name: str, version: str) -> bool:
+        """A look before, too: not every service that speaks S3 knows the condition. In a bucket with versions the object is only hidden."""
+        found = self.stat(name)
+        if found is None or found.version != version:
+            return found is None
+        refused = ("NoSuchKey", "404", "PreconditionFailed", "412")
+        answer = self._do("delete_object", "remove", name, refused, Key=self._key(name), IfMatch=f'"{version}"')
+        return answer not in ("PreconditionFailed", "412")
+
+    def _delete(self, key: str) -> None:
+        self._do("delete_object", "remove", key[len(self.root) :], ("NoSuchKey", "404"), Key=key)
+
+    def remove_tree(self, folder: str) -> None:
+        own, below = self._key(folder) + "/", {self._key(folder) + "/"}
+        with ThreadPoolExecutor(DELETING) as pool:
+            for page in self._pages(folder):
+                keys = [found["Key"] for found in page.get("Contents", ())]
+                list(pool.map(self._delete_surely, keys))
+                for key in keys:
+                    while len(key := key.rstrip("/").rpartition("/")[0] + "/") > len(own):
+                        below.add(key)
+        # Where the service has directories, an empty one is listed until it is deleted by its own name. Deeper ones first.
+        for key in sorted(below, key=len, reverse=True):
+            self._delete_surely(key)
+
+    def _delete_surely(self, key: str) -> None:
+        again(lambda: self._delete(key))
+
+    def sweep(self, folder: str) -> None:
+        """Nothing to do: an object appears whole or not at all."""
+
+
+def _cut_off(entry: Entry) -> bool:
+    """Whether an object is none: SeaweedFS keeps an empty one of a write that was cut off before its first byte.
+
+    Only of what decides between writers can this be told: it is never written empty.
+    """
+    return not entry.size and entry.name.startswith(OWN) and entry.name.endswith(".json")
+
+
+def _moment(at: Any) -> int:
+    """A time as boto3 gives it → ns since 1970, in whole seconds: looks at single objects tell no more."""
+    return instant(calendar.timegm(at.utctimetuple()) * 1_000_000_000)
