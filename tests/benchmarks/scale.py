@@ -6,7 +6,7 @@
     python tests/benchmarks/scale.py picture docs/pictures/scale.png  hours of reading over nodes
 
 Requests are counted by quire's own planning (`scale_counts.py`), reading is simulated request by request (`scale_flow.py`), and tasks
-are put on cores one after the other. `tests/test_scale.py` holds the counts against real jobs, and the speeds against measured ones.
+are put on cores one after the other. `tests/engine/test_scale.py` holds the counts against real jobs, and the speeds against measured ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many requests a job makes of Azure Blob storage, by quire's own planning. `tests/test_scale.py` counts those of real jobs.
+"""How many requests a job makes of Azure Blob storage, by quire's own planning. `tests/engine/test_scale.py` counts those of real jobs.
 
 A job is `folders` directories of equally many files of one size, gathered for the first time, in one account or several, to
 another path of such a store. Its pieces, tasks and ranges come from the code that plans real jobs, which is given a tree that is only

@@ -20,7 +20,7 @@ from table import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "toolkit" / "quire"
-STAGES = ("tests/test_pitfalls.py", "tests/test_crash.py", "tests/test_matrix.py", "tests/test_races.py")  # in the order of their length
+STAGES = tuple(f"tests/commit/test_{name}.py" for name in ("pitfalls", "crash", "matrix", "races"))  # in the order of their length
 LONGEST = 400  # seconds for one stage, after which it counts as caught: it does not end
 
 

@@ -1,7 +1,7 @@
 """Bad input, one clear line each: keys, places, what lies between, clocks, throttling, through the main job; the next call goes on.
 
 On Azurite, SeaweedFS and moto, whichever can show it; what none of them says, a scripted server says, alone or in front of one of them.
-Odd objects and names are in `test_bad_objects.py`; the same on local disk in `tests/test_bad_input.py`; HDFS in `test_hdfs.py`.
+Odd objects and names are in `test_bad_objects.py`; the same on local disk in `tests/engine/test_bad_input.py`; HDFS in `test_hdfs.py`.
 """
 
 from __future__ import annotations

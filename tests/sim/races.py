@@ -349,7 +349,7 @@ def play(race: Race, shrink: bool = True) -> World:
         small, told = smaller(race, str(e)) if shrink else (race, str(e))
         raise Finding(
             f"seed {race.seed}: {told}\n\nThis is the smallest that fails ({told.count(chr(10))} operations). To keep it as a regression "
-            f"test, add it to KEPT in tests/test_races.py:\n    {small!r},"
+            f"test, add it to KEPT in tests/commit/test_races.py:\n    {small!r},"
         ) from e
 
 

@@ -1,6 +1,6 @@
 """Drivers at once, in orders drawn from seeds (see `sim/races.py`), over all committers and kinds of stores.
 
-A failing seed prints itself and the shortest history that still fails: `pytest tests/test_races.py -k "[40]"`, or
+A failing seed prints itself and the shortest history that still fails: `pytest tests/commit/test_races.py -k "[40]"`, or
 QUIRE_RACE_SEEDS=1000:2000 for others. `make matrix RACES=10000` plays many.
 """
 

@@ -14,7 +14,7 @@ import pytest
 
 from quire.commit import checkpoints, entries
 
-SOURCES = [p for root in ("toolkit", "widgets") for p in (Path(__file__).parents[1] / root).rglob("*.py")]
+SOURCES = [p for root in ("toolkit", "widgets") for p in (Path(__file__).parents[2] / root).rglob("*.py")]
 # What is imported before costs most of the time, and builds nothing of msgspec's.
 FORKING = """
 import os, sys, threading

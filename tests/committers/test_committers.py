@@ -27,7 +27,7 @@ from quire.errors import QuireError, RefusedError, StorageError, UsageError
 from quire.storage import memory
 
 HERE = quire.InProcess()
-DOCS = Path(__file__).parent.parent / "docs" / "committers.md"
+DOCS = Path(__file__).parents[2] / "docs" / "committers.md"
 CALLS = [
     "setup_job", "is_commit_job_repeatable", "setup_task", "needs_task_commit", "commit_task", "abort_task", "is_recovery_supported",
     "recover_task", "commit_job", "abort_job",

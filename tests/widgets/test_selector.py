@@ -8,6 +8,7 @@ from typing import Any
 
 import ipywidgets
 import pytest
+from test_committer_advice import AZURE, STORES, Server
 
 import quire
 from pages import Balanced, click, everything, markup, one, text_of, walk
@@ -15,7 +16,6 @@ from quire.committers.knowledge import CONTRADICTIONS, NEEDS
 from quire.committers.lab import Matrix, Row
 from quire.committers.lab.advised import advised
 from quire_widgets import CommitterSelector
-from test_committer_advice import AZURE, STORES, Server
 
 SECRET = "hunter2hunter2"
 BUCKET = "s3a://bucket/out"

@@ -15,7 +15,7 @@ from lxml import etree
 
 from quire.samples.devices import DIRT
 
-SAMPLE = Path(__file__).parents[1] / "sample_data"
+SAMPLE = Path(__file__).parents[2] / "sample_data"
 ROOT = SAMPLE / "devices"
 
 

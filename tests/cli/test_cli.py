@@ -30,7 +30,7 @@ from quire.ledger import tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 QUIRE = [sys.executable, "-m", "quire.cli"]
 Run = Callable[..., tuple[int, str, str]]
 

@@ -25,13 +25,13 @@ from quire.storage.azure.store import AzureStore
 from quire.storage.window import Throttled
 from services.azurite import azurite, connection_string
 
-sys.path.append(str(Path(__file__).parent / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from scale import Cluster, Prices, _cost, gathered
 from scale_counts import Job, batches, folder_name, kinds, name, requests, shape
 from scale_flow import Line, flow, play
 
-PAGE_OF_PLAN = Path(__file__).parents[1] / "docs" / "scale.md"
+PAGE_OF_PLAN = Path(__file__).parents[2] / "docs" / "scale.md"
 # Without what is assumed: slow answers, and round trips for connections. The server of the measurements had neither.
 MEASURED = Line(slow=(), connect=0, cpu=203e-6)
 

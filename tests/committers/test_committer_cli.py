@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_committer_advice import Server
 
 from gathering import write
 from quire.cli import app, committer
 from quire.committers import advise
-from test_committer_advice import Server
 
 Run = Callable[..., tuple[int, str, str]]
 

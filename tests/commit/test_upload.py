@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from test_pitfalls import once, planned
 
 import quire
 import sim
@@ -28,7 +29,6 @@ from quire.formats.parquet import ParquetWriter
 from quire.storage import connect, memory, normalise
 from quire.storage.local import LocalStore
 from quire.storage.memory import MemoryStore
-from test_pitfalls import once, planned
 
 WORDS = Words(transform="lines", format="lines", compression="none", layout="flat")
 JOB = f"0-{7:016x}"

@@ -18,7 +18,7 @@ import quire
 from loading import load, rows, topic
 from services.kafka import Mock, mock
 
-PAGE = (Path(__file__).parent.parent / "docs" / "kafka.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text()
 SCHEMA = {"type": "record", "name": "Event", "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]}
 
 

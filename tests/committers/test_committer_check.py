@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import IllegalArgumentException
+from test_committer_advice import AZURE, BOUND, CLOUD, PARQUET, Server
 
 from quire.committers import Check, advise
 from quire.committers.session import Session
 from quire.committers.versions import Versions
 from quire.errors import UsageError
-from test_committer_advice import AZURE, BOUND, CLOUD, PARQUET, Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

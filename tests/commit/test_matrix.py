@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_pitfalls import A, B, committed, covered
 
 import matrix
 import sim
@@ -20,7 +21,6 @@ from quire.storage.local import LocalStore
 from sim import races
 from sim.races import Driver, Race, Step
 from sim.ways import Case, Finding
-from test_pitfalls import A, B, committed, covered
 
 CUTS = range(5)  # a cut that leaves some is drawn so many times
 
