@@ -83,7 +83,7 @@ MUTANTS = (
     m("a source is deleted though what it became was forgotten meanwhile", "ledger/purge.py", "            if path in uncovered or any(", "            if False and any(", first="tests/ledger/test_purge.py"),
     m("a marker speaks of a file that changed after it", "ledger/markers.py", "marker.modified < file.modified:", "False:", first="tests/ledger/test_markers.py"),
     m("overlapping markers cover a byte twice", "ledger/markers.py", "        before += new\n", "        pass\n", first="tests/ledger/test_markers.py"),
-    m("content that changed after the listing is taken for what was listed", "sources/identity.py", "same = not whole or _version(xxhash.xxh3_128(content), len(content)) == version", "same = True", first="tests/sources/test_identity.py"),
+    m("content that changed after the listing is taken for what was listed", "sources/identity.py", "same = _version(xxhash.xxh3_128(content), len(content)) == version", "same = True", first="tests/sources/test_identity.py"),
     m("a file is quarantined for what the machine lacks", DURABLE, "    if e.errno in STARVED:", "    if False:", first="tests/engine/test_bad_input.py"),
     m("what others put among the jobs is taken for a job", PROTOCOL, " if names.base_of(job) is not None}", "}", first="tests/test_recover.py"),
     m("readers' pins are never merged", CHECKPOINT, "return bool(commits or log.base) and", "return bool(recent) and", first="tests/coverage/test_checkpoints.py"),
@@ -146,7 +146,7 @@ MUTANTS = (
     m("quarantine_not_covered", ATTEMPT, '(file.path, file.version, start, length, "bad", reason,', '(file.path, "", start, length, "bad", reason,'),
     m("set aside without a reason", ATTEMPT, "e.reason if isinstance(e, BadContent) else str(e)", "None"),
     # functions, once a split
-    m("rejected records are covered with the others", SPLITTING, "            at = sum(aside[-1])\n", "            at = first\n", first="tests/test_process.py"),
+    m("rejected records are covered with the others", SPLITTING, "        at = sum(aside[-1])\n", "        at = first\n", first="tests/test_process.py"),
     m("pieces of a split that name no output", SPLITTING, "        if written and len(done) > 1:", "        if False:", first="tests/test_process.py"),
     m("pieces of a split that stay when their output goes", CARRY, '"riders": riders[r["offset"], r["skip"]]', '"riders": []', first="tests/test_process.py"),
     m("a chosen piece goes alone", "ledger/verbs.py", "forget.with_riders(store, folded, drops)", "drops", first="tests/test_process.py"),
