@@ -218,6 +218,7 @@ def reprocesses(source: str, dest: str, committer: str) -> None:
             if len(sim.Tree.of[source].versions(f"{source}/{name}")) == 1:
                 sim.Tree.of[source].put(name, rewritten)
         quire.process(source, shouted, dest, format="lines", on_change="reprocess", max_quarantined=1000, committer=committer, **more)
+        sim.Tree.of[source].called()
     quire.Ledger(dest).expire()
 
 

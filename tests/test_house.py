@@ -16,4 +16,4 @@ def test_import_quire_draws_nothing() -> None:
 
 
 def test_asking_for_a_session_is_what_loads_pyspark() -> None:
-    assert "pyspark" not in loaded_by("import quire.session")
+    assert "pyspark" not in loaded_by("import quire.spark.session")

@@ -68,7 +68,7 @@ def test_every_attack_of_the_list_has_a_test_and_every_test_here_is_in_the_list(
     assert len(rows) > 20
     named = set[str]()
     for row in rows:
-        tests = re.findall(r"`(?:tests/)?(test_\w+\.py)::(test_\w+)`", row) + [
+        tests = re.findall(r"`(?:tests/)?((?:\w+/)?test_\w+\.py)::(test_\w+)`", row) + [
             ("test_security.py", t) for t in re.findall(r"`(test_\w+)`", row)
         ]
         assert tests, f"no test: {row}"
@@ -533,7 +533,8 @@ def measured(code: str, limit: int = 1 << 30) -> str:
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
         import quire, pyarrow.parquet, pandas, zstandard
-        from quire import InProcess, ledger, planning, reading
+        from quire import InProcess, ledger, planning
+        from quire.read import first_rows
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     """
     after = """

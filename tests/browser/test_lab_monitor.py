@@ -11,11 +11,11 @@ import nbformat
 import pytest
 from lab import Notebook
 from playwright.sync_api import expect
+from test_lab import LATER, SOON, Inspector, looked_at, notebook
 
 import quire
 from loading import load, numbered
 from services.kafka import Mock, Record, mock
-from test_lab import LATER, SOON, Inspector, looked_at, notebook
 
 MONITOR = """\
 import quire

@@ -470,7 +470,7 @@ def test_segment_missing_is_an_error(world: sim.World, store: sim.SimStore, tree
 # ------------------------------------------------------------------------------------------------------------------- attempts
 def planned(world: sim.World, tree: sim.Tree, **options: Any) -> tuple[Work, Callable[[], quire.Report]]:
     """A job that is frozen, of which no attempt has begun."""
-    made = quire.options.build(sim.SOURCE, sim.DEST, target_size="1000 B", **options)  # type: ignore[attr-defined]
+    made = quire.engine.request.build(sim.SOURCE, sim.DEST, target_size="1000 B", **options)  # type: ignore[attr-defined]
     dead = sim.Actor("dead", {1: "before"}, only=lambda *step: step[0] in ("create", "upload") or "/ledger/" in step[1])
     assert isinstance(sim.run(world, dead, lambda: gather(**options)), sim.Crash)
     (head,) = protocol.open_jobs(world.store(sim.DEST), Log(world.store(sim.DEST)))

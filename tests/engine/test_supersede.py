@@ -12,6 +12,7 @@ from checker import check, look, unchanged
 from gathering import documents, gather, refused, write
 from quire import Ledger
 from quire.errors import FormatError, UsageError
+from quire.read import first_rows, live
 
 SHAPES: list[dict[str, Any]] = [
     {"transform": "lines"},
@@ -54,7 +55,7 @@ def test_a_reader_of_the_log_sees_the_old_content_or_the_new_one(tmp_path: Path)
     ledger = Ledger(dest)
     contents = []
     for version in range(before, ledger.version + 1):
-        files = [f.name for f in quire.reading.live(ledger._store, version)[1]]
+        files = [f.name for f in live(ledger._store, version)[1]]
         contents.append(b"".join(sorted(b"".join((dest / f).read_bytes() for f in files).splitlines(True))))
     old, new = contents[0], contents[-1]
     assert set(contents) == {old, new}
@@ -114,7 +115,7 @@ def test_old_rows_stay_until_the_new_version_is_good(tmp_path: Path) -> None:
     assert "what was gathered before stays" in str(report)
     assert "new version not taken, old one stays" in str(report)
     assert "left out (changed or gone)" not in str(report), "it is neither"
-    assert sorted(quire.reading.first_rows(Ledger(dest)._store, 9)) == [b"<a/>", b"<b>better</b>"]
+    assert sorted(first_rows(Ledger(dest)._store, 9)) == [b"<a/>", b"<b>better</b>"]
     assert (Ledger(dest).summary().files, Ledger(dest).summary().set_aside) == (2, 0)
     assert gather(source, dest, **how).files == 0, "the next call looks once more, and ends"
     write(source, {"a.xml": b"<a>mended at last</a>"})
@@ -131,7 +132,7 @@ def test_what_others_compacted_meanwhile_is_planned_again(tmp_path: Path, monkey
     gather(source, dest)
     rewritten(source)
     compacted = list[Any]()
-    real = quire.jobs._check
+    real = quire.engine.job._check
 
     def check_and_compact(*args: Any) -> None:
         real(*args)
@@ -189,5 +190,5 @@ def test_another_call_does_not_end_what_would_replace_content(tmp_path: Path, mo
             gather(source, dest, on_change="reprocess")
     report = gather(source, dest)
     assert (report.set_aside_count, len(report.others)) == (1, 1)
-    assert sorted(quire.reading.first_rows(Ledger(dest)._store, 9)) == [b"1", b"2"]
+    assert sorted(first_rows(Ledger(dest)._store, 9)) == [b"1", b"2"]
     assert gather(source, dest, on_change="reprocess").files == 1

@@ -14,10 +14,10 @@ import pytest
 import quire
 from gathering import gather, refused, write
 from quire import Ledger
-from quire import read as reading
 from quire.coverage import tails
 from quire.engine import driver
 from quire.errors import UsageError
+from quire.read import first_rows
 from quire.storage import Gone, Unreadable
 from quire.storage.local import LocalStore
 
@@ -37,7 +37,7 @@ def forbidden(*args: Any) -> Any:
 
 
 def lines(dest: Path) -> list[bytes]:
-    return sorted(reading.first_rows(Ledger(dest)._store, 1 << 30))
+    return sorted(first_rows(Ledger(dest)._store, 1 << 30))
 
 
 @pytest.mark.parametrize("target", ["1 MiB", "40 B", "12 B"], ids=str)

@@ -299,7 +299,7 @@ def test_an_import_that_was_killed_is_ended_by_the_next_one(tmp_path: Path, monk
 def test_two_at_once_and_a_run_beside_them_mark_or_read_each_byte_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
     folder = mark(tmp_path / "m", *whole(*source.rglob("*.txt")))
-    run, begun = quire.jobs.run, list[int]()
+    run, begun = quire.engine.job.run, list[int]()
 
     def beside(*args: Any, **more: Any) -> None:
         if not begun:

@@ -15,6 +15,7 @@ from quire import InProcess, Ledger
 from quire.commit import protocol
 from quire.errors import FormatError, QuireError, UsageError
 from quire.ledger import forget as forgetting
+from quire.read import first_rows, live
 from quire.storage import Gone, Unreadable
 from quire.storage.local import LocalStore
 
@@ -221,7 +222,7 @@ def test_a_repaired_function_takes_what_it_could_not_before(tmp_path: Path) -> N
         return b"%d\n" % (2 * int(content)) if content.isdigit() else b"none\n"
 
     assert ledger.retry(tmp_path / "in", function=repaired, **HERE).gathered == 1
-    assert sorted(quire.reading.first_rows(ledger._store, 9)) == [b"2", b"6", b"none"]
+    assert sorted(first_rows(ledger._store, 9)) == [b"2", b"6", b"none"]
 
 
 def test_a_retry_does_not_go_on_with_what_was_read_before_the_repair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +244,7 @@ def test_a_retry_does_not_go_on_with_what_was_read_before_the_repair(tmp_path: P
         with pytest.raises(KeyboardInterrupt):
             ledger.retry(tmp_path / "in", function=first, **HERE)
     assert ledger.retry(tmp_path / "in", function=repaired, **HERE).gathered == 1
-    assert sorted(quire.reading.first_rows(ledger._store, 9)) == [b"2", b"of b"]
+    assert sorted(first_rows(ledger._store, 9)) == [b"2", b"of b"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------- compact
@@ -312,7 +313,7 @@ def test_an_older_version_is_readable_until_it_expires(tmp_path: Path) -> None:
     before = ledger.version
     ledger.forget(source / "d0", **HERE)
     store = ledger._store
-    assert len(quire.reading.live(store, before)[1]) == 1
+    assert len(live(store, before)[1]) == 1
     with ledger.pin(before):
         assert ledger.expire().data_files == 0
     with refused(UsageError, 2, "pin"):
@@ -320,7 +321,7 @@ def test_an_older_version_is_readable_until_it_expires(tmp_path: Path) -> None:
     gone = ledger.expire()
     assert (gone.data_files, ledger.pins()) == (1, {})
     with refused(UsageError, 2, "expired"):
-        quire.reading.live(store, before)
+        live(store, before)
     with refused(UsageError, 2, "expired"), ledger.pin(before):
         pass
     assert ledger.expire().data_files == 0
@@ -411,7 +412,7 @@ def test_which_bytes_of_a_file_are_accounted_for(tmp_path: Path) -> None:
 def test_a_retry_that_another_has_begun_meanwhile_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two at once one wins; what the other has left open is not gone on with: it may be older than the repair."""
     source, dest, ledger = xml(tmp_path)
-    run, planted = quire.jobs.run, list[str]()
+    run, planted = quire.engine.job.run, list[str]()
 
     def thwarted(runner: Any, log: Any, work: Any, bars: Any, *more: Any, **others: Any) -> None:
         if planted:

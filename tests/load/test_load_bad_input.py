@@ -66,7 +66,7 @@ def test_a_source_that_is_none(source: Any, words: str, tmp_path: Path) -> None:
 
 def test_a_client_that_is_not_installed_is_one_line_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    monkeypatch.setattr(sys.modules["quire.session"], "session", lambda: pytest.fail("Spark was started"))
+    monkeypatch.setattr(sys.modules["quire.spark.session"], "session", lambda: pytest.fail("Spark was started"))
     kafka_client.library.cache_clear()
     try:
         with refused(UsageError, 2, "needs the package confluent-kafka", "pip install"):

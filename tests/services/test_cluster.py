@@ -132,7 +132,7 @@ def test_a_shuffle_and_a_claim_run_there_too(driver: Driver, place: Path) -> Non
     """The user's function gets the session's own frame, and a job of the user's own the splits as one."""
     source, counts, claimed = (str(place / name) for name in ("in", "counts", "claimed"))
     said = driver(f"""
-        from quire import options, rounds
+        from quire.engine import driver, request
         from quire.progress import Progress
         from quire.spark.runner import OnSpark
         def words(content, file):
@@ -140,8 +140,8 @@ def test_a_shuffle_and_a_claim_run_there_too(driver: Driver, place: Path) -> Non
             return pa.record_batch({{"word": pa.array(content.decode().split(), pa.string())}})
         def count(rows):
             return rows.groupBy("word").count().orderBy("word")
-        made = options.build({source!r}, {counts!r}, transform=words, format="parquet", target_size="400 B")
-        report = rounds.gather(options.reducing(made, count), OnSpark(spark), Progress(False))
+        made = request.build({source!r}, {counts!r}, transform=words, format="parquet", target_size="400 B")
+        report = driver.gather(request.reducing(made, count), OnSpark(spark), Progress(False))
         print(report.files, quire.read(spark, {counts!r}).where("word = 'line'").first()["count"])
         ledger = quire.Ledger({claimed!r}, create=True)
         with ledger.claim(spark, {source!r}, include="d1/*", progress=False) as c:

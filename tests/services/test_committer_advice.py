@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_committer_check import CLOUD, PLANTED
 
 from quire import committers
 from quire.committers import classes as k
@@ -23,7 +24,6 @@ from services import s3
 from services.azurite import ACCOUNT, KEY, connection_string
 from services.hdfs import HOME, USER, Cluster, hdfs
 from services.spark import HOSTS, ConnectServer, Driver, Standalone, environment, running
-from test_committer_check import CLOUD, PLANTED
 
 JARS = Path(os.environ.get("QUIRE_COMMITTER_JARS") or Path(sys.prefix) / "committers" / "jars")
 FRESH = Path(__file__).parent / "fresh.py"

@@ -78,7 +78,7 @@ def test_what_changes_between_the_listing_and_the_reading_is_never_taken_for_wha
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     source = write(tmp_path / "in", {"a": b"1" * size, "b": b"b"})
-    real, frozen = quire.jobs.run, list[int]()
+    real, frozen = quire.engine.job.run, list[int]()
 
     def run(*args: Any) -> None:
         if not frozen:

@@ -256,7 +256,7 @@ async def _coroutine(content: bytes, file: FileInfo) -> bytes:
         (lambda content, file: {b"a": 1}, "returned dict"),
         (lambda content, file: [b"a", "b"], "item 2 is str"),
         (lambda content, file: [None], "item 1 is None"),
-        (lambda content, file: FILE, "returned quire.splits.FileInfo"),
+        (lambda content, file: FILE, "returned quire.sources.splits.FileInfo"),
         (_coroutine, "returned coroutine"),
     ],
 )

@@ -146,7 +146,7 @@ def test_on_a_bare_machine(tmp_path: Path) -> None:
     """No Java but the extra's, a host name that does not resolve, a read-only directory; quiet; Ctrl-C ends a job and not Spark."""
     script = """
         import os, signal, threading, time
-        from quire import java
+        from quire.spark import java
         from quire.spark.session import session
         java.PLACES = ()
         spark = session(master="local[1]")

@@ -20,6 +20,7 @@ from gathering import documents, gather, refused, snapshot, write
 from quire import InProcess, Ledger, RefusedError, UsageError
 from quire.errors import TransientError
 from quire.ledger import markers, retry
+from quire.read import first_rows
 from quire.sources import files
 from quire.storage import MemoryStore, bare, canonical, normalise
 from quire.storage.azure import store as azure
@@ -121,7 +122,7 @@ def test_rejected_records_are_retried_from_the_quarantine_alone(tmp_path: Path, 
     quire.process(source, numbers, dest, split="lines", format="lines", **HERE)
     monkeypatch.setattr("quire.sources.files.connect", None)
     assert Ledger(dest).retry(function=lambda split, content: content.removeprefix(b"x"), **HERE).gathered == 1
-    assert sorted(quire.reading.first_rows(Ledger(dest)._store, 9)) == [b"1", b"2", b"3"]
+    assert sorted(first_rows(Ledger(dest)._store, 9)) == [b"1", b"2", b"3"]
 
 
 def test_a_range_is_no_longer_than_its_source(tmp_path: Path) -> None:

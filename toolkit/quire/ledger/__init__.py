@@ -1,5 +1,5 @@
 """The ledger that users open: what has been processed, by which commit, into which data file, and the verbs that change it."""
 
-from quire.ledger.ledger import Ledger
+from quire.ledger.ledger import Ledger, Location, Summary, Verified
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "Location", "Summary", "Verified"]

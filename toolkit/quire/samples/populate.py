@@ -291,7 +291,7 @@ def _write_all(tree: _Tree, processes: int) -> Generator[tuple[int, int]]:
 
 def _start(tree: _Tree, start: int, stop: int, sink: int) -> subprocess.Popen[bytes]:
     job = json.dumps({"tree": vars(tree), "start": start, "stop": stop})
-    command = [sys.executable, "-I", "-c", _WORKER, str(Path(__file__).parent), job]
+    command = [sys.executable, "-I", "-c", _WORKER, str(Path(__file__).parents[1]), job]
     try:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.DEVNULL)
     except OSError as error:
