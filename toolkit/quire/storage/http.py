@@ -19,6 +19,10 @@ BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))  # answers that may be oth
 LONGEST_WAIT = 300.0  # seconds that a service may ask for
 LONGEST_ERROR = 1 << 20  # bytes of an answer that says what is wrong
 
+# That there is no such name, or no address of it, as the system says it (not each has each), and c-ares where aiohttp looks up by that.
+_UNKNOWN = tuple(getattr(socket, code) for code in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, code))
+_UNKNOWN_TO_CARES = ((1,), (4,), (8,))  # ENODATA, ENOTFOUND, EBADNAME
+
 # Why a request had no answer: the host's name is not known, or not just now; the other side speaks no TLS, or its certificate is not
 # believed; a proxy; nobody listens; no answer in time; the connection was lost.
 Unanswered = Literal["no host", "no name", "no tls", "no trust", "proxy", "nobody", "late", "lost"]
@@ -87,11 +91,8 @@ def unanswered(error: BaseException) -> tuple[Unanswered, str]:
     """Why a request had no answer, from what any client of HTTP raised; and the name of the innermost error."""
     found = _causes(error)
     names, innermost = " ".join(type(c).__name__ for c in found), type(found[-1]).__name__
-    looked_up = next((c for c in found if isinstance(c, socket.gaierror)), None)
-    if looked_up is not None and looked_up.errno == socket.EAI_AGAIN:
-        return "no name", innermost
-    if looked_up is not None or "NameResolution" in names or "DNS" in names:
-        return "no host", innermost
+    if "gaierror" in names or "NameResolution" in names or "DNS" in names or any(map(_unknown, found)):
+        return "no host" if any(map(_unknown, found)) else "no name", innermost
     if "Certificate" in names or any("CERTIFICATE_" in str(c) for c in found):
         return "no trust", innermost
     if any(isinstance(c, ssl.SSLError) and not isinstance(c, ssl.SSLEOFError | ssl.SSLZeroReturnError) for c in found):
@@ -101,6 +102,15 @@ def unanswered(error: BaseException) -> tuple[Unanswered, str]:
     if any(isinstance(c, ConnectionRefusedError) for c in found):
         return "nobody", innermost
     return "late" if "imeout" in names else "lost", innermost
+
+
+def _unknown(error: BaseException) -> bool:
+    """Whether it says that DNS does not know a name, or that none can be so: not that DNS, or this machine, cannot look it up just now."""
+    if isinstance(error, socket.gaierror):
+        return error.errno in _UNKNOWN
+    if isinstance(error, UnicodeError):
+        return "idna" in str(error)  # no name can be so: a part is too long, or empty
+    return type(error).__name__ == "DNSError" and error.args[:1] in _UNKNOWN_TO_CARES
 
 
 def for_now(what: str, host: str, why: Unanswered, innermost: str) -> TransientError:

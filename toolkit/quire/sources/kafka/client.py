@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -42,6 +43,11 @@ _PASSING = (
     "ELIGIBLE_LEADERS_NOT_AVAILABLE", "UNSTABLE_OFFSET_COMMIT", "THROTTLING_QUOTA_EXCEEDED", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID",
     "REBOOTSTRAP_REQUIRED",
 )  # fmt: skip
+# What the client says of a host that it could not look up. It repeats the words of the system's library: of glibc, musl and macOS those
+# that say that there is no such host, or that it has no address. With any others, as 'Temporary failure in name resolution', it may come.
+_LOOKED_UP = re.compile(r"Failed to resolve '([^']+)': ([^(]*)")
+_UNKNOWN = ("Name or service not known", "No address associated with hostname", "Name does not resolve", "Name has no usable address",
+            "nodename nor servname provided")  # fmt: skip
 _local = threading.local()  # two threads read with two clients
 
 
@@ -80,6 +86,7 @@ class Cluster:
         self.servers, self.kafka = servers, library()
         self._hidden = [str(value) for name, value in settings.items() if hides(name) and len(str(value)) > 2]
         self._heard = deque[str](maxlen=3)  # what the client says of its connections
+        self._unknown = set[str]()  # servers whose hosts DNS did not know, since a broker answered last
         self._refused: QuireError | None = None
         self._settings = {
             "client.id": "quire", "log_level": 0, "socket.keepalive.enable": True, "reconnect.backoff.ms": 50,
@@ -146,6 +153,8 @@ class Cluster:
         text = self.clean(error.str())
         if text not in self._heard:
             self._heard.append(text)
+        if (looked_up := _LOOKED_UP.search(error.str())) and looked_up[2].startswith(_UNKNOWN):
+            self._unknown.add(looked_up[1].lower())
         if error.code() in (self.kafka.KafkaError._AUTHENTICATION, self.kafka.KafkaError._SSL):
             self._refused = StorageError(f"{self.servers} does not let us in: {text}. Look at security.protocol, and who signs in.")
 
@@ -155,12 +164,25 @@ class Cluster:
             text = text.replace(hidden, "***")
         return scrub(text, 200).rstrip(".")
 
+    def _nowhere(self) -> StorageError | None:
+        """What to raise where DNS knows no host at all of those that we were given, so that no patience helps.
+
+        A name that the cluster gives of one of its brokers is another matter: it may come and go with its machine.
+        """
+        given = [_with_port(server) for server in self.servers.split(",") if server.strip()]
+        if not given or not self._unknown.issuperset(given):
+            return None
+        hosts = " or ".join(dict.fromkeys(repr(server.rpartition(":")[0]) for server in given))
+        return StorageError(f"no broker answers: there is no host {hosts}. Look at the hosts' spelling, or at this machine's network.")
+
     def failed(self, error: Any, what: str) -> QuireError:
         """What to raise for an error of the client's, a KafkaException or a KafkaError."""
         error = error.args[0] if isinstance(error, self.kafka.KafkaException) else error
         if self._refused is not None:
             found, self._refused = self._refused, None
             return found
+        if (unknown := self._nowhere()) is not None:
+            return unknown
         return _error_of(self.kafka, error, f"{what} ({self.servers})", self.clean("; ".join([error.str(), *self._heard])))
 
     def ask(self, question: Callable[[], T], what: str, told: Told = silent) -> T:
@@ -168,10 +190,12 @@ class Cluster:
 
         def asked() -> T:
             try:
-                return question()
+                found = question()
             except self.kafka.KafkaException as e:
                 self.admin.poll(0)  # hears why
                 raise self.failed(e, what) from None
+            self._unknown.clear()
+            return found
 
         return again(asked, told)
 
@@ -186,10 +210,11 @@ class Cluster:
             except self.kafka.KafkaException as e:
                 failed = e
                 self.admin.poll(0)
-                if self._refused is not None:
+                if self._refused is not None or self._nowhere() is not None:
                     raise self.failed(e, "") from None
             else:
                 self._heard.clear()
+                self._unknown.clear()
                 return
         assert failed is not None
         why = self.clean("; ".join(self._heard) or failed.args[0].str())
@@ -270,6 +295,12 @@ class Cluster:
 
             found |= self.ask(answers, "cannot ask for offsets", told)
         return found
+
+
+def _with_port(server: str) -> str:
+    """A server as the client names it in its errors, from `host`, `host:port` or `protocol://host:port`."""
+    address = server.strip().rpartition("://")[2].lower()
+    return address if re.search(r":\d+$", address) else f"{address}:9092"
 
 
 def _error_of(kafka: Any, error: Any, what: str, text: str) -> QuireError:

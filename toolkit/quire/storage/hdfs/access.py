@@ -109,8 +109,9 @@ class Access:
         said = {name: text(given, name) for name in ("user", "token", "password", "proxy_to")}
         if said["token"] and (said["user"] or said["proxy_to"]):
             raise UsageError("a delegation token says who asks. Give the option token without user and proxy_to.")
-        self._namenodes = _services(given).get(netloc, (netloc,))
-        self.netloc, self.secure = self._namenodes[0], bool(given.get("use_https"))
+        self.namenodes = _services(given).get(netloc, (netloc,))
+        self.netloc, self.secure = self.namenodes[0], bool(given.get("use_https"))
+        self._unknown = set[str]()  # namenodes that DNS did not know when they were asked last
         self.query: dict[str, str] = {}
         self.headers = {"User-Agent": "quire"}  # for the namenode; what it sends us on to gets them on the same host alone
         user = said["user"] or ("" if said["token"] else os.environ.get("HADOOP_USER_NAME", ""))
@@ -135,13 +136,26 @@ class Access:
     def __repr__(self) -> str:
         return f"Access({self.netloc!r})"
 
-    def turn(self, failed: str) -> bool:
-        """Ask the next namenode from now on, where this one has failed and there are others: whether it is worth another try."""
-        if len(self._namenodes) < 2 or failed not in self._namenodes:
+    def turn(self, failed: str, unknown: bool = False) -> bool:
+        """Ask the next namenode from now on, where this one has failed and there are others: whether it is worth another try.
+
+        It is not where DNS knows none of them (`unknown`: not this one): the names are misspelt.
+        """
+        if len(self.namenodes) < 2 or failed not in self.namenodes:
             return False
+        (self._unknown.add if unknown else self._unknown.discard)(failed)
         if failed == self.netloc:  # else another thread has turned
-            self.netloc = self._namenodes[(self._namenodes.index(failed) + 1) % len(self._namenodes)]
-        return True
+            self.netloc = self.namenodes[(self.namenodes.index(failed) + 1) % len(self.namenodes)]
+        return len(self._unknown) < len(self.namenodes)
+
+    def heard(self) -> None:
+        """A namenode has answered: which ones were unknown before is of no account, for names come and go with their machines."""
+        self._unknown.clear()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of all namenodes, without ports."""
+        return tuple(dict.fromkeys(netloc.rpartition(":")[0] for netloc in self.namenodes))
 
     @property
     def base(self) -> str:

@@ -136,15 +136,16 @@ def explained(what: str, told: Said, access: Access, where: str) -> StorageError
 def unreachable(what: str, error: BaseException, access: Access, where: str, known: bool) -> StorageError:
     """The error for a request without an answer. `known`: this process has had answers from there, so it may come back."""
     why, innermost = unanswered(error)
-    if access.turn(where):
+    if access.turn(where, unknown=why == "no host"):
         return TransientError(f"{what}: {where} does not answer ({why}), so the next namenode is asked")
-    datanode = where != access.netloc
+    datanode = where not in access.namenodes
     if why == "no host":
-        host = where.rpartition(":")[0]
-        advice = "Look at the URL, or at this machine's network"
+        hosts = access.hosts
+        advice = f"Look at the {'option namenodes' if len(access.namenodes) > 1 else 'URL'}, or at this machine's network"
         if datanode:
+            hosts = (where.rpartition(":")[0],)
             advice = "The namenode calls a datanode so: let this machine know the name, or give the option data_proxy"
-        return StorageError(f"{what}: there is no host {host!r}. {advice}.")
+        return StorageError(f"{what}: there is no host {' or '.join(map(repr, hosts))}. {advice}.")
     if why in ("no tls", "no trust"):
         return StorageError(f"{what}: no trust in {where}, or it does not speak https. Look at use_https, or give session_verify=file.")
     if why == "nobody":

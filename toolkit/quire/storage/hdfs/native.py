@@ -169,6 +169,10 @@ class NativeStore(WithoutUploads):
         except PermissionError as e:
             raise StorageError(f"cannot {doing} {self.shown(name)}: {scrub(str(e), 200)}. Ask for the right to.") from None
         except OSError as e:
+            if "UnknownHostException" in str(e):
+                raise StorageError(
+                    f"cannot {doing} {self.shown(name)}: DNS does not know a host ({scrub(str(e), 200)}). Look at the URL or at extra_conf."
+                ) from None
             raise TransientError(f"cannot {doing} {self.shown(name)}: {scrub(str(e), 200)}") from None
 
     # ---------------------------------------------------------------------------------------------------------- reading

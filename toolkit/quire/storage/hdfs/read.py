@@ -78,6 +78,8 @@ class _Reader:
         headers = self.rest.access.headers if ours else {"User-Agent": "quire"}
         try:
             async with self.session.get(URL(address, encoded=True), headers=headers, allow_redirects=False) as answer:
+                if ours:
+                    self.rest.access.heard()
                 data = await body(answer, most)
                 if answer.status == 307:
                     return str(answer.headers.get("Location", "")), b""

@@ -157,6 +157,8 @@ class Rest:
         except BaseException:
             connection.close()
             raise
+        if ours:
+            self.access.heard()
         if found[0] < 500 and len(_answered) < 10_000:
             _answered.add(place.netloc)
         if not ours or too_long or answer.will_close or len(self._idle) >= KEPT:
