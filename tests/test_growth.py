@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
@@ -16,14 +17,19 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import quire
 from gathering import MANY, gather, look, write
-from quire import Ledger
+from quire import Ledger, plots
+from quire.commit import names
 from quire.commit.entries import Uncover
-from quire.coverage.fold import Fold
+from quire.coverage import carry
+from quire.coverage.counts import Counts
+from quire.coverage.fold import Fold, Source
 from quire.coverage.ranges import Covered
 from quire.coverage.uncovered import Uncovered, overlap
 from quire.errors import scrub
@@ -31,6 +37,8 @@ from quire.formats import folders
 from quire.formats.folders import FolderWriter
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import ParquetWriter, Rows
+from quire.ledger import markers
+from quire.ledger.identifiers import identifier
 from quire.planning import plan
 from quire.planning.listing import EXAMPLES, TOLD, Cut, Listed, Listing, Run, _note, list_piece
 from quire.planning.pack import pack
@@ -41,7 +49,8 @@ from quire.sources.processing import BLOCK, Processing, _Rejects
 from quire.sources.ranges import lines_of
 from quire.sources.splits import FileInfo, RejectError
 from quire.sources.xml import xml
-from quire.storage import Trouble, connect
+from quire.storage import Entry, Trouble, connect
+from quire.storage.local import LocalStore
 
 OWN = str(Path(quire.__file__).parent)
 HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False, "max_quarantined": MANY}
@@ -138,7 +147,87 @@ def covered(n: int) -> Callable[[], object]:
     return work
 
 
-@pytest.mark.parametrize("loop", [retried, removed, met, rejected, packed, in_folders, lined, covered])
+ENTRY = Entry("m", 0, 2, "w")
+
+
+def importing() -> markers.Importing:
+    nowhere, fold = Root("memory://markers"), Fold(1, (), {}, Uncovered())
+    return markers.Importing(nowhere, (), (), "memory://x", None, fold, str, content=False, whole=False, lines=False)
+
+
+def marked(n: int) -> Callable[[], object]:
+    """Every other part of one file was marked before, and now all are, some twice."""
+    file, before = Entry("p", 10 * n, 1, "v"), [(i * 10, 10) for i in range(0, n, 2)]
+    taken = sorted((i * 10 - i % 3, 10, ENTRY) for i in range(1, n))
+    return lambda: markers._uncovered(importing(), "p", file, taken, before, markers._Found())
+
+
+def unmarked(n: int) -> Callable[[], object]:
+    """Every other split of one file is done."""
+    done = [(i * 20, 10) for i in range(n)]
+    job = markers._Exporting("memory://x", None, Root("memory://m"), Fold(1, (), {}, Uncovered()), (), "file://", 10, lines=False)
+    return lambda: list(markers._splits(job, "file:///p", done, 20 * n))
+
+
+def sources(n: int) -> Callable[[], object]:
+    files = [names.data_file("", f"{i}-{i:016x}", 0, f"{i:012x}", 0, ".txt") for i in range(n)]
+    fold = Fold(1, tuple(Source(i, names.segment_of(file), "a", "b") for i, file in enumerate(files)), {}, Uncovered())
+    return lambda: carry.Carrying(connect("memory://s"), fold, files, "none", carry.Dropped((), Counts(0, 0, 0, 0), frozenset()))
+
+
+def row_groups(n: int) -> Callable[[], object]:
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"i": range(n)}), out, row_group_size=1)
+    connect("memory://groups").put(f"{n}.parquet", out.getvalue().to_pybytes())
+    rows = Rows(connect("memory://groups"), f"{n}.parquet")
+    return lambda: [rows.take(i, 1) for i in range(n)]
+
+
+def reported(n: int) -> Callable[[], object]:
+    """A report of a run that left out, quarantined and could not read so many."""
+    some = tuple((f"p{i}", "why") for i in range(n))
+    report = quire.Report("in", "out", quarantined=some, quarantined_count=n, unreadable=some, left_out=some, changed=some)
+    return lambda: (report._repr_html_(), str(report), repr(report))
+
+
+def tasks_drawn(n: int) -> Callable[[], object]:
+    start = pd.Timestamp("2026-11-23", tz="UTC") + pd.to_timedelta(np.arange(n) * 0.5, unit="s")
+    table = pd.DataFrame({"commit": 1, "task": range(n), "directory": "", "part": "0", "files": 1, "bytes": 10, "started": start})
+    return lambda: plots.tasks(table.assign(seconds=n / 4.0))
+
+
+def commits_drawn(n: int) -> Callable[[], object]:
+    table = pd.DataFrame(
+        {"version": range(1, n + 1), "verb": "run", "files": 2, "forgotten": 0, "set_aside": 1, "written": 1, "removed": 0}
+    )
+    return lambda: plots.commits(table.assign(data_files=range(n)))
+
+
+def ranges_drawn(n: int) -> Callable[[], object]:
+    table = pd.DataFrame(
+        {"start": range(0, 10 * n, 10), "length": 10, "state": ["done", "bad"] * (n // 2) + ["gap"] * (n % 2), "commit": 1}
+    )
+    return lambda: plots.coverage(table)
+
+
+def parts_drawn(n: int) -> Callable[[], object]:
+    result = quire.skew.check({f"p{i}": 100 + i % 13 for i in range(n)}, unit="files")
+    return lambda: (plots.partitions(result), result._repr_html_())
+
+
+DRAWN = [tasks_drawn, commits_drawn, ranges_drawn, parts_drawn]
+
+
+@pytest.mark.parametrize("loop", DRAWN)
+def test_the_steps_of_a_picture_grow_as_what_it_shows_does(loop: Callable[[int], Callable[[], object]]) -> None:
+    """One of many is drawn more simply than one of few, so it may take fewer."""
+    loop(3)()
+    assert steps(loop(240)) < 5.2 * steps(loop(60))
+
+
+@pytest.mark.parametrize(
+    "loop", [reported, sources, row_groups, retried, removed, met, rejected, packed, in_folders, lined, covered, marked, unmarked]
+)
 def test_the_steps_of_a_loop_grow_as_its_input_does(loop: Callable[[int], Callable[[], object]]) -> None:
     assert grows(loop, 100) < 2.6
 
@@ -257,6 +346,15 @@ def everything(split: Any, content: bytes) -> bytes:
     return content
 
 
+def mark(source: Path, dest: Path) -> None:
+    """Three markers for each file, as jobs with other sizes of splits leave them."""
+    for path in source.rglob("f*"):
+        for start, length in ((0, 2), (2, 2), (0, path.stat().st_size)):
+            name = dest.parent / "markers" / identifier(str(path), start, length)
+            name.parent.mkdir(parents=True, exist_ok=True)
+            name.touch()
+
+
 CALLS: dict[str, tuple[Callable[[Path, Path], object], ...]] = {
     "listing and planning": (look,),
     "a run": (gather,),
@@ -268,7 +366,48 @@ CALLS: dict[str, tuple[Callable[[Path, Path], object], ...]] = {
         [str(p) for p in sorted(source.rglob("f*"))[::2]], spark=HERE["spark"], progress=False)),
     "the ledger's pages": (gather, lambda source, dest: (
         Ledger(dest).summary(), Ledger(dest).history(), Ledger(dest).failed())),
+    "reading markers": (mark, lambda source, dest: Ledger(dest, create=True).import_markers(
+        dest.parent / "markers", source, spark=HERE["spark"], progress=False)),
 }  # fmt: skip
+
+
+def small(source: Path, dest: Path) -> None:
+    """A data file and a segment for each of the files."""
+    assert gather(source, dest, target_size="8 B").data_files == len(list(source.iterdir()))
+
+
+READING: dict[str, Callable[[Path, Path], object]] = {
+    "a checkpoint": lambda _, dest: Ledger(dest).checkpoint(HERE["spark"]),
+    "showing what there is": lambda source, dest: (
+        Ledger(dest)._repr_html_(), Ledger(dest).rows(limit=1000)._repr_html_(), look(source, dest)._repr_html_()),
+    "forgetting a data file": lambda _, dest: Ledger(dest).forget(
+        file=Ledger(dest).files()["data_file"].iloc[0], spark=HERE["spark"], progress=False),
+    "compacting": lambda _, dest: Ledger(dest).compact(target_size="1 MB", spark=HERE["spark"], progress=False),
+}  # fmt: skip
+
+
+def test_no_object_is_read_again_for_each_of_many_data_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in reads, since Arrow does the rest: what is read once more for each data file may be as long as there are many of them."""
+    read = list[str]()
+
+    def counting(real: Callable[..., bytes]) -> Callable[..., bytes]:
+        return lambda store, name, *given: (read.append(name), real(store, name, *given))[1]
+
+    for way in ("get", "get_range"):
+        monkeypatch.setattr(LocalStore, way, counting(getattr(LocalStore, way)))
+
+    def most(n: int) -> dict[str, int]:
+        source, dest = write(tmp_path / f"{n}/in", {f"f{i:05}": b"one\ntwo\n" for i in range(n)}), tmp_path / f"{n}/out"
+        small(source, dest)
+        found = {}
+        for call, act in READING.items():
+            read.clear()
+            act(source, dest)
+            found[call] = max(Counter(read).values())
+        return found
+
+    few, many = most(4), most(16)
+    assert all(many[call] <= few[call] + 2 for call in READING), (few, many)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -294,6 +433,8 @@ RECORDS: dict[str, tuple[Callable[[Path, Path], object], ...]] = {
         lambda source, dest: quire.process(source, halves, dest, split="lines", version="1", **HERE),
     ),
     "looking at what was rejected": (lambda _, dest: Ledger(dest).rejected(),),
+    "looking at the ranges of a file": (lambda source, dest: (Ledger(dest).coverage(source / "a"), Ledger(dest).locate(source / "a")),),
+    "what is shown": (lambda source, dest: Ledger(dest).rows(limit=1000)._repr_html_(),),
 }
 
 

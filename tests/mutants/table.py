@@ -82,7 +82,7 @@ MUTANTS = (
     m("a file that may still be written to is purged", "ledger/purge.py", "entry.modified > self.job.newest", "False", first="tests/ledger/test_purged_names.py"),
     m("a source is deleted though what it became was forgotten meanwhile", "ledger/purge.py", "            if path in uncovered or any(", "            if False and any(", first="tests/ledger/test_purge.py"),
     m("a marker speaks of a file that changed after it", "ledger/markers.py", "marker.modified < file.modified:", "False:", first="tests/ledger/test_markers.py"),
-    m("overlapping markers cover a byte twice", "ledger/markers.py", "        before += new\n", "        pass\n", first="tests/ledger/test_markers.py"),
+    m("overlapping markers cover a byte twice", "ledger/markers.py", "        reach = max(begin, end)\n", "        reach = 0\n", first="tests/ledger/test_markers.py"),
     m("content that changed after the listing is taken for what was listed", "sources/identity.py", "same = _version(xxhash.xxh3_128(content), len(content)) == version", "same = True", first="tests/sources/test_identity.py"),
     m("a file is quarantined for what the machine lacks", DURABLE, "    if e.errno in STARVED:", "    if False:", first="tests/engine/test_bad_input.py"),
     m("what others put among the jobs is taken for a job", PROTOCOL, " if names.base_of(job) is not None}", "}", first="tests/test_recover.py"),
@@ -95,6 +95,7 @@ MUTANTS = (
     m("a handler of the user's own is not asked", "interrupts.py", "not in PLAIN:", "in ():", first="tests/test_interrupts.py"),
     m("writers of many directories hold what they like", "formats/folders.py", "        if self._held > HELD:", "        if False:", first="tests/test_growth.py"),
     m("a job that can never be done stays open", JOBS, "                _refuse(log, job, refused)\n", "                raise RefusedError(refused.text)\n", first="tests/load/test_load_edges.py"),
+    m("the rows of each data file are looked for anew", CARRY, "        if held != self._held:\n", "        if True:\n", first="tests/test_growth.py::test_no_object_is_read_again_for_each_of_many_data_files"),
     # conflicts
     m("no conflict check", PROTOCOL, "found = conflicts(log, head, tasks)", "found = set()"),
     m("a conflict drops nothing", PROTOCOL, "if t.task not in found and (", "if ("),
@@ -233,8 +234,8 @@ MUTANTS = (
       ("return [] if covered else [(0, 0)]", "return [(0, 0)]")),
     m("covered in any version", ANTIJOIN, "covered = pc.and_(known, pc.fill_null(pc.and_(same, taken), False))", "covered = known"),
     # what changes a ledger
-    m("rewrite_drops_others", CARRY, '(r["path"], r["version"], r["start"], r["length"]) not in without.keys', "False", first="tests/ledger/test_upkeep.py"),
-    m("rewrite_keeps_old", CARRY, '(r["path"], r["version"], r["start"], r["length"]) not in without.keys', "True", first="tests/ledger/test_upkeep.py"),
+    m("rewrite_drops_others", CARRY, '(r["path"], r["version"], r["start"], r["length"]) not in self.without.keys', "False", first="tests/ledger/test_upkeep.py"),
+    m("rewrite_keeps_old", CARRY, '(r["path"], r["version"], r["start"], r["length"]) not in self.without.keys', "True", first="tests/ledger/test_upkeep.py"),
     m("a damaged record is carried", CARRY, '    if found != row["checksum"]:', "    if False:", first="tests/ledger/test_upkeep.py"),
     m("removed files still count", FOLD, "                removed.setdefault(file, number)\n", "                pass\n", first="tests/ledger/test_upkeep.py"),
     m("retry_takes_old_job", UPKEEP, "if head is not None and fresh:", "if False:", first="tests/ledger/test_upkeep.py"),

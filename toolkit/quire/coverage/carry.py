@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -16,12 +17,12 @@ import xxhash
 
 from quire.commit.entries import Uncover
 from quire.coverage.counts import Counts, counts
-from quire.coverage.fold import Fold
+from quire.coverage.fold import Fold, Source
 from quire.errors import FormatError, NotFoundError, StorageError
 from quire.formats import lines, parquet
 from quire.storage import Store
 
-__all__ = ["Dropped", "carried", "dropped"]
+__all__ = ["Carrying", "Dropped", "dropped"]
 
 _COLUMNS = ["path", "version", "start", "length", "data_file", "offset", "skip", "written", "records", "checksum", "fingerprint",
             "state", "reason"]  # fmt: skip
@@ -50,44 +51,77 @@ def dropped(drops: pa.Table, files: Iterable[str]) -> Dropped:
     )  # fmt: skip
 
 
-def carried(store: Store, fold: Fold, name: str, compression: str, without: Dropped) -> Iterator[tuple[dict[str, Any], Any]]:
-    """The rows of a data file that stay, each with its record: bytes, an iterator of them for a long one, or a batch.
+class Carrying:
+    """Takes out of data files what stays. What the ledger says of their sources is read once, and not for each file."""
 
-    NotFoundError if the file is gone, FormatError if it does not hold what the ledger says.
-    """
-    source = fold.source_of(store, name)
-    if source is None:
-        raise NotFoundError(f"{store.url}/{name} is not a data file of the ledger")
-    rows = fold.of(source).rows(store, _COLUMNS)
-    rows = rows.filter(pc.equal(rows.column("data_file"), name)).sort_by([("offset", "ascending"), ("skip", "ascending")])
-    rows = rows.to_pylist()
-    riders = defaultdict[tuple[int, int], list[dict[str, Any]]](list)  # pieces of a split that stand for the record of its first one
-    for row in rows:
-        if not row["written"] and not row["records"]:
-            riders[row["offset"], row["skip"]].append(row)
-    rows = [r for r in rows if r["written"] or r["records"]]
-    staying = [{**r, "riders": riders[r["offset"], r["skip"]]} for r in rows
-               if (r["path"], r["version"], r["start"], r["length"]) not in without.keys]  # fmt: skip
-    if not staying:
-        return  # none to carry: the file is not read, and may be gone
-    if store.stat(name) is None:
-        raise NotFoundError(f"{store.url}/{name} is gone")
-    try:
-        taker: Any = parquet.Rows(store, name) if name.endswith(".parquet") else lines.cursor(store, name, compression)
-        for row in staying:
-            if isinstance(taker, parquet.Rows):
-                found = taker.take(row["offset"], row["records"]).combine_chunks()
-                _compare(parquet.checksum(found), row, name)
-                (batch,) = found.to_batches()
-                yield row, batch
-            elif row["written"] > LONG:
-                yield row, _checked(taker, row, name)
-            else:
-                yield row, b"".join(_checked(taker, row, name))
-    except StorageError:
-        raise
-    except lines.UNREADABLE as e:
-        raise _damaged(store.url, name, type(e).__name__) from e
+    def __init__(self, store: Store, fold: Fold, files: Iterable[str], compression: str, without: Dropped) -> None:
+        self.store, self.fold, self.compression, self.without = store, fold, compression, without
+        self._sources = fold.sources_of(store, files)
+        self._held: str | None = None  # whose rows are held, by their data files: of a segment, or ("") of the checkpoint
+        self._rows: dict[str, pa.Table] = {}
+
+    def carried(self, name: str) -> Iterator[tuple[dict[str, Any], Any]]:
+        """The rows of a data file that stay, each with its record: bytes, an iterator of them for a long one, or a batch.
+
+        NotFoundError if the file is gone, FormatError if it does not hold what the ledger says.
+        """
+        riders = defaultdict[tuple[int, int], list[dict[str, Any]]](list)  # pieces of a split that stand for the record of its first one
+        rows = self._of(name)
+        for row in rows:
+            if not row["written"] and not row["records"]:
+                riders[row["offset"], row["skip"]].append(row)
+        rows = [r for r in rows if r["written"] or r["records"]]
+        staying = [{**r, "riders": riders[r["offset"], r["skip"]]} for r in rows
+                   if (r["path"], r["version"], r["start"], r["length"]) not in self.without.keys]  # fmt: skip
+        if not staying:
+            return  # none to carry: the file is not read, and may be gone
+        store = self.store
+        if store.stat(name) is None:
+            raise NotFoundError(f"{store.url}/{name} is gone")
+        try:
+            taker: Any = parquet.Rows(store, name) if name.endswith(".parquet") else lines.cursor(store, name, self.compression)
+            for row in staying:
+                if isinstance(taker, parquet.Rows):
+                    found = taker.take(row["offset"], row["records"]).combine_chunks()
+                    _compare(parquet.checksum(found), row, name)
+                    (batch,) = found.to_batches()
+                    yield row, batch
+                elif row["written"] > LONG:
+                    yield row, _checked(taker, row, name)
+                else:
+                    yield row, b"".join(_checked(taker, row, name))
+        except StorageError:
+            raise
+        except lines.UNREADABLE as e:
+            raise _damaged(store.url, name, type(e).__name__) from e
+
+    def _of(self, name: str) -> list[dict[str, Any]]:
+        """The rows of a data file, in the order of their records."""
+        source = self._sources.get(name)
+        if source is None:
+            raise NotFoundError(f"{self.store.url}/{name} is not a data file of the ledger")
+        held = "" if self._is_merged(source) else source.segment
+        if held != self._held:
+            rows = self.fold.of(source).rows(self.store, _COLUMNS) if held else self._merged()
+            rows = rows.sort_by([("data_file", "ascending"), ("offset", "ascending"), ("skip", "ascending")])
+            runs = pc.run_end_encode(rows.column("data_file").combine_chunks())
+            ends = runs.run_ends.to_pylist()
+            files = zip(runs.values.to_pylist(), pairwise([0, *ends]), strict=True)
+            self._held, self._rows = held, {file: rows.slice(start, end - start) for file, (start, end) in files}
+        return self._rows[name].to_pylist() if name in self._rows else []
+
+    def _is_merged(self, source: Source) -> bool:
+        return self.fold.base is not None and source.number <= self.fold.base.version
+
+    def _merged(self) -> pa.Table:
+        """The rows of all files that a checkpoint has merged: a piece of it is long, and is read once for all of them."""
+        mine = {name: source for name, source in self._sources.items() if self._is_merged(source)}
+        first, last = min(source.first for source in mine.values()), max(source.last for source in mine.values())
+        files, tables = pa.array(list(mine), pa.string()), list[pa.Table]()
+        for piece in (source for source in self.fold.sources if source.piece):
+            rows = self.fold.of(piece).rows(self.store, _COLUMNS, first, last)
+            tables.append(rows.filter(pc.is_in(rows.column("data_file"), files)))
+        return pa.concat_tables(tables)
 
 
 def _checked(taker: lines.Plain | lines.Framed, row: dict[str, Any], name: str) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ others'.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -111,17 +111,19 @@ class Fold:
 
     def source_of(self, store: Store, data_file: str) -> Source | None:
         """The source of the rows of a data file that counts; None: no such file does."""
-        segment = names.segment_of(data_file)
-        if data_file in self.removed:
-            return None
-        found = next((s for s in self.sources if s.segment == segment), None)
-        if found is not None or self.base is None:
-            return found
-        for table in self.base.tables(store, "files", FILES):
-            mine = table.filter(pc.equal(table.column("data_file"), data_file)).to_pylist()
-            if mine:
-                return Source(mine[0]["commit"], segment, mine[0]["first"], mine[0]["last"])
-        return None
+        return self.sources_of(store, [data_file]).get(data_file)
+
+    def sources_of(self, store: Store, data_files: Iterable[str]) -> dict[str, Source]:
+        """The same of many, by their names: what a checkpoint says of files is read once for all of them."""
+        segments_of = {file: names.segment_of(file) for file in data_files}
+        by_segment = {source.segment: source for source in self.sources}
+        counting = {file: segment for file, segment in segments_of.items() if file not in self.removed}
+        found = {file: by_segment[segment] for file, segment in counting.items() if segment in by_segment}
+        rest = pa.array([file for file in counting if file not in found], pa.string())
+        for table in self.base.tables(store, "files", FILES) if self.base and len(rest) else ():
+            for row in table.filter(pc.is_in(table.column("data_file"), rest)).to_pylist():
+                found[row["data_file"]] = Source(row["commit"], counting[row["data_file"]], row["first"], row["last"])
+        return found
 
     def _also(self) -> list[str]:
         """The columns that deciding needs."""

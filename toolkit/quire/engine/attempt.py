@@ -27,7 +27,7 @@ from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.commit.rename import Rename
 from quire.coverage import quarantine
-from quire.coverage.carry import carried, dropped
+from quire.coverage.carry import Carrying, dropped
 from quire.coverage.counts import marked
 from quire.coverage.finished import PURGED, SAID
 from quire.coverage.fold import fold
@@ -256,10 +256,11 @@ class _Attempt(OfSplits, OfOffsets):
     def _carry(self) -> None:
         """Write again what stays of the data files that go."""
         folded = fold(Log(self.store).refresh(), self.work.head.base)
-        compression = self.work.head.words.compression
-        for name in self.planned.removes if self.work.head.words.traced else ():  # else all rows of a file leave with it
+        files = self.planned.removes if self.work.head.words.traced else ()  # else all rows of a file leave with it
+        carrying = Carrying(self.store, folded, files, self.work.head.words.compression, self.out)
+        for name in files:
             try:
-                for row, record in carried(self.store, folded, name, compression, self.out):
+                for row, record in carrying.carried(name):
                     if isinstance(record, pa.RecordBatch):
                         self.writer.add(fit(record, self.writer.schema or self.convert.columns))
                     elif isinstance(record, bytes):

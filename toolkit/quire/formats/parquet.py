@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -272,13 +274,13 @@ class Rows:
     def __init__(self, store: Store, name: str) -> None:
         self.file = open_file(store, name)
         counts = [self.file.metadata.row_group(i).num_rows for i in range(self.file.num_row_groups)]
-        self.starts = [sum(counts[:i]) for i in range(len(counts) + 1)]
+        self.starts = [0, *accumulate(counts)]
         self._group, self._table = -1, pa.table({})
 
     def take(self, start: int, n: int) -> pa.Table:
         """The rows [start, start + n)."""
         found = []
-        for group in range(len(self.starts) - 1):
+        for group in range(max(0, bisect_right(self.starts, start) - 1), bisect_left(self.starts, start + n, hi=len(self.starts) - 1)):
             first, end = max(start, self.starts[group]), min(start + n, self.starts[group + 1])
             if first < end:
                 if self._group != group:

@@ -7,6 +7,7 @@ that is done gets its empty file, put if absent. Both are spread by the runner, 
 from __future__ import annotations
 
 import functools
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -201,8 +202,9 @@ def _rows(job: Importing, spans: dict[tuple[int, str], list[tuple[int, int, Entr
     rows = list[dict[str, Any]]()
     for at in order:
         file, key, taken = there[at], at[1], list[tuple[int, int, Entry]]()
+        versions = {row["version"] for row in rows_of[key]}
         for start, length, marker in sorted(spans[at]):
-            why = _stale(start, length, marker, file, rows_of[key])
+            why = _stale(start, length, marker, file, versions)
             if why or file is None:
                 found.refuse(f"{job.markers.url}/{marker.name}", why)
             else:
@@ -212,7 +214,7 @@ def _rows(job: Importing, spans: dict[tuple[int, str], list[tuple[int, int, Entr
     return rows
 
 
-def _stale(start: int, length: int, marker: Entry, file: Entry | None, known: list[dict[str, Any]]) -> str:
+def _stale(start: int, length: int, marker: Entry, file: Entry | None, known: set[str]) -> str:
     """Why a marker does not speak of the file that is there now; nothing where it does."""
     if file is None:
         return "its file is not there"
@@ -220,7 +222,7 @@ def _stale(start: int, length: int, marker: Entry, file: Entry | None, known: li
         return f"its file has {file.size:,} bytes now"
     if marker.modified and marker.modified < file.modified:
         return "its file has changed since it was written"
-    if any(row["version"] != file.version for row in known):
+    if known - {file.version}:
         return "the ledger knows its file in another version"
     return ""
 
@@ -228,35 +230,45 @@ def _stale(start: int, length: int, marker: Entry, file: Entry | None, known: li
 def _uncovered(
     job: Importing, key: str, file: Entry, taken: list[tuple[int, int, Entry]], covered: list[Span], found: _Found
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The rows of a file's markers, less what is covered."""
-    rows, before = list[dict[str, Any]](), list(covered)
+    """The rows of a file's markers, in the order of their starts, less what is covered."""
+    rows, known, reach = list[dict[str, Any]](), _Laid(covered), 0  # what markers before have said ends at `reach`
     for start, length, _ in taken:
-        span = read_for((start, length), file.size) if job.lines else (start, length)
-        new = _without(span, before) if span[1] or not length else []
+        s, n = read_for((start, length), file.size) if job.lines else (start, length)
+        begin, end = max(s, reach), s + n
+        new = known.without((begin, end - begin)) if begin < end or not length else []
         found.known += not new
-        before += new
+        reach = max(begin, end)
+        if not length:
+            known.points.add(start)
         rows += [
             {"path": key, "size": file.size, "version": file.version, "modified": file.modified, "start": s, "length": n} for s, n in new
         ]
-    if job.whole and rows and _without((0, file.size), before):
+    if job.whole and rows and _Laid([*covered, *((row["start"], row["length"]) for row in rows)]).without((0, file.size)):
         for *_, marker in taken:
             found.refuse(f"{job.markers.url}/{marker.name}", "a part of its file is not marked, and files are read here as a whole")
         return []
     return rows
 
 
-def _without(span: Span, covered: Iterable[Span]) -> list[Span]:
-    """What of a range is in none of the others; an empty one is a point of its own."""
-    start, end = span[0], span[0] + span[1]
-    if start == end:
-        return [] if (start, 0) in covered else [span]
-    found, at = list[Span](), start
-    for s, n in sorted(covered):
-        if n and s < end and s + n > at:
+class _Laid:
+    """Ranges so laid out that what of another one is in none of them is looked up, and not compared with each."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        spans = list(spans)
+        self.points = {start for start, length in spans if not length}  # an empty range is a point of its own
+        self.ranges = merged(span for span in spans if span[1])
+        self.starts = [start for start, _ in self.ranges]
+
+    def without(self, span: Span) -> list[Span]:
+        start, end = span[0], span[0] + span[1]
+        if start == end:
+            return [] if start in self.points else [span]
+        found, at = list[Span](), start
+        for s, n in self.ranges[max(0, bisect_right(self.starts, start) - 1) : bisect_left(self.starts, end)]:
             if s > at:
                 found.append((at, s - at))
-            at = s + n
-    return [*found, (at, end - at)] if at < end else found
+            at = max(at, s + n)
+        return [*found, (at, end - at)] if at < end else found
 
 
 # -------------------------------------------------------------------------------------------------------------------------- out
@@ -356,10 +368,10 @@ def _splits(job: _Exporting, key: str, covered: list[Span], size: int) -> Iterat
         _check_size(job, key, size)
     if not job.roots and place != job.place:
         raise UsageError(f"the ledger holds files of {job.place} and of {place}: markers name paths alone. Say which, with source=.")
-    covered = merged(covered) if size else covered
+    done = _Laid(covered)
     for start, length in hadoop_splits(size, job.block):
         lines = read_for((start, length), size) if job.lines else (start, length)
-        if not _without(lines if lines[1] else (start, length), covered):
+        if not done.without(lines if lines[1] else (start, length)):
             yield identifier(path, start, length)
 
 
