@@ -883,7 +883,7 @@ def test_from_a_shell(tmp_path: Path, shell: Any, monkeypatch: pytest.MonkeyPatc
     source, dest = write(tmp_path / "in", {"a": records(20, bad=(3,)), "b": records(20, 20)}), tmp_path / "out"
     write(tmp_path / "jobs", {"shell_job.py": JOB.encode()})
     file = f"{tmp_path}/jobs/shell_job.py"
-    code, out, err = shell("process", source, f"{file}:careful", dest, "--split", "lines", "--split-size", "300", "--json", "--quiet")
+    code, out, err = shell("process", source, f"{file}:careful", dest, "--split", "lines", "--split-size", "300 B", "--json", "--quiet")
     assert (code, json.loads(out)["set_aside_count"]) == (0, 1), err
     assert ids(dest) == [i for i in range(40) if i != 3]
     code, out, _ = shell("ledger", "rejected", dest, "--json")

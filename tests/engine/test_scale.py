@@ -79,7 +79,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         (Job(files=93, size=3000, folders=3, target=64 << 10, parallelism=1), {}),
         (Job(files=240, size=3000, folders=2, target=128 << 10, parallelism=1), {"PAGE": 10, "ROW_GROUP": 7}),
         (Job(files=120, size=500, folders=3, target=16 << 10, parallelism=1), {"CHUNK": 25}),
-        (Job(files=60, size=3000, folders=2, target=64 << 10, parallelism=1), {"LONGEST": 500}),
+        (Job(files=60, size=3000, folders=2, target=64 << 10, parallelism=1), {"log.LONGEST": 500}),
     ],
     ids=["one task", "three tasks", "many pages", "several objects of a plan", "a long entry"],
 )  # fmt: skip
@@ -93,8 +93,9 @@ def test_the_plan_counts_every_request_that_a_job_makes(
             tree.put(f"in/{folder_name(folder)}/{name(i)}", b"x" * (job.size - 1) + b"\n")
     for module in (listing, azure_rest, log):
         for constant, value in small.items():
-            if hasattr(module, constant):
-                monkeypatch.setattr(module, constant, value)
+            where, _, attribute = constant.rpartition(".")
+            if hasattr(module, attribute) and module.__name__.endswith(where):
+                monkeypatch.setattr(module, attribute, value)
     monkeypatch.setattr("quire.spark.runner.InProcess.parallelism", job.parallelism)
     shape.cache_clear()
     asked.clear()

@@ -307,7 +307,7 @@ def test_a_purged_file_does_not_leave_with_another_one_of_its_name_in_one_data_f
         new(source, "a", content)
         quire.process(source, function, dest, split="lines", format="lines", version="1", **HERE)
         go(dest, derived=True)
-    Ledger(dest).compact(1000, **HERE)
+    Ledger(dest).compact("1000 B", **HERE)
     log = Log(connect(f"file://{dest}")).refresh()
     folded = fold(log)
     rows = folded.rows(log.store, ["data_file", "path", "version", "start", "length", "state"]).drop_columns(["commit"])
