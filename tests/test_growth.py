@@ -282,6 +282,7 @@ def test_what_pieces_tell_the_driver_of_troubles_does_not_grow_with_their_number
         assert len(told) == pieces
         assert sum(told) <= TOLD
         assert len(merged.troubles) == EXAMPLES
+        assert merged.unreadable == pieces * (EXAMPLES + 1), "counted are all"
 
 
 class Part:

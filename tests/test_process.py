@@ -182,6 +182,34 @@ def test_rows_that_lose_something_set_their_split_aside(tmp_path: Path, schema: 
     assert "no date" not in report.set_aside[0][1], "a reason holds no data"
 
 
+@pytest.mark.parametrize("values", [[[4]], [[1, 2], None, [3]]], ids=["whole", "missing"])
+@pytest.mark.parametrize("kind", [pa.list_view(pa.int64()), pa.large_list_view(pa.int64())], ids=str)
+@pytest.mark.parametrize("schema", [None, "x array<long>"])
+def test_a_list_view_is_refused_with_its_column(tmp_path: Path, kind: pa.DataType, schema: str | None, values: list[Any]) -> None:
+    """Arrow casts it to lists of other values, and does not always notice."""
+    source = write(tmp_path / "in", {"a": b"1"})
+    why = f"the column 'x' is {kind}, and Arrow loses values where it casts one. Give it as list"
+
+    def table(split: Split, content: bytes) -> pa.Table:
+        return pa.table({"x": pa.array(values, kind)})
+
+    if schema is None:  # no file gives columns
+        with refused(UsageError, 2, why):
+            process(source, table, tmp_path / "out")
+        return
+    ((_, said),) = process(source, table, tmp_path / "out", schema=schema).set_aside
+    assert said == f"TypeError: {why}"
+
+
+def test_a_line_of_compiled_code_is_not_named_as_the_users(tmp_path: Path) -> None:
+    def table(split: Split, content: bytes) -> pa.Table:
+        return pa.table({"x": pa.array(["a"]).cast(pa.int64())})
+
+    line = table.__code__.co_firstlineno + 1
+    ((_, why),) = process(write(tmp_path / "in", {"a": b"1"}), table, tmp_path / "out").set_aside
+    assert why == f"ArrowInvalid (test_process.py line {line})"
+
+
 def test_schemas_say_what_spark_says_and_come_back_as_they_were() -> None:
     ddl = (
         "id long NOT NULL, `a ``b` int, c decimal(10,2), d array<struct<x: string, y: map<string, double>>>, e timestamp, f timestamp_ntz, "
@@ -568,7 +596,7 @@ def repaired_as(function: Any) -> Any:
 
 def test_rejected_records_count_for_max_quarantined(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(20, bad=(1, 2, 3))}), tmp_path / "out"
-    with refused(TooManyFailures, 1, "3 files", "nothing was committed"):
+    with refused(TooManyFailures, 1, "3 splits or records", "nothing was committed"):
         process(source, careful, dest, split="lines", max_quarantined=2)
     assert not [p for p in dest.rglob("*") if p.is_file() and "/log/" not in str(p)], "the quarantine of what was given up is left"
     assert process(source, careful, dest, split="lines", max_quarantined=3).set_aside_count == 3

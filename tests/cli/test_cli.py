@@ -104,6 +104,15 @@ def every(group: click.Group = app.cli, path: str = "") -> dict[str, click.Comma
     return found
 
 
+@pytest.mark.parametrize("arguments", ["--help", "ledger rows {}/out", "ledger read {0}/out {0}/in/Größe.xml"])
+def test_an_output_that_is_full_is_one_line(place: Path, arguments: str) -> None:
+    says = f"import sys; from quire.cli.app import main; main({arguments.format(place).split()!r})"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", says], stdout=full, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert "the output cannot be written: No space left on device. Free some space there, or send it elsewhere" in done.stderr
+
+
 def test_a_table_keeps_both_ends_of_long_paths(capsys: pytest.CaptureFixture[str]) -> None:
     path = f"s3://lake/{'deep/' * 60}name.xml"
     show.frame(pd.DataFrame({"path": [path], "n": [1]}), False, "none")
@@ -117,6 +126,9 @@ def test_the_ledger_is_looked_at_page_by_page(run: Run, place: Path) -> None:
     code, out, _ = run("ledger", "rows", place / "out", place / "in/d1", "--limit", 2, "--offset", 2)
     assert (code, out.count(".xml"), out.splitlines()[-1]) == (0, 1, "3–3 of 3 rows")
     assert run("ledger", "rows", place / "out", "none of them")[:2] == (0, "no rows\n")
+    for path, near in (("in/Große.xml", "Größe.xml"), (place / "inn/d1", f"file://{place}/in/d1"), ("wrong/path", "quire ledger rows")):
+        one_line(run("ledger", "rows", place / "out", path), 2, f"holds no path with '{path}' in it", near)
+    assert run("ledger", "rows", place / "out", place / "in/d1", "--state", "lost")[:2] == (0, "no rows\n"), "it is there in another state"
     (bad,) = answer(run("ledger", "rows", place / "out", "--state", "bad", "--json"))
     (why,) = answer(run("ledger", "reasons", place / "out", "--json"))
     assert (why["reason"], why["files"], why["example"]) == ("malformed XML", 1, bad["path"])
@@ -179,7 +191,7 @@ def test_consolidate_and_plan(run: Run, tmp_path: Path) -> None:
     plan = answer(run("plan", *arguments, "--json"))
     assert set(plan) == {
         "dest", "listed", "done", "files", "bytes", "estimate", "changed", "longer", "outdated", "young", "links",
-            "troubles", "skew", "tasks",
+            "unreadable", "troubles", "skew", "tasks",
     }  # fmt: skip
     assert (plan["files"], plan["done"]) == (32, 0)
     assert set(plan["tasks"][0]) == {"task", "directory", "part", "files", "bytes"}

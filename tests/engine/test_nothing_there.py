@@ -13,7 +13,10 @@ import pytest
 import quire
 from gathering import documents, gather, look, refused, write
 from quire.errors import StorageError, UsageError
+from quire.planning.listing import EXAMPLES
 from quire.sources import files
+from quire.storage.base import Trouble
+from quire.storage.local import LocalStore
 
 FUNCTIONS: list[Any] = [
     gather, look, lambda source, dest, **more: quire.process(source, lambda *_: [{"a": 1}], dest, spark=quire.InProcess(), **more),
@@ -53,6 +56,31 @@ def test_one_of_several_that_matches_nothing_is_named(tmp_path: Path, call: Any)
         call([a, b], dest, include=["*.jsno", "*.csv"])
     assert not [path for path in dest.rglob("*") if path.is_file()], "nothing of a plan stays"
     call([f"{a}/*.xml", f"{a}/*.json", f"{empty}/*.csv", b], dest, include=["*", "*.csv"], exclude="*.json")
+
+
+def test_a_name_that_looks_like_a_glob_is_told_with_how_to_write_it(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"d/[z]": b"1", "y": b"2"})
+    with refused(UsageError, 2, "The name '[z]' is there", f"write 'file://{source}/d/[[]z]'"):
+        gather(f"{source}/d/[z]", tmp_path / "out")
+    with refused(UsageError, 2, "The name '[z]' is there", "write '[[]z]'"):
+        gather(source, tmp_path / "out", include="[z]")
+    assert gather(f"{source}/d/[[]z]", tmp_path / "out").files == 1
+    assert gather(source, tmp_path / "included", include="[[]z]").files == 1
+
+
+def test_what_could_not_be_listed_is_counted_though_examples_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scan = LocalStore.scan
+
+    def troubled(store: LocalStore, folder: str = "", **more: Any) -> Any:
+        yield from scan(store, folder, **more)
+        if store.url.endswith("/in") and folder == "":
+            yield from (Trouble(f"f{i}", "unreadable", "no") for i in range(EXAMPLES + 5))
+
+    source = write(tmp_path / "in", {"y": b"2"})
+    monkeypatch.setattr(LocalStore, "scan", troubled)
+    report = gather(source, tmp_path / "out")
+    assert (len(report.unreadable), report.unreadable_count, report.set_aside_count) == (EXAMPLES, EXAMPLES + 5, EXAMPLES + 5)
+    assert f"could not be read or planned  {EXAMPLES + 5:,}" in str(report)
 
 
 def test_a_directory_is_no_glob_whatever_its_name(tmp_path: Path) -> None:

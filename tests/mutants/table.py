@@ -340,6 +340,8 @@ MUTANTS = (
     m("a rename that finds nothing has come to pass", RETRY, "            if patience.tries and unsure is not None and ", "            if unsure is not None and ", first="tests/ledger/test_retry.py"),
     m("a file that cannot be read just now is set aside", RETRY, "if isinstance(content, Busy) else content", "if False else content", first="tests/ledger/test_retry.py"),
     m("a file that cannot be looked up just now is left out", RETRY, '            if item.__class__ is Trouble and item.kind == "busy":\n', '            if item.__class__ is Trouble and item.kind == "busy" and False:\n', first="tests/ledger/test_retry.py"),
+    m("a list_view is cast, and its values are lost", "sources/kafka/rows.py", "            check_cast(column.type, field.name)\n", first="tests/test_process.py"),
+    m("what cannot be listed is counted by its examples", "planning/listing.py", "        found.unreadable += 1\n        if len(found.troubles) < EXAMPLES:\n", "        if len(found.troubles) < EXAMPLES:\n            found.unreadable += 1\n", first="tests/engine/test_nothing_there.py"),
     m("misspelt namenodes are asked in turn until patience ends", "storage/hdfs/access.py", "return len(self._unknown) < len(self.namenodes)", "return True", first="tests/storage/test_hosts.py"),
     m("misspelt brokers are asked until patience ends", CLIENT, "if not given or not self._unknown.issuperset(given):", "if True:", first="tests/storage/test_hosts.py"),
     m("a name that cannot be looked up just now is nobody's", "storage/http.py", "return error.errno in _UNKNOWN", "return True", first="tests/storage/test_hosts.py"),

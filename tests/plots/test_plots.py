@@ -638,7 +638,7 @@ def test_what_is_lost_or_double_is_said_beside_its_bar_and_what_is_exact_is_mark
         (plots.accounts, DESIGNS.assign(double=-1), "double is -1"),
         (plots.accounts, DESIGNS.assign(lost=2000), "lost is 2,000 in a row of the table, and only 1,100 were expected"),
         (lambda what: plots.rates(what, 0), FLIGHTS, "round_trip is 0"),
-        (lambda what: plots.rates(what, "far"), FLIGHTS, "round_trip='far' is no time span"),
+        (lambda what: plots.rates(what, "far"), FLIGHTS, "round_trip='far' is not a time span"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_clear_line(draw: Any, given: Any, message: str) -> None:

@@ -37,11 +37,13 @@ def parse_size(text: str | int, what: str = "size") -> int:
     """
     size = _written(text) if isinstance(text, str) else _whole(text)
     if size is None or not 1 <= size < _LIMIT:
+        why = "which is not a size in bytes of at least 1"
+        if size is not None and size >= _LIMIT:
+            why = f"and the largest size is {_LIMIT - 1:,} bytes, which is a little less than 8,192 PiB"
+        elif isinstance(text, str) and (written := _WRITTEN.fullmatch(text.strip())) and written[3].lower() not in _UNITS:
+            why = f"and the unit {quoted(written[3], 20)} is not known: the largest are PB and PiB, the largest size is below 8,192 PiB"
         with about(what):
-            raise UsageError(
-                f"{scrub(what)} is {quoted(text, 60)}, which is not a size in bytes of at least 1: "
-                "write for example '256 MiB', '5KB', '1.5GB' or 268435456"
-            )
+            raise UsageError(f"{scrub(what)} is {quoted(text, 60)}, {why}: write for example '256 MiB', '5KB', '1.5GB' or 268435456")
     return size
 
 

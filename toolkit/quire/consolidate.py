@@ -58,7 +58,8 @@ def consolidate(
     min_age      leave files that changed within this time ("5 min") for another run
     on_error     "quarantine" | "fail" (the same as max_quarantined=0)
     on_change    what of a file that was gathered in another version: "error" (it is reported, and its old content stays) |
-                 "reprocess" (the new content takes the old one's place, in one commit) | "ignore"
+                 "reprocess" (the new content takes the old one's place, in one commit; the old one stays where nothing of the new one
+                 can be processed) | "ignore"
     on_append    what of a file that only became longer: "error" (it is reported) | "tail" (its new lines are gathered; a last line
                  without newline is held back until it is whole, or until `flush`) | "reprocess"
     identity     how a file's version is known: "store" (its etag, or time and size) | "content" (a hash of its content: every listed file
@@ -203,8 +204,8 @@ class Plan:
         return {
             "dest": self._options.dest, "listed": listed.files, "done": listed.done, "files": listed.new, "bytes": self.bytes,
             "estimate": self.estimate, "changed": listed.reported, "longer": listed.longer, "outdated": listed.outdated,
-            "young": listed.young, "links": listed.links, "troubles": [list(t) for t in listed.troubles], "skew": self.skew().as_dict(),
-            "tasks": self.tasks.to_dict("records"),
+            "young": listed.young, "links": listed.links, "unreadable": listed.unreadable, "troubles": [list(t) for t in listed.troubles],
+            "skew": self.skew().as_dict(), "tasks": self.tasks.to_dict("records"),
         }  # fmt: skip
 
     def _note(self) -> str:

@@ -30,7 +30,7 @@ def report(done: Report) -> str:
     for what, files, total in (
         ("Set aside", done.quarantined, done.quarantined_count),
         ("Changed since, not read", done.changed, done.changed_count),
-        ("Could not be read or planned", done.unreadable, len(done.unreadable)),
+        ("Could not be read or planned", done.unreadable, done.unreadable_count),
         ("Left out", done.left_out, len(done.left_out)),
     ):
         if files:

@@ -16,6 +16,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -435,12 +436,23 @@ def main(arguments: list[str] | None = None) -> None:
         again = f" The same command: quire {command}" if e.exit_code == QuireError.exit_code else ""
         _end(f"error: {scrub(str(e), 1000)}{again}", e.exit_code)
     except (_NobodyReads, BrokenPipeError):
-        # The reader of a pipe has gone: nothing is left to say, and the interpreter must not try at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of a pipe has gone: nothing is left to say.
+        _let_go_of_output()
         sys.exit(0)
     except Exception as e:  # of Spark, say: a line of text and a code that is not that of max_quarantined
         place = traceback.extract_tb(e.__traceback__)[-1]
+        if isinstance(e, OSError) and place.filename in (click.utils.__file__, __file__):
+            _let_go_of_output()
+            _end(
+                f"error: the output cannot be written: {e.strerror}. Free some space there, or send it elsewhere (> FILE), and call again: "
+                f"what was committed is safe.", 3
+            )  # fmt: skip
         _end(f"error: {type(e).__name__}: {scrub(str(e), 500)} (at {Path(place.filename).name}:{place.lineno})", 3)
+
+
+def _let_go_of_output() -> None:
+    """Nothing can be written there any more, and the interpreter must not try at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_streams() -> None:
@@ -472,5 +484,6 @@ def _said(e: click.ClickException) -> str:
 
 
 def _end(text: str, code: int) -> None:
-    click.echo(text, err=True)
+    with suppress(OSError):  # of a stream that is full, too, the code tells
+        click.echo(text, err=True)
     sys.exit(code)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
+import shlex
+
 import click
 
 import quire
 from quire.cli.show import AS_JSON, frame
+from quire.errors import UsageError, printable
 from quire.ledger.browse import STATES
 
 __all__ = ["PAGES"]
+
+LOOKED_AT = 1_000  # rows among which a near name is looked for
 
 
 @click.command()
@@ -19,11 +25,28 @@ __all__ = ["PAGES"]
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="Rows of the page.")
 @AS_JSON
 def rows(dest: str, path: str, state: str | None, offset: int, limit: int, as_json: bool) -> None:
-    """A page of the ledger's rows, the newest commits first; PATH: how their paths begin, or any part of them."""
-    page = quire.Ledger(dest).rows(path, state, offset=offset, limit=limit)
+    """A page of the ledger's rows, the newest commits first; PATH: how their paths begin, or any part of them.
+
+    A PATH with a slash in it that no row has is an error, which names the nearest one.
+    """
+    opened = quire.Ledger(dest)
+    page = opened.rows(path, state, offset=offset, limit=limit)
+    if "/" in path and page.complete and not page.total and (state is None or not opened.rows(path, limit=1).total):
+        raise UsageError(_absent(opened, dest, path))
     frame(page.table, as_json, page.words)
     if not as_json and len(page.table):
         click.echo(page.words)
+
+
+def _absent(opened: quire.Ledger, dest: str, path: str) -> str:
+    """The line for a path that no row has, with the nearest one among the newest rows."""
+    paths = set(opened.rows(limit=LOOKED_AT).table["path"])
+    paths |= {path.rpartition("/")[0] for path in paths}
+    parts = path.strip("/").count("/") + 1  # what was given may be the end of a path, or a part of it
+    known = {"/".join(name.split("/")[-parts:]): name for name in sorted(paths, key=len)}
+    near = difflib.get_close_matches(path.strip("/").rpartition("://")[2], known, n=1)
+    hint = f"Did you mean {known[near[0]]}?" if near else f"Look at: quire ledger rows {shlex.quote(dest)}"
+    return printable(f"the ledger of {dest} holds no path with {path!r} in it. {hint}")
 
 
 @click.command()

@@ -290,6 +290,7 @@ class _Call:
             written=self.written, records=self.records, lost=self.lost, data_files=self.data_files,
             quarantined=tuple(self.bad_examples[:EXAMPLES]), quarantined_count=self.bad + self.rejected,
             changed=tuple(changed), changed_count=count, longer_count=listed.longer if listed else 0, unreadable=tuple(troubles),
+            unreadable_count=listed.unreadable if listed else 0,
             left_out=tuple(self.left.items()), done=self.done,
             young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
             held_back=self.held + (listed.held if listed else 0), seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,

@@ -39,6 +39,7 @@ from quire.storage import Patience
 Attempt = Callable[[Work, int], dict[str, Any]]
 ATTEMPTS = 3  # of a task in one call, beyond those that the engine makes by itself
 LOSSES = 5  # jobs of one call of which the store may lose output: uploads expire, and not again and again
+_COUNTED = {"": "files", "file": "files or records", OFFSETS: "records"}  # what max_quarantined counts, by how the source is split
 LOOKS = 20  # manifests that are read each time the bar moves
 
 
@@ -79,7 +80,7 @@ def run(
     _check_schema(log, tasks, head, alone=head.closing)
     bad = sum(task.set_aside for task in tasks)
     if max_quarantined is not None and bad > max_quarantined:
-        first, what = _first_bad(log, tasks), "records" if head.words.split == OFFSETS else "files"
+        first, what = _first_bad(log, tasks), _COUNTED.get(head.words.split or "", "splits or records")
         protocol.abort(log, head.job, f"{bad} {what} were to be quarantined, more than max_quarantined={max_quarantined}")
         if isinstance(log.outcome(head.job), Commit):  # another driver of the job allows more
             _settle(log, head.job, progress)

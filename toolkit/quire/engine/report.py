@@ -38,8 +38,8 @@ class Report:
     changed           (path, reason) of files that were rewritten or appended to since they were gathered, and were not read: `quire ledger
                       changed` has all of them
     unreadable        (path, reason) of what could not be listed or planned: the ledger knows nothing of it, the next call tries again
-    quarantined_count, changed_count   how many there are (of very many, only the first stand in the tuples); `longer_count` of the changed
-                      are longer now than what was read of them
+    quarantined_count, changed_count, unreadable_count   how many there are (of very many, only the first stand in the tuples);
+                      `longer_count` of the changed are longer now than what was read of them
     set_aside, set_aside_count   all three together
     held_back         files whose last line has no newline yet (on_append="tail"): it is taken when it is whole, or with flush=True
     left_out          (path, reason) of files that vanished, or changed while they were read, twice, or whose new version cannot be parsed
@@ -70,6 +70,7 @@ class Report:
     changed_count: int = 0
     longer_count: int = 0
     unreadable: tuple[tuple[str, str], ...] = ()
+    unreadable_count: int = 0
     left_out: tuple[tuple[str, str], ...] = ()
     done: int = 0
     held_back: int = 0
@@ -95,7 +96,7 @@ class Report:
     @property
     def set_aside_count(self) -> int:
         """How many these are."""
-        return self.quarantined_count + self.changed_count + len(self.unreadable)
+        return self.quarantined_count + self.changed_count + self.unreadable_count
 
     @property
     def all_quarantined(self) -> bool:
@@ -141,8 +142,8 @@ class Report:
         }
         if self.changed_count:
             rows["changed since, not read"] = str(Changes(self.changed_count, self.longer_count))
-        if self.unreadable:
-            rows["could not be read or planned"] = f"{len(self.unreadable):,}"
+        if self.unreadable_count:
+            rows["could not be read or planned"] = f"{self.unreadable_count:,}"
         stays = sum(why.startswith(NOT_TAKEN) for _, why in self.left_out)
         if stays:
             rows["new version not taken, old one stays"] = f"{stays:,}"

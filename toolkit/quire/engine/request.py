@@ -59,8 +59,11 @@ def seconds(value: str | float, what: str) -> float:
     unit = unit if unit in _UNITS else unit.removesuffix("s")  # "ms" is no plural
     if match and unit in _UNITS and (found := float(match[1]) * _UNITS[unit]) <= LONGEST:
         return found
+    why = "is longer than 100 years" if match else "is not a time span"
+    if unit and unit not in _UNITS and match:
+        why = f"has the unit {quoted(match[2], 20)}, which is not one of {', '.join(_UNITS)}"
     with about(what):
-        raise UsageError(f"{what}={quoted(value, 60)} is no time span up to 100 years. Write for example '30 s', '1 min' or '2 h'.")
+        raise UsageError(f"{what}={quoted(value, 60)} {why}. Write for example '30 s', '1 min', '2 h' or '365 d'.")
 
 
 def whole(value: Any, what: str, least: int, most: int = 1 << 62) -> int:

@@ -428,7 +428,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
                 f"quire.read(spark, dest), and that part at its source."
             )
         if bad is not None:
-            raise QuireError(f"{bad.path} was set aside ({bad.reason}): its content was never gathered. Read it at its source.")
+            raise QuireError(f"{bad.path} is quarantined ({bad.reason}): its content was never gathered. Read it at its source.")
         together = next((x for x in found if x.reason and not x.data_file and x.state not in FINISHED), None)
         if together is not None and not ((words := self._log.words()) is None or words.traced):
             raise UsageError(f"{scrub(together.path)} {scrub(together.reason or '')}. Read all of them with quire.read(spark, dest).")

@@ -127,7 +127,8 @@ class Listed:
     held: int = 0  # files with a last line that waits for its end
     deleted: int = 0  # gathered files that are no longer there
     deleted_examples: list[str] = field(default_factory=list)
-    troubles: list[tuple[str, str]] = field(default_factory=list)
+    unreadable: int = 0  # what could not be listed or planned
+    troubles: list[tuple[str, str]] = field(default_factory=list)  # of it, (path, reason)
     runs: list[dict[str, Any]] = field(default_factory=list)
     drops: list[tuple[str, str]] = field(default_factory=list)  # objects of the plan, and data files, of rows that leave
     sampled: int = 0
@@ -386,8 +387,10 @@ def _ranges(store: Store, selection: Selection, piece: Piece, folder: str) -> li
 def _note(trouble: Trouble, root: Root, found: Listed) -> None:
     if trouble.kind == "link":
         found.links += 1
-    elif trouble.kind == "unreadable" and len(found.troubles) < EXAMPLES:
-        found.troubles.append((f"{root.url}/{trouble.name}", trouble.reason))
+    elif trouble.kind == "unreadable":
+        found.unreadable += 1
+        if len(found.troubles) < EXAMPLES:
+            found.troubles.append((f"{root.url}/{trouble.name}", trouble.reason))
 
 
 def _table(root: str, entries: list[Entry]) -> pa.Table:

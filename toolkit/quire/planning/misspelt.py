@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from quire.errors import StorageError, UsageError, about, printable, quoted
 from quire.planning.listing import Listed, globs_of
-from quire.sources.files import Root
+from quire.sources.files import Root, is_glob, literal
 
 __all__ = ["Unmatched", "check_listed", "unmatched"]
 
@@ -20,7 +20,7 @@ def check_listed(roots: Iterable[Any], listed: Listed) -> None:
     """StorageError where nothing was found but what could not be listed: that is not an empty source."""
     if listed.troubles and not (listed.files or listed.young or listed.unwanted):
         path, reason = listed.troubles[0]
-        more = f" (and {len(listed.troubles) - 1:,} more)" if len(listed.troubles) > 1 else ""
+        more = f" (and {listed.unreadable - 1:,} more)" if listed.unreadable > 1 else ""
         raise StorageError(
             printable(f"nothing could be listed in {_places(roots)}: {path}: {reason}{more}. Nothing was gathered; let this user list it.")
         )
@@ -68,6 +68,9 @@ def _hint(given: Sequence[str], names: Sequence[str]) -> str:
     if not names:
         return "Check the spelling, or leave it out."
     last = [name.rpartition("/")[2] for name in names]
+    for folder, slash, name in (glob.rpartition("/") for glob in given):
+        if name in last and is_glob(name):
+            return f"The name {quoted(name, 100)} is there: to take this one, write {quoted(folder + slash + literal(name))}."
     endings = [f"*.{name.rpartition('.')[2]}" for name in last if "." in name]
     ends = [glob.rpartition("/")[2] for glob in given]
     near = [n for end in ends for n in difflib.get_close_matches(end, {*endings, *last}.difference(ends), n=1)]

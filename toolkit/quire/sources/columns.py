@@ -17,7 +17,7 @@ from quire.formats.damage import ARROW
 from quire.formats.parquet import CONTENT
 from quire.sources.functions import WrongTypeError
 
-__all__ = ["DEEP", "DiffersError", "check_names", "fit", "nullable", "refined", "storable", "stored", "unify"]
+__all__ = ["DEEP", "DiffersError", "check_cast", "check_names", "fit", "nullable", "refined", "storable", "stored", "unify"]
 
 DEEP = 50  # lists, structs and maps within each other
 LARGEST = 1 << 30  # bytes of one value: what is near 2 GiB fits into no page of Parquet
@@ -115,9 +115,16 @@ def _nested(kind: Any, at: str, depth: int) -> pa.DataType:
         return pa.struct([pa.field(f.name, _stored(f.type, f"{at}.{f.name}", depth), True) for f in fields])
     if of.is_map(kind):
         return pa.map_(_stored(kind.key_type, f"{at}.key", depth), _stored(kind.item_type, f"{at}.value", depth))
-    if of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind) or str(kind).startswith(("list_view", "large_list_view")):
+    if of.is_list(kind) or of.is_large_list(kind) or of.is_fixed_size_list(kind):
         return pa.list_(_stored(kind.value_type, f"{at}[]", depth))
+    check_cast(kind, at)
     raise _no(kind, at, "it has no place in Parquet. Give another type")
+
+
+def check_cast(kind: pa.DataType, at: str) -> None:
+    """WrongTypeError for a type that Arrow casts wrongly, and says nothing: a list_view's values are others as a list, or gone."""
+    if "list_view<" in str(kind):
+        raise _no(kind, at, "Arrow loses values where it casts one. Give it as list")
 
 
 def _no(kind: pa.DataType, at: str, why: str) -> WrongTypeError:

@@ -27,7 +27,7 @@ _STAR = "[^/]*"  # as glob_translate writes a star; a class of characters cannot
 _FOLDERS = ("file", "hdfs", "webhdfs", "swebhdfs")  # stores in which a directory is there by itself; in others its first object makes it
 _LOOKED_AT = 1000  # names among which a nearer one is looked for
 _MAGIC = re.compile(r"[*?\[]")
-_ITSELF = re.compile(r"\[[*?\[]\]")  # as `_literal` writes a character that would mean others
+_ITSELF = re.compile(r"\[[*?\[]\]")  # as `literal` writes a character that would mean others
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def roots(source: object, options: Options = None, *, waits: bool = False) -> li
                 )
             raise UsageError(f"{root.url} lies in {outer.url}, but has other options. Give one of them only.")
         inside = root.url[len(outer.url) :].strip("/")
-        wanted = tuple(re.sub(r"(?<=.)/$", "", f"{_literal(inside)}{'/' if inside and w else ''}{w}") for w in root.wanted)
+        wanted = tuple(re.sub(r"(?<=.)/$", "", f"{literal(inside)}{'/' if inside and w else ''}{w}") for w in root.wanted)
         found[found.index(outer)] = Root(outer.url, outer.wanted + wanted, outer.options)
     return found
 
@@ -195,7 +195,8 @@ def is_glob(wanted: str) -> bool:
     return _MAGIC.search(_ITSELF.sub("", wanted)) is not None
 
 
-def _literal(name: str) -> str:
+def literal(name: str) -> str:
+    """The glob that matches this name alone: `[z]` → `[[]z]`."""
     return _MAGIC.sub(lambda m: f"[{m[0]}]", name) if _MAGIC.search(name) else name
 
 

@@ -129,7 +129,7 @@ def _place(function: object, trace: TracebackType | None) -> str:
     found = ""
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if name == own or not name.startswith(_library_roots()):
+        if name == own or not (name.startswith(_library_roots()) or name.endswith((".pxi", ".pyx"))):  # of compiled code: no path at all
             found = f" ({os.path.basename(name)} line {trace.tb_lineno})"
         trace = trace.tb_next
     return found

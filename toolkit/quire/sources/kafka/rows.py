@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.formats.damage import ARROW
-from quire.sources.columns import DEEP, check_names, nullable
+from quire.sources.columns import DEEP, check_cast, check_names, nullable
 from quire.sources.functions import WrongTypeError, type_name
 
 __all__ = ["Rows", "as_batch", "fitted", "made"]
@@ -188,6 +188,7 @@ def fitted(rows: Any, schema: pa.Schema | None) -> pa.Table:
     for field in schema:
         column = table.column(field.name)
         if column.type != field.type:
+            check_cast(column.type, field.name)
             try:
                 column = _cast(column, field.type)
             except ARROW as e:
