@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from quire.commit import log as commit_log
 from quire.commit import protocol
 from quire.errors import FormatError, UsageError
 from quire.sources.splits import FileInfo
-from quire.storage import connect
+from quire.storage import Content, Request, connect
+from quire.storage.memory import MemoryStore
 
 
 def crash(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
@@ -116,6 +117,24 @@ def test_a_file_above_max_file_size_is_set_aside_where_it_must_be_held_whole(tmp
     assert (report.files, report.set_aside_count) == (1, 1)
     assert "larger than max_file_size: 2,007 bytes, allowed are 1,000" in report.set_aside[0][1]
     assert gather(source, tmp_path / "raw", transform="raw", max_file_size="1000 B").files == 2
+
+
+def test_of_a_file_above_max_file_size_no_byte_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a terabyte, and goes into quarantine by its length alone."""
+    source, asked = connect("memory://above/in"), dict[str, int]()
+    source.put("long.xml", b"<a>" + b"x" * (2 << 20) + b"</a>")
+    source.put("ok.xml", b"<a/>")
+    real = MemoryStore.read_many
+
+    def read_many(store: MemoryStore, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+        for request, content in real(store, requests):
+            asked[request.name] = max(asked.get(request.name, 0), request.length)
+            yield request, content
+
+    monkeypatch.setattr(MemoryStore, "read_many", read_many)
+    report = gather(source.url, "memory://above/out", transform="xml", max_file_size="1000 B")
+    assert (report.files, report.set_aside_count) == (1, 1)
+    assert asked == {"long.xml": 0, "ok.xml": 4}
 
 
 # -------------------------------------------------------------------------------------------------- unfinished, other versions

@@ -96,6 +96,19 @@ MUTANTS = (
     m("writers of many directories hold what they like", "formats/folders.py", "        if self._held > HELD:", "        if False:", first="tests/test_growth.py"),
     m("a job that can never be done stays open", JOBS, "                _refuse(log, job, refused)\n", "                raise RefusedError(refused.text)\n", first="tests/load/test_load_edges.py"),
     m("the rows of each data file are looked for anew", CARRY, "        if held != self._held:\n", "        if True:\n", first="tests/test_growth.py::test_no_object_is_read_again_for_each_of_many_data_files"),
+    # runs of which nothing came
+    m("a run of which all was quarantined looks like a success", ROUNDS, "            if self.useful or self.left or not self.bad + self.rejected:", "            if True:", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
+    m("all is quarantined, and the call returns as ever", "engine/loop.py", "return report if made.max_quarantined is not None else report.checked()", "return report", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
+    m("a glob that matches nothing looks like an empty source", ROUNDS, "    if found and not any(commit.job", "    if False and not any(commit.job", first="tests/engine/test_nothing_there.py::test_what_matches_nothing_that_is_there_is_refused"),
+    m("a source that cannot be listed looks like an empty one", "planning/misspelt.py", "    if listed.troubles and not (", "    if False and not (", first="tests/engine/test_nothing_there.py::test_a_source_that_cannot_be_listed_is_not_an_empty_one"),
+    # bounds
+    m("a file that is too large is read whole to be set aside", ATTEMPT, "            return Request(name, version, size, 0, 0)\n", "            return Request(name, version, size, 0, size)\n", first="tests/engine/test_plans.py::test_of_a_file_above_max_file_size_no_byte_is_asked_for"),
+    m("a time that no 64 bits hold stops a run", "storage/base.py", "    return ns if -(1 << 63) < ns < 1 << 63 else 0\n", "    return ns\n", first="tests/engine/test_poison.py::test_a_file_of_any_time_is_gathered_and_its_time_is_never_another"),
+    m("rows of Parquet take what memory they like", "sources/rowgroups.py", "    if (might := max(unpacked, int(least))) > left:", "    if (might := max(unpacked, int(least))) > 1 << 60:", ("        if left < 0:\n", "        if left < -(1 << 60):\n"), first="tests/sources/test_bombs.py"),
+    m("a reject is compared with all others", "sources/processing.py", "BLOCK = 4 << 10 ", "BLOCK = 1 << 40 ", first="tests/test_growth.py::test_rejects_in_any_order_find_short_lists"),
+    m("what was uncovered is laid out for each row", UNCOVERED, "        if found is None:\n", "        if True:\n", first="tests/test_growth.py::test_the_steps_of_a_loop_grow_as_its_input_does[retried]"),
+    m("a path that is too long for the destination stops a run", "planning/listing.py", "            dest.check_name(final)\n            dest.check_name(place(", "            str(final)\n            str(place(", first="tests/engine/test_poison.py"),
+    m("a value that is too long for a directory stops a topic", "sources/kafka/records.py", "if longest > partitions.LONGEST:", "if longest > 1 << 30:", first="tests/formats/test_partitions.py::test_a_value_too_long_for_a_directory_is_quarantined_alone"),
     # conflicts
     m("no conflict check", PROTOCOL, "found = conflicts(log, head, tasks)", "found = set()"),
     m("a conflict drops nothing", PROTOCOL, "if t.task not in found and (", "if ("),
