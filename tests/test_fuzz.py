@@ -16,8 +16,10 @@ import re
 import string
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import quire
-from gathering import documents, gather, look
+import sums
+from gathering import MANY, documents, gather, look, write
 from hostile import one_line, trouble
 from quire.arguments import format_size, parse_size
 from quire.cli.app import _counts
@@ -661,6 +664,109 @@ def test_json_is_lines_that_stay_as_they_are_or_set_aside(content: bytes) -> Non
             assert b"\n" not in record
             assert json_records(record) == [record]
     assert time.monotonic() - began < SOON
+
+
+# ---------------------------------------------------------------------------------------------------------- what users do, in any order
+HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+VERBS = [
+    "write", "write", "break", "gather", "gather", "purge", "purge", "forget", "forget last", "compact", "reprocess",
+    "pin", "unpin", "expire", "checkpoint", "retry",
+]  # fmt: skip
+
+
+class History:
+    """A source of some names on disk, its destination, and readers with pins."""
+
+    def __init__(self, place: Path) -> None:
+        self.source, self.dest, self.clock = place / "in", place / "out", 1
+        self.pins, self.kept = ExitStack(), dict[int, list[bytes]]()
+        write(self.source, {"f0": b'{"n":0}'})
+        self.do("gather", 0)
+
+    @property
+    def ledger(self) -> quire.Ledger:
+        return quire.Ledger(self.dest)
+
+    def do(self, verb: str, i: int) -> None:
+        path = self.source / f"f{i}"
+        if verb in ("write", "break"):
+            self.clock += 1
+            content = b'{"n":%d}' % self.clock if verb == "write" else b"{" * self.clock
+            write(self.source, {path.name: content})
+            os.utime(path, (self.clock, self.clock))
+        elif verb in ("gather", "reprocess"):
+            gather(self.source, self.dest, transform="json", on_change="reprocess" if verb == "reprocess" else "ignore")
+        else:
+            self.change(verb, path, self.ledger)
+
+    def change(self, verb: str, path: Path, ledger: quire.Ledger) -> None:
+        if verb == "purge":
+            ledger.purge_sources(self.source, min_age=0, dry_run=False, spark=HERE["spark"])
+        elif verb.startswith("forget"):
+            answer(lambda: ledger.forget(path, last_copy=verb == "forget last", **HERE))
+        elif verb == "compact":
+            ledger.compact(**HERE)
+        elif verb == "retry":
+            ledger.retry(self.source, max_quarantined=MANY, **HERE)
+        elif verb == "pin":
+            version = self.pins.enter_context(ledger.pin())
+            self.kept[version] = lines(ledger.as_of(version))
+        elif verb == "unpin":
+            self.pins.close()
+            self.kept.clear()
+        elif verb == "expire":
+            ledger.expire(grace=0)
+        elif verb == "checkpoint":
+            ledger.checkpoint(HERE["spark"])
+
+    def purged(self) -> set[tuple[str, str, bytes]]:
+        """What the destination alone has: path, version, content."""
+        ledger = self.ledger
+        rows = ledger.rows(state="purged").table
+        return {(path, version, ledger.read(path, version=version)) for path, version in zip(rows["path"], rows["version"], strict=True)}
+
+    def check(self, verb: str) -> None:
+        ledger = self.ledger
+        sums.check(ledger._store)
+        sums.check_history(ledger)
+        for version, there in self.kept.items():
+            assert lines(ledger.as_of(version)) == there, f"version {version} was pinned"
+        for path in self.source.iterdir() if verb == "reprocess" else ():
+            if path.read_bytes().endswith(b"}"):
+                assert ledger.read(path).strip() == path.read_bytes(), f"{path.name} is gathered as it is"
+
+
+def lines(ledger: quire.Ledger) -> list[bytes]:
+    """All records of a version, in any order."""
+    return sorted(line for name in ledger.files()["data_file"] for line in connect(ledger._url).get(name).splitlines())
+
+
+@tries(1)
+@given(st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 2)), min_size=4, max_size=8))
+@example(
+    [
+        ("write", 1),
+        ("gather", 0),
+        ("purge", 0),
+        ("pin", 0),
+        ("write", 1),
+        ("reprocess", 0),
+        ("compact", 0),
+        ("forget last", 1),
+        ("expire", 0),
+    ]
+)
+def test_in_any_history_totals_equal_the_rows_and_what_was_purged_or_pinned_stays(steps: list[tuple[str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        history = History(Path(place))
+        with history.pins:
+            for verb, i in steps:
+                before = history.purged()
+                history.do(verb, i)
+                history.check(verb)
+                if verb != "forget last":
+                    assert history.purged() >= before, f"{verb}: the last copy of what was purged is gone"
+            assert history.ledger.verify(HERE["spark"]).ok
 
 
 # ------------------------------------------------------------------------------------------------------------------- at length
