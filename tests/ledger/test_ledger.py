@@ -213,7 +213,7 @@ def test_what_is_not_in_it_is_one_clear_line(tmp_path: Path) -> None:
         with refused(UsageError, 2):
             ledger.locate(odd)  # type: ignore[arg-type]
     for call in (ledger.read, ledger.open):
-        with refused(QuireError, 3, "bad\\n.xml", "was set aside", "its source"):
+        with refused(QuireError, 3, "bad\\n.xml", "is quarantined", "its source"):
             call(source / "bad\n.xml")
 
 
