@@ -1120,7 +1120,7 @@ def execute(d, op, faults):
 
 
 def environment(d):
-    """What happens without any actor of ours: [(label, store)]."""
+    """The steps that happen without any actor of ours: [(label, store)]."""
     out = []
     for k in d:
         if k[0] == "flight":
@@ -1169,7 +1169,7 @@ ANALYSIS = {}
 
 
 def analysis(log):
-    """What the log alone says: (promise broken, data files named, tasks that count, {file: content} that readers may ask for)."""
+    """The answer of the log alone: (promise broken, data files named, tasks that count, {file: content} that readers may ask for)."""
     if log not in ANALYSIS:
         decided = [e[1] for e in log if e[0] in ("commit", "abort")]
         why = "(f) one job has two outcomes in the log" if len(set(decided)) != len(decided) else fold(log, cell=truth)[2]
@@ -1229,7 +1229,7 @@ def invariant(d):
 
 
 def purge_promise(d, cov, live):
-    """What is deleted at its source is finished, and in a data file that lives; `purged` is never said of what is still there."""
+    """Each file deleted at its source is finished, and in a data file that lives; `purged` is never said of what is still there."""
     for k in d:
         if k[0] == "gone":
             for u in truth(tuple(range(SIZE(k[1])))):

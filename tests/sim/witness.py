@@ -179,7 +179,7 @@ class Tree:
         self.ever[path, entry.version] = content
 
     def gone(self) -> set[tuple[str, str]]:
-        """What was put there, and quire has deleted since. Of a source that lies elsewhere only what is there now is known."""
+        """What was put there, and quire has deleted since. A source that lies elsewhere is known as it is now, and not as it was."""
         if not self.url.startswith("memory://"):
             return set()
         there = objects(self.url)

@@ -85,7 +85,7 @@ def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:
             continue
         there = [r for r in there if r["state"] not in FINISHED]
         if finished and not there:  # a new file, whatever had its name before
-            # Of several purges the last one tells: what had the name before is not what is there now.
+            # The last of several purges tells: the file that had the name before is not the one that is there now.
             last = generations(finished)[-1] if any(r["state"] == PURGING for r in finished) else []
             if last and last[0]["state"] == PURGING:
                 found.known.append((file, last))

@@ -52,7 +52,7 @@ def dropped(drops: pa.Table, files: Iterable[str]) -> Dropped:
 
 
 class Carrying:
-    """Takes out of data files what stays. What the ledger says of their sources is read once, and not for each file."""
+    """Takes out of data files what stays, and reads once what the ledger says of their sources, not for each file."""
 
     def __init__(self, store: Store, fold: Fold, files: Iterable[str], compression: str, without: Dropped) -> None:
         self.store, self.fold, self.compression, self.without = store, fold, compression, without

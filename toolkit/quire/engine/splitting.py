@@ -190,7 +190,7 @@ class OfSplits:
 
 
 def cut(start: int, length: int, records: Iterable[Span]) -> tuple[list[Span], list[Span]]:
-    """What of a split is done, and what of it the `records` cover that are not, in their order; all of them as (start, length)."""
+    """The parts of a split that are done, and those that the `records` cover, which are not; in their order, as (start, length)."""
     at, end = start, start + length
     done, aside = list[Span](), list[Span]()
     for first, covers in records:

@@ -141,7 +141,7 @@ def discard(store: Store, job: str, plan: str) -> None:
 
 
 def _merge(runner: Runner, listing: Listing, found: list[Piece], watch: Callable[[], None]) -> Listed:
-    # Of very many pieces each tells a few names, since the driver holds what all of them have brought.
+    # Each of very many pieces tells a few names, since the driver holds what all of them have brought.
     listing = replace(listing, examples=min(EXAMPLES, max(1, TOLD // max(1, len(found)))))
     work = functools.partial(_list, listing)
     items = list(enumerate(found))

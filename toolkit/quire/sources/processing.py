@@ -169,7 +169,7 @@ class _Rejects:
         self.lines: dict[int, int] | None = None  # hash of a line → where it begins, or AGAIN
 
     def taken(self) -> list[Rejected]:
-        """What was rejected until the function returned; from now on nothing is."""
+        """The records that were rejected until the function returned; from now on none is."""
         self.over = True
         return self.found
 

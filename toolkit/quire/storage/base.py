@@ -262,7 +262,7 @@ class Conditional(Protocol):
 
 
 def remove_version(store: Store, name: str, version: str) -> bool:
-    """`remove_if`, in a store without it: a look just before. What is rewritten between the two is deleted (docs/ledger.md says so)."""
+    """`remove_if`, in a store without it: a look just before. A file rewritten between the two is deleted (docs/ledger.md says so)."""
     if isinstance(store, Conditional):
         return store.remove_if(name, version)
     entry = store.stat(name)

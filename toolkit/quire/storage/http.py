@@ -19,7 +19,7 @@ BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))  # answers that may be oth
 LONGEST_WAIT = 300.0  # seconds that a service may ask for
 LONGEST_ERROR = 1 << 20  # bytes of an answer that says what is wrong
 
-# That there is no such name, or no address of it, as the system says it (not each has each), and c-ares where aiohttp looks up by that.
+# The codes for a name that is unknown or has no address: the system's (not each system has each), and c-ares', which aiohttp may ask.
 _UNKNOWN = tuple(getattr(socket, code) for code in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, code))
 _UNKNOWN_TO_CARES = ((1,), (4,), (8,))  # ENODATA, ENOTFOUND, EBADNAME
 

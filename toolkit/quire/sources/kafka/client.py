@@ -43,7 +43,7 @@ _PASSING = (
     "ELIGIBLE_LEADERS_NOT_AVAILABLE", "UNSTABLE_OFFSET_COMMIT", "THROTTLING_QUOTA_EXCEEDED", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID",
     "REBOOTSTRAP_REQUIRED",
 )  # fmt: skip
-# What the client says of a host that it could not look up. It repeats the words of the system's library: of glibc, musl and macOS those
+# The client's words for a host that it could not look up. They repeat the words of the system's library: of glibc, musl and macOS those
 # that say that there is no such host, or that it has no address. With any others, as 'Temporary failure in name resolution', it may come.
 _LOOKED_UP = re.compile(r"Failed to resolve '([^']+)': ([^(]*)")
 _UNKNOWN = ("Name or service not known", "No address associated with hostname", "Name does not resolve", "Name has no usable address",
@@ -165,7 +165,7 @@ class Cluster:
         return scrub(text, 200).rstrip(".")
 
     def _nowhere(self) -> StorageError | None:
-        """What to raise where DNS knows no host at all of those that we were given, so that no patience helps.
+        """The error to raise where DNS knows none of the hosts that we were given, so that no patience helps.
 
         A name that the cluster gives of one of its brokers is another matter: it may come and go with its machine.
         """
