@@ -96,7 +96,7 @@ def test_what_only_consolidate_takes_is_not_offered_by_plan(tmp_path: Path) -> N
     ],
 )
 def test_time_spans_are_what_they_say(text: str | float, seconds: float) -> None:
-    from quire.engine.request import seconds as read
+    from quire.arguments import seconds as read
 
     assert read(text, "every") == pytest.approx(seconds)
 

@@ -35,7 +35,7 @@ import quire
 import sums
 from gathering import MANY, documents, gather, look, write
 from hostile import one_line, trouble
-from quire.arguments import format_size, parse_size
+from quire.arguments import format_size, parse_size, seconds
 from quire.cli.app import _counts
 from quire.commit import names
 from quire.commit.entries import Entry, Manifest, PlanHead, check_head, check_task, decode, encode
@@ -43,7 +43,6 @@ from quire.commit.log import Log
 from quire.coverage import segments
 from quire.coverage.antijoin import gaps
 from quire.engine import driver
-from quire.engine.request import seconds
 from quire.errors import FormatError, QuireError, UsageError, printable, scrub
 from quire.planning.listing import PLAN
 from quire.planning.pack import HEAD, read_head, read_rows

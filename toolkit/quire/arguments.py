@@ -1,4 +1,4 @@
-"""Sizes in bytes as people write them, `256 MiB` or `5KB`, and back.
+"""Values of arguments, checked: sizes in bytes as people write them (`256 MiB`, `5KB`) and back, time spans, whole numbers, flags.
 
     parse_size("5KB")    5000          KB, MB, GB, TB, PB count in thousands
     parse_size("5 KiB")  5120          KiB, MiB, GiB, TiB, PiB count in 1024s
@@ -14,10 +14,11 @@ from __future__ import annotations
 import operator
 import re
 from fractions import Fraction
+from typing import Any
 
 from quire.errors import UsageError, about, quoted, scrub
 
-__all__ = ["format_size", "parse_size", "parse_target"]
+__all__ = ["flag", "format_size", "parse_size", "parse_target", "seconds", "whole"]
 
 _PREFIXES = "kmgtp"
 _UNITS = {"": 1, "b": 1, "byte": 1, "bytes": 1}
@@ -27,6 +28,21 @@ for _power, _prefix in enumerate(_PREFIXES, start=1):
 _WRITTEN = re.compile(r"([0-9](?:_?[0-9]){0,29})(\.[0-9]{1,20})?[ \u00a0]*([a-z]*)", re.IGNORECASE)
 _LIMIT = 2**63
 _BARE = 64 << 10  # bytes from which on a number without a unit is taken
+LONGEST = 100 * 366 * 86400  # seconds of a time span
+_SPANS = {
+    "ns": 1e-9,
+    "ms": 1e-3,
+    "s": 1,
+    "sec": 1,
+    "second": 1,
+    "min": 60,
+    "minute": 60,
+    "m": 60,
+    "h": 3600,
+    "hour": 3600,
+    "d": 86400,
+    "day": 86400,
+}
 
 
 def parse_size(text: str | int, what: str = "size") -> int:
@@ -87,5 +103,36 @@ def format_size(size: int) -> str:
         tenths = (rest * 10 + unit // 2) // unit  # rounded before the unit is chosen, so that 1024 KiB is never shown
         if tenths < 10240 or prefix == "P":
             break
-    whole, tenth = divmod(tenths, 10)
-    return f"{sign}{whole}.{tenth} {prefix}iB" if tenth else f"{sign}{whole} {prefix}iB"
+    units, tenth = divmod(tenths, 10)
+    return f"{sign}{units}.{tenth} {prefix}iB" if tenth else f"{sign}{units} {prefix}iB"
+
+
+def seconds(value: str | float, what: str) -> float:
+    """`"1 min"`, `"30 s"`, `90` → seconds; UsageError for anything else."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", str(value).lower()) if not isinstance(value, bool) else None
+    unit = (match[2] or "s") if match else ""
+    unit = unit if unit in _SPANS else unit.removesuffix("s")  # "ms" is no plural
+    if match and unit in _SPANS and (found := float(match[1]) * _SPANS[unit]) <= LONGEST:
+        return found
+    why = "is longer than 100 years" if match else "is not a time span"
+    if unit and unit not in _SPANS and match:
+        why = f"has the unit {quoted(match[2], 20)}, which is not one of {', '.join(_SPANS)}"
+    with about(what):
+        raise UsageError(f"{what}={quoted(value, 60)} {why}. Write for example '30 s', '1 min', '2 h' or '365 d'.")
+
+
+def whole(value: Any, what: str, least: int, most: int = 1 << 62) -> int:
+    """A whole number in [least, most], or UsageError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        span = f"{least:,} to {most:,}." if most < 1 << 62 else f"{least:,} on."
+        with about(what):
+            raise UsageError(f"{what}={quoted(value)} is not a whole number from {span}")
+    return value
+
+
+def flag(value: Any, what: str) -> bool:
+    """True or False, or UsageError: what else counts as one of them is rather a mistake."""
+    if not isinstance(value, bool):
+        with about(what):
+            raise UsageError(f"{what}={quoted(value)} is neither True nor False.")
+    return value

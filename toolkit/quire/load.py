@@ -7,14 +7,13 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from quire.arguments import parse_target
+from quire.arguments import flag, parse_target, whole
 from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, Words
 from quire.engine import request
 from quire.engine.loader import Call, Job
 from quire.engine.loop import repeat, runner_of
 from quire.engine.report import LoadReport
-from quire.engine.request import flag
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import compression_for
 from quire.formats.parquet import RECORDS
@@ -117,7 +116,7 @@ def check(
     choose(on_data_loss, ("fail", "record"), "on_data_loss")
     choose(on_error, ("quarantine", "fail"), "on_error")
     if max_quarantined is not None:
-        request.whole(max_quarantined, "max_quarantined", 0)
+        whole(max_quarantined, "max_quarantined", 0)
     if until is not None and every is not None:
         raise UsageError("until= says where a call ends, and every= that it does not end. Leave one of them out.")
     if consumer_group is not None and (not isinstance(consumer_group, str) or not consumer_group):

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.arguments import whole
 from quire.commit.entries import Words
 from quire.commit.log import Log
 from quire.coverage.finished import gathered
 from quire.coverage.fold import Fold, Source, fold
 from quire.coverage.live import LiveFile
 from quire.coverage.live import live as live_files
-from quire.engine.request import whole
 from quire.errors import FormatError, QuireError, StorageError, UsageError
 from quire.formats import lines, parquet, partitions
 from quire.formats.damage import ARROW

@@ -14,8 +14,8 @@ import traitlets
 
 import quire
 from quire import AllQuarantined, Step, UsageError, display, plots
+from quire.arguments import seconds, whole
 from quire.engine.report import LoadReport
-from quire.engine.request import seconds, whole
 from quire.errors import choose, scrub
 from quire_widgets import as_code, html, monitor_pages, stopped
 from quire_widgets.call import Call, Stopped

@@ -19,6 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire import display
+from quire.arguments import whole
 from quire.commit import names, protocol
 from quire.commit.committers import choice, committer
 from quire.commit.entries import UNSAID, WRITE, Abort, Commit, PlanHead
@@ -28,7 +29,6 @@ from quire.committers.rules import check_kind, ending_of, in_the_way, of_name, w
 from quire.coverage import checkpoint
 from quire.engine import driver
 from quire.engine import job as jobs
-from quire.engine.request import whole
 from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, quoted, scrub
 from quire.ledger import claims
 from quire.progress import Progress

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from quire.arguments import seconds, whole
 from quire.engine.driver import gather
 from quire.engine.report import Report
-from quire.engine.request import Options, seconds, whole
+from quire.engine.request import Options
 from quire.errors import AllQuarantined, UsageError
 from quire.interrupts import raised
 from quire.progress import Progress

@@ -7,7 +7,6 @@ import difflib
 import hashlib
 import inspect
 import json
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
-from quire.arguments import parse_target
+from quire.arguments import parse_target, seconds, whole
 from quire.commit.committers import choice
 from quire.commit.entries import CLAIM, Words
 from quire.commit.held import Held
@@ -34,53 +33,7 @@ from quire.sources.transforms import BadContent
 from quire.storage import Store, Told, canonical, connect, silent
 
 PLANNERS = ("balanced", "hash", "directory")
-LONGEST = 100 * 366 * 86400  # seconds of a time span
 LAYOUTS = ("flat", "directories")
-_UNITS = {
-    "ns": 1e-9,
-    "ms": 1e-3,
-    "s": 1,
-    "sec": 1,
-    "second": 1,
-    "min": 60,
-    "minute": 60,
-    "m": 60,
-    "h": 3600,
-    "hour": 3600,
-    "d": 86400,
-    "day": 86400,
-}
-
-
-def seconds(value: str | float, what: str) -> float:
-    """`"1 min"`, `"30 s"`, `90` → seconds; UsageError for anything else."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", str(value).lower()) if not isinstance(value, bool) else None
-    unit = (match[2] or "s") if match else ""
-    unit = unit if unit in _UNITS else unit.removesuffix("s")  # "ms" is no plural
-    if match and unit in _UNITS and (found := float(match[1]) * _UNITS[unit]) <= LONGEST:
-        return found
-    why = "is longer than 100 years" if match else "is not a time span"
-    if unit and unit not in _UNITS and match:
-        why = f"has the unit {quoted(match[2], 20)}, which is not one of {', '.join(_UNITS)}"
-    with about(what):
-        raise UsageError(f"{what}={quoted(value, 60)} {why}. Write for example '30 s', '1 min', '2 h' or '365 d'.")
-
-
-def whole(value: Any, what: str, least: int, most: int = 1 << 62) -> int:
-    """A whole number in [least, most], or UsageError."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        span = f"{least:,} to {most:,}." if most < 1 << 62 else f"{least:,} on."
-        with about(what):
-            raise UsageError(f"{what}={quoted(value)} is not a whole number from {span}")
-    return value
-
-
-def flag(value: Any, what: str) -> bool:
-    """True or False, or UsageError: what else counts as one of them is rather a mistake."""
-    if not isinstance(value, bool):
-        with about(what):
-            raise UsageError(f"{what}={quoted(value)} is neither True nor False.")
-    return value
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire import display
+from quire.arguments import whole
 from quire.commit.entries import Commit, Task
 from quire.commit.log import Log
 from quire.coverage.finished import FINISHED
 from quire.coverage.fold import Fold, Source
-from quire.engine.request import whole
 from quire.errors import UsageError, choose, printable, quoted
 from quire.interrupts import all_interruptible
 from quire.progress import Step

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from quire.arguments import flag
 from quire.commit import names, protocol
 from quire.commit.committers import Adopting, committer
 from quire.commit.entries import CLAIM, UNSAID, Commit, DataFile, PlanHead, Task, Uncover, Words
@@ -175,7 +176,7 @@ class Claims:
         allow_empty  allow a block that has left nothing, no `_SUCCESS` either: its splits are done, and gave no row
         """
         made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=append)
-        allow_empty = request.flag(allow_empty, "allow_empty")
+        allow_empty = flag(allow_empty, "allow_empty")
         runner, bars = _runner(spark, made), Progress(progress)
         while True:
             with _told("Nothing of this claim is visible: call again."):

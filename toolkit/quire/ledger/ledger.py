@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from quire import display, skew
-from quire.arguments import format_size
+from quire.arguments import format_size, whole
 from quire.commit import names
 from quire.commit.checkpoints import HISTORY, history_row
 from quire.commit.entries import CLAIM, OFFSETS, PURGE, Commit, Task
@@ -32,7 +32,6 @@ from quire.coverage.live import live, totals
 from quire.coverage.quarantine import rejected
 from quire.coverage.ranges import Known
 from quire.engine.driver import check_destination
-from quire.engine.request import whole
 from quire.errors import NotFoundError, QuireError, StorageError, UsageError, about, choose, quoted, scrub
 from quire.formats import lines, parquet
 from quire.interrupts import all_interruptible

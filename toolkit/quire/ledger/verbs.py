@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire import display
-from quire.arguments import format_size, parse_target
+from quire.arguments import flag, format_size, parse_target, seconds, whole
 from quire.commit import names
 from quire.commit.entries import CLAIM, OFFSETS, UNSAID, Words
 from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.fold import Fold, fold
-from quire.engine.request import flag, seconds, whole
 from quire.engine.shuffle import Reduce
 from quire.errors import RefusedError, UsageError, about, quoted
 from quire.interrupts import all_interruptible

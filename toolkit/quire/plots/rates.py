@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.lines import Line2D
 
-from quire.engine.request import seconds
+from quire.arguments import seconds
 from quire.errors import UsageError, scrub
 from quire.plots.frames import amounts, frame
 from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing

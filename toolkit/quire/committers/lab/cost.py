@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from quire.arguments import whole
 from quire.committers.lab import tested
 from quire.committers.lab.bench import Bench, Job, Run, Setting
 from quire.committers.lab.faults import SIZES
@@ -25,7 +26,6 @@ from quire.committers.lab.processes import environment
 from quire.committers.lab.results import Results
 from quire.committers.lab.tested import UnderTest
 from quire.committers.lab.watch import Watcher
-from quire.engine.request import whole
 from quire.errors import QuireError, UsageError, about, scrub
 from quire.progress import Progress, Step
 
