@@ -18,8 +18,8 @@ import sums
 from gathering import gather
 from gathering import write as write_files
 from quire import InProcess, Ledger
-from quire.commit import checkpoints, names, protocol
-from quire.commit.entries import Abort, Commit, DataFile, Expired, Pin, Published, Task, Uncover, Unpin, Words
+from quire.commit import checkpoints, log, names, protocol
+from quire.commit.entries import Abort, Commit, DataFile, Expired, Pin, Published, Task, Uncover, Unpin, Words, encode
 from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
@@ -774,6 +774,56 @@ def test_a_readers_thousandth_pin_costs_what_its_first_does_and_a_run_merges_the
     with ledger.pin():
         assert len(ledger.pins()) == 1
     assert ledger.pins() == {}
+
+
+PINS: dict[str, Callable[[Ledger], object]] = {
+    "pins": lambda ledger: ledger.pins(),
+    "pin": lambda ledger: ledger.pin().__enter__(),
+    "unpin": lambda ledger: ledger.unpin("open"),
+    "unpin one that was ended": lambda ledger: ledger.unpin("1"),
+    "unpin one that never was": lambda ledger: _refused("no pin 'never' in", ledger.unpin, "never"),
+    "expire": lambda ledger: ledger.expire(),
+    "commits": lambda ledger: ledger.commits(last=1),
+    "purge": lambda ledger: ledger.purge_sources("memory://s", spark=InProcess()),
+    "source": lambda ledger: ledger._log.source(),
+}
+
+
+def _refused(why: str, call: Callable[..., object], *args: object) -> None:
+    with pytest.raises(QuireError, match=why):
+        call(*args)
+
+
+@pytest.mark.parametrize("act", PINS)
+def test_of_a_log_of_any_length_readers_read_what_came_after_the_checkpoint(
+    act: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "WINDOW", 4)
+    for module, name in [(checkpoint, "TABLE_ROWS"), (checkpoint, "HISTORY_ROWS"), (checkpoints, "HISTORY_ROWS")]:
+        monkeypatch.setattr(module, name, 5_000)
+
+    def read(pins: int) -> int:
+        forget_all()
+        memory.MemoryStore("memory://s").put("a", b"1\n")
+        commit(lambda job: [task(job, 0, rows(PATHS[:2]))])
+        put(Pin(version=2, id="open", time="2026"))
+        for i in range(pins):
+            at = 2 * i + 4
+            store().put(names.entry(at), encode(Pin(version=3, id=str(i), time="2026")))
+            store().put(names.entry(at + 1), encode(Unpin(version=3, id=str(i), time="2026")))
+        commit(lambda job: [task(job, 0, rows(PATHS[2:4]))])
+        write()
+        put(Pin(version=5, id="young", time="2026"))
+        ledger = Ledger(DEST)
+        assert ledger.pins() == {"open": 2, "young": 5}, "none is overlooked"
+        asked.clear()
+        PINS[act](ledger)
+        taken = len(asked)
+        below = ledger.expire().below
+        assert below == 2 or act == "unpin", "the version of the oldest open pin is kept"
+        return taken
+
+    assert read(300) <= read(50) + 2
 
 
 def test_what_a_job_of_ones_own_costs_does_not_grow_with_the_jobs_before(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from gathering import documents, gather, refused, write
 from quire import InProcess, Ledger
 from quire.errors import FormatError, QuireError
+from quire.ledger import verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,3 +127,22 @@ def test_a_segment_that_is_missing_or_damaged_is_an_error_and_never_an_empty_led
         ledger.verify(InProcess())
     with refused(FormatError, 2, segment.name, word):
         ledger.locate(source / "d0/f0000.xml")
+
+
+def test_each_row_of_a_checkpoint_is_looked_at_once_however_many_data_files_it_is_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "in", {f"{d}/{i}": b"%d\n" % d for d in range(9) for i in range(3)})
+    gather(source, tmp_path / "out", planner="directory", layout="directories")
+    ledger = Ledger(tmp_path / "out")
+    ledger.checkpoint(InProcess())
+    looked, real = list[int](), pc.equal
+
+    def equal(column: Any, value: object) -> Any:
+        looked.append(len(column))
+        return real(column, value)
+
+    monkeypatch.setattr(verify.pc, "equal", equal)
+    found = ledger.verify(InProcess())
+    assert (found.ok, found.data_files, found.files) == (True, 9, 27)
+    assert sum(looked) <= 27

@@ -96,6 +96,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     on_append: str = ""  # of the last run
     schemas: tuple[str, ...] = ()
     frozen: str = ""  # the columns that the first plan with any has frozen
+    source: str = ""  # the brokers and topics that the last load has named
     transforms: tuple[str, ...] = ()  # of all commits; "": of one that says nothing of what the destination holds
     committers: tuple[str, ...] = ()
     expired: Natural = 0
@@ -138,6 +139,14 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
             mine = pc.and_(pc.equal(table.column("kind"), "commit"), pc.ends_with(table.column("job"), f"-{wanted}"))
             yield from table.filter(mine).column("job").to_pylist()
 
+    def began(self, store: Store, pin: str) -> bool:
+        """Whether a pin with this id began before it."""
+        for table in self.tables(store, "history", HISTORY, ["kind", "note"]):
+            notes = table.filter(pc.equal(table.column("kind"), "pin")).column("note")
+            if pc.any(pc.ends_with(notes, _pinned(pin))).as_py():
+                return True
+        return False
+
     def numbers(self, store: Store, job: str) -> tuple[int, int]:
         """The numbers of the entry that decided a job, and of its first `published`; 0 where there is none."""
         base = names.base_of(job)
@@ -177,12 +186,16 @@ def history_row(number: int, entry: Entry) -> tuple[Any, ...]:
     if isinstance(entry, Expired):
         note = f"versions before {entry.below} can no longer be read"
     if isinstance(entry, Pin | Unpin):
-        note = f"version {entry.version}, pin {entry.id}"
+        note = f"version {entry.version}{_pinned(entry.id)}"
     return (
         number, type(entry).__name__.lower(), getattr(entry, "verb", ""), getattr(entry, "job", ""), entry.time, len(tasks),
         sum(t.files_in for t in tasks), sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks), sum(t.set_aside for t in tasks),
         sum(len(t.left) for t in tasks) + len(getattr(entry, "left", ())), note,
     )  # fmt: skip
+
+
+def _pinned(pin: str) -> str:
+    return f", pin {pin}"
 
 
 # ------------------------------------------------------------------------------------------------------------------ finding one

@@ -327,7 +327,8 @@ class Log:
 
     def source(self) -> str:
         """The brokers and topics that the last load has named; "" where there was none."""
-        return next((commit.source for _, commit in self.backwards() if commit.source), "")
+        found = [commit.source for _, commit in self.recent() if commit.source]
+        return found[-1] if found else self.base.source if self.base else ""
 
     def transforms(self) -> set[str]:
         """Of all commits; "" of those that say nothing of what the destination holds."""
@@ -375,6 +376,11 @@ class Log:
             elif isinstance(entry, Unpin):
                 found.pop(entry.id, None)
         return found
+
+    def began(self, pin: str) -> bool:
+        """Whether a pin with this id was ever begun; it may have ended since."""
+        recent = any(isinstance(e, Pin) and e.id == pin for e in self.since(self.merged))
+        return recent or (self.base is not None and self.base.began(self.store, pin))
 
     def in_effect(self, commit: Commit, until: int | None = None, *, reader: bool = False) -> tuple[Task, ...]:
         """The tasks of a commit that count at a version: not the lost ones; none of a job that removes files and lost one.

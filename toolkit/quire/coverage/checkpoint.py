@@ -105,7 +105,7 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
         version=version, id=made, time=protocol.now(), totals=totals(log, folded), first=next((n for n, _ in log.commits()), 0),
         said=said, filled=filling[0] if filling else 0, holds=log.holds(), by_content=log.by_content(), target=log.target(),
         on_append=log.on_append(), schemas=tuple(sorted(log.schemas())), committers=tuple(sorted(log.committers())),
-        frozen=log.frozen(), transforms=tuple(sorted(log.transforms())),
+        frozen=log.frozen(), source=log.source(), transforms=tuple(sorted(log.transforms())),
         expired=log.expired(), pins=log.pins(), rows=rows, history=(*kept, *history),
         files=put("files", _tables(FILES, (tuple(getattr(f, c) for c in _LIVE) for f in live(log, folded)))),
         merged=put("merged", _tables(MERGED, _named(log))),

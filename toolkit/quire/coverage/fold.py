@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -107,7 +108,11 @@ class Fold:
         """The same, of one source alone; of a segment that a checkpoint has merged, those of its rows that have stayed."""
         if source.piece or self.base is None or source.number > self.base.version:
             return replace(self, sources=(source,))
-        return replace(self, sources=tuple(s for s in self.sources if s.piece), only=source)
+        return replace(self, sources=self._pieces, only=source)
+
+    @cached_property
+    def _pieces(self) -> tuple[Source, ...]:
+        return tuple(s for s in self.sources if s.piece)
 
     def source_of(self, store: Store, data_file: str) -> Source | None:
         """The source of the rows of a data file that counts; None: no such file does."""

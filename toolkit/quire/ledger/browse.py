@@ -176,14 +176,14 @@ class Pages:
             tasks = self._log.in_effect(commit, self.version, reader=True)
             if not tasks:
                 continue
-            if len(rows) == last:
-                break
             written, removed = sum(len(t.files) for t in tasks), sum(len(t.removes) for t in tasks)
             rows.append(
                 (number, commit.verb, commit.time, sum(t.files_in for t in tasks), _out(commit, tasks),
                  sum(t.set_aside for t in tasks), written, removed, live, sum(f.records for t in tasks for f in t.files),
                  sum(t.bytes_in for t in tasks), sum(t.lost for t in tasks), commit.why)
             )  # fmt: skip
+            if len(rows) == last:
+                break
             live += removed - written
         return pd.DataFrame(rows[::-1], columns=_COMMITS.split())
 

@@ -122,8 +122,7 @@ def _unpin(log: Log, wanted: str) -> None:
     def end(log: Log) -> Entry | None:
         if wanted in log.pins():
             return Unpin(version=log.pins()[wanted], id=wanted, time=protocol.now())
-        # The entries are looked through where there is none: was it ended already, or did nobody begin it?
-        if not any(isinstance(e, Pin) and e.id == wanted for e in log.entries):
+        if not log.began(wanted):  # else it was ended already
             raise UsageError(f"there is no pin {quoted(wanted, 80)} in {log.store.url}. ledger.pins() lists them.")
         return None
 

@@ -6,7 +6,7 @@ leave: what it gave would stay, and would be there twice after the next run.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -39,20 +39,18 @@ def leaving(log: Log, folded: Fold, drops: pa.Table, live: dict[str, Live], name
         counts.update(rows.column("commit").to_pylist())
         gone.update(rows.filter(out).column("commit").to_pylist())
         rest = rows.filter(pc.invert(out))
-        for number in pc.unique(rest.column("commit")).to_pylist():
-            first = rest.filter(pc.equal(rest.column("commit"), number)).column("path")[0].as_py()
-            staying.setdefault(number, first)
-    with_files = {file.number for file in live.values()}  # marks from elsewhere, for one, have none, and leave alone
-    touched = {number for number, count in gone.items() if count and number in with_files}
+        for first in rest.group_by("commit").aggregate([("path", "min")]).to_pylist():
+            staying.setdefault(first["commit"], first["path_min"])
+    files = defaultdict[int, dict[str, int]](dict)
+    for file in live.values():
+        files[file.number][file.name] = file.size
+    touched = {number for number, count in gone.items() if count and number in files}  # marks from elsewhere have none, and leave alone
     for number in sorted(touched & staying.keys()):
         raise RefusedError(
             f"commit {number} of {log.store.url} holds {counts[number]:,} splits together, and {gone[number]:,} of them cannot leave alone "
             f"({staying[number]} would stay, for one): nothing was changed. Forget all of it: ledger.forget(where='commit = {number}')."
         )
-    tasks = list[PlannedTask]()
-    for number in sorted(touched):
-        if files := {file.name: file.size for file in live.values() if file.number == number}:
-            tasks.append(PlannedTask("", 0, removes=files))
+    tasks = [PlannedTask("", 0, removes=files[number]) for number in sorted(touched)]
     objects = dict.fromkeys(name for name, _ in put_drops(log.store, drops, named))
     return [*tasks, PlannedTask("", 0, drops=tuple(objects))]
 
