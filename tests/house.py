@@ -1,19 +1,21 @@
 """The house in numbers: its rooms, their floors and arrows, and the code in it. Fails where one is past its limit.
 
     python tests/house.py            the numbers
-    python tests/house.py --rooms    also each room with its floor and the rooms that it imports
+    python tests/house.py --rooms    also each room with its floor and the rooms that it imports, and what is too large
 
 A room is a module or a package directly below `quire`. Its floor is the length of the longest chain of imports that begins in it,
-lazy ones included; `__init__`, `errors` and what stands under TYPE_CHECKING do not count.
+lazy ones included; `__init__`, `errors` and what stands under TYPE_CHECKING do not count. A name that begins with `_` is used in its own
+room alone.
 """
 
 from __future__ import annotations
 
 import ast
 import io
+import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +24,11 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = (ROOT / "toolkit", ROOT / "widgets")
-LIMITS = {"modules at the top": 12, "rooms": 30, "floors": 12, "arrows in a circle": 0}
+LIMITS = {
+    "modules at the top": 12, "rooms": 30, "floors": 12, "arrows in a circle": 0, "private names abroad": 6, "large classes": 22,
+    "long parameter lists": 14,
+}  # fmt: skip
+LINES, ATTRIBUTES, PARAMETERS = 200, 15, 8  # of a class, code and its instances' attributes; of a function
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,12 @@ def _room(module: str) -> str:
 
 
 def code_lines(source: str) -> int:
-    """Lines that hold code: neither blank, nor comments, nor docstrings."""
+    """How many lines hold code."""
+    return len(lines_of(source))
+
+
+def lines_of(source: str) -> set[int]:
+    """The lines that hold code: neither blank, nor comments, nor docstrings."""
     held = set[int]()
     skip = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -83,36 +94,142 @@ def code_lines(source: str) -> int:
         documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         if documented and ast.get_docstring(node, clean=False) is not None:
             held.difference_update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    return len(held)
+    return held
 
 
-def modules() -> Iterator[Path]:
-    for root in SOURCES:
-        yield from sorted(root.rglob("*.py"))
+def private(name: str) -> bool:
+    """Whether a name is for its own room: not what Python and Jupyter call so."""
+    return name.startswith("_") and not name.startswith("__") and not re.match(r"_repr_|_replace$|_asdict$", name)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file of the house, read."""
+
+    path: Path
+    room: str
+    tree: ast.Module
+    lines: frozenset[int]
+
+    def defined(self) -> set[str]:
+        """The private names that it gives to something: functions, variables, methods, attributes."""
+        found = set[str]()
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    found.add(name)
+                case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                    found.add(name)
+        return {name for name in found if private(name)}
+
+    def abroad(self, at_home: set[str], elsewhere: set[str]) -> Iterator[str]:
+        """Where it uses a private name of another room: imports it, takes it from a module, or no one at home has such a name."""
+        foreign = set[str]()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("quire", "quire_widgets"):
+                for alias in node.names:
+                    if _home(f"{node.module}.{alias.name}") != self.room:
+                        foreign.add(alias.asname or alias.name)
+                        if private(alias.name):
+                            yield f"{self.at(node)} imports {alias.name} from {node.module}"
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute) and private(node.attr):
+                of = node.value.id if isinstance(node.value, ast.Name) else ""
+                if of in foreign or (of not in ("self", "cls") and node.attr in elsewhere - at_home):
+                    yield f"{self.at(node)} uses {ast.unparse(node)}"
+
+    def large(self) -> Iterator[str]:
+        """Its classes that hold more than one thing."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ClassDef):
+                lines = len(self.lines & {*range(node.lineno, (node.end_lineno or 0) + 1)})
+                held = len(attributes(node))
+                if lines > LINES or held > ATTRIBUTES:
+                    yield f"{self.at(node)} {node.name}: {lines} lines of code, {held} attributes"
+
+    def long(self) -> Iterator[str]:
+        """Its functions with too many parameters; what stands in a TypedDict is not counted."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                of = node.args
+                names = [arg.arg for arg in (*of.posonlyargs, *of.args, *of.kwonlyargs)]
+                if (many := len([name for name in names if name not in ("self", "cls")])) > PARAMETERS:
+                    yield f"{self.at(node)} {node.name}: {many} parameters"
+
+    def at(self, node: ast.AST) -> str:
+        """Where something stands."""
+        return f"{self.path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+
+
+def attributes(node: ast.ClassDef) -> set[str]:
+    """What a class's instances hold: what is assigned to `self`, and a dataclass's fields."""
+    found = {
+        each.attr
+        for each in ast.walk(node)
+        if isinstance(each, ast.Attribute)
+        and isinstance(each.ctx, ast.Store)
+        and isinstance(each.value, ast.Name)
+        and each.value.id == "self"
+    }
+    if any("dataclass" in ast.unparse(each) for each in node.decorator_list):
+        fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and "ClassVar" not in ast.unparse(each.annotation)]
+        found |= {ast.unparse(each.target) for each in fields}
+    return found
+
+
+def _home(module: str) -> str:
+    """The room of a module."""
+    return _room(module) if module.startswith("quire.") else module.partition(".")[0]
+
+
+def read(roots: Iterable[Path] = SOURCES) -> list[Module]:
+    """All files of the house."""
+    found = []
+    for root in roots:
+        for path in sorted(root.rglob("*.py")):
+            room = _home(".".join(path.relative_to(root).with_suffix("").parts))
+            text = path.read_text()
+            found.append(Module(path, room, ast.parse(text), frozenset(lines_of(text))))
+    return found
+
+
+def strangers(of: Sequence[Module]) -> list[str]:
+    """Where a private name is used outside of its room."""
+    defined: dict[str, set[str]] = {}
+    for module in of:
+        defined.setdefault(module.room, set()).update(module.defined())
+    everywhere = set[str]().union(*defined.values())
+    return [line for module in of for line in module.abroad(defined[module.room], everywhere)]
 
 
 def main(arguments: list[str]) -> int:
     house = look()
-    floors = house.floors()
+    floors, files = house.floors(), read()
+    listed = {
+        "private names abroad": strangers(files),
+        "large classes": [line for module in files for line in module.large()],
+        "long parameter lists": [line for module in files for line in module.long()],
+    }
     found = {
         "modules at the top": len(house.modules),
         "rooms": len(house.arrows),
         "floors": max(floors.values(), default=0),
         "arrows in a circle": len(house.circles),
+        **{what: len(lines) for what, lines in listed.items()},
     }
     if "--rooms" in arguments:
         for room in sorted(floors, key=lambda room: (-floors[room], room)):
             print(f"{floors[room]:>2}  {room:<12} {' '.join(sorted(house.arrows[room]))}")
-        print()
+        print("", *(line for lines in listed.values() for line in lines), "", sep="\n")
     for what, number in found.items():
         print(f"{what:<20} {number:>6}   at most {LIMITS[what]}")
     print(f"{'arrows':<20} {sum(map(len, house.arrows.values())):>6}")
-    print(f"{'lines of code':<20} {sum(code_lines(path.read_text()) for path in modules()):>6,}")
+    print(f"{'lines of code':<20} {sum(len(module.lines) for module in files):>6,}")
     for a, b in house.circles:
         print(f"a circle: {a} imports {b}, which leads back to {a}", file=sys.stderr)
     past = [what for what, number in found.items() if number > LIMITS[what]]
     if past:
-        print(f"past their limits: {', '.join(past)}. python tests/house.py --rooms shows which room imports which.", file=sys.stderr)
+        print(f"past their limits: {', '.join(past)}. python tests/house.py --rooms shows where.", file=sys.stderr)
     return 1 if past else 0
 
 

@@ -499,7 +499,7 @@ def test_wrong_words_are_one_line_before_anything_is_written(tmp_path: Path) -> 
         OutputCommitter(dest, "upload")
     with refused(UsageError, 2, "unknown kind of store 'nfs'"):
         OutputCommitter("nfs://x/y")
-    with refused(UsageError, 2, "spark is a SparkSession, not str"):
+    with refused(UsageError, 2, "takes a SparkSession, not"):
         committers.run("spark", lines, dest, 1)
     with refused(UsageError, 2, "write=None is no function"):
         committers.run(HERE, None, dest, 1)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from quire.commit import protocol
 from quire.commit.log import Log
 from quire.engine import request
 from quire.engine.driver import check_destination, check_found, check_words, gather, job_name
-from quire.engine.loop import checked, repeat, runner_of
+from quire.engine.loop import checked, repeat
 from quire.engine.report import Report, changed_since
 from quire.engine.request import Options, Settings, shows_settings
 from quire.errors import about, printable
@@ -24,7 +24,7 @@ from quire.planning import plan as planning
 from quire.planning.changes import Changes
 from quire.progress import Progress, Step
 from quire.skew import SkewResult
-from quire.spark.runner import Runner
+from quire.spark.runner import Runner, runner_of
 
 if TYPE_CHECKING:
     import pandas as pd  # below, it is imported where it is used: Spark's workers start without it
@@ -80,7 +80,7 @@ def consolidate(
     """
     request.check_names(settings)
     made = request.build(source, dest, waits=every is not None, **settings)
-    return repeat(made, runner_of(spark, made), Progress(progress), every, max_runs)
+    return repeat(made, runner_of(spark, made.store(), made.roots), Progress(progress), every, max_runs)
 
 
 @shows_settings
@@ -91,7 +91,7 @@ def plan(
     """Look before you run: what `consolidate` with the same arguments would do. Nothing that a later run would pick up is left."""
     request.check_names(settings)
     made = request.build(source, dest, **settings)
-    runner = runner_of(spark, made)
+    runner = runner_of(spark, made.store(), made.roots)
     store = made.store()
     with about("dest"):
         check_destination(store, made.append)

@@ -12,7 +12,7 @@ from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, Words
 from quire.engine import request
 from quire.engine.loader import Call, Job
-from quire.engine.loop import repeat, runner_of
+from quire.engine.loop import repeat
 from quire.engine.report import LoadReport
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import compression_for
@@ -29,6 +29,7 @@ from quire.sources.kafka.client import cluster_of, library
 from quire.sources.kafka.records import BatchFunction, Loading
 from quire.sources.kafka.topics import is_kafka
 from quire.sources.kafka.until import Until
+from quire.spark.runner import runner_of
 from quire.storage import canonical, connect
 
 __all__ = ["check", "load"]
@@ -89,7 +90,7 @@ def load(
     if stop is not None and not isinstance(stop, threading.Event):
         raise UsageError(f"stop={quoted(stop)} is no threading.Event, which ends the call after a commit once it is set.")
     bars = Progress(progress, "range")
-    runner = runner_of(spark, call.made)
+    runner = runner_of(spark, call.made.store(), call.made.roots)
     with about("source"):
         cluster_of(call.made.topics.servers, call.made.topics.options).reach()
     found = repeat(call.made, runner, bars, every, max_runs, functools.partial(call.decided, bars), call.told, stop)

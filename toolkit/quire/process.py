@@ -16,7 +16,7 @@ from quire.coverage.fold import fold
 from quire.coverage.live import live
 from quire.engine import request
 from quire.engine.driver import check_destination, check_words
-from quire.engine.loop import repeat, runner_of
+from quire.engine.loop import repeat
 from quire.engine.report import Report
 from quire.engine.request import Options, Settings
 from quire.engine.shuffle import Reduce
@@ -33,6 +33,7 @@ from quire.sources.functions import WrongTypeError
 from quire.sources.processing import SPLITS, UNCUT, ProcessFunction, Processing
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
+from quire.spark.runner import runner_of
 from quire.storage import Entry, Gone, Store, Unreadable
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def process(
     settings["waits"] = every is not None
     call = check(source, function, dest, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, **settings)
     made = call.options(call.format or "parquet", call.columns)
-    return repeat(made, runner_of(spark, made), Progress(progress), every, max_runs, call.decided)
+    return repeat(made, runner_of(spark, made.store(), made.roots), Progress(progress), every, max_runs, call.decided)
 
 
 # The signature that it really has, for help() and for the notebook's tooltip.

@@ -25,8 +25,7 @@ from quire.formats import lines, parquet, partitions
 from quire.formats.damage import ARROW
 from quire.interrupts import interruptible
 from quire.sources import schemas
-from quire.spark.runner import guarded
-from quire.spark.visibility import Landmarks
+from quire.spark.runner import frame_of
 from quire.storage import Store, canonical, connect
 
 if TYPE_CHECKING:
@@ -65,17 +64,13 @@ def read(
     columns = "".join(f", {_quoted(name)} {schemas.type_text(kind, name)}" for name, kind in made.items())
     of_lines, compression = words.format == "lines", words.compression
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(i: int) -> Iterator[pa.RecordBatch]:
         store = connect(url, storage_options)
-        for batch in batches:
-            for i in batch.column(0).to_pylist():
-                found = _lines(store, items[i], compression) if of_lines else _raw(store, items[i], compression, folded)
-                for name, rows in found:
-                    yield _with_partitions(rows, name, made)
+        for name, rows in _lines(store, items[i], compression) if of_lines else _raw(store, items[i], compression, folded):
+            yield _with_partitions(rows, name, made)
 
     schema = ("value binary" if of_lines else "path string, content binary") + columns
-    n = len(items)
-    return spark.range(0, n, 1, max(n, 1)).mapInArrow(guarded(spark, work, Landmarks([], url)), schema)
+    return frame_of(spark, len(items), read, schema, url)
 
 
 def _log(store: Store, version: int | None) -> tuple[Log, int]:
@@ -179,16 +174,13 @@ def _parquet(
 
     # Names that Spark takes for globs, or its Java cannot open, and directories that it refuses to see as partitions
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = connect(url, options)
-        for batch in batches:
-            for i in batch.column(0).to_pylist():
-                file = parquet.open_file(store, files[i])
-                for group in range(file.num_row_groups):
-                    for rows in file.read_row_group(group).cast(found).to_batches():
-                        yield _with_partitions(rows, files[i], made)
+    def read(i: int) -> Iterator[pa.RecordBatch]:
+        file = parquet.open_file(connect(url, options), files[i])
+        for group in range(file.num_row_groups):
+            for rows in file.read_row_group(group).cast(found).to_batches():
+                yield _with_partitions(rows, files[i], made)
 
-    return spark.range(0, len(files), 1, len(files)).mapInArrow(guarded(spark, work, Landmarks([], url)), schema)
+    return frame_of(spark, len(files), read, schema, url)
 
 
 def first_rows(store: Store, limit: int) -> Iterator[Any]:

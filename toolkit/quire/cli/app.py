@@ -382,7 +382,7 @@ def unprocessed(dest: str, source: tuple[str, ...], master: str | None, as_json:
         else:
             for name in names:
                 click.echo(printable(name))
-        changes = opened._changes(spark, _source(source), **chosen)
+        changes = opened.count_changed(spark, _source(source), **chosen)
         if changes.files:
             click.echo(f"not among them, changed since they were done: {changes}; {named(dest, ', '.join(source))}", err=True)
 

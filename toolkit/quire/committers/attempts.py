@@ -10,7 +10,7 @@ from quire.commit.committers import Adopting, Committer, known
 from quire.commit.entries import DataFile, Task
 from quire.committers.files import Output, adopted, ending, inside
 from quire.errors import RefusedError, UsageError
-from quire.ledger import claims
+from quire.ledger import own_files
 from quire.storage import Store
 
 __all__ = ["TaskAttempt"]
@@ -66,7 +66,7 @@ class TaskAttempt:
                 f"another committer ({', '.join(name for name in known() if name != self.by.name)})."
             )
         self._folder = True
-        return claims._for_spark(f"{self.store.url}/{names.attempt_folder(self.job, self.task, self.id)}")
+        return own_files.hadoop_url(f"{self.store.url}/{names.attempt_folder(self.job, self.task, self.id)}")
 
     # --------------------------------------------------------------------------------------------------- for the committer alone
     def _check_open(self, what: str) -> None:
@@ -92,7 +92,7 @@ class TaskAttempt:
             others, more = adopted(self.by, self.store, self.job, self.task, self.id, self.files)
             found, schemas = found + others, schemas | more
         if found:
-            claims._words([file.name for file in found], "the task")  # of one kind
+            own_files.words_of_files([file.name for file in found], "the task")  # of one kind
         if len(schemas := schemas - {""}) > 1:
             first, second, *_ = sorted(schemas)
             raise RefusedError(f"the task has written rows of two schemas, ({first}) and ({second}): nothing is visible.")

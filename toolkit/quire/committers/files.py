@@ -11,7 +11,7 @@ from quire.commit import names
 from quire.commit.committers import Adopting, Committer
 from quire.commit.entries import DataFile
 from quire.errors import RefusedError, UsageError, quoted
-from quire.ledger import claims
+from quire.ledger import own_files
 from quire.storage import Entry, Sink, Store, Syncing
 from quire.storage.base import safe
 
@@ -74,7 +74,7 @@ class Output(io.RawIOBase):
                 self._send()
                 self.sink.close()
                 seen = cast("Store", _End(bytes(self._end), self.size))
-                self.records, self.schema = claims._look(seen, Entry(self.name, self.size, "", 0), "the task")
+                self.records, self.schema = own_files.rows_and_columns(seen, Entry(self.name, self.size, "", 0), "the task")
         except BaseException as e:
             self.failed = type(e).__name__
             raise
@@ -117,7 +117,7 @@ def inside(name: object) -> str:
     text = name if isinstance(name, str) else ""
     if not text or posixpath.normpath(text) != text or text.startswith(("/", "..")) or not _sayable(text):
         raise UsageError(f"{quoted(name)} is no name of a data file below the destination. Write for example 'day=1/orders.parquet'.")
-    if not claims._counts(f"/{text}", ""):
+    if not own_files.counts(f"/{text}", ""):
         raise UsageError(f"{quoted(name)} begins with '_' or '.', or a directory of it does: readers would pass over it. Choose another.")
     return safe(text)
 
@@ -133,7 +133,7 @@ def _sayable(text: str) -> bool:
 
 def ending(name: str) -> str:
     """What a data file's name ends with; RefusedError for what nobody could read through the ledger."""
-    match = claims._KINDS.search(name)
+    match = own_files.KINDS.search(name)
     if not match:
         raise RefusedError(
             f"the task writes {quoted(name)}, which is neither Parquet nor text, CSV or JSON (plain, .gz or .zst) by its name: nothing is "
@@ -149,10 +149,10 @@ def adopted(by: Committer, store: Store, job: str, task: int, attempt: str, writ
     found, schemas = list[DataFile](), set[str]()
     for entry in sorted(store.walk(folder)):
         name = entry.name.removeprefix(f"{folder}/")
-        if name in ours or not claims._counts(entry.name, folder):
+        if name in ours or not own_files.counts(entry.name, folder):
             continue
         final = names.data_file(name.rpartition("/")[0], job, task, attempt, len(written) + len(found), ending(name))
-        records, schema = claims._look(store, entry, "the task")
+        records, schema = own_files.rows_and_columns(store, entry, "the task")
         if isinstance(store, Syncing):
             store.sync(entry.name)  # whoever wrote it may not have waited for the disk
         found.append(DataFile(final, entry.size, records, by.adopt(store, entry)))

@@ -25,12 +25,12 @@ from quire.commit.committers import choice, committer
 from quire.commit.entries import UNSAID, WRITE, Abort, Commit, PlanHead
 from quire.commit.log import Log
 from quire.committers.attempts import TaskAttempt
-from quire.committers.rules import check_kind, ending_of, in_the_way, of_name, words_of
+from quire.committers.rules import ending_of, in_the_way, of_name, words_of
 from quire.coverage import checkpoint
 from quire.engine import driver
 from quire.engine import job as jobs
 from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, quoted, scrub
-from quire.ledger import claims
+from quire.ledger import own_files
 from quire.progress import Progress
 from quire.spark.runner import InProcess, Runner
 from quire.storage import Store, canonical, connect
@@ -142,7 +142,7 @@ class OutputCommitter:
         driver.check_destination(store, self.append)
         while True:
             log = protocol.recover(store)
-            check_kind(log)
+            own_files.check_kind(log)
             if (done := of_name(log, ending_of(name))) is not None:
                 return Job(self.dest, done.job, len(done.tasks), done.committer, name, restarted=True)
             head = next((h for h in protocol.open_jobs(store, log) if h.verb == WRITE and h.intent.get("name") == name), None)
@@ -215,9 +215,9 @@ class OutputCommitter:
         """
         log = Log(self._store).refresh()
         if log.outcome(job.id) is None:
-            with claims._told(f"Nothing of job {job.id} is visible, or all of it will be: call again."):
+            with own_files.with_state(f"Nothing of job {job.id} is visible, or all of it will be: call again."):
                 self._commit(log, job)
-        with claims._told(f"Job {job.id} is committed: call again, or recover(dest), to move its files to their places."):
+        with own_files.with_state(f"Job {job.id} is committed: call again, or recover(dest), to move its files to their places."):
             jobs._settle(log, job.id, Progress(False))
         outcome, state = log.refresh().outcome(job.id), self._state(log, job)
         if isinstance(outcome, Abort):
@@ -312,7 +312,7 @@ class OutputCommitter:
             return attempt.state == "committed"
         if attempt.state == "aborted":
             raise UsageError(f"attempt {attempt.id} of task {attempt.task} is aborted: it cannot be committed. Set up another attempt.")
-        with claims._told("Call again: the attempt is not lost."):
+        with own_files.with_state("Call again: the attempt is not lost."):
             done = attempt.finish()
             if protocol.plan_head(attempt.store, attempt.job) is None:
                 won = self._came_first(attempt)

@@ -6,13 +6,13 @@ import hashlib
 import json
 from collections.abc import Iterable
 
-from quire.commit.entries import CLAIM, UNSAID, WRITE, Commit, PlanHead, Task, Words
+from quire.commit.entries import UNSAID, WRITE, Commit, PlanHead, Task, Words
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
-from quire.errors import RefusedError, about
-from quire.ledger import claims
+from quire.errors import RefusedError
+from quire.ledger import own_files
 
-__all__ = ["check_kind", "ending_of", "in_the_way", "of_name", "words_of"]
+__all__ = ["ending_of", "in_the_way", "of_name", "words_of"]
 
 
 def ending_of(name: str) -> str:
@@ -34,27 +34,17 @@ def in_the_way(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
     return conflicts(log, head, tasks)
 
 
-def check_kind(log: Log) -> None:
-    """RefusedError for a destination that quire has gathered into."""
-    for transform in sorted(log.transforms() - {CLAIM, UNSAID.transform}):
-        with about("dest"):
-            raise RefusedError(
-                f"{log.store.url} holds what quire has made itself (transform {transform!r}), and files of your own may be anything: "
-                f"nobody could read both. Choose another destination."
-            )
-
-
 def words_of(log: Log, tasks: Iterable[Task], job: str) -> Words:
     """What the job's files are; RefusedError if they differ among themselves or from what is there: the job stays open."""
-    check_kind(log)
+    own_files.check_kind(log)
     tasks = list(tasks)
     files = [file.name for task in tasks for file in task.files]
-    words = claims._words(files, f"job {job}") if files else UNSAID
-    there = claims._words_there(log)
+    words = own_files.words_of_files(files, f"job {job}") if files else UNSAID
+    there = own_files.words_there(log)
     if files and there != words and log.filling() is not None:
         raise RefusedError(
-            f"{log.store.url} holds {claims._kind(there)}, and job {job} has written {claims._kind(words)}: nothing of it is visible. Give "
-            f"it up with abort_job, and write the same, or into another destination."
+            f"{log.store.url} holds {own_files.described(there)}, and job {job} has written {own_files.described(words)}: nothing of it "
+            f"is visible. Give it up with abort_job, and write the same, or into another destination."
         )
     schemas = list(dict.fromkeys(schema for schema in (*sorted(log.schemas()), *(task.schema for task in tasks)) if schema))
     if len(schemas) > 1:

@@ -15,9 +15,8 @@ from quire.committers.interface import Committed, Job, LostError, OutputCommitte
 from quire.engine.job import ATTEMPTS
 from quire.errors import QuireError, UsageError, quoted
 from quire.interrupts import interruptible
-from quire.ledger.claims import _told
-from quire.spark.runner import Failure, InProcess, OnSpark, Runner
-from quire.spark.visibility import Landmarks
+from quire.ledger.own_files import with_state
+from quire.spark.runner import Failure, Runner, runner_of
 from quire.storage import connect
 
 __all__ = ["run", "task_of"]
@@ -45,8 +44,7 @@ def run(
     if not callable(write):
         raise UsageError(f"write={quoted(write)} is no function. Give one that takes a task attempt.")
     by = OutputCommitter(dest, committer, append=append, storage_options=storage_options)
-    runner = _runner(spark, by, storage_options)
-    by._runner = runner
+    by._runner = runner = runner_of(spark, connect(by.dest, storage_options))
     return drive(by, runner, write, tasks, name)
 
 
@@ -61,7 +59,7 @@ def drive(by: OutputCommitter, runner: Runner, write: Write, tasks: int, name: s
 
 def _begin(by: OutputCommitter, runner: Runner, write: Write, tasks: int, name: str | None) -> Job:
     """A job all of whose tasks are committed, or that is over."""
-    with _told("Nothing of this job is visible: call again, with the same name to go on."):
+    with with_state("Nothing of this job is visible: call again, with the same name to go on."):
         job = by.setup_job(tasks, name)
         if job.restarted and not by.is_commit_job_repeatable(job):
             raise QuireError(f"job {job.id} of {job.dest} was given up in the meantime: call again.")
@@ -124,13 +122,3 @@ def _missing(by: OutputCommitter, job: Job) -> list[int]:
     with ThreadPoolExecutor(protocol.PARALLEL) as pool:
         done = dict(zip(there, pool.map(functools.partial(by.recover_task, job), there), strict=True))
     return [task for task in range(job.tasks) if not done.get(task)]
-
-
-def _runner(spark: Any, by: OutputCommitter, options: Mapping[str, Any] | None) -> Runner:
-    if isinstance(spark, InProcess | OnSpark):
-        return spark
-    if not hasattr(spark, "newSession"):
-        raise UsageError(f"spark is a SparkSession, not {type(spark).__name__}. Pass quire.session().")
-    if not connect(by.dest, options).shared:
-        raise UsageError("a memory:// store lives in one process, and Spark's workers are others. Use quire.InProcess().")
-    return OnSpark(spark, Landmarks([], by.dest))

@@ -85,7 +85,7 @@ def jvm_of(spark: Any) -> Any:
 
 def hadoop_conf(spark: Any) -> Any:
     """Hadoop's settings as the next job of this session would have them."""
-    spark._jvm.org.apache.hadoop.mapreduce.util.ConfigUtil.loadResources()  # else mapred-default.xml is read by the first job only
+    jvm_of(spark).org.apache.hadoop.mapreduce.util.ConfigUtil.loadResources()  # else mapred-default.xml is read by the first job only
     return spark._jsparkSession.sessionState().newHadoopConf()
 
 

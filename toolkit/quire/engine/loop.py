@@ -1,4 +1,4 @@
-"""What the calls that read a source share: what their work runs on, and how they are repeated."""
+"""What the calls that read a source share: how they are repeated, and what their report raises."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from quire.arguments import seconds, whole
 from quire.engine.driver import gather
@@ -16,11 +15,9 @@ from quire.engine.request import Options
 from quire.errors import AllQuarantined, UsageError
 from quire.interrupts import raised
 from quire.progress import Progress
-from quire.sources.kafka.topics import Topics
-from quire.spark.runner import InProcess, OnSpark, Runner
-from quire.spark.visibility import Landmarks
+from quire.spark.runner import Runner
 
-__all__ = ["checked", "repeat", "runner_of"]
+__all__ = ["checked", "repeat"]
 
 
 def repeat(
@@ -59,26 +56,6 @@ def repeat(
 def checked(made: Options, report: Report) -> Report:
     """The report; AllQuarantined if nothing of the input could be processed, and the call does not say how much of that it allows."""
     return report if made.max_quarantined is not None else report.checked()
-
-
-def runner_of(spark: Any, made: Options) -> Runner:
-    """What spreads the work of a call: the session given, or quire's own."""
-    landmarks = Landmarks([root.url for root in made.roots], made.dest)
-    if isinstance(spark, InProcess | OnSpark):
-        runner: Runner = spark
-    elif not all(store.shared for store in (made.store(), *(r.store() for r in made.roots if not isinstance(r, Topics)))):
-        raise UsageError(
-            "a memory:// store lives in one process, and Spark's workers are others. Use a directory, or spark=quire.InProcess()."
-        )
-    elif spark is None:
-        from quire.spark.session import session
-
-        runner = OnSpark(session(), landmarks)
-    elif hasattr(spark, "newSession"):
-        runner = OnSpark(spark, landmarks)
-    else:
-        raise UsageError(f"spark= takes a SparkSession, not {type(spark).__name__}. Leave it out, or pass quire.session().")
-    return runner
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from quire.commit.held import Held
 from quire.engine.attempt import Convert
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
-from quire.formats.lines import _compressor
+from quire.formats.lines import compressor
 from quire.planning.changes import Policy
 from quire.planning.hashing import FUNCTIONS
 from quire.planning.listing import Cut
@@ -110,7 +110,7 @@ class Estimate:
         except BadContent:
             return 0
         data = made if isinstance(made, bytes) else b"".join(made.column("content").to_pylist())
-        return len(data) if self.convert.compression == "none" else len(_compressor(self.convert.compression)(data))
+        return len(data) if self.convert.compression == "none" else len(compressor(self.convert.compression)(data))
 
 
 class Settings(TypedDict, total=False):

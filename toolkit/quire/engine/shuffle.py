@@ -35,9 +35,8 @@ from quire.progress import Phase
 from quire.sources import schemas
 from quire.sources.columns import fit, stored
 from quire.sources.functions import WrongTypeError, passes
-from quire.spark.runner import Job, OnSpark, Runner, SparkFailed, collected, first_line, guarded
+from quire.spark.runner import Job, OnSpark, Runner, SparkFailed, collected, first_line, frame_of, guarded
 from quire.spark.shipping import missing_module
-from quire.spark.visibility import Landmarks
 from quire.storage import Patience, Sink, Store, connect
 
 if TYPE_CHECKING:
@@ -299,7 +298,7 @@ def _spread(runner: OnSpark, closing: Closing, parts: list[_Part], reduce: Reduc
         yield pa.RecordBatch.from_pydict({"part": [part], "rows": [rows], "files": [json.dumps(files)]})
 
     try:
-        frame = found.mapInArrow(guarded(spark, write, Landmarks([], closing.dest)), "part long, rows long, files string")
+        frame = found.mapInArrow(guarded(spark, write, closing.dest), "part long, rows long, files string")
         rows = collected(Job(spark, within=True), frame, lambda: bar.update(0))
         answers = [(int(row["part"]), int(row["rows"]), json.loads(row["files"])) for row in rows]
         if not answers and not found.isEmpty():
@@ -341,11 +340,7 @@ def _frame(spark: SparkSession, closing: Closing, parts: list[_Part]) -> DataFra
                 closing.work, f"Spark has no such columns ({scrub(str(e).rstrip('.'), 200)}): let the function give others"
             ) from e
 
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = connect(url, options)
-        for batch in batches:
-            for i in batch.column(0).to_pylist():
-                yield from _batches(store, parts[i], compression)
+    def read(i: int) -> Iterator[pa.RecordBatch]:
+        return _batches(connect(url, options), parts[i], compression)
 
-    n = len(parts)
-    return spark.range(0, n, 1, n).mapInArrow(guarded(spark, read, Landmarks([], url)), schema)
+    return frame_of(spark, len(parts), read, schema, url)

@@ -33,7 +33,8 @@ def _gzip(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-def _compressor(compression: str) -> Callable[[bytes], bytes]:
+def compressor(compression: str) -> Callable[[bytes], bytes]:
+    """What compresses one piece: a gzip member, or a zstd frame."""
     if compression == "gzip":
         return _gzip
     packer = zstandard.ZstdCompressor(level=3)
@@ -50,7 +51,7 @@ class FrameWriter:
 
     def __init__(self, create: Callable[[int], Sink], target: int, compression: str) -> None:
         self.create, self.target = create, target
-        self.compress = None if compression == "none" else _compressor(compression)
+        self.compress = None if compression == "none" else compressor(compression)
         self.sizes: list[int] = []  # of the files so far
         self.files: list[int] = []  # a value a record, from here on
         self.offsets: list[int] = []

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,7 @@ from msgspec.structs import replace
 from quire.arguments import flag
 from quire.commit import names, protocol
 from quire.commit.committers import Adopting, committer
-from quire.commit.entries import CLAIM, UNSAID, Commit, DataFile, PlanHead, Task, Uncover, Words
+from quire.commit.entries import CLAIM, UNSAID, Commit, DataFile, PlanHead, Task, Uncover
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.conflicts import conflicts, examples
@@ -39,9 +38,20 @@ from quire.engine import driver, request
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.request import Options
-from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, UsageError
-from quire.formats import parquet
+from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, UsageError
 from quire.interrupts import all_interruptible
+from quire.ledger.own_files import (
+    KINDS,
+    UNWRITTEN,
+    check_kind,
+    described,
+    files_below,
+    hadoop_url,
+    rows_and_columns,
+    with_state,
+    words_of_files,
+    words_there,
+)
 from quire.planning import plan as planning
 from quire.planning.changes import APPENDED, Changes
 from quire.planning.listing import CHANGED, Cut, Listing, Run, list_changed
@@ -49,13 +59,11 @@ from quire.planning.pack import PlannedTask, read_head, read_rows, read_task
 from quire.planning.pieces import pieces
 from quire.planning.undone import COLUMNS, SPLITS, shown, undone
 from quire.progress import Progress, Step
-from quire.sources.files import is_hidden
-from quire.spark.runner import InProcess, OnSpark, Runner, guarded
-from quire.spark.visibility import Landmarks
-from quire.storage import Copying, Entry, Folder, Store, Syncing, Trouble, connect
+from quire.spark.runner import InProcess, OnSpark, Runner, frame_of, runner_of
+from quire.storage import Copying, Store, Syncing, connect
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["CHANGES", "Claim", "Claims"]
 
@@ -63,10 +71,6 @@ SPARK = "path string, start long, length long, size long, version string, modifi
 CHANGES = "path string, size long, version string, commit long, reason string"
 TOGETHER = 16 << 30  # bytes of splits that one task marks: it reads their names alone
 LOOKING = 16  # files whose ends are read at once
-_KINDS = re.compile(r"\.(?:[a-z0-9]+\.)?parquet$|\.(?:txt|csv|tsv|json|jsonl|ndjson)(?:\.gz|\.zst)?$")
-_MARKERS = re.compile(r"(?:^|/)(?:_committed_[^/]*|_started_[^/]*|_metadata|_common_metadata|\.[^/]*\.crc)$")  # of Hadoop and Spark
-BLOCK = "the claim's block"
-_START = Words(transform=CLAIM, format="parquet", compression="none", layout="flat")  # until the files say more
 
 
 @dataclass
@@ -140,17 +144,17 @@ class Claims:
         are longer now. With `InProcess` it is a pyarrow.Table.
         """
         made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=True)
-        runner = _runner(spark, made)
+        runner = runner_of(spark, made.store(), made.roots)
         log = Log(self._store).refresh()
         wanted = made.wanted()
         listing = Listing(wanted.dest, wanted.dest_options, "", "", wanted.roots, wanted.selection, fold(log, self._until), wanted.cut)
         found = list(pieces(wanted.roots, wanted.selection, runner.parallelism))
         return _table(runner, made, len(found), lambda i: undone(listing, found[i]))
 
-    def _changes(self, spark: Any, source: Any, *, include: Any = None, exclude: Any = None, min_age: Any = None) -> Changes:
+    def count_changed(self, spark: Any, source: Any, *, include: Any = None, exclude: Any = None, min_age: Any = None) -> Changes:
         """How many files `unprocessed` passes over because they were rewritten or appended to since they were done."""
         made = self._made(source, include, exclude, False, False, min_age, None, append=True)
-        return _changed(Log(self._store).refresh(), made, _runner(spark, made))
+        return _changed(Log(self._store).refresh(), made, runner_of(spark, made.store(), made.roots))
 
     @contextmanager
     def claim(
@@ -177,9 +181,9 @@ class Claims:
         """
         made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=append)
         allow_empty = flag(allow_empty, "allow_empty")
-        runner, bars = _runner(spark, made), Progress(progress)
+        runner, bars = runner_of(spark, made.store(), made.roots), Progress(progress)
         while True:
-            with _told("Nothing of this claim is visible: call again."):
+            with with_state("Nothing of this claim is visible: call again."):
                 begun = _begin(made, runner, bars)
             if isinstance(begun, Changes):
                 yield from _nothing(made, runner, begun)
@@ -196,17 +200,17 @@ class Claims:
                     raise  # nobody has ended it: somebody has deleted below _quire/
         folder = names.attempt_folder(head.job, head.tasks, attempt)
         found = Claim(
-            splits, _for_spark(f"{made.dest}/{folder}"), sum(t.files_in for t in marks), sum(t.bytes_in for t in marks), head.job, *changes
+            splits, hadoop_url(f"{made.dest}/{folder}"), sum(t.files_in for t in marks), sum(t.bytes_in for t in marks), head.job, *changes
         )
         try:
             yield found
-            with _told("Nothing that the block has written is visible: call again."):
+            with with_state("Nothing that the block has written is visible: call again."):
                 task = _written(log, head, attempt, started, allow_empty=allow_empty)
         except BaseException as e:
             with suppress(QuireError):  # what goes wrong now is not what the user should hear of; the next claim goes on with the job
                 protocol.abort(log, head.job, f"its block ended with {type(e).__name__}")
             raise
-        with _told("What the block has written is committed, or will be by the next claim: call again for what is left."):
+        with with_state("What the block has written is committed, or will be by the next claim: call again for what is left."):
             if not protocol.put_manifest(log.store, head.job, task):
                 committer(head.committer, log.store).abort_task(log.store, head.job, head.tasks, attempt, {})
             taken = _commit(log, head, marks, bars)
@@ -227,16 +231,7 @@ class Claims:
         cut = Cut("balanced", "flat", 1, "xxh64", TOGETHER, False)
         asked = ("sources", "dest", "include", "exclude", "hidden", "follow_links", "min_age")
         intent = {"verb": CLAIM, "committer": by, "target": 0, **{key: made.intent[key] for key in asked}}
-        return dataclasses.replace(made, words=_START, cut=cut, committer=by, intent=intent)
-
-
-@contextmanager
-def _told(state: str) -> Iterator[None]:
-    """A store's error says how far the claim has come, and how to go on."""
-    try:
-        yield
-    except StorageError as e:
-        raise type(e)(f"{str(e).rstrip('.')}. {state}") from e
+        return dataclasses.replace(made, words=UNWRITTEN, cut=cut, committer=by, intent=intent)
 
 
 # ------------------------------------------------------------------------------------------------------------------ the beginning
@@ -253,7 +248,7 @@ def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | Changes:
     driver.check_destination(store, made.append)
     while True:
         log = protocol.recover(store)
-        _check_kind(log)
+        check_kind(log)
         head = next((head for head in protocol.open_jobs(store, log) if head.intent == made.intent), None)
         changes: Changes | None = None
         if head is None:
@@ -306,7 +301,7 @@ def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progr
     if protocol.get_manifest(store, head.job, head.tasks) is not None:
         _commit(log, head, marks, bars)  # a block has ended well, and its process died before it could say so
         return None
-    if conflicts(log.refresh(), replace(head, words=_words_there(log)), marks):
+    if conflicts(log.refresh(), replace(head, words=words_there(log)), marks):
         protocol.abort(log, head.job, "others have processed splits of it")
         return None
     return _Begun(log, head, planned, marks, changes)
@@ -356,19 +351,6 @@ def _replaced(path: str, text: str) -> list[Uncover]:
     return [Uncover(path, version, tuple((start, length) for start, length in ranges)) for version, ranges, _ in json.loads(text)]
 
 
-def _check_kind(log: Log) -> None:
-    for transform in sorted(log.transforms() - {CLAIM, UNSAID.transform}):
-        raise RefusedError(
-            f"{log.store.url} holds what quire has made itself (transform {transform!r}), and a claim's files may be anything: nobody "
-            f"could read both. Choose another destination for the claim."
-        )
-
-
-def _words_there(log: Log) -> Words:
-    found = log.filling()
-    return found[1].words if found else _START
-
-
 # ------------------------------------------------------------------------------------------------------------------------ the block
 class _Over(QuireError):
     """The plan that holds the splits of a claim is gone."""
@@ -393,30 +375,11 @@ def _table(
     if not isinstance(runner, OnSpark):
         return pa.concat_tables([schema.empty_table(), *(table for i in range(n) for table in rows(i))])
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for i in batch.column(0).to_pylist():
-                for table in rows(i):
-                    yield from table.combine_chunks().to_batches(max_chunksize=10_000)
+    def batches(i: int) -> Iterator[pa.RecordBatch]:
+        for table in rows(i):
+            yield from table.combine_chunks().to_batches(max_chunksize=10_000)
 
-    landmarks = Landmarks([root.url for root in made.roots], made.dest)
-    found: DataFrame = runner.spark.range(0, n, 1, max(1, min(n, 8 * runner.parallelism)))
-    return found.mapInArrow(guarded(runner.spark, work, landmarks), kinds)
-
-
-def _runner(spark: Any, made: Options) -> Runner:
-    if isinstance(spark, InProcess | OnSpark):
-        return spark
-    if not hasattr(spark, "newSession"):
-        raise UsageError(f"spark is a SparkSession, not {type(spark).__name__}. Pass quire.session().")
-    if not all(store.shared for store in (made.store(), *(root.store() for root in made.roots))):
-        raise UsageError("a memory:// store lives in one process, and Spark's workers are others. Use quire.InProcess().")
-    return OnSpark(spark, Landmarks([root.url for root in made.roots], made.dest))
-
-
-def _for_spark(url: str) -> str:
-    """A URL as Hadoop's file systems are called."""
-    return f"s3a:{url.removeprefix('s3:')}" if url.startswith("s3:") else url
+    return frame_of(runner.spark, n, batches, kinds, made.dest, [root.url for root in made.roots], min(n, 8 * runner.parallelism))
 
 
 def _nothing(made: Options, runner: Runner, changes: Changes) -> Iterator[Claim]:
@@ -426,9 +389,9 @@ def _nothing(made: Options, runner: Runner, changes: Changes) -> Iterator[Claim]
     folder = names.attempt_folder(job, 0, names.new_id())
     splits = _table(runner, made, 0, lambda _: iter(()))
     try:
-        yield Claim(splits, _for_spark(f"{made.dest}/{folder}"), 0, 0, job, *changes)
-        files = _left_there(store, folder)[0]
-        if sum(_look(store, entry)[0] if entry.name.endswith(".parquet") else entry.size for entry in files):
+        yield Claim(splits, hadoop_url(f"{made.dest}/{folder}"), 0, 0, job, *changes)
+        files = files_below(store, folder)[0]
+        if sum(rows_and_columns(store, entry)[0] if entry.name.endswith(".parquet") else entry.size for entry in files):
             raise QuireError(
                 f"there was nothing to claim in {', '.join(root.url for root in made.roots)}, and the block has written {len(files):,} "
                 f"files: they were not kept. Look at c.files before."
@@ -438,49 +401,12 @@ def _nothing(made: Options, runner: Runner, changes: Changes) -> Iterator[Claim]
 
 
 # ------------------------------------------------------------------------------------------------------------------------- the end
-def _counts(name: str, folder: str) -> bool:
-    return not any(is_hidden(part) for part in name.removeprefix(f"{folder}/").split("/"))
-
-
-def _left_there(store: Store, folder: str) -> tuple[list[Entry], bool]:
-    """The files below a block's folder that count, and whether a job has said there that it came to its end.
-
-    Raises RefusedError for whatever else holds anything: to pass it over would lose what it was meant to be.
-    """
-    waiting, found, ended = [folder], list[Entry](), False
-    while waiting:
-        for item in store.scan(waiting.pop()):
-            inside = item.name.removeprefix(f"{folder}/")
-            if isinstance(item, Trouble):
-                what = {"link": "a symbolic link", "special": "neither a file nor a directory"}.get(item.kind, item.reason)
-                raise RefusedError(
-                    f"the claim's block has left {inside!r} in its folder, which is {what}: nothing is visible. Write regular files there."
-                )
-            if isinstance(item, Folder):
-                waiting.append(item.name)
-            elif _counts(item.name, folder):
-                found.append(item)
-            elif inside == "_SUCCESS":
-                ended = True
-            elif item.size and not _MARKERS.search(inside):
-                why = (
-                    "which no committer has committed"
-                    if "_temporary" in inside.split("/")
-                    else "whose name is hidden, so nobody would read it"
-                )
-                raise RefusedError(
-                    f"the claim's block has left {inside!r} in its folder, {why}: nothing is visible. End the job that writes there "
-                    f"before the block ends, and write what does not count elsewhere."
-                )
-    return sorted(found), ended
-
-
 def _written(log: Log, head: PlanHead, attempt: str, started: float, *, allow_empty: bool) -> Task:
     """What the block has written, as the last task of its job. Raises QuireError for what cannot be committed."""
     store, number, by = log.store, head.tasks, committer(head.committer, log.store)
     assert isinstance(by, Adopting)
     folder = names.attempt_folder(head.job, number, attempt)
-    found, ended = _left_there(store, folder)
+    found, ended = files_below(store, folder)
     if not (found or ended or allow_empty) and log.refresh().outcome(head.job) is None:  # else it was cleaned
         raise RefusedError(
             "the claim's block has written nothing, and its splits would be done: nothing is visible. If they hold nothing that you want, "
@@ -488,20 +414,20 @@ def _written(log: Log, head: PlanHead, attempt: str, started: float, *, allow_em
         )
     shown_names = {entry.name: entry.name.removeprefix(f"{folder}/") for entry in found}
     for entry in found:
-        if not _KINDS.search(shown_names[entry.name]):
+        if not KINDS.search(shown_names[entry.name]):
             raise RefusedError(
                 f"the claim's block has written {shown_names[entry.name]!r}, which is neither Parquet nor text, CSV or JSON (plain, .gz or "
                 f".zst): nothing is visible. Write another format, and what does not count elsewhere."
             )
-    words = _words(list(shown_names.values()))
-    there = _words_there(log)
+    words = words_of_files(list(shown_names.values()))
+    there = words_there(log)
     if found and there != words and log.filling() is not None:
         raise RefusedError(
-            f"{store.url} holds {_kind(there)} of earlier claims, and this block has written {_kind(words)}: nothing is visible. Write the "
-            f"same, or claim into another destination."
+            f"{store.url} holds {described(there)} of earlier claims, and this block has written {described(words)}: nothing is visible. "
+            f"Write the same, or claim into another destination."
         )
     with ThreadPoolExecutor(LOOKING) as pool:
-        looks = list(pool.map(functools.partial(_look, store), found))
+        looks = list(pool.map(functools.partial(rows_and_columns, store), found))
     schemas = {schema: shown_names[entry.name] for entry, (_, schema) in reversed([*zip(found, looks, strict=True)])}
     if len(schemas) > 1:
         (one, first), (other, second), *_ = schemas.items()
@@ -511,7 +437,7 @@ def _written(log: Log, head: PlanHead, attempt: str, started: float, *, allow_em
     files = []
     for i, (entry, (records, _)) in enumerate(zip(found, looks, strict=True)):
         inside = shown_names[entry.name]
-        match = _KINDS.search(inside)
+        match = KINDS.search(inside)
         assert match is not None
         final = names.data_file(inside.rpartition("/")[0], head.job, number, attempt, i, match[0][1:])
         if isinstance(store, Syncing):
@@ -523,44 +449,6 @@ def _written(log: Log, head: PlanHead, attempt: str, started: float, *, allow_em
     )  # fmt: skip
 
 
-def _look(store: Store, entry: Entry, who: str = BLOCK) -> tuple[int, str]:
-    """The rows of a file and their columns; of text nobody has counted them."""
-    if not entry.name.endswith(".parquet"):
-        return 0, ""
-    try:
-        file = parquet.open_file(store, entry.name)
-    except StorageError:
-        raise
-    except parquet.DAMAGED as e:
-        name = entry.name.rpartition("/")[2]
-        raise QuireError(f"{who} has written {name!r}, which is no Parquet file ({type(e).__name__}): nothing is visible.") from e
-    return file.metadata.num_rows, ", ".join(f"{f.name}: {f.type}" for f in file.schema_arrow)
-
-
-def _words(files: list[str], who: str = BLOCK) -> Words:
-    """What the names of files say of them; RefusedError for files of two kinds."""
-    kinds = {_kind_of(name): name for name in reversed(files)}
-    if len(kinds) > 1:
-        first, second, *_ = sorted(kinds.values())
-        raise RefusedError(
-            f"{who} has written files of two kinds, as {first!r} and {second!r}: nothing is visible. Write one kind, and "
-            f"what does not count elsewhere."
-        )
-    form, compression = next(iter(kinds), ("parquet", "none"))
-    return replace(_START, format=form, compression=compression, layout="directories" if any("/" in name for name in files) else "flat")
-
-
-def _kind_of(name: str) -> tuple[str, str]:
-    if name.endswith(".parquet"):
-        return "parquet", "none"  # it says itself how it is compressed
-    return "lines", {"gz": "gzip", "zst": "zstd"}.get(name.rpartition(".")[2], "none")
-
-
-def _kind(words: Words) -> str:
-    compressed = "" if words.compression == "none" else f" in {words.compression}"
-    return f"{words.format}{compressed}, {'in directories' if words.layout == 'directories' else 'in one directory'}"
-
-
 def _commit(log: Log, head: PlanHead, marks: list[Task], bars: Progress) -> list[tuple[str, int]]:
     """Commit what is marked with the output of the block that was first, unless the job has an outcome; then end it.
 
@@ -568,7 +456,7 @@ def _commit(log: Log, head: PlanHead, marks: list[Task], bars: Progress) -> list
     """
     done, taken = protocol.get_manifest(log.store, head.job, head.tasks), list[tuple[str, int]]()
     if done is not None and log.refresh().outcome(head.job) is None:
-        words = _words([file.name for file in done.files]) if done.files else UNSAID
+        words = words_of_files([file.name for file in done.files]) if done.files else UNSAID
         with suppress(FormatError):  # the job is over, and its segments are gone
             taken = examples(log, head, marks)
         protocol.commit(log, replace(head, words=words), [*marks, done], conflicts)

@@ -39,7 +39,7 @@ from quire.ledger import tables as inspection
 from quire.ledger.browse import Pages
 from quire.ledger.claims import CHANGES, Claims
 from quire.ledger.offsets import OffsetsOf
-from quire.ledger.verbs import Verbs, runner_of
+from quire.ledger.verbs import Verbs
 from quire.ledger.verify import Item, Verified, verify
 from quire.planning.listing import Cut, Listing, list_changed, list_deleted
 from quire.planning.pieces import Piece, pieces
@@ -47,8 +47,7 @@ from quire.planning.plan import evenness
 from quire.sources import files
 from quire.sources.files import Selection
 from quire.sources.keys import keys as keys_of
-from quire.spark.runner import OnSpark, guarded
-from quire.spark.visibility import Landmarks
+from quire.spark.runner import OnSpark, frame_of, runner_of
 from quire.storage import canonical, connect
 
 if TYPE_CHECKING:
@@ -289,17 +288,12 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         sources = list(self._fold.sources)
         url, options, folded = self._url, self._options, self._fold
 
-        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            store = connect(url, options)
-            for batch in batches:
-                for i in batch.column(0).to_pylist():
-                    table = folded.of(sources[i]).rows(store, [*COLUMNS, "attempt"]).select([*COLUMNS, "commit", "attempt"])
-                    table = table.set_column(table.schema.get_field_index("checksum"), "checksum", pa.array(_hex(table.column("checksum"))))
-                    yield from table.to_batches(max_chunksize=10_000)
+        def read(i: int) -> Iterator[pa.RecordBatch]:
+            table = folded.of(sources[i]).rows(connect(url, options), [*COLUMNS, "attempt"]).select([*COLUMNS, "commit", "attempt"])
+            table = table.set_column(table.schema.get_field_index("checksum"), "checksum", pa.array(_hex(table.column("checksum"))))
+            yield from table.to_batches(max_chunksize=10_000)
 
-        n = len(sources)
-        work = guarded(spark, read, Landmarks([], url))
-        frame = spark.range(0, n, 1, max(n, 1)).mapInArrow(work, SPARK_SCHEMA)
+        frame = frame_of(spark, len(sources), read, SPARK_SCHEMA, url)
         try:
             return frame.where(where) if where else frame
         except PySparkException as e:
@@ -345,22 +339,19 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             found_at = files.roots(source, self._options if storage_options is None else storage_options)
             roots = tuple(replace(root, identity=identity, links=selection.links) for root in found_at)
         listing = Listing(self._url, self._options, "", "", roots, selection, self._fold, Cut("balanced", "flat", 1, "xxh64", 1, False))
-        runner = runner_of(spark, self._url)
+        runner = runner_of(spark, self._store, roots)
         found = list(pieces(roots, selection, runner.parallelism, every=True))
 
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for i in batch.column(0).to_pylist():
-                    for table in tables(listing, found[i]):
-                        yield from table.to_batches(max_chunksize=10_000)
+        def rows(i: int) -> Iterator[pa.RecordBatch]:
+            for table in tables(listing, found[i]):
+                yield from table.to_batches(max_chunksize=10_000)
 
         if not isinstance(runner, OnSpark):
             if as_ == "spark":
                 raise UsageError("as_='spark' needs a SparkSession. Say as_='pandas' or 'arrow'.")
-            rows = [table for piece in found for table in tables(listing, piece)]
-            return inspection.given(name, pa.concat_tables([inspection.TABLES[name].empty_table(), *rows]), as_)
-        task = guarded(runner.spark, work, Landmarks([root.url for root in roots], self._url))
-        frame = runner.spark.range(0, len(found), 1, max(len(found), 1)).mapInArrow(task, kinds)
+            told = [table for piece in found for table in tables(listing, piece)]
+            return inspection.given(name, pa.concat_tables([inspection.TABLES[name].empty_table(), *told]), as_)
+        frame = frame_of(runner.spark, len(found), rows, kinds, self._url, [root.url for root in roots])
         return frame if as_ == "spark" else inspection.given(name, frame.toArrow(), as_)
 
     @overload
@@ -520,7 +511,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         items: list[Item] = [(source, by_segment.get(source.segment, {}), compression) for source in self._fold.sources]
         items = [item for item in items if item[1] or (item[0] is not None and item[0].piece)]
         items += [(None, some, compression) for some in alone]
-        found = verify(runner_of(spark, self._url), self._url, self._options, self._fold, items, len(sizes))
+        found = verify(runner_of(spark, self._store), self._url, self._options, self._fold, items, len(sizes))
         if not found.ok and Log(self._store).refresh().expired() > self.version:
             raise QuireError(f"version {self.version} of {self._url} has expired since it was opened. Verify again after ledger.refresh().")
         return found

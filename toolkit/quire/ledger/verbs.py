@@ -31,25 +31,13 @@ from quire.sources import files, transforms
 from quire.sources.kafka import topics as kafka
 from quire.sources.kafka.records import RECORDS_AS
 from quire.sources.transforms import UserFunction
-from quire.spark.runner import InProcess, OnSpark, Runner, guarded
-from quire.spark.visibility import Landmarks
+from quire.spark.runner import OnSpark, Runner, guarded, runner_of
 from quire.storage import Store, below, canonical, connect
 
-__all__ = ["Checkpointed", "Verbs", "runner_of"]
+__all__ = ["Checkpointed", "Verbs"]
 
 TOGETHER = 500_000  # rows that leave, of which one task writes so many at once
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-
-def runner_of(spark: Any, url: str) -> Runner:
-    """What spreads the work over a destination: the session given, or quire's own."""
-    if isinstance(spark, InProcess | OnSpark):
-        return spark
-    if spark is None:
-        from quire.spark.session import session
-
-        spark = session()
-    return OnSpark(spark, Landmarks([], url))
 
 
 @dataclass(frozen=True)
@@ -111,7 +99,7 @@ class Verbs:
         """
         if sum(given is not None for given in (paths, where, file)) != 1:
             raise UsageError("forget takes paths, or where=, or file=: one of the three.")
-        runner, last = runner_of(spark, self._url), flag(last_copy, "last_copy")
+        runner, last = runner_of(spark, self._store), flag(last_copy, "last_copy")
         said: dict[str, Any] = {"reason": str(reason)[:500], **({"last_copy": True} if last else {})}
         keys = list[list[str]]()
         rows: Rows | None = None
@@ -150,7 +138,7 @@ class Verbs:
                          would, that is committed and AllQuarantined is raised
         storage_options  for the sources; left out: the destination's
         """
-        runner = runner_of(spark, self._url)
+        runner = runner_of(spark, self._store)
         words = words_of(Log(self._store).refresh())
         _check_functions(words, function, reduce)
         if max_attempts is not None:
@@ -207,7 +195,7 @@ class Verbs:
         Coverage, checksums and lineage stay; `locate` tells the new places. The old files stay readable until `expire()`.
         """
         target = self._target() if target_size is None else parse_target(target_size)
-        done = compact.compact(self._dest(runner_of(spark, self._url), progress, committer), target)
+        done = compact.compact(self._dest(runner_of(spark, self._store), progress, committer), target)
         self.refresh()
         return done
 
@@ -229,7 +217,7 @@ class Verbs:
         Runs write one themselves when enough has gathered since the last one (a thousand commits, or a quarter of the rows). The answers
         stay the same; opening, looking up and planning read less. `expire()` deletes what was merged.
         """
-        runner = runner_of(spark, self._url)
+        runner = runner_of(spark, self._store)
         self._dest(runner, False, "auto")
         found = checkpoint.write(runner, self._url, self._options, self._store)
         self.refresh()
@@ -272,7 +260,7 @@ class Verbs:
         """
         options = self._options if storage_options is None else storage_options
         dry, derived, age = flag(dry_run, "dry_run"), flag(derived, "derived"), seconds(min_age, "min_age")
-        dest = self._dest(runner_of(spark, self._url), False, "auto")  # refuses what its tasks would not see
+        dest = self._dest(runner_of(spark, self._store), False, "auto")  # refuses what its tasks would not see
         log = Log(self._store).refresh()
         words = words_of(log)
         if words.split == OFFSETS:
@@ -300,7 +288,7 @@ class Verbs:
         options = self._options if storage_options is None else storage_options
         with about("source"):
             roots = tuple(files.roots(source, options))
-        dest = self._dest(runner_of(spark, self._url), progress, committer)
+        dest = self._dest(runner_of(spark, self._store), progress, committer)
         done = markers.import_markers(dest, self._markers(directory, options, roots), roots, files.spellings(source, roots), self._target())
         self.refresh()
         return done
@@ -318,7 +306,7 @@ class Verbs:
         with about("source"):
             roots = tuple(files.roots(source, options)) if source is not None else ()
         block = parse_target(split_size, "split_size")
-        to, runner = self._markers(directory, options, roots), runner_of(spark, self._url)
+        to, runner = self._markers(directory, options, roots), runner_of(spark, self._store)
         log = Log(self._store).refresh()
         folded, words = fold(log, reader=True), words_of(log, UNSAID)
         if words.split == OFFSETS:
@@ -349,11 +337,9 @@ class Verbs:
             return tuple(files.roots(source, options))
 
     def _runner(self, spark: Any) -> Runner:
-        return runner_of(spark, self._url)
+        return runner_of(spark, self._store)
 
     def _dest(self, runner: Runner, progress: bool | Callable[[Step], object], committer: str) -> Dest:
-        if runner.shared and not self._store.shared:
-            raise UsageError("a memory:// store lives in one process, and Spark's workers are others. Use spark=quire.InProcess().")
         return Dest(self._url, self._options, runner, Progress(progress), committer)
 
     def _target(self) -> int:
@@ -386,7 +372,7 @@ class Verbs:
                     yield pa.RecordBatch.from_pydict({"object": [name for name, _ in found], "of": [of for _, of in found]})
 
             frame = chosen(folded)
-            work = guarded(frame.sparkSession, write, Landmarks([], url))
+            work = guarded(frame.sparkSession, write, url)
             found = frame.select(*DROPS.names).mapInArrow(work, "object string, of string").toArrow().to_pylist()
             forget.refuse_last_copies(url, list(dict.fromkeys(row["of"] for row in found if not row["object"])))
             return [(row["object"], row["of"]) for row in found]

@@ -46,6 +46,11 @@ class Root:
         return cast("Store", ByContent(store)) if self.identity == "content" else store
 
     @property
+    def shared(self) -> bool:
+        """Whether other processes reach it."""
+        return self.store().shared
+
+    @property
     def account(self) -> str:
         """The account that it lies in, as a progress line names it; roots of one account share what the account allows."""
         return account(self.url, self.options)
@@ -61,6 +66,8 @@ class _Silent:
 @dataclass(frozen=True)
 class Unread(Root):
     """A place of which a ledger speaks and a call does not: a plan may name it, and nothing there is looked up or read."""
+
+    shared = True
 
     def store(self, told: Told = silent) -> Store:
         """A store that gives nothing, whatever the place holds."""

@@ -14,9 +14,9 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ from quire import interrupts
 from quire.errors import DataLossError, FormatError, QuireError, RefusedError, TransientError, UsageError, quoted, scrub
 from quire.spark.session import alive
 from quire.spark.shipping import Task, is_local, missing_module, portable
+from quire.spark.visibility import Landmarks, Sight
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,26 +127,6 @@ class InProcess:
         return found
 
 
-class Sight(Protocol):
-    """What the driver sees of its own directories; travels to the tasks."""
-
-    def lacking(self) -> str:
-        """What this process does not see of it; nothing if all is well."""
-        ...
-
-
-class Landmarks(Protocol):
-    """Local directories that the executors must see, too (`quire.spark.visibility`)."""
-
-    def unseen(self) -> Sight:
-        """Enough for executors on the driver's machine."""
-        ...
-
-    def taken(self) -> AbstractContextManager[Sight]:
-        """What all executors can look at as long as this lasts."""
-        ...
-
-
 class _Elsewhere(Exception):
     """An executor does not see what the driver sees: the item was not touched."""
 
@@ -156,8 +137,8 @@ class OnSpark:
     shared = True
 
     def __init__(self, spark: SparkSession, landmarks: Landmarks | None = None) -> None:
-        if not hasattr(spark, "range"):
-            raise UsageError(f"spark={quoted(spark)} is no SparkSession. Give one, or leave spark= out.")
+        if not hasattr(spark, "newSession"):
+            raise UsageError(f"spark= takes a SparkSession, not {quoted(spark)}. Leave it out, or pass quire.session().")
         if not alive(spark):
             raise UsageError("this Spark session was stopped. Start another with quire.session(), or leave spark= out.")
         self.spark = spark
@@ -215,6 +196,34 @@ class OnSpark:
 
 def _nobody() -> None:
     """Nobody watches."""
+
+
+class Place(Protocol):
+    """A store, or what a source names in one."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes reach it."""
+        ...
+
+
+def runner_of(spark: Any, dest: Place, sources: Iterable[Place] = ()) -> Runner:
+    """The runner for work between these places: on the session given, else on quire's own; or the runner that was given."""
+    sources = list(sources)
+    if not isinstance(spark, InProcess) and not all(place.shared for place in (dest, *sources)):
+        raise UsageError(
+            "a memory:// store lives in one process, and Spark's workers are others. Use a directory, or spark=quire.InProcess()."
+        )
+    if isinstance(spark, InProcess | OnSpark):
+        return spark
+    if spark is None:
+        from quire.spark.session import session
+
+        spark = session()
+    return OnSpark(spark, Landmarks([source.url for source in sources], dest.url))
 
 
 class SparkFailed(Exception):
@@ -304,11 +313,29 @@ def _end(job: Job, over: threading.Event, ended: threading.Event) -> None:
     ended.set()
 
 
-def guarded(spark: SparkSession, work: Task, landmarks: Landmarks) -> Task:
+def frame_of(
+    spark: SparkSession, n: int, rows: Callable[[int], Iterator[pa.RecordBatch]], schema: Any, dest: str, sources: Iterable[str] = (),
+    tasks: int | None = None,
+) -> DataFrame:  # fmt: skip
+    """The rows of each number below n, computed by Spark's tasks (`tasks`, or one a number) where the frame is used.
+
+    `dest` and `sources` are the URLs that the tasks must see.
+    """
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for i in batch.column(0).to_pylist():
+                yield from rows(i)
+
+    work.__name__ = rows.__name__
+    return spark.range(0, n, 1, max(1, n if tasks is None else tasks)).mapInArrow(guarded(spark, work, dest, sources), schema)
+
+
+def guarded(spark: SparkSession, work: Task, dest: str, sources: Iterable[str] = ()) -> Task:
     """The same task for any executor of the session; on one that does not see the directories it fails, and says so."""
     if is_local(spark):
         return work
-    with landmarks.taken() as found:
+    with Landmarks(sources, dest).taken() as found:
         sight = found
 
     def looking(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -46,6 +46,8 @@ class Topics(Root):
     asked: tuple[str, ...] = ()  # names and regular expressions
     versions: Mapping[str, str] = field(default_factory=dict)  # topic → its id, or `named`
 
+    shared = True
+
     def store(self, told: Told = silent) -> Store:
         """Topics are no files."""
         raise UsageError(f"{self.shown} is Kafka, and no store of files. Topics are loaded by quire.load.")

@@ -1,0 +1,128 @@
+"""Files that somebody else's job has written, for the log: which of them count, of which kind they are, what they hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from msgspec.structs import replace
+
+from quire.commit.entries import CLAIM, UNSAID, Words
+from quire.commit.log import Log
+from quire.errors import QuireError, RefusedError, StorageError, about
+from quire.formats import parquet
+from quire.sources.files import is_hidden
+from quire.storage import Entry, Folder, Store, Trouble
+
+KINDS = re.compile(r"\.(?:[a-z0-9]+\.)?parquet$|\.(?:txt|csv|tsv|json|jsonl|ndjson)(?:\.gz|\.zst)?$")
+_MARKERS = re.compile(r"(?:^|/)(?:_committed_[^/]*|_started_[^/]*|_metadata|_common_metadata|\.[^/]*\.crc)$")  # of Hadoop and Spark
+BLOCK = "the claim's block"
+UNWRITTEN = Words(transform=CLAIM, format="parquet", compression="none", layout="flat")  # until the files say more
+
+
+def hadoop_url(url: str) -> str:
+    """A URL as Hadoop's file systems are called."""
+    return f"s3a:{url.removeprefix('s3:')}" if url.startswith("s3:") else url
+
+
+@contextmanager
+def with_state(state: str) -> Iterator[None]:
+    """A store's error says how far the job has come, and how to go on."""
+    try:
+        yield
+    except StorageError as e:
+        raise type(e)(f"{str(e).rstrip('.')}. {state}") from e
+
+
+def counts(name: str, folder: str) -> bool:
+    """Whether readers see a file: no part of its name is hidden."""
+    return not any(is_hidden(part) for part in name.removeprefix(f"{folder}/").split("/"))
+
+
+def files_below(store: Store, folder: str) -> tuple[list[Entry], bool]:
+    """The files below a block's folder that count, and whether a job has said there that it came to its end.
+
+    Raises RefusedError for whatever else holds anything: to pass it over would lose what it was meant to be.
+    """
+    waiting, found, ended = [folder], list[Entry](), False
+    while waiting:
+        for item in store.scan(waiting.pop()):
+            inside = item.name.removeprefix(f"{folder}/")
+            if isinstance(item, Trouble):
+                what = {"link": "a symbolic link", "special": "neither a file nor a directory"}.get(item.kind, item.reason)
+                raise RefusedError(
+                    f"the claim's block has left {inside!r} in its folder, which is {what}: nothing is visible. Write regular files there."
+                )
+            if isinstance(item, Folder):
+                waiting.append(item.name)
+            elif counts(item.name, folder):
+                found.append(item)
+            elif inside == "_SUCCESS":
+                ended = True
+            elif item.size and not _MARKERS.search(inside):
+                why = (
+                    "which no committer has committed"
+                    if "_temporary" in inside.split("/")
+                    else "whose name is hidden, so nobody would read it"
+                )
+                raise RefusedError(
+                    f"the claim's block has left {inside!r} in its folder, {why}: nothing is visible. End the job that writes there "
+                    f"before the block ends, and write what does not count elsewhere."
+                )
+    return sorted(found), ended
+
+
+def rows_and_columns(store: Store, entry: Entry, who: str = BLOCK) -> tuple[int, str]:
+    """The rows of a file and their columns; of text nobody has counted them."""
+    if not entry.name.endswith(".parquet"):
+        return 0, ""
+    try:
+        file = parquet.open_file(store, entry.name)
+    except StorageError:
+        raise
+    except parquet.DAMAGED as e:
+        name = entry.name.rpartition("/")[2]
+        raise QuireError(f"{who} has written {name!r}, which is no Parquet file ({type(e).__name__}): nothing is visible.") from e
+    return file.metadata.num_rows, ", ".join(f"{f.name}: {f.type}" for f in file.schema_arrow)
+
+
+def words_of_files(files: list[str], who: str = BLOCK) -> Words:
+    """What the names of files say of them; RefusedError for files of two kinds."""
+    kinds = {_kind_of(name): name for name in reversed(files)}
+    if len(kinds) > 1:
+        first, second, *_ = sorted(kinds.values())
+        raise RefusedError(
+            f"{who} has written files of two kinds, as {first!r} and {second!r}: nothing is visible. Write one kind, and "
+            f"what does not count elsewhere."
+        )
+    form, compression = next(iter(kinds), ("parquet", "none"))
+    return replace(UNWRITTEN, format=form, compression=compression, layout="directories" if any("/" in name for name in files) else "flat")
+
+
+def _kind_of(name: str) -> tuple[str, str]:
+    if name.endswith(".parquet"):
+        return "parquet", "none"  # it says itself how it is compressed
+    return "lines", {"gz": "gzip", "zst": "zstd"}.get(name.rpartition(".")[2], "none")
+
+
+def described(words: Words) -> str:
+    """The kind of files, as a message names it."""
+    compressed = "" if words.compression == "none" else f" in {words.compression}"
+    return f"{words.format}{compressed}, {'in directories' if words.layout == 'directories' else 'in one directory'}"
+
+
+def words_there(log: Log) -> Words:
+    """What the log says of the files that are there."""
+    found = log.filling()
+    return found[1].words if found else UNWRITTEN
+
+
+def check_kind(log: Log) -> None:
+    """RefusedError for a destination that quire has gathered into."""
+    for transform in sorted(log.transforms() - {CLAIM, UNSAID.transform}):
+        with about("dest"):
+            raise RefusedError(
+                f"{log.store.url} holds what quire has made itself (transform {transform!r}), and files of your own may be anything: "
+                f"nobody could read both. Choose another destination."
+            )
