@@ -12,9 +12,9 @@ pytest.register_assert_rewrite("services.conformance")
 
 from matrix import Line  # noqa: E402 (what stands above must come first)
 from quire.storage import Store, bare, normalise  # noqa: E402
-from quire.storage.hdfs import native as hdfs_native  # noqa: E402
 from services import kafka_broker, s3  # noqa: E402
 from services.azurite import azurite, connection_string  # noqa: E402
+from services.example import hdfs_native  # noqa: E402
 from services.hdfs import HOME, USER, Cluster, hdfs  # noqa: E402
 from services.kafka import Mock, mock  # noqa: E402
 from services.standin import Namenode  # noqa: E402

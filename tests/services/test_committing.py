@@ -13,11 +13,11 @@ pytest.register_assert_rewrite("services.committing")
 
 import sim  # noqa: E402 (what stands above must come first)
 from matrix import COMMITTERS, cases  # noqa: E402
-from quire.storage.hdfs import native as hdfs_native  # noqa: E402
 from services import s3  # noqa: E402
 from services.azurite import connection_string  # noqa: E402
 from services.committing import *  # noqa: E402, F403 (the tests, by whatever names they have)
 from services.committing import Trial  # noqa: E402
+from services.example import hdfs_native  # noqa: E402
 from services.hdfs import HOME, USER  # noqa: E402
 from services.kinds import kind  # noqa: E402
 from services.standin import Namenode  # noqa: E402

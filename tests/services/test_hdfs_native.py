@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import quire
 from gathering import gather, refused
-from quire.errors import QuireError, StorageError, UsageError
+from quire.errors import QuireError, StorageError, TransientError, UsageError
 from quire.storage import bare, normalise
-from quire.storage.hdfs import native as hdfs_native
+from services.example import HOME, hdfs_native
 from services.standin import Namenode
 
 
@@ -44,3 +46,24 @@ def test_urls_that_name_no_place_are_refused(url: str) -> None:
 def test_one_place_has_one_url() -> None:
     assert normalise("hdfs://Node:8020/data/") == "hdfs://node/data", "the usual port"
     assert normalise("hdfs://cluster/data") == "hdfs://cluster/data"
+
+
+def test_libhdfs_that_does_not_know_a_host_is_not_asked_again() -> None:
+    store = hdfs_native.opened("hdfs://mispelt/x", {})
+    said = "HDFS list directory failed, errno: 255 (Unknown error 255). Detail: UnknownHostException: mispelt"
+    with refused(StorageError, StorageError.exit_code, "DNS does not know a host", "mispelt") as caught, store.explained("list", "a"):
+        raise OSError(255, said)
+    assert not isinstance(caught.value, TransientError)
+
+
+def test_without_the_package_its_urls_say_what_to_install_and_what_to_take_instead() -> None:
+    script = "import quire, sys; sys.argv[1:] and quire.plan(sys.argv[1], 'out')"
+    done = subprocess.run([sys.executable, "-c", script, "hdfs://node/in"], capture_output=True, text=True)
+    line = done.stderr.splitlines()[-1]
+    for words in ("webhdfs://namenode:9870/path", "examples/hdfs_native", "an entry point of the group quire.stores (docs/stores.md)"):
+        assert words in line, line
+
+
+def test_nothing_in_quire_knows_the_package() -> None:
+    sources = (HOME.parents[1] / "toolkit").rglob("*.py")
+    assert not [path for path in sources if "quire_hdfs_native" in path.read_text()]

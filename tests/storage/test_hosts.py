@@ -15,7 +15,6 @@ from quire.errors import TransientError
 from quire.sources.kafka import client
 from quire.storage import connect, normalise, retry, window
 from quire.storage.base import Request, Store
-from quire.storage.hdfs import native
 from quire.storage.http import unanswered
 
 NAMENODES = {"namenodes": {"cluster": ["nn1.invalid", "nn2.invalid:9871"]}}
@@ -125,14 +124,6 @@ def test_a_name_that_no_host_can_have_is_told_at_once(patience: Asked) -> None:
     with refused(StorageError, StorageError.exit_code, "there is no host 'aaaa", "Look at the URL"):
         connect(normalise(f"webhdfs://{'a' * 70}/x")).get("a")
     assert not patience
-
-
-def test_libhdfs_that_does_not_know_a_host_is_not_asked_again(patience: Asked) -> None:
-    store = native.opened("hdfs://mispelt/x", {})
-    said = "HDFS list directory failed, errno: 255 (Unknown error 255). Detail: UnknownHostException: mispelt"
-    with refused(StorageError, StorageError.exit_code, "DNS does not know a host", "mispelt") as caught, store.explained("list", "a"):
-        raise OSError(255, said)
-    assert not isinstance(caught.value, TransientError)
 
 
 # ------------------------------------------------------------------------------------------------------------------------------ Kafka

@@ -147,15 +147,15 @@ class Interrupted(_OneLine, KeyboardInterrupt):
         super().__init__(text)
 
 
-def choose(value: object, allowed: Iterable[str], what: str) -> str:
-    """Return `value` if it is one of `allowed`, else raise UsageError that names the nearest one."""
+def choose(value: object, allowed: Iterable[str], what: str, more: str = "") -> str:
+    """Return `value` if it is one of `allowed`, else raise UsageError that names the nearest one; `more` is said at its end."""
     names = list(allowed)
     if isinstance(value, str) and value in names:
         return value
     near = difflib.get_close_matches(str(value), names, n=1, cutoff=0.4)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     with about(what):
-        raise UsageError(f"unknown {what} {quoted(value)}: it is one of {', '.join(names)}.{hint}")
+        raise UsageError(f"unknown {what} {quoted(value)}: it is one of {', '.join(names)}.{hint}{more}")
 
 
 @contextmanager

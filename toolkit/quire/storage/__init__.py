@@ -80,9 +80,17 @@ _REMOTE = {
     **dict.fromkeys(("abfs", "abfss", "az", "wasb", "wasbs"), "azure.store"),
     **dict.fromkeys(("s3", "s3a"), "s3.store"),
     "webhdfs": "hdfs.store",
-    "hdfs": "hdfs.native",
 }
 _GROUP = "quire.stores"  # entry points of other packages: scheme = a module with the same two functions
+_ADD = f"A package adds a store by an entry point of the group {_GROUP} (docs/stores.md)."
+_GOOGLE = (
+    "Google Cloud Storage is not supported yet. Copy the files to a disk, HDFS, S3 or Azure first, or mount the bucket (Cloud Storage "
+    "FUSE) and give its path as a source."
+)
+_ELSEWHERE = {  # schemes of which users may think that they are there
+    "gs": _GOOGLE, "gcs": _GOOGLE,
+    "hdfs": "Write webhdfs://namenode:9870/path. Hadoop's own protocol is a package by itself: install examples/hdfs_native everywhere.",
+}  # fmt: skip
 _loaded: dict[str, ModuleType] = {}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 
@@ -135,13 +143,12 @@ def canonical(url: str | os.PathLike[str], options: Options = None) -> str:
 
 def _check_scheme(scheme: str, text: str) -> None:
     """Refuse a kind of store that nobody here knows."""
-    if scheme in ("gs", "gcs") and scheme not in (*_loaded, *entry_points(group=_GROUP).names):
-        raise UsageError(
-            f"{scrub(text)!r}: Google Cloud Storage is not supported yet. Copy the files to a disk, HDFS, S3 or Azure first, or mount the "
-            f"bucket (Cloud Storage FUSE) and give its path as a source; a store of your own is an entry point of the group {_GROUP}."
-        )
-    if scheme not in ("file", "memory", *_REMOTE, *_loaded):
-        choose(scheme, ("file", "memory", *_REMOTE, *entry_points(group=_GROUP).names), "kind of store")
+    if scheme in ("file", "memory", *_REMOTE, *_loaded):
+        return
+    known = entry_points(group=_GROUP).names
+    if scheme in _ELSEWHERE and scheme not in known:
+        raise UsageError(f"{scrub(text)!r}: {_ELSEWHERE[scheme]} {_ADD}")
+    choose(scheme, ("file", "memory", *_REMOTE, *known), "kind of store", f" {_ADD}")
 
 
 def _module(scheme: str) -> ModuleType:
