@@ -182,7 +182,8 @@ def _tasks(dest: Path, entry: dict[str, Any]) -> list[dict[str, Any]]:
     if part is None:
         return entry["tasks"]
     assert not entry["tasks"]
-    return [json.loads(text)["task"] for text in pq.read_table(dest / part).column("task").to_pylist()]
+    rows = [json.loads(text) for text in pq.read_table(dest / part).column("task").to_pylist()]
+    return [row["task"] for row in rows if row["kind"] == "manifest"]
 
 
 def _files(dest: Path) -> list[Path]:
@@ -195,7 +196,8 @@ def _clean(dest: Path, found: Found) -> None:
     decided = {e["job"] for e in found.entries if e["kind"] == "abort"} | {e["job"] for e in found.entries if e["kind"] == "published"}
     commits = [e for e in found.entries if e["kind"] == "commit" and e["job"] in decided]
     named = {task["segment"] for e in commits for task in _tasks(dest, e)}
-    named |= {v for e in commits for v in e.values() if isinstance(v, str) and v.startswith("_quire/log/parts/")}
+    outcomes = [e for e in found.entries if e["kind"] in ("commit", "abort")]
+    named |= {v for e in outcomes for v in e.values() if isinstance(v, str) and v.startswith("_quire/log/parts/")}
     left = {name for name in state if not (name.startswith("_quire/log/") and name.count("/") == 2)} - named
     assert not left, f"left over: {sorted(left)[:5]}"
     assert {e["job"] for e in found.entries if "job" in e} == decided, "a commit was not published"

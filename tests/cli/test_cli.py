@@ -26,6 +26,7 @@ from quire.cli import app, show, upkeep
 from quire.commit import protocol
 from quire.errors import QuireError
 from quire.ledger import tables
+from quire.planning import listing, undone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -491,7 +492,7 @@ def test_what_the_readme_says_exists() -> None:
             thing = getattr(thing, part)
 
 
-def test_what_is_not_done_is_named_one_a_line(run: Run, tmp_path: Path) -> None:
+def test_what_is_not_done_is_named_one_a_line(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
     assert run("ledger", "unprocessed", dest, source)[1].count("\n") == 4
     assert not dest.exists()
@@ -505,6 +506,11 @@ def test_what_is_not_done_is_named_one_a_line(run: Run, tmp_path: Path) -> None:
             f"not among them, changed since they were done: 1 (1 of them longer now); quire ledger changed {dest} {source} names all\n"
         )
     assert run("ledger", "unprocessed", dest, source, "--include", "d2/*")[2] == "", "only what was asked for"
+    listed, real = list[str](), undone._chunks
+    monkeypatch.setattr(undone, "_chunks", lambda *given: (listed.append(str(given[1])), real(*given))[1])
+    monkeypatch.setattr(listing, "_chunks", None)
+    run("ledger", "unprocessed", dest, source)
+    assert len(listed) == len(set(listed)), "no piece of the source is listed twice"
     code, _, said = run("ledger", "unprocessed", dest, tmp_path / "typo")
     assert (code, said.count("\n")) == (2, 1)
 

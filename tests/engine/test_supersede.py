@@ -11,8 +11,11 @@ import quire
 from checker import check, look, unchanged
 from gathering import documents, gather, refused, write
 from quire import Ledger
+from quire.commit import log
+from quire.commit.entries import Abort
 from quire.errors import FormatError, UsageError
 from quire.read import first_rows, live
+from quire.storage.local import LocalStore
 
 SHAPES: list[dict[str, Any]] = [
     {"transform": "lines"},
@@ -122,6 +125,29 @@ def test_old_rows_stay_until_the_new_version_is_good(tmp_path: Path) -> None:
     assert gather(source, dest, **how).files == 1
     Ledger(dest).expire()
     check(source, dest, None)
+
+
+def test_of_many_bad_new_versions_no_entry_of_the_log_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "LONGEST", 2_000)
+    monkeypatch.setattr(log, "TOGETHER", 7)
+    source, dest = write(tmp_path / "in", {f"{i}.xml": b"<a/>" for i in range(50)}), tmp_path / "out"
+    how: dict[str, Any] = {"transform": "xml", "on_change": "reprocess"}
+    gather(source, dest, **how)
+    write(source, {f"{i}.xml": b"<a>broken" for i in range(49)} | {"49.xml": b"<b>better</b>"})
+    report = gather(source, dest, **how)
+    assert (report.files, len(report.left_out)) == (1, 49), "they are known to the round that goes on without them"
+    entries = sorted((dest / "_quire/log").glob("*.json"))
+    assert max(entry.stat().st_size for entry in entries) <= 2_000
+    (given_up,) = (entry for entry in log.Log(LocalStore(str(dest))).refresh().entries if isinstance(entry, Abort))
+    assert sorted(item.path for item in given_up.left) == sorted(path for path, _ in report.left_out)
+    Ledger(dest).expire()
+    check(source, dest, None)
+    Ledger(dest).checkpoint(quire.InProcess())
+    quire.recover(dest)
+    assert (dest / str(given_up.parts)).exists(), "whoever reads the log from its beginning finds it"
+    (dest / str(given_up.parts)).write_bytes(b"?")
+    with refused(FormatError, 2, "damaged", str(given_up.parts)):
+        log.Log(LocalStore(str(dest))).refresh().entries  # noqa: B018
 
 
 def test_what_others_compacted_meanwhile_is_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,21 @@ def test_what_is_not_done_is_told_and_nothing_is_written(tmp_path: Path) -> None
         quire.Ledger(tmp_path / "typo")
 
 
+def test_what_has_changed_comes_from_the_same_listing_where_it_is_asked_for(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1\n", "b": b"1\n", "c": b"1\n"}), tmp_path / "out"
+    quire.consolidate(source, dest, spark=HERE, **QUIET)
+    write(source, {"a": b"1\n2\n", "b": b"2\n", "d": b"new"})
+    ledger = quire.Ledger(dest)
+    assert ledger.unprocessed(HERE, source).column_names == ["path", "start", "length", "size", "version", "modified"]
+    found = ledger.unprocessed(HERE, source, changed=True).to_pylist()
+    assert [(row["path"][-1], row["start"], row["length"], (row["reason"] or "")[:9]) for row in found] == [
+        ("d", 0, 3, ""), ("a", 0, 4, "appended "), ("b", 0, 2, "rewritten")
+    ]  # fmt: skip
+    assert {row["path"]: row["reason"] for row in found if row["reason"]} == dict(
+        ledger.changed(HERE, source, "arrow").select(["path", "reason"]).to_pandas().to_numpy().tolist()
+    )
+
+
 def test_a_split_says_where_its_bytes_are(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a.txt": b"12345"})
     (row,) = ledger_of(tmp_path / "out").unprocessed(HERE, source).to_pylist()

@@ -15,7 +15,7 @@ import shlex
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from quire.cli.upkeep import UPKEEP
 from quire.engine.report import named
 from quire.engine.request import LAYOUTS, PLANNERS
 from quire.errors import QuireError, UsageError, choose, printable, scrub
+from quire.planning.changes import Changes
 from quire.planning.hashing import FUNCTIONS
 from quire.process import check
 from quire.read import first_rows
@@ -58,7 +59,11 @@ _JOB = [
     click.option("--follow-links", is_flag=True, help="Follow symbolic links."),
     click.option("--min-age", help="Leave files that changed within this time: '5 min'."),
     click.option("--on-error", default="quarantine", show_default=True, help="quarantine or fail."),
-    click.option("--max-quarantined", type=int, help="Commit nothing if more files are to be quarantined; up to it, also all of them."),
+    click.option(
+        "--max-quarantined",
+        type=int,
+        help="Commit nothing if more is to be quarantined (files; with a function also splits and records); up to it, also all.",
+    ),
     click.option("--on-change", default="error", show_default=True, help="error, reprocess or ignore: files that were rewritten since."),
     click.option("--on-append", default="error", show_default=True, help="error, tail or reprocess: files that only became longer."),
     click.option("--identity", default="store", show_default=True, help="store or content: how a file is known to be another one."),
@@ -374,17 +379,25 @@ def unprocessed(dest: str, source: tuple[str, ...], master: str | None, as_json:
     opened = quire.Ledger(dest, create=True)
     chosen: dict[str, Any] = {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}
     with spark_of(master) as spark:
-        found = opened.unprocessed(spark, _source(source), **chosen)
-        rows = found.select("path").toLocalIterator() if hasattr(found, "toLocalIterator") else found.select(["path"]).to_pylist()
-        names = (name for name, _ in itertools.groupby(row["path"] for row in rows))  # of a file in pieces once
+        found, changed = opened.unprocessed(spark, _source(source), changed=True, **chosen), list[str]()
+        rows = found.toLocalIterator() if hasattr(found, "toLocalIterator") else found.to_pylist()
+        names = (name for name, _ in itertools.groupby(_undone(rows, changed)))  # of a file in pieces once
         if as_json:
             click.echo(as_line(list(names)))
         else:
             for name in names:
                 click.echo(printable(name))
-        changes = opened.count_changed(spark, _source(source), **chosen)
-        if changes.files:
+        if (changes := Changes.of(changed)).files:
             click.echo(f"not among them, changed since they were done: {changes}; {named(dest, ', '.join(source))}", err=True)
+
+
+def _undone(rows: Iterable[Any], changed: list[str]) -> Iterator[str]:
+    """The paths of rows that are not done, as they come; of the others the reasons are noted."""
+    for row in rows:
+        if row["reason"] is None:
+            yield row["path"]
+        else:
+            changed.append(row["reason"])
 
 
 @ledger.command()

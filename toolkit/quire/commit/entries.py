@@ -136,6 +136,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
     format: int = FORMAT
 
 
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="left"):
+    """Some of what an entry's tasks have left, where that stands in the entry's part."""
+
+    left: tuple[Left, ...]
+    format: int = FORMAT
+
+
 class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
     """`plan.json`: which plan of a job counts, and all that is needed to go on with it (no secrets)."""
 
@@ -181,7 +188,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
     identity: str = ""  # "content": versions of the sources are hashes of their content
     schema: str = ""  # the columns of the rows, as frozen in the plan
     source: str = ""  # topics: the brokers and names that the user has given
-    parts: str | None = None  # where the tasks stand if they would make the entry too long
+    parts: str | None = None  # where `tasks` and `left` stand if they would make the entry too long
     whole: bool = False  # its files are of all its tasks together: all or nothing
     format: int = FORMAT
 
@@ -199,6 +206,7 @@ class Abort(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ab
     time: str
     committer: str = ""  # where it is known
     left: tuple[Left, ...] = ()
+    parts: str | None = None  # where `left` stands if it would make the entry too long
     format: int = FORMAT
 
 
@@ -238,6 +246,7 @@ class Unpin(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="un
 
 
 Entry = Commit | Abort | Published | Expired | Pin | Unpin
+Part = Manifest | LeftOut  # a row of an entry's part
 S = TypeVar("S")
 
 
@@ -256,7 +265,7 @@ def stored(kind: S) -> S:
     return kind
 
 
-for _kind in (Entry, Manifest, PlanHead):
+for _kind in (Entry, Part, Manifest, PlanHead):
     stored(_kind)
 
 

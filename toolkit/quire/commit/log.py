@@ -23,7 +23,9 @@ from quire.commit.entries import (
     Commit,
     Entry,
     Expired,
+    LeftOut,
     Manifest,
+    Part,
     Pin,
     Published,
     Task,
@@ -38,7 +40,8 @@ from quire.errors import FormatError, NotFoundError, StorageError
 from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.storage import Store
 
-LONGEST = 1 << 20  # bytes; a longer entry keeps its tasks in a file of its own
+LONGEST = 1 << 20  # bytes; a longer entry keeps its tasks, and what they have left, in a file of its own
+TOGETHER = 1_000  # of what was left, in a row of such a file
 _PART = pa.schema([pa.field("task", pa.string(), nullable=False)])
 
 
@@ -179,10 +182,10 @@ class Log:
             return None
         where = f"{self.store.url}/{names.entry(number)}"
         entry: Entry = decode(data, Entry, where)
+        if isinstance(entry, Commit | Abort) and entry.parts is not None:
+            entry = _whole(entry, self.store, where)
         if isinstance(entry, Commit):
             check_words(entry.words, where)
-            if entry.parts is not None:
-                entry = _with_tasks(entry, self.store, where)
             for task in entry.tasks:
                 check_task(entry.job, task)
         if isinstance(entry, Commit | Abort | Published):
@@ -394,6 +397,12 @@ class Log:
             return commit.tasks
         return () if commit.removing else tuple(t for t in commit.tasks if t.task not in published.lost)
 
+    def parts(self) -> Iterator[tuple[str, int]]:
+        """The parts of the entries that no checkpoint has merged, with the numbers of the entries."""
+        for number, entry in self._outcomes.values():
+            if number > self.merged and entry.parts:
+                yield entry.parts, number
+
     def unpublished(self) -> list[Commit]:
         """The commits that somebody still has to publish, oldest first."""
         return [commit for _, commit in self.recent() if self.published(commit.job) is None]
@@ -435,23 +444,32 @@ class Log:
                 failed = e
 
     def _short(self, entry: Entry) -> Entry:
-        if not isinstance(entry, Commit) or len(encode(entry)) <= LONGEST:
+        if not isinstance(entry, Commit | Abort) or len(encode(entry)) <= LONGEST:
             return entry
         name = names.part(entry.job)
-        table = pa.table({"task": [encode(Manifest(job=entry.job, task=task)).decode() for task in entry.tasks]}, _PART)
+        tasks = entry.tasks if isinstance(entry, Commit) else ()
+        rows: list[Part] = [Manifest(job=entry.job, task=task) for task in tasks]
+        rows += [LeftOut(left=entry.left[i : i + TOGETHER]) for i in range(0, len(entry.left), TOGETHER)]
+        table = pa.table({"task": [encode(row).decode() for row in rows]}, _PART)
         out = pa.BufferOutputStream()
         pq.write_table(table, out, compression="zstd")
         self.store.put(name, out.getvalue().to_pybytes())
-        return replace(entry, tasks=(), parts=name)
+        if isinstance(entry, Commit):
+            return replace(entry, tasks=(), left=(), parts=name)
+        return replace(entry, left=(), parts=name)
 
 
-def _with_tasks(commit: Commit, store: Store, where: str) -> Commit:
-    assert commit.parts is not None
-    if names.job_of_part(commit.parts) != commit.job:
-        raise FormatError(f"{where} names {commit.parts[:200]!r}, which is not a part of its own: nothing was touched.")
+def _whole(entry: Commit | Abort, store: Store, where: str) -> Commit | Abort:
+    """An entry with what stands in its part."""
+    assert entry.parts is not None
+    if names.job_of_part(entry.parts) != entry.job:
+        raise FormatError(f"{where} names {entry.parts[:200]!r}, which is not a part of its own: nothing was touched.")
     try:
-        table = OwnParquet(store.get(commit.parts), _PART).read()
-        tasks = tuple(decode(t.encode(), Manifest, f"{where} ({commit.parts})").task for t in table.column("task").to_pylist())
+        table = OwnParquet(store.get(entry.parts), _PART).read()
+        rows: list[Part] = [decode(t.encode(), Part, f"{where} ({entry.parts})") for t in table.column("task").to_pylist()]
     except DAMAGED as e:
-        raise FormatError(f"{where} names {commit.parts}, which is damaged: {str(e)[:200]}. Put back a good copy.") from e
-    return replace(commit, tasks=tasks)
+        raise FormatError(f"{where} names {entry.parts}, which is damaged: {str(e)[:200]}. Put back a good copy.") from e
+    left = tuple(item for row in rows if isinstance(row, LeftOut) for item in row.left)
+    if isinstance(entry, Abort):
+        return replace(entry, left=left)
+    return replace(entry, tasks=tuple(row.task for row in rows if isinstance(row, Manifest)), left=left)

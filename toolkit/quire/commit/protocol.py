@@ -214,10 +214,9 @@ def clean(log: Log, job: str) -> None:
     if outcome is None or (isinstance(outcome, Commit) and published is None):
         return
     store = log.store
-    segments, files, part = set[str](), set[str](), None
+    segments, files, part = set[str](), set[str](), outcome.parts
     if isinstance(outcome, Commit):
         assert published is not None
-        part = outcome.parts
         for task in log.in_effect(outcome):
             segments |= {task.segment or "", task.quarantine or ""}
             files.update(file.name for file in task.files)
@@ -280,10 +279,9 @@ def _leftovers(store: Store, log: Log, *, everywhere: bool) -> set[str]:
     found = set(jobs(store))
     if not everywhere:
         return {job for job in found if log.outcome(job) is not None}
-    named, parts = set[str](), set[str]()
+    named, parts = set[str](), {part for part, _ in log.parts()}
     for _, c in log.recent():
         named |= {name or "" for t in log.in_effect(c) for name in (t.segment, t.quarantine)}
-        parts |= {c.parts or ""}
     left = [e.name for folder in (names.LEDGER, names.QUARANTINE) for e in store.walk(folder) if e.name not in named]
     left += [e.name for e in store.walk(names.PARTS) if e.name not in parts]
     if left and log.base:  # what a checkpoint has merged is there until it is expired

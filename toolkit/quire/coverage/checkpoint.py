@@ -137,9 +137,8 @@ def _named(log: Log) -> Iterator[tuple[str, int]]:
             for name, number in zip(table.column("name").to_pylist(), table.column("commit").to_pylist(), strict=True):
                 if name in there:
                     yield name, number
+    yield from log.parts()
     for number, commit in log.recent():
-        if commit.parts:
-            yield commit.parts, number
         for task in log.in_effect(commit):
             for name in filter(None, (task.segment, task.quarantine)):
                 yield name, number

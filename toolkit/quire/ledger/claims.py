@@ -57,7 +57,7 @@ from quire.planning.changes import APPENDED, Changes
 from quire.planning.listing import CHANGED, Cut, Listing, Run, list_changed
 from quire.planning.pack import PlannedTask, read_head, read_rows, read_task
 from quire.planning.pieces import pieces
-from quire.planning.undone import COLUMNS, SPLITS, shown, undone
+from quire.planning.undone import COLUMNS, SPLITS, TOLD, shown, undone
 from quire.progress import Progress, Step
 from quire.spark.runner import InProcess, OnSpark, Runner, frame_of, runner_of
 from quire.storage import Copying, Store, Syncing, connect
@@ -134,27 +134,26 @@ class Claims:
 
     def unprocessed(
         self, spark: SparkSession | InProcess | OnSpark, source: Any, *, include: Any = None, exclude: Any = None, hidden: bool = False,
-        follow_links: bool = False, min_age: Any = None, source_options: Mapping[str, Any] | None = None,
+        follow_links: bool = False, min_age: Any = None, changed: bool = False, source_options: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
         """The splits below `source` that are not done: path, start, length, size, version, modified, as a Spark DataFrame.
 
         They are listed when the frame is computed, and each time anew; nothing is written or claimed. Of a file that is covered in
         part there is a row for each gap. A file that was rewritten or appended to since it was done is not among them, and neither is
-        what is set aside (`failed()`): `changed(spark, source)` names such files, its `.count()` says how many, and its `reason` which
-        are longer now. With `InProcess` it is a pyarrow.Table.
+        what is quarantined (`failed()`). With `InProcess` it is a pyarrow.Table.
+
+        changed   give such files too, from the same listing, and one more column: `reason` says what has changed, and is null of the splits
+                  that are not done
         """
+        told = flag(changed, "changed")
         made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=True)
         runner = runner_of(spark, made.store(), made.roots)
         log = Log(self._store).refresh()
         wanted = made.wanted()
         listing = Listing(wanted.dest, wanted.dest_options, "", "", wanted.roots, wanted.selection, fold(log, self._until), wanted.cut)
         found = list(pieces(wanted.roots, wanted.selection, runner.parallelism))
-        return _table(runner, made, len(found), lambda i: undone(listing, found[i]))
-
-    def count_changed(self, spark: Any, source: Any, *, include: Any = None, exclude: Any = None, min_age: Any = None) -> Changes:
-        """How many files `unprocessed` passes over because they were rewritten or appended to since they were done."""
-        made = self._made(source, include, exclude, False, False, min_age, None, append=True)
-        return _changed(Log(self._store).refresh(), made, runner_of(spark, made.store(), made.roots))
+        schema, kinds = (TOLD, f"{SPARK}, reason string") if told else (SPLITS, SPARK)
+        return _table(runner, made, len(found), lambda i: undone(listing, found[i], changed=told), schema, kinds)
 
     @contextmanager
     def claim(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -45,6 +46,12 @@ class Changes(NamedTuple):
 
     files: int = 0
     longer: int = 0
+
+    @classmethod
+    def of(cls, reasons: Iterable[str]) -> Changes:
+        """Counted from the reasons that are told, one a file."""
+        longer = Counter(why.startswith(APPENDED) for why in reasons)
+        return cls(longer.total(), longer[True])
 
     def __str__(self) -> str:
         return f"{self.files:,}" + (f" ({self.longer:,} of them longer now)" if self.longer else "")

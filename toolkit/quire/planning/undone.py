@@ -8,12 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.coverage.antijoin import remaining
-from quire.planning.deleted import Seen
+from quire.planning.changes import Policy, decide
+from quire.planning.deleted import Blind
 from quire.planning.listing import Listed, Listing, _chunks, _table
 from quire.planning.pieces import Piece
 from quire.storage import connect
 
-__all__ = ["COLUMNS", "SPLITS", "shown", "undone"]
+__all__ = ["COLUMNS", "SPLITS", "TOLD", "shown", "undone"]
 
 COLUMNS = ["path", "start", "length", "size", "version", "modified"]  # of a plan, of a listing
 SPLITS = pa.schema(
@@ -22,14 +23,25 @@ SPLITS = pa.schema(
         ("modified", pa.timestamp("us", "UTC")),
     ]
 )  # fmt: skip
+TOLD = SPLITS.append(pa.field("reason", pa.string()))  # why a file is told that is not to be done; null of the others
 
 
-def undone(listing: Listing, piece: Piece) -> Iterator[pa.Table]:
-    """What of a piece is to be done, as rows of `SPLITS`."""
-    dest = connect(listing.dest, listing.dest_options)
+def undone(listing: Listing, piece: Piece, *, changed: bool = False) -> Iterator[pa.Table]:
+    """What of a piece is to be done, as rows of `SPLITS`; of `TOLD`, where `changed` asks for what has changed since, too."""
+    dest, policy = connect(listing.dest, listing.dest_options), Policy(told=changed)
     root = listing.roots[piece.root]
-    for entries in _chunks(listing, piece, Listed(), Seen(root, listing.selection, piece)):
-        yield shown(remaining(_table(root.url, entries), listing.fold, dest).files)
+    for entries in _chunks(listing, piece, Listed(), Blind(root, listing.selection, piece)):
+        left = remaining(_table(root.url, entries), listing.fold, dest, policy.needs)
+        decided = decide(left.known, policy, root.store, root.url)
+        rows = shown(pa.concat_tables([left.files, pa.Table.from_pylist(decided.again, left.files.schema)]))
+        if not changed:
+            yield rows
+            continue
+        why = dict(decided.reported)
+        files = [{**file, "start": 0, "length": file["size"]} for file, _ in left.known if file["path"] in why]
+        rows = pa.concat_tables([rows, shown(pa.Table.from_pylist(files, left.files.schema))])
+        reasons = [*[None] * (rows.num_rows - len(files)), *(why[file["path"]] for file in files)]
+        yield rows.append_column(TOLD.field("reason"), pa.array(reasons, pa.string()))
 
 
 def shown(rows: pa.Table) -> pa.Table:
