@@ -16,7 +16,7 @@ from quire.commit import protocol
 from quire.errors import QuireError, RefusedError
 from quire.ledger import purge
 from quire.ledger.identifiers import identifier
-from quire.storage import Unreadable, connect
+from quire.storage import Unreadable, aside, connect, local
 from quire.storage.local import LocalStore
 from quire.storage.memory import MemoryStore
 
@@ -248,7 +248,7 @@ def test_a_file_that_changes_after_it_was_verified_stays(monkeypatch: pytest.Mon
     assert source.get("b") == b"new"
 
 
-def test_on_a_disk_that_is_looked_at_just_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_disk_that_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, ledger = gathered(tmp_path, {"a": b"a", "b": b"b"})
     real = purge.remove_version
 
@@ -262,24 +262,53 @@ def test_on_a_disk_that_is_looked_at_just_before(tmp_path: Path, monkeypatch: py
     assert tree(source) == {str(source / "b"): b"new"}
 
 
-def test_one_that_is_killed_has_deleted_only_what_was_verified_and_the_next_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, ledger = gathered(tmp_path, documents(9))
-    done, real = list[str](), LocalStore.remove
+@pytest.mark.parametrize("step", ["take", "drop"])
+def test_what_is_written_in_the_moment_of_the_deletion_is_not_deleted(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is a new file for the next run: both contents stay."""
+    source, ledger = gathered(tmp_path, {"a": b"a", "b": b"b"})
+    real = getattr(local._Here, step)
 
-    def killed(self: LocalStore, name: str) -> None:
-        if len(done) == 4 and name.endswith(".txt"):
+    def late(self: Any, name: str, *private: str) -> None:
+        if not (source / "b").exists() or name == "b":
+            (tmp_path / "x").write_bytes(b"new")
+            os.replace(tmp_path / "x", source / "b")
+        real(self, name, *private)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(purge, "ASKING", 1)
+        patch.setattr(local._Here, step, late)
+        purged = go(ledger)
+    assert purged.files == (1 if step == "take" else 2)
+    assert tree(source) == {str(source / "b"): b"new"}
+    assert gather(source, tmp_path / "out").files == 1
+    found = ledger.refresh()
+    assert [found.read(f"{source}/b", version=x.version) for x in found.locate(f"{source}/b")] == [b"b", b"new"]
+
+
+@pytest.mark.parametrize("at", ["take", "drop"])
+def test_one_that_is_killed_has_deleted_only_what_was_verified_and_the_next_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """At `drop` a file has lost its name already: it has it again before the next call looks at it."""
+    source, ledger = gathered(tmp_path, documents(9))
+    done, real = list[str](), getattr(local._Here, at)
+
+    def killed(self: Any, *given: str) -> None:
+        if len(done) == 4:
             raise KeyboardInterrupt
-        done.extend([name] * name.endswith(".txt"))
-        real(self, name)
+        done.append(given[0])
+        real(self, *given)
 
     monkeypatch.setattr(purge, "ASKING", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStore, "remove", killed)
+        patch.setattr(local._Here, at, killed)
+        patch.setattr(local._Here, "give", lambda *_: True)  # who is killed puts nothing back
         with pytest.raises(KeyboardInterrupt):
             go(ledger)
-    assert len(names(source)) == 5
+    left = [name for _, _, files in os.walk(source) for name in files]
+    assert len(left) == 5
+    assert any(map(aside.is_private, left)) == (at == "drop")
+    assert gather(source, tmp_path / "out", hidden=True).files == 0, "what lies under a private name is no source"
     assert states(ledger.refresh()) == {"purging"}
     assert gather(source, tmp_path / "out").files == 0, "neither what is gone nor what is still there is gathered again"
     found = go(ledger)
@@ -290,19 +319,19 @@ def test_one_that_is_killed_has_deleted_only_what_was_verified_and_the_next_goes
 
 def test_one_file_that_cannot_be_read_or_deleted_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, ledger = gathered(tmp_path, {"a": b"a", "b": b"b", "c": b"c"})
-    real, remove = LocalStore.read_many, LocalStore.remove
+    real, remove = LocalStore.read_many, LocalStore.remove_if
 
     def forbidden(self: LocalStore, requests: Any) -> Any:
         for request, content in real(self, requests):
             yield request, Unreadable("no permission") if request.name == "a" else content
 
-    def kept(self: LocalStore, name: str) -> None:
+    def kept(self: LocalStore, name: str, version: str) -> bool:
         if name == "b":
             raise quire.StorageError("cannot remove it: no permission")
-        remove(self, name)
+        return remove(self, name, version)
 
     monkeypatch.setattr(LocalStore, "read_many", forbidden)
-    monkeypatch.setattr(LocalStore, "remove", kept)
+    monkeypatch.setattr(LocalStore, "remove_if", kept)
     assert why(go(ledger)) == {"a": purge.REFUSED, "b": purge.REFUSED}
     assert names(source) == {"a", "b"}
 

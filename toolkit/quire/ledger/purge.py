@@ -46,7 +46,9 @@ from quire.sources.identity import by_content, identified
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent
 from quire.spark.runner import Failure, Runner
-from quire.storage import Content, Entry, Gone, Request, Store, Trouble, Unreadable, below, connect, remove_version
+from quire.storage import Beside, Content, Entry, Gone, Request, Store, Trouble, Unreadable, below, connect, remove_version
+from quire.storage.aside import left_in
+from quire.storage.aside import mark as mark_of
 
 __all__ = ["Purged", "purge"]
 
@@ -248,6 +250,7 @@ class _Task:
         self.compares = job.words.transform in transforms.NAMES
         self.find = located(job.roots)
         self.sources = dict[str, Store]()
+        self.private = dict[tuple[str, str], dict[str, list[str]]]()  # by source and directory, what `left_in` has found there
         self.known = dict[str, str]()
         self.open = OrderedDict[str, Any]()
         self.marks = dict[str, int]()  # fingerprints of files that were verified, by path
@@ -298,8 +301,7 @@ class _Task:
         return self.sources[root.url], name
 
     def _some(self, rows: list[Row]) -> None:
-        with ThreadPoolExecutor(ASKING) as pool:
-            there = list(pool.map(self._look, rows))
+        there = self._there(rows)
         self.known = self._hashed(rows, there)
         whole, parts = list[Item](), dict[tuple[str, int], tuple[Row, Entry]]()
         for row, entry in zip(rows, there, strict=True):
@@ -335,6 +337,29 @@ class _Task:
         else:
             return True
         return False
+
+    def _there(self, rows: list[Row]) -> list[Entry | str | None]:
+        """The files at their sources. What a purge has left that died while it deleted has its name again before."""
+        with ThreadPoolExecutor(ASKING) as pool:
+            found = list(pool.map(self._look, rows))
+        return [
+            self._again(row) if entry is None and row["state"] == PURGING else entry for row, entry in zip(rows, found, strict=True)
+        ]
+
+    def _again(self, row: Row) -> Entry | str | None:
+        """A file that is gone, as it is if it only lay under a private name."""
+        try:
+            store, name = self._at(row["path"])
+            if not isinstance(store, Beside):
+                return None
+            folder, _, last = name.rpartition("/")
+            if (store.url, folder) not in self.private:
+                self.private[store.url, folder] = left_in(store, folder)
+            for private in self.private[store.url, folder].get(mark_of(last), ()):
+                store.give_back(private, name)
+            return store.stat(name)
+        except (StorageError, FormatError) as e:
+            return str(e)
 
     def _look(self, row: Row) -> Entry | str | None:
         """The file at its source, or why it cannot be looked up."""
@@ -522,8 +547,7 @@ class _Settling(_Task):
     """Says what is finished of that which others have begun with; what is there as it was stays as it is."""
 
     def _some(self, rows: list[Row]) -> None:
-        with ThreadPoolExecutor(ASKING) as pool:
-            there = list(pool.map(self._look, rows))
+        there = self._there(rows)
         self.known = self._hashed(rows, there)
         of = self._rows_of({(row["path"], ordinal(row)) for row in rows})
         for row, entry in zip(rows, there, strict=True):
@@ -542,8 +566,8 @@ class _Deleting(_Task):
         return ordinal(row) in self.job.bases
 
     def _some(self, rows: list[Row]) -> None:
+        there = self._there(rows)
         with ThreadPoolExecutor(ASKING) as pool:
-            there = list(pool.map(self._look, rows))
             self.known = self._hashed(rows, there)
             of = self._rows_of({(row["path"], ordinal(row)) for row in rows})
             items = [(of[row["path"], ordinal(row)], entry) for row, entry in zip(rows, there, strict=True)]

@@ -250,8 +250,8 @@ class Verbs:
         Each file is read at its source, and its record from the data file, and both are compared with the ledger's checksum. What has
         changed, is set aside, held back or done only in part, or does not verify, stays, and is told with the reason. What is deleted is
         finished: its content stays, and a new file of that name is new, whatever `on_change` and `on_append` say. Azure and S3 delete on
-        condition of the version; on a disk and in HDFS, which cannot, a file that is rewritten in the moment of its deletion is lost:
-        purge only where nobody writes under old names.
+        condition of the version; on a disk and in HDFS, which cannot, a file gets a private name first and is looked at again: what was
+        put under its name meanwhile stays. A writer that holds the very file open the whole time is not seen: see `min_age`.
 
         source           directories or globs: of files there, and of no others, whatever the ledger says
         min_age          only files that have not changed for so long: a writer may still hold a younger one open (0: any)

@@ -20,6 +20,7 @@ from fsspec.utils import glob_translate
 from quire.errors import RefusedError, StorageError, UsageError, quoted, scrub
 from quire.sources.identity import ByContent
 from quire.storage import Content, Gone, Request, Store, Told, account, below, canonical, connect, is_safe, normalise, overlap, silent
+from quire.storage.aside import is_private
 from quire.storage.local import to_text
 
 Options = Mapping[str, object] | None
@@ -98,8 +99,8 @@ class Selection:
         return re.compile(f"{exclude}{include}(?:{wanted})", re.DOTALL)
 
     def shows(self, name: str) -> bool:
-        """Whether the last part of a name is not hidden."""
-        return self.hidden or not is_hidden(name)
+        """Whether the last part of a name is not hidden, nor that of a file which a purge is deleting."""
+        return not is_hidden(name) or (self.hidden and not is_private(name))
 
 
 def is_hidden(name: str) -> bool:

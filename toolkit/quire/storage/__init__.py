@@ -13,6 +13,7 @@ from typing import cast
 
 from quire.errors import UsageError, choose, quoted, scrub
 from quire.storage.base import (
+    Beside,
     Busy,
     Conditional,
     Content,
@@ -41,6 +42,7 @@ from quire.storage.secret import resolved
 from quire.storage.way import origin
 
 __all__ = [
+    "Beside",
     "Busy",
     "Conditional",
     "Content",

@@ -17,6 +17,7 @@ from quire.errors import FormatError, StorageError
 
 __all__ = [
     "LARGEST",
+    "Beside",
     "Busy",
     "Conditional",
     "Content",
@@ -258,6 +259,15 @@ class Conditional(Protocol):
 
     def remove_if(self, name: str, version: str) -> bool:
         """Delete an object if it has this version; True: it is not there any more, False: it has another one, and stays."""
+        ...
+
+
+@runtime_checkable
+class Beside(Protocol):
+    """What such a store offers beside that renames a file before it deletes it (`storage.aside`): the way back."""
+
+    def give_back(self, private: str, name: str) -> bool:
+        """Give a file its name back, in the same directory, if it is there; False: something else has the name, and both stay."""
         ...
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
+from quire.storage import aside
 from quire.storage.base import (
     LARGEST,
     Busy,
@@ -52,6 +53,7 @@ TEMPORARY = f"{OWN}/tmp"  # noqa: S108 - below the root
 JOBS = f"{OWN}/jobs"
 
 LINK = "link"  # the version of what is reached through a link, and was not looked at
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 _PRIVATE = re.compile("[\uf780-\uf7ff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")
@@ -413,6 +415,20 @@ class LocalStore(WithoutUploads):
                 os.unlink(last, dir_fd=folder)
             self._prune(os.path.dirname(path))
 
+    def remove_if(self, name: str, version: str) -> bool:
+        self._own(name)
+        with explained("remove", self._shown(name)):
+            try:
+                with below(self.root, to_os(name)) as (folder, _):
+                    return aside.remove_if(_Here(folder, self.links), name.rpartition("/")[2], version, self._shown(name))
+            except FileNotFoundError:
+                return True  # its directory is gone
+
+    def give_back(self, private: str, name: str) -> bool:
+        self._own(name)
+        with explained("put back", self._shown(name)), below(self.root, to_os(name)) as (folder, _):
+            return _Here(folder, self.links).give(private.rpartition("/")[2], name.rpartition("/")[2])
+
     def _prune(self, folder: str) -> None:
         """Remove directories of quire's own that have become empty; writers make theirs again."""
         while folder.startswith(f"{self._prefix}{OWN}/") and _rmdir(folder):
@@ -448,6 +464,49 @@ class LocalStore(WithoutUploads):
             for path, _, _ in os.walk(self._own(JOBS), topdown=False):
                 if path != self._path(JOBS):
                     _rmdir(path)
+
+
+class _Here:
+    """A directory that is open, for `storage.aside`: whatever takes its place in the tree meanwhile."""
+
+    def __init__(self, folder: int, links: bool) -> None:
+        self._folder, self._links = folder, links
+
+    def version(self, name: str) -> str | None:
+        try:
+            status = os.stat(to_os(name), dir_fd=self._folder, follow_symlinks=self._links)
+        except FileNotFoundError:
+            return None
+        return version_of(status) if stat_bits.S_ISREG(status.st_mode) else LINK
+
+    def take(self, name: str, private: str) -> None:
+        with suppress(FileNotFoundError):
+            os.rename(to_os(name), private, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+
+    def give(self, private: str, name: str) -> bool:
+        at, both = to_os(name), {"src_dir_fd": self._folder, "dst_dir_fd": self._folder}
+        try:
+            os.link(private, at, follow_symlinks=False, **both)
+        except FileNotFoundError:
+            return True
+        except FileExistsError:
+            if not os.path.samestat(*(os.stat(n, dir_fd=self._folder, follow_symlinks=False) for n in (private, at))):
+                return False
+        except OSError as e:
+            if e.errno not in _NO_LINKS:
+                raise
+            # Of a directory, or on a file system without hard links: there is no better way.
+            if self.version(private) is not None:
+                if self.version(name) is not None:
+                    return False
+                os.rename(private, at, **both)
+            return True
+        self.drop(private)
+        return True
+
+    def drop(self, private: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(private, dir_fd=self._folder)
 
 
 def _rmdir(path: str) -> bool:

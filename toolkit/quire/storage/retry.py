@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from quire.errors import NotFoundError, TransientError
 from quire.storage.base import (
+    Beside,
     Busy,
     Conditional,
     Content,
@@ -88,6 +89,8 @@ class Retrying:
         self.can_rename, self.can_upload, self.pieces_expire = inner.can_rename, inner.can_upload, inner.pieces_expire
         if isinstance(inner, Conditional):
             self.remove_if = lambda name, version: self._again(lambda: inner.remove_if(name, version))
+        if isinstance(inner, Beside):
+            self.give_back = lambda private, name: self._again(lambda: inner.give_back(private, name))
         if isinstance(inner, Limited):
             self.check_name = inner.check_name
         if isinstance(inner, Seeking):

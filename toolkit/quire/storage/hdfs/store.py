@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from quire.errors import NotFoundError, StorageError, TransientError
-from quire.storage import window
+from quire.storage import aside, window
 from quire.storage.base import (
     LARGEST,
     Content,
@@ -328,6 +328,14 @@ class HdfsStore(WithoutUploads):
         while folder.startswith(f"{OWN}/") and self._deleted(folder):  # what has become empty; writers make theirs again
             folder = folder.rpartition("/")[0]
 
+    def remove_if(self, name: str, version: str) -> bool:
+        folder, slash, last = safe(name).rpartition("/")
+        return aside.remove_if(_Here(self, folder + slash), last, version, self.shown(name))
+
+    def give_back(self, private: str, name: str) -> bool:
+        folder, slash, last = safe(name).rpartition("/")
+        return _Here(self, folder + slash).give(private.rpartition("/")[2], last)
+
     def remove_tree(self, folder: str) -> None:
         if ":" not in safe(folder):
             self.asked("DELETE", "DELETE", folder, "remove", _NOT_THERE, recursive="true")
@@ -347,6 +355,31 @@ class HdfsStore(WithoutUploads):
             if isinstance(item, Folder):
                 self._prune(item.name)
                 self._deleted(item.name)
+
+
+class _Here:
+    """A directory, for `storage.aside`. What an earlier try has done whose answer was lost counts as done."""
+
+    def __init__(self, store: HdfsStore, folder: str) -> None:
+        self._store, self._folder = store, folder
+
+    def version(self, name: str) -> str | None:
+        found = self._store._status(self._folder + name)
+        return found and (version_of(found) if found["type"] == "FILE" else found["type"])
+
+    def take(self, name: str, private: str) -> None:
+        with suppress(NotFoundError):
+            self._store._new(self._folder + private)
+            self._store._moved(self._folder + name, self._folder + private, "NONE", "remove")
+
+    def give(self, private: str, name: str) -> bool:
+        try:
+            return self._store._moved(self._folder + private, self._folder + name, "NONE", "put back")
+        except NotFoundError:
+            return True
+
+    def drop(self, private: str) -> None:
+        self._store._deleted(self._folder + private)
 
 
 def _entry(name: str, status: Any) -> Entry:
