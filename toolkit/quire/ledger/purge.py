@@ -342,9 +342,7 @@ class _Task:
         """The files at their sources. What a purge has left that died while it deleted has its name again before."""
         with ThreadPoolExecutor(ASKING) as pool:
             found = list(pool.map(self._look, rows))
-        return [
-            self._again(row) if entry is None and row["state"] == PURGING else entry for row, entry in zip(rows, found, strict=True)
-        ]
+        return [self._again(row) if entry is None and row["state"] == PURGING else entry for row, entry in zip(rows, found, strict=True)]
 
     def _again(self, row: Row) -> Entry | str | None:
         """A file that is gone, as it is if it only lay under a private name."""
