@@ -76,7 +76,7 @@ def test_readers_see_so_many_files_while_a_job_commits() -> None:
     measured = [found["partial"] for name in names for found in LAB if name.items() <= found.items()]
     told = figures(f"{N} of 800 with `v1`.*?{N} of 800 with `manifest`", document("committer-advice"))
     assert told == measured
-    knowledge, refusals = ((ROOT / f"toolkit/quire/committers/{module}.py").read_text() for module in ("knowledge", "refusals"))
+    knowledge, refusals = ((ROOT / f"toolkit/quire/committers/advice/{module}.py").read_text() for module in ("knowledge", "refusals"))
     assert figures(f"{N} of 800.*?{N} of 800", knowledge) == figures(f"{N} of 800.*?{N} of 800", refusals) == measured
 
 

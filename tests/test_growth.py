@@ -44,11 +44,11 @@ from quire.planning.listing import EXAMPLES, TOLD, Cut, Listed, Listing, Run, _n
 from quire.planning.pack import pack
 from quire.planning.pieces import Piece
 from quire.sources.files import Root, Selection
-from quire.sources.json import json
-from quire.sources.processing import BLOCK, Processing, _Rejects
 from quire.sources.ranges import lines_of
 from quire.sources.splits import FileInfo, RejectError
-from quire.sources.xml import xml
+from quire.sources.transforms.json import json
+from quire.sources.transforms.processing import BLOCK, Processing, _Rejects
+from quire.sources.transforms.xml import xml
 from quire.storage import Entry, Trouble, connect
 from quire.storage.local import LocalStore
 

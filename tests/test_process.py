@@ -26,7 +26,7 @@ from quire.commit import names
 from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, TooManyFailures, UsageError
 from quire.read import first_rows
-from quire.sources import schemas
+from quire.sources.transforms import schemas
 from quire.storage import connect, normalise
 from quire.storage.local import LocalStore
 

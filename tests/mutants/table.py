@@ -15,8 +15,13 @@ ATTEMPT, SPLITTING, JOBS, ROUNDS = "engine/attempt.py", "engine/splitting.py", "
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
 ENTRIES, SHUFFLE, CLAIMS, RUNNER = "commit/entries.py", "engine/shuffle.py", "ledger/claims.py", "spark/runner.py"
-INTERFACE, ATTEMPTS, RUNNING, RULES = "committers/interface.py", "committers/attempts.py", "committers/running.py", "committers/rules.py"
-REFUSALS, BINDING, SWEEPING = "committers/refusals.py", "committers/binding.py", "committers/sweeping.py"
+INTERFACE, ATTEMPTS, RUNNING, RULES = (
+    "committers/output/interface.py",
+    "committers/output/attempts.py",
+    "committers/output/running.py",
+    "committers/output/rules.py",
+)
+REFUSALS, BINDING, SWEEPING = "committers/advice/refusals.py", "committers/advice/binding.py", "committers/cleanup/sweeping.py"
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
@@ -105,7 +110,7 @@ MUTANTS = (
     m("a file that is too large is read whole to be set aside", ATTEMPT, "            return Request(name, version, size, 0, 0)\n", "            return Request(name, version, size, 0, size)\n", first="tests/engine/test_plans.py::test_of_a_file_above_max_file_size_no_byte_is_asked_for"),
     m("a time that no 64 bits hold stops a run", "storage/base.py", "    return ns if -(1 << 63) < ns < 1 << 63 else 0\n", "    return ns\n", first="tests/engine/test_poison.py::test_a_file_of_any_time_is_gathered_and_its_time_is_never_another"),
     m("rows of Parquet take what memory they like", "sources/rowgroups.py", "    if (might := max(unpacked, int(least))) > left:", "    if (might := max(unpacked, int(least))) > 1 << 60:", ("        if left < 0:\n", "        if left < -(1 << 60):\n"), first="tests/sources/test_bombs.py"),
-    m("a reject is compared with all others", "sources/processing.py", "BLOCK = 4 << 10 ", "BLOCK = 1 << 40 ", first="tests/test_growth.py::test_rejects_in_any_order_find_short_lists"),
+    m("a reject is compared with all others", "sources/transforms/processing.py", "BLOCK = 4 << 10 ", "BLOCK = 1 << 40 ", first="tests/test_growth.py::test_rejects_in_any_order_find_short_lists"),
     m("what was uncovered is laid out for each row", UNCOVERED, "        if found is None:\n", "        if True:\n", first="tests/test_growth.py::test_the_steps_of_a_loop_grow_as_its_input_does[retried]"),
     m("a path that is too long for the destination stops a run", "planning/listing.py", "            dest.check_name(final)\n            dest.check_name(place(", "            str(final)\n            str(place(", first="tests/engine/test_poison.py"),
     m("a value that is too long for a directory stops a topic", "sources/kafka/records.py", "if longest > partitions.LONGEST:", "if longest > 1 << 30:", first="tests/formats/test_partitions.py::test_a_value_too_long_for_a_directory_is_quarantined_alone"),
@@ -273,7 +278,7 @@ MUTANTS = (
     m("no fsync of a new directory's name", DURABLE, "            sync_folder(os.path.dirname(folder))\n", "            pass\n", first="tests/commit/test_matrix.py"),
     m("no fsync of the name of a directory that another has made", DURABLE, "        try:\n            sync_folder(", "        try:\n            ours and sync_folder(", first="tests/commit/test_matrix.py"),
     m("a place that cannot be looked up is missing", LOCAL, "    with suppress(FileNotFoundError, NotADirectoryError):\n        return stat_bits", "    with suppress(OSError):\n        return stat_bits", first="tests/engine/test_nothing_there.py"),
-    m("a reject that comes too late is lost", "sources/processing.py", "        if self.over:\n", "        if False:\n", first="tests/test_process.py"),
+    m("a reject that comes too late is lost", "sources/transforms/processing.py", "        if self.over:\n", "        if False:\n", first="tests/test_process.py"),
     m("put_if_absent replaces", LOCAL, "os.link(temporary, path)", "os.replace(temporary, path)", first="tests/commit/test_matrix.py"),
     m("put writes in place", LOCAL, "                    os.replace(self._temporary(data), path)\n",
       "                    fd = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)\n                    write_all(fd, data)\n                    os.fsync(fd)\n"
@@ -302,31 +307,31 @@ MUTANTS = (
     m("a copy of another version", MEMORY, "if value is None or (version and self._entry(old, value).version != version):", "if value is None:",
       first="tests/services/test_conformance.py"),
     # programs that call a committer themselves
-    m("two jobs of one name are both committed", RULES, "    if twin is not None:\n", "    if False:\n", first="tests/committers/test_committers.py"),
-    m("a name that is committed begins anew", INTERFACE, "of_name(log, ending_of(name))) is not None:", "of_name(log, ending_of(name))) is False:", first="tests/committers/test_committers.py"),
-    m("a name of which another job was lost is taken", RULES, "for commit in found if log.in_effect(commit)), None)", "for commit in found), None)", first="tests/committers/test_committers.py"),
-    m("a job is committed without some of its tasks", INTERFACE, "        if missing:\n", "        if False:\n", first="tests/committers/test_committers.py"),
-    m("what may count is removed (abort_task)", INTERFACE, "            if won is None or won.attempt == attempt.id:\n", "            if False:\n", first="tests/committers/test_committers.py"),
-    m("a zombie's task is taken", INTERFACE, "            if protocol.plan_head(attempt.store, attempt.job) is None:\n", "            if False:\n", first="tests/committers/test_committers.py"),
-    m("an attempt that came second counts", INTERFACE, 'attempt.state = "committed" if won else "lost"', 'attempt.state, won = "committed", True', first="tests/committers/test_committers.py"),
-    m("the output of an attempt that came second stays", INTERFACE, "                attempt.discard()\n            attempt.state =", "                pass\n            attempt.state =", first="tests/committers/test_committers.py"),
-    m("half of a file is committed", ATTEMPTS, "            if file.failed:\n", "            if False:\n", first="tests/committers/test_committers.py"),
-    m("two attempts share their names", ATTEMPTS, "names.new_id()", '"0" * 12', first="tests/committers/test_committers.py"),
+    m("two jobs of one name are both committed", RULES, "    if twin is not None:\n", "    if False:\n", first="tests/committers/output/test_committers.py"),
+    m("a name that is committed begins anew", INTERFACE, "of_name(log, ending_of(name))) is not None:", "of_name(log, ending_of(name))) is False:", first="tests/committers/output/test_committers.py"),
+    m("a name of which another job was lost is taken", RULES, "for commit in found if log.in_effect(commit)), None)", "for commit in found), None)", first="tests/committers/output/test_committers.py"),
+    m("a job is committed without some of its tasks", INTERFACE, "        if missing:\n", "        if False:\n", first="tests/committers/output/test_committers.py"),
+    m("what may count is removed (abort_task)", INTERFACE, "            if won is None or won.attempt == attempt.id:\n", "            if False:\n", first="tests/committers/output/test_committers.py"),
+    m("a zombie's task is taken", INTERFACE, "            if protocol.plan_head(attempt.store, attempt.job) is None:\n", "            if False:\n", first="tests/committers/output/test_committers.py"),
+    m("an attempt that came second counts", INTERFACE, 'attempt.state = "committed" if won else "lost"', 'attempt.state, won = "committed", True', first="tests/committers/output/test_committers.py"),
+    m("the output of an attempt that came second stays", INTERFACE, "                attempt.discard()\n            attempt.state =", "                pass\n            attempt.state =", first="tests/committers/output/test_committers.py"),
+    m("half of a file is committed", ATTEMPTS, "            if file.failed:\n", "            if False:\n", first="tests/committers/output/test_committers.py"),
+    m("two attempts share their names", ATTEMPTS, "names.new_id()", '"0" * 12', first="tests/committers/output/test_committers.py"),
     m("a job of one's own that was lost in part counts in part", ENTRIES, "return self.closing or self.verb == WRITE", "return self.closing", first="tests/services/test_committing.py"),
-    m("tasks that cover nothing are dropped", PROTOCOL, "        if head.verb == WRITE and not found:\n", "        if False:\n", first="tests/committers/test_committers.py"),
-    m("an interrupted job is given up", RUNNING, "if name is None or isinstance(e, _Failed):", "if True:", first="tests/committers/test_committers.py"),
+    m("tasks that cover nothing are dropped", PROTOCOL, "        if head.verb == WRITE and not found:\n", "        if False:\n", first="tests/committers/output/test_committers.py"),
+    m("an interrupted job is given up", RUNNING, "if name is None or isinstance(e, _Failed):", "if True:", first="tests/committers/output/test_committers.py"),
     # committers of others
-    m("algorithm 2 is advised", REFUSALS, '    if committer != "v2":\n', "    if True:\n", first="tests/committers/test_committer_advice.py"),
-    m("a dead job's files are taken up", REFUSALS, '    if committer != "v1 without attempt id" or not asked.appends:\n', "    if True:\n", first="tests/committers/test_committer_advice.py"),
-    m("S3A's committers replace partitions", REFUSALS, '    if committer not in ("magic", "directory") or "dynamic_overwrite" not in asked.needs:\n', "    if True:\n", first="tests/committers/test_committer_advice.py"),
-    m("the manifest committer replaces partitions", REFUSALS, '    if committer != "manifest" or "dynamic_overwrite" not in asked.needs:\n', "    if True:\n", first="tests/committers/test_committer_advice.py"),
-    m("jobs at once share _temporary", REFUSALS, '    if committer != "v1" or "concurrent_jobs" not in asked.needs:\n', "    if True:\n", first="tests/committers/test_committer_advice.py"),
-    m("a factory that nobody asks counts", BINDING, 'return of_factory if of_factory in ("v1", "v2", "unknown") else "naive"', "return of_factory", first="tests/committers/test_committer_check.py"),
-    m("what a running job writes is swept", SWEEPING, "        if quiet and item.age < quiet:\n", "        if False:\n", first="tests/committers/test_committer_leftovers.py"),
-    m("what nobody knows the age of is swept", SWEEPING, "        if quiet and item.age < quiet:\n", "        if quiet and 0 <= item.age < quiet:\n", first="tests/committers/test_committer_leftovers.py"),
-    m("a dry run sweeps", SWEEPING, "    if not dry_run:\n", "    if True:\n", first="tests/committers/test_committer_leftovers.py"),
-    m("who is asleep outlives the lab", PROCESSES, "read -r _ || kill -KILL", "read -r _ || true", first="tests/committers/test_lab.py"),
-    m("all files at once are a part of them", FACTS, "sum(0 < seen < whole for _, seen in self.states)", "sum(0 < seen <= whole for _, seen in self.states)", first="tests/committers/test_lab.py"),
+    m("algorithm 2 is advised", REFUSALS, '    if committer != "v2":\n', "    if True:\n", first="tests/committers/advice/test_committer_advice.py"),
+    m("a dead job's files are taken up", REFUSALS, '    if committer != "v1 without attempt id" or not asked.appends:\n', "    if True:\n", first="tests/committers/advice/test_committer_advice.py"),
+    m("S3A's committers replace partitions", REFUSALS, '    if committer not in ("magic", "directory") or "dynamic_overwrite" not in asked.needs:\n', "    if True:\n", first="tests/committers/advice/test_committer_advice.py"),
+    m("the manifest committer replaces partitions", REFUSALS, '    if committer != "manifest" or "dynamic_overwrite" not in asked.needs:\n', "    if True:\n", first="tests/committers/advice/test_committer_advice.py"),
+    m("jobs at once share _temporary", REFUSALS, '    if committer != "v1" or "concurrent_jobs" not in asked.needs:\n', "    if True:\n", first="tests/committers/advice/test_committer_advice.py"),
+    m("a factory that nobody asks counts", BINDING, 'return of_factory if of_factory in ("v1", "v2", "unknown") else "naive"', "return of_factory", first="tests/committers/advice/test_committer_check.py"),
+    m("what a running job writes is swept", SWEEPING, "        if quiet and item.age < quiet:\n", "        if False:\n", first="tests/committers/cleanup/test_committer_leftovers.py"),
+    m("what nobody knows the age of is swept", SWEEPING, "        if quiet and item.age < quiet:\n", "        if quiet and 0 <= item.age < quiet:\n", first="tests/committers/cleanup/test_committer_leftovers.py"),
+    m("a dry run sweeps", SWEEPING, "    if not dry_run:\n", "    if True:\n", first="tests/committers/cleanup/test_committer_leftovers.py"),
+    m("who is asleep outlives the lab", PROCESSES, "read -r _ || kill -KILL", "read -r _ || true", first="tests/committers/lab/test_lab.py"),
+    m("all files at once are a part of them", FACTS, "sum(0 < seen < whole for _, seen in self.states)", "sum(0 < seen <= whole for _, seen in self.states)", first="tests/committers/lab/test_lab.py"),
     # loads
     m("an offset behind the range is loaded, too", LOADING, "Span(one.key, one.start, one.end)", "Span(one.key, one.start, one.end + 1)", first="tests/load/test_load_matrix.py"),
     m("a range is what there is by now, and not what was planned", LOADING, "Span(one.key, one.start, one.end)", "Span(one.key, one.start, cluster.ends([one.key])[one.key])", first="tests/load/test_load_matrix.py"),

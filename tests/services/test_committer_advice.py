@@ -18,7 +18,7 @@ import pytest
 from test_committer_check import CLOUD, PLANTED
 
 from quire import committers
-from quire.committers import classes as k
+from quire.committers.advice import classes as k
 from quire.storage import bare, normalise
 from services import s3
 from services.azurite import ACCOUNT, KEY, connection_string
@@ -174,8 +174,8 @@ def test_speculation_needs_a_cluster_of_two_hosts_and_one_is_told(tmp_path: Path
         running(Standalone(tmp_path / "cluster", own, HOSTS[:hosts])) as cluster,
         running(Driver(tmp_path / "driver", own, cluster.url, conf)) as run,
     ):
-        seen = "quire.committers.versions.versions(spark)"
-        run(f"import time, quire.committers.versions; [time.sleep(0.2) for _ in range(300) if {seen}.hosts < {hosts}]")
+        seen = "quire.committers.advice.versions.versions(spark)"
+        run(f"import time, quire.committers.advice.versions; [time.sleep(0.2) for _ in range(300) if {seen}.hosts < {hosts}]")
         said = run("print(*quire.committers.advise.check(spark, '/data').findings, sep='\\n')")
         assert ("executors run on 1 host now" in said) == (hosts == 1), said
         assert ("✔ speculation" in said) == (hosts == 2), said

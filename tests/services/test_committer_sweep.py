@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire.committers import advise, inspect_success, sweep
-from quire.committers.places import place as place_of
+from quire.committers.advice.places import place as place_of
 from quire.errors import RefusedError, StorageError
 from quire.storage import bare
 from quire.storage.azure.rest import Answer, Rest

@@ -18,7 +18,7 @@ import quire
 from quire.formats.lines import UNREADABLE
 from quire.formats.parquet import DAMAGED
 from quire.sources import rowgroups
-from quire.sources.content import BadContent
+from quire.sources.transforms.content import BadContent
 from quire.storage import bare
 
 MOST = 1 << 20

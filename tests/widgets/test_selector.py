@@ -12,7 +12,7 @@ from test_committer_advice import AZURE, STORES, Server
 
 import quire
 from pages import Balanced, click, everything, markup, one, text_of, walk
-from quire.committers.knowledge import CONTRADICTIONS, NEEDS
+from quire.committers.advice.knowledge import CONTRADICTIONS, NEEDS
 from quire.committers.lab import Matrix, Row
 from quire.committers.lab.advised import advised
 from quire_widgets import CommitterSelector

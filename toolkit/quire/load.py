@@ -21,14 +21,15 @@ from quire.interrupts import interruptible
 from quire.planning.changes import Policy
 from quire.planning.listing import Cut
 from quire.progress import Progress, Step
-from quire.sources import schemas, transforms
-from quire.sources.convert import Convert
+from quire.sources import transforms
 from quire.sources.kafka import records
 from quire.sources.kafka import topics as kafka
 from quire.sources.kafka.client import cluster_of, library
 from quire.sources.kafka.records import BatchFunction, Loading
 from quire.sources.kafka.topics import is_kafka
 from quire.sources.kafka.until import Until
+from quire.sources.transforms import schemas
+from quire.sources.transforms.convert import Convert
 from quire.spark.runner import runner_of
 from quire.storage import canonical, connect
 

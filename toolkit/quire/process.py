@@ -25,14 +25,14 @@ from quire.formats import parquet
 from quire.interrupts import interruptible
 from quire.planning.first import first_files
 from quire.progress import Progress, Step
-from quire.sources import schemas
-from quire.sources.columns import DiffersError, storable, unify
-from quire.sources.content import BadContent
 from quire.sources.files import Root
-from quire.sources.functions import WrongTypeError
-from quire.sources.processing import SPLITS, UNCUT, ProcessFunction, Processing
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
+from quire.sources.transforms import schemas
+from quire.sources.transforms.columns import DiffersError, storable, unify
+from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.functions import WrongTypeError
+from quire.sources.transforms.processing import SPLITS, UNCUT, ProcessFunction, Processing
 from quire.spark.runner import runner_of
 from quire.storage import Entry, Gone, Store, Unreadable
 

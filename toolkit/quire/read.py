@@ -24,7 +24,7 @@ from quire.errors import FormatError, QuireError, StorageError, UsageError
 from quire.formats import lines, parquet, partitions
 from quire.formats.damage import ARROW
 from quire.interrupts import interruptible
-from quire.sources import schemas
+from quire.sources.transforms import schemas
 from quire.spark.runner import frame_of
 from quire.storage import Store, canonical, connect
 

@@ -12,12 +12,12 @@ import traitlets
 
 from quire import QuireError
 from quire.committers import Advice, Check, advise
-from quire.committers.advice import known_needs
-from quire.committers.checking import FORMATS
-from quire.committers.knowledge import NEEDS
+from quire.committers.advice.advise import known_needs
+from quire.committers.advice.checking import FORMATS
+from quire.committers.advice.knowledge import NEEDS
+from quire.committers.advice.places import SCHEMES
 from quire.committers.lab import Matrix
 from quire.committers.lab.advised import Marked, advised
-from quire.committers.places import SCHEMES
 from quire.errors import UsageError, choose, quoted, scrub
 from quire_widgets import as_code, committer_pages, html
 from quire_widgets.call import Call
@@ -52,7 +52,7 @@ class CommitterSelector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is pu
     """
 
     url = traitlets.Unicode(help="the destination's URL or path")
-    needs = traitlets.Any((), help="what the job must be able to do: keys of quire.committers.knowledge.NEEDS")
+    needs = traitlets.Any((), help="what the job must be able to do: keys of quire.committers.advice.knowledge.NEEDS")
     hierarchical = traitlets.Any(None, allow_none=True, help="whether an account of Azure storage has a hierarchical namespace")
     format = traitlets.Unicode(FORMATS[0], help="what the session is asked to write")
     state = traitlets.Enum(("idle", "checking", "done", "failed"), "idle", help="where it is")

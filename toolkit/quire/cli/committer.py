@@ -9,8 +9,8 @@ import click
 
 from quire.cli.show import AS_JSON, MASTER, show, spark_of
 from quire.committers import advise, inspect_success, sweep
-from quire.committers.checking import FORMATS
-from quire.committers.knowledge import NEEDS
+from quire.committers.advice.checking import FORMATS
+from quire.committers.advice.knowledge import NEEDS
 
 __all__ = ["COMMITTER"]
 

@@ -17,13 +17,13 @@ from __future__ import annotations
 from typing import Any
 
 from quire.commit.committers import Adopting, Committer, known
-from quire.committers.advice import Advice, Alternative, Refusal, advise
-from quire.committers.attempts import TaskAttempt
-from quire.committers.checking import Check, Finding
-from quire.committers.interface import Committed, Job, LostError, OutputCommitter
-from quire.committers.running import run
-from quire.committers.success import Inspection, inspect_success
-from quire.committers.sweeping import Swept, sweep
+from quire.committers.advice.advise import Advice, Alternative, Refusal, advise
+from quire.committers.advice.checking import Check, Finding
+from quire.committers.cleanup.success import Inspection, inspect_success
+from quire.committers.cleanup.sweeping import Swept, sweep
+from quire.committers.output.attempts import TaskAttempt
+from quire.committers.output.interface import Committed, Job, LostError, OutputCommitter
+from quire.committers.output.running import run
 
 __all__ = [
     "Adopting", "Advice", "Alternative", "Check", "Committed", "Committer", "Finding", "Inspection", "Job", "LostError", "OutputCommitter",

@@ -43,16 +43,16 @@ from quire.formats.parquet import CONTENT, ParquetWriter, checksum
 from quire.planning.changes import EMPTY
 from quire.planning.listing import Run
 from quire.planning.pack import PlannedTask, read_drops, read_rows, read_task
-from quire.sources import magic, schemas
-from quire.sources.columns import DiffersError, fit
-from quire.sources.convert import Convert
+from quire.sources import magic
 from quire.sources.files import Root
-from quire.sources.functions import WrongTypeError
 from quire.sources.kafka.topics import Topics
-from quire.sources.processing import Rejected
 from quire.sources.ranges import Long, TooLongError, lines_of, read
 from quire.sources.splits import FileInfo
-from quire.sources.transforms import BadContent
+from quire.sources.transforms import BadContent, schemas
+from quire.sources.transforms.columns import DiffersError, fit
+from quire.sources.transforms.convert import Convert
+from quire.sources.transforms.functions import WrongTypeError
+from quire.sources.transforms.processing import Rejected
 from quire.spark.runner import without_collector
 from quire.storage import Content, Gone, Request, Sink, Store, Unreadable, connect
 

@@ -27,9 +27,9 @@ from quire.planning.misspelt import check_listed, unmatched
 from quire.planning.rewriting import refuse_missing
 from quire.progress import Progress, Step
 from quire.skew import SkewResult
-from quire.sources import schemas
 from quire.sources.files import Root
 from quire.sources.kafka.topics import is_kafka
+from quire.sources.transforms import schemas
 from quire.spark.runner import Runner
 from quire.storage import Store
 

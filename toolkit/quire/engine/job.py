@@ -32,7 +32,7 @@ from quire.errors import (
 )
 from quire.planning.pack import FEW, SMALL, PlannedTask, read_head
 from quire.progress import Part, Phase, Progress
-from quire.sources import columns, schemas
+from quire.sources.transforms import columns, schemas
 from quire.spark.runner import Failure, Runner
 from quire.storage import Patience
 

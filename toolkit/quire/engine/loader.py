@@ -24,7 +24,6 @@ from quire.formats.measure import written
 from quire.planning.offsets import Offsets
 from quire.planning.plan import Wanted
 from quire.progress import Progress
-from quire.sources import schemas
 from quire.sources.files import Selection
 from quire.sources.kafka import offsets, records
 from quire.sources.kafka import topics as kafka
@@ -33,6 +32,7 @@ from quire.sources.kafka.positions import mirror
 from quire.sources.kafka.records import Loading
 from quire.sources.kafka.topics import Key, Topics, is_kafka, named
 from quire.sources.kafka.until import Until
+from quire.sources.transforms import schemas
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -33,7 +33,7 @@ from quire.sources.kafka.topics import Key, Topics, key_of, named
 from quire.storage import Gone, Store
 
 if TYPE_CHECKING:
-    from quire.sources.convert import Convert
+    from quire.sources.transforms.convert import Convert
 
 __all__ = ["OfOffsets", "Remade"]
 

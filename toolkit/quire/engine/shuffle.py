@@ -32,9 +32,9 @@ from quire.formats.damage import ARROW
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import ParquetWriter
 from quire.progress import Phase
-from quire.sources import schemas
-from quire.sources.columns import fit, stored
-from quire.sources.functions import WrongTypeError, passes
+from quire.sources.transforms import schemas
+from quire.sources.transforms.columns import fit, stored
+from quire.sources.transforms.functions import WrongTypeError, passes
 from quire.spark.runner import Job, OnSpark, Runner, SparkFailed, collected, first_line, frame_of, guarded
 from quire.spark.shipping import missing_module
 from quire.storage import Patience, Sink, Store, connect

@@ -17,14 +17,14 @@ import xxhash
 from quire.coverage import quarantine
 from quire.coverage.segments import SCHEMA
 from quire.coverage.tails import Mark, fingerprint, mark, reread
-from quire.sources.content import BadContent
-from quire.sources.processing import Made, Processing, Rejected
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
+from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.processing import Made, Processing, Rejected
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
 if TYPE_CHECKING:
-    from quire.sources.convert import Convert
+    from quire.sources.transforms.convert import Convert
 
 __all__ = ["APPENDED", "OfSplits", "cut", "settled", "table_of"]
 

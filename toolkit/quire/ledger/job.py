@@ -30,11 +30,11 @@ from quire.planning.pack import PlannedTask, write_head
 from quire.planning.plan import discard
 from quire.planning.rewriting import live_files, refuse_missing
 from quire.progress import Progress
-from quire.sources import schemas, transforms
+from quire.sources import transforms
 from quire.sources.files import Root
 from quire.sources.kafka.records import ESCAPED, BatchFunction, Loading
-from quire.sources.processing import ProcessFunction, Processing
-from quire.sources.transforms import UserFunction
+from quire.sources.transforms import UserFunction, schemas
+from quire.sources.transforms.processing import ProcessFunction, Processing
 from quire.spark.runner import Runner
 from quire.storage import Store, connect
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from quire.sources.content import BadContent
+from quire.sources.transforms.content import BadContent
 
 __all__ = ["BEGINNING", "check", "is_other"]
 

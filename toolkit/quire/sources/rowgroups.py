@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from quire.errors import QuireError
 from quire.formats.parquet import DAMAGED, ParquetFile
-from quire.sources.content import BadContent
 from quire.sources.pages import DELTAS, Group, footer, pages
 from quire.sources.ranges import read
+from quire.sources.transforms.content import BadContent
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
 __all__ = ["request", "row_groups"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quire.committers.advice import Advice
+from quire.committers.advice.advise import Advice
+from quire.committers.advice.places import KINDS
 from quire.committers.lab.matrix import Matrix
-from quire.committers.places import KINDS
 
 __all__ = ["Marked", "advised"]
 

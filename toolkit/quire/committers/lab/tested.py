@@ -16,7 +16,7 @@ from typing import Any
 
 from quire.commit.committers import known as ours
 from quire.commit.committers import serving
-from quire.committers.classes import CLOUD_PROTOCOL, FILE_FACTORY, PROTOCOL, SQL_PROTOCOL
+from quire.committers.advice.classes import CLOUD_PROTOCOL, FILE_FACTORY, PROTOCOL, SQL_PROTOCOL
 from quire.committers.lab.watch import Place
 from quire.errors import UsageError, about, choose, quoted, scrub
 from quire.spark.java import find_java

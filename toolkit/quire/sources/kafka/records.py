@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from quire.errors import UsageError
 from quire.formats import partitions
-from quire.sources import schemas
-from quire.sources.columns import fit, nullable
-from quire.sources.content import BadContent
-from quire.sources.functions import WrongTypeError, passes, reason, type_name
 from quire.sources.kafka.rows import as_batch, fitted
+from quire.sources.transforms import schemas
+from quire.sources.transforms.columns import fit, nullable
+from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.functions import WrongTypeError, passes, reason, type_name
 
 __all__ = ["DATE", "ESCAPED", "NEWLINES", "RECORDS", "RECORDS_AS", "VALUES", "BatchFunction", "Loading", "Part", "Rejected", "check_by"]
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.formats.damage import ARROW
-from quire.sources.columns import DEEP, check_cast, check_names, nullable
-from quire.sources.functions import WrongTypeError, type_name
+from quire.sources.transforms.columns import DEEP, check_cast, check_names, nullable
+from quire.sources.transforms.functions import WrongTypeError, type_name
 
 __all__ = ["Rows", "as_batch", "fitted", "made"]
 

@@ -9,8 +9,8 @@ from typing import Any
 from quire import display
 from quire.arguments import format_size, seconds
 from quire.commit import names
-from quire.committers import leftovers
-from quire.committers.leftovers import Left, ago
+from quire.committers.cleanup import leftovers
+from quire.committers.cleanup.leftovers import Left, ago
 from quire.errors import RefusedError, StorageError, printable
 from quire.interrupts import interruptible
 from quire.storage import Store, canonical, connect

@@ -10,8 +10,8 @@ from pyspark.errors import IllegalArgumentException
 from test_committer_advice import AZURE, BOUND, CLOUD, PARQUET, Server
 
 from quire.committers import Check, advise
-from quire.committers.session import Session
-from quire.committers.versions import Versions
+from quire.committers.advice.session import Session
+from quire.committers.advice.versions import Versions
 from quire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -201,8 +201,8 @@ def test_speculation_is_wrong_only_with_a_committer_that_doubles(conf: dict[str,
 @pytest.mark.parametrize(("hosts", "words"), [(0, "no hosts"), (1, "1 host"), (2, "")])
 def test_a_cluster_that_cannot_speculate_is_told(monkeypatch: pytest.MonkeyPatch, hosts: int, words: str) -> None:
     seen = Versions("4.3.0", "3.5.0", seen="session", hosts=hosts, local=False)
-    for module in ("checking", "advice"):
-        monkeypatch.setattr(f"quire.committers.{module}.versions", lambda _: seen)
+    for module in ("checking", "advise"):
+        monkeypatch.setattr(f"quire.committers.advice.{module}.versions", lambda _: seen)
     server = Server("4.3.0")
     server.conf["spark.speculation"] = "true"
     one = found(advise.check(server, "/data", "json"), "speculation")
@@ -215,8 +215,8 @@ def test_a_cluster_that_cannot_speculate_is_told(monkeypatch: pytest.MonkeyPatch
 def test_local_disk_on_a_cluster_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     for local in (False, True):
         seen = Versions("4.3.0", "3.5.0", seen="session", hosts=2, local=local)
-        for module in ("checking", "advice"):
-            monkeypatch.setattr(f"quire.committers.{module}.versions", lambda _, seen=seen: seen)
+        for module in ("checking", "advise"):
+            monkeypatch.setattr(f"quire.committers.advice.{module}.versions", lambda _, seen=seen: seen)
         told = [item.said for item in advise.check(Server("4.3.0"), "/data").findings if item.what == "disk"]
         told += [line for line in advise("/data", (), Server("4.3.0")).not_guaranteed if "share" in line]
         assert ["on the disk of its own machine" in text for text in told] == [True, True] * (not local)

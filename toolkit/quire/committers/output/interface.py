@@ -24,8 +24,8 @@ from quire.commit import names, protocol
 from quire.commit.committers import choice, committer
 from quire.commit.entries import UNSAID, WRITE, Abort, Commit, PlanHead
 from quire.commit.log import Log
-from quire.committers.attempts import TaskAttempt
-from quire.committers.rules import ending_of, in_the_way, of_name, words_of
+from quire.committers.output.attempts import TaskAttempt
+from quire.committers.output.rules import ending_of, in_the_way, of_name, words_of
 from quire.coverage import checkpoint
 from quire.engine import driver
 from quire.engine import job as jobs

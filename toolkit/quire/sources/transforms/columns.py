@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from quire.formats.damage import ARROW
 from quire.formats.parquet import CONTENT
-from quire.sources.functions import WrongTypeError
+from quire.sources.transforms.functions import WrongTypeError
 
 __all__ = ["DEEP", "DiffersError", "check_cast", "check_names", "fit", "nullable", "refined", "storable", "stored", "unify"]
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from quire.commit.log import Log
 from quire.errors import RefusedError, UsageError, about, quoted
-from quire.sources import columns
-from quire.sources.functions import WrongTypeError
+from quire.sources.transforms import columns
+from quire.sources.transforms.functions import WrongTypeError
 
 __all__ = ["agreed", "canonical", "frozen", "parse", "text", "there", "type_text"]
 

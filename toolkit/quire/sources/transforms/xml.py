@@ -12,7 +12,7 @@ import re
 from typing import NoReturn
 from xml.parsers import expat
 
-from quire.sources.content import BadContent
+from quire.sources.transforms.content import BadContent
 
 __all__ = ["MAX_DEPTH", "MAX_TOKEN", "xml"]
 

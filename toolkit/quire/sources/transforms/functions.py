@@ -12,14 +12,15 @@ import site
 import sysconfig
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import CodeType, FunctionType, MethodType, TracebackType
 from typing import Any
 
 import pyarrow as pa
 
 from quire.errors import UsageError
-from quire.sources.content import BadContent
 from quire.sources.splits import FileInfo
+from quire.sources.transforms.content import BadContent
 
 __all__ = ["Buffer", "UserFunction", "call", "identity", "passes"]
 
@@ -139,7 +140,7 @@ def _place(function: object, trace: TracebackType | None) -> str:
 def _library_roots() -> tuple[str, ...]:
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     paths |= {*site.getsitepackages(), site.getusersitepackages()}
-    paths.add(os.path.dirname(os.path.dirname(__file__)))
+    paths.add(str(Path(__file__).parents[2]))  # of quire
     return (*(os.path.join(path, "") for path in paths if path), "<frozen ")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from quire.committers import classes as k
-from quire.committers.places import Place
-from quire.committers.refusals import Asked
-from quire.committers.versions import Versions
+from quire.committers.advice import classes as k
+from quire.committers.advice.places import Place
+from quire.committers.advice.refusals import Asked
+from quire.committers.advice.versions import Versions
 
 __all__ = ["attempt_id", "jars", "settings", "usage"]
 

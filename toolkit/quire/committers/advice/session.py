@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from quire.committers import classes as k
-from quire.committers.binding import Settings
-from quire.committers.versions import hadoop_conf, jvm_of
+from quire.committers.advice import classes as k
+from quire.committers.advice.binding import Settings
+from quire.committers.advice.versions import hadoop_conf, jvm_of
 from quire.errors import scrub
 
 __all__ = ["Session"]

@@ -6,7 +6,7 @@ import re
 from json import JSONDecodeError, JSONDecoder, detect_encoding
 from typing import NoReturn
 
-from quire.sources.content import BadContent
+from quire.sources.transforms.content import BadContent
 
 __all__ = ["json"]
 

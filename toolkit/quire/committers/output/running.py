@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Any
 
 from quire.commit import protocol
-from quire.committers.attempts import TaskAttempt
-from quire.committers.interface import Committed, Job, LostError, OutputCommitter
+from quire.committers.output.attempts import TaskAttempt
+from quire.committers.output.interface import Committed, Job, LostError, OutputCommitter
 from quire.engine.job import ATTEMPTS
 from quire.errors import QuireError, UsageError, quoted
 from quire.interrupts import interruptible

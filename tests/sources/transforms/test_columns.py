@@ -20,9 +20,9 @@ from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError
 from quire.formats.parquet import ParquetWriter, Rows, checksum
 from quire.read import first_rows
-from quire.sources import schemas
-from quire.sources.columns import DiffersError, fit, nullable, unify
-from quire.sources.functions import WrongTypeError
+from quire.sources.transforms import schemas
+from quire.sources.transforms.columns import DiffersError, fit, nullable, unify
+from quire.sources.transforms.functions import WrongTypeError
 from quire.storage import connect, normalise
 
 QUIET: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}

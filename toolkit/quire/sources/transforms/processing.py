@@ -12,10 +12,10 @@ import xxhash
 
 from quire.errors import scrub
 from quire.sources import ranges, rowgroups
-from quire.sources.content import BadContent
-from quire.sources.functions import WrongTypeError, passes, reason, type_name
 from quire.sources.kafka.rows import as_batch, fitted, made
 from quire.sources.splits import FileInfo, RejectError, Split
+from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.functions import WrongTypeError, passes, reason, type_name
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
 if TYPE_CHECKING:

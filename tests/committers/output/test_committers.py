@@ -22,12 +22,12 @@ from gathering import documents, gather, refused, write
 from quire import committers
 from quire.commit import protocol
 from quire.committers import LostError, OutputCommitter, TaskAttempt
-from quire.committers.running import drive
+from quire.committers.output.running import drive
 from quire.errors import QuireError, RefusedError, StorageError, UsageError
 from quire.storage import memory
 
 HERE = quire.InProcess()
-DOCS = Path(__file__).parents[2] / "docs" / "committers.md"
+DOCS = Path(__file__).parents[3] / "docs" / "committers.md"
 CALLS = [
     "setup_job", "is_commit_job_repeatable", "setup_task", "needs_task_commit", "commit_task", "abort_task", "is_recovery_supported",
     "recover_task", "commit_job", "abort_job",

@@ -8,7 +8,7 @@ from typing import NoReturn
 from quire.commit import names
 from quire.commit.committers import Adopting, Committer, known
 from quire.commit.entries import DataFile, Task
-from quire.committers.files import Output, adopted, ending, inside
+from quire.committers.output.files import Output, adopted, ending, inside
 from quire.errors import RefusedError, UsageError
 from quire.ledger import own_files
 from quire.storage import Store

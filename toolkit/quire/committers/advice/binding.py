@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from quire.committers import classes as k
+from quire.committers.advice import classes as k
 
 __all__ = ["S3A_NAMES", "Binding", "Settings", "bound", "from_mapping"]
 

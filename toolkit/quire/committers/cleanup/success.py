@@ -11,8 +11,8 @@ from typing import Any
 
 from quire import display
 from quire.arguments import format_size
-from quire.committers import leftovers
-from quire.committers.leftovers import Left, ago
+from quire.committers.cleanup import leftovers
+from quire.committers.cleanup.leftovers import Left, ago
 from quire.errors import printable, scrub
 from quire.sources.files import is_shown
 from quire.storage import Entry, Store, canonical, connect

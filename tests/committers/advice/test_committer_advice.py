@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from quire.committers import Advice, advise
-from quire.committers.binding import bound, from_mapping
+from quire.committers.advice.binding import bound, from_mapping
 from quire.errors import QuireError, RefusedError, UsageError
 
 WORDS = (

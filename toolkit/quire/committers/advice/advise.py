@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from quire import display
-from quire.committers import classes as k
-from quire.committers import settings as made
-from quire.committers.checking import check
-from quire.committers.knowledge import COMMITTERS, CONTRADICTIONS, NEEDS, ORDER
-from quire.committers.places import EACH_ITS_OWN, KINDS, Place, place
-from quire.committers.refusals import TEMPTING, Asked, refusal
-from quire.committers.versions import Versions, versions
+from quire.committers.advice import classes as k
+from quire.committers.advice import settings as made
+from quire.committers.advice.checking import check
+from quire.committers.advice.knowledge import COMMITTERS, CONTRADICTIONS, NEEDS, ORDER
+from quire.committers.advice.places import EACH_ITS_OWN, KINDS, Place, place
+from quire.committers.advice.refusals import TEMPTING, Asked, refusal
+from quire.committers.advice.versions import Versions, versions
 from quire.errors import RefusedError, UsageError, about, choose, printable, quoted
 
 __all__ = ["Advice", "Alternative", "Refusal", "advise", "known_needs"]

@@ -10,11 +10,11 @@ import pyarrow as pa
 from quire.formats.lines import LONGEST
 from quire.formats.parquet import CONTENT
 from quire.sources import magic, transforms
-from quire.sources.columns import LARGEST
 from quire.sources.kafka.records import Loading
-from quire.sources.processing import Processing
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent, UserFunction
+from quire.sources.transforms.columns import LARGEST
+from quire.sources.transforms.processing import Processing
 
 __all__ = ["Convert"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quire.committers.knowledge import COMMITTERS, MANIFEST_DOC, MEASURED, S3A_DOC
-from quire.committers.places import KINDS
-from quire.committers.versions import Versions
+from quire.committers.advice.knowledge import COMMITTERS, MANIFEST_DOC, MEASURED, S3A_DOC
+from quire.committers.advice.places import KINDS
+from quire.committers.advice.versions import Versions
 
 __all__ = ["RULES", "TEMPTING", "Asked", "Rule", "refusal"]
 

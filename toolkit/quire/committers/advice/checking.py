@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from quire import display
-from quire.committers import classes as k
-from quire.committers.binding import S3A_NAMES, Binding, bound
-from quire.committers.knowledge import COMMITTERS
-from quire.committers.places import EACH_ITS_OWN, KINDS, Place, place
-from quire.committers.session import Session, version_of
-from quire.committers.versions import Versions, versions
+from quire.committers.advice import classes as k
+from quire.committers.advice.binding import S3A_NAMES, Binding, bound
+from quire.committers.advice.knowledge import COMMITTERS
+from quire.committers.advice.places import EACH_ITS_OWN, KINDS, Place, place
+from quire.committers.advice.session import Session, version_of
+from quire.committers.advice.versions import Versions, versions
 from quire.errors import UsageError, choose, printable, scrub
 
 __all__ = ["FORMATS", "Check", "Finding", "check"]
@@ -153,7 +153,7 @@ def _look(function: Callable[[_Look], Finding | None]) -> Callable[[_Look], Find
 
 
 def _jars(look: _Look) -> str:
-    from quire.committers.settings import jars
+    from quire.committers.advice.settings import jars
 
     wanted = ", ".join(jars("manifest", look.place, look.versions))
     return (

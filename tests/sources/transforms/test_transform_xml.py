@@ -18,7 +18,7 @@ from lxml import etree
 from quire.sources.transforms import BadContent, xml
 
 # The face has a function of the same name as the module.
-MODULE: Any = modules["quire.sources.xml"]
+MODULE: Any = modules["quire.sources.transforms.xml"]
 
 
 def reason(content: bytes) -> str:

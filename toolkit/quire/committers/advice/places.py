@@ -42,6 +42,7 @@ SCHEMES = {
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _ALMOST = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?::(?!/)|;/|//)")  # s3a:bucket, s3a;//bucket, s3a//bucket
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+_NAMENODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?::\d{1,5})?")  # or a name service
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, d
         choose(scheme, SCHEMES, "kind of store")
         if hierarchical is not None and SCHEMES[scheme] != "abfs":
             raise UsageError(f"hierarchical= is about accounts of Azure storage, and {scrub(url, 100)} is none: leave it out.")
-        if scheme in ("gs", "oss"):
-            return _bucket(url, scheme)
+        if scheme in ("gs", "oss", "hdfs"):
+            return _unopened(url, scheme)
         whole = normalise(url)
-    if scheme in ("file", "hdfs", "webhdfs"):
+    if scheme in ("file", "webhdfs"):
         return Place(SCHEMES[scheme], whole, scheme)
     if scheme in ("s3", "s3a"):
         bucket = whole.partition("://")[2].partition("/")[0]
@@ -99,12 +100,13 @@ def _typed(url: str) -> None:
         raise UsageError(f"what begins with {almost[0]!r} is no URL: write {meant}. Or begin with ./, for a path on local disk.")
 
 
-def _bucket(url: str, scheme: str) -> Place:
-    """Google's and Alibaba's, which quire itself does not open."""
-    bucket, slash, path = url.partition("://")[2].partition("/")
-    if not _BUCKET.fullmatch(bucket) or not url.isprintable() or set("?#") & set(path):
-        raise UsageError(f"{scrub(url, 200)!r} names no bucket, or no path in it: write {scheme}://bucket/path.")
-    return Place(SCHEMES[scheme], f"{scheme}://{bucket}{slash}{path}".rstrip("/"), scheme, bucket)
+def _unopened(url: str, scheme: str) -> Place:
+    """Where quire itself may open nothing: Google's and Alibaba's, and HDFS by its own protocol."""
+    host, slash, path = url.partition("://")[2].partition("/")
+    what = "namenode" if scheme == "hdfs" else "bucket"
+    if not (_NAMENODE if scheme == "hdfs" else _BUCKET).fullmatch(host) or not url.isprintable() or set("?#") & set(path):
+        raise UsageError(f"{scrub(url, 200)!r} names no {what}, or no path in it: write {scheme}://{what}/path.")
+    return Place(SCHEMES[scheme], f"{scheme}://{host}{slash}{path}".rstrip("/"), scheme, "" if scheme == "hdfs" else host)
 
 
 def _azure(whole: str, scheme: str, hierarchical: bool | None, options: Options) -> Place:

@@ -10,10 +10,10 @@ What cannot be parsed raises BadContent, which sets the file aside.
 
 from __future__ import annotations
 
-from quire.sources.content import BadContent
-from quire.sources.functions import UserFunction, call, identity
-from quire.sources.json import json
-from quire.sources.xml import xml
+from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.functions import UserFunction, call, identity
+from quire.sources.transforms.json import json
+from quire.sources.transforms.xml import xml
 
 __all__ = ["NAMES", "BadContent", "UserFunction", "call", "identity", "json", "lines", "raw", "xml"]
 

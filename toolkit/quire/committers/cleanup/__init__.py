@@ -1,0 +1,1 @@
+"""What jobs of Spark have left behind: seen, and swept."""
