@@ -504,6 +504,13 @@ def test_a_part_that_an_engine_runs_twice_writes_under_two_names(tmp_path: Path)
 def _work(tmp_path: Path) -> Work:
     options_ = made(write(tmp_path / "in", {}), tmp_path / "out")
     head = PlanHead(
-        job=f"0-{'a' * 16}", base=0, plan="b" * 12, tasks=3, committer="rename", words=options_.words, intent=options_.intent, closing=True
+        job=f"0-{'a' * 16}",
+        base=0,
+        plan="b" * 12,
+        tasks=3,
+        committer="rename",
+        words=options_.words,
+        intent=options_.intent,
+        closer="shuffle",
     )
     return Work(options_.dest, None, (), head, options_.convert)

@@ -147,7 +147,7 @@ def check(
     identity = name if transform is None else transforms.identity(transform, version)
     words = Words(
         transform=identity.rpartition("@")[0] if transform else identity, format=laid_out, compression=compression,
-        layout="directories" if partition_by else "flat", split=OFFSETS, by=partition_by or "",
+        layout="directories" if partition_by else "flat", kind=OFFSETS, by=partition_by or "",
     )  # fmt: skip
     end = None if until is None else Until.parsed(until)
     intent: dict[str, Any] = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace as replace_words
 
 from quire.arguments import format_size, parse_target
-from quire.commit import protocol
+from quire.commit import entries, protocol
 from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.coverage.live import live
@@ -161,8 +161,9 @@ class Call:
             **({"on_append": self.on_append, "flush": self.flush} if self.on_append != "error" else {}),
         }  # fmt: skip
         job = replace(
-            made, convert=replace(made.convert, holds=holds, process=processing), words=replace_words(made.words, split=self.split),
-            cut=cut, policy=replace(made.policy, on_append=self.on_append, flush=self.flush), intent=intent,
+            made, convert=replace(made.convert, holds=holds, process=processing),
+            words=replace_words(made.words, kind=entries.SPLITS, split=self.split), cut=cut,
+            policy=replace(made.policy, on_append=self.on_append, flush=self.flush), intent=intent,
         )  # fmt: skip
         return job if self.reduce is None else request.reducing(job, self.reduce, self.settings.get("version"))
 

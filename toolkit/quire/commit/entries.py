@@ -16,8 +16,9 @@ from quire.formats import COMPRESSIONS, FORMATS
 from quire.storage.base import safe
 
 FORMAT = 1
-CLAIM = "claim"  # instead of a transform: a user's own job has read the splits and written the files
-OFFSETS = "offsets"  # instead of a way to split files: Kafka's topics were loaded
+# The kinds of input that the rest of quire speaks of by name; each is a file in `engine/kinds/`.
+FILES, SPLITS, OFFSETS = "files", "splits", "offsets"  # whole files or their ranges; what a function is given of them; Kafka's topics
+CLAIM = "claim"  # splits that a user's own job reads, and the transform of what it has written
 PURGE = "purge"  # the verb of commits that say which sources are deleted
 WRITE = "write"  # the verb of a user's own job that calls the committer itself: its tasks cover no splits
 
@@ -109,7 +110,8 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     compression: str
     layout: str
-    split: str = ""  # how a function was given its input, where it was given splits: file | lines | row_groups; or `OFFSETS`
+    kind: str = FILES  # of the input
+    split: str = ""  # how a function was given its input, where it was given splits: file | lines | row_groups
     reduce: str = ""  # the function that all rows of a job went through together, after the transform
     by: str = ""  # the column by whose values the rows lie in directories
 
@@ -121,7 +123,7 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def traced(self) -> bool:
         """Whether the ledger says where the record of each split lies; not after a shuffle, nor in what a user's own job has written."""
-        return not self.reduce and self.transform != CLAIM
+        return not self.reduce and self.kind != CLAIM
 
 
 # A commit of nothing but marks says nothing of what a destination will hold.
@@ -154,7 +156,7 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
     words: Words
     intent: dict[str, Any]
     source: str = ""  # topics: the brokers and names that the user has given
-    closing: bool = False  # the last task, one more than the plan has, writes all that the job shows: a shuffle's output, or a claim's
+    closer: str = ""  # who writes all that the job shows, in a task more than the plan has: a shuffle, or a claim's block
     format: int = FORMAT
 
     @property
@@ -163,9 +165,14 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
         return str(self.intent.get("verb", "run"))
 
     @property
+    def results(self) -> int:
+        """The tasks of the job: those of its plan, and the one that closes it."""
+        return self.tasks + bool(self.closer)
+
+    @property
     def whole(self) -> bool:
         """Whether all of its tasks count together, or none."""
-        return self.closing or self.verb == WRITE
+        return bool(self.closer) or self.verb == WRITE
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="commit"):

@@ -123,9 +123,9 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
 
     Raises QuireError unless there is a result of each of its tasks, and of the one that closes it.
     """
-    if [task.task for task in tasks] != list(range(head.tasks + head.closing)):
+    if [task.task for task in tasks] != list(range(head.results)):
         raise QuireError(
-            f"job {head.job} in {log.store.url} has {head.tasks + head.closing:,} tasks, and {len(tasks):,} results have come: nothing was "
+            f"job {head.job} in {log.store.url} has {head.results:,} tasks, and {len(tasks):,} results have come: nothing was "
             f"committed. Call again to go on, or give it up with recover(dest, abort={head.job!r})."
         )
 
@@ -146,7 +146,7 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
         kept = [t for t in tasks if t.task not in found and (t.segment or t.removes or t.uncovers)]
         if head.verb == WRITE and not found:
             kept = tasks  # they cover nothing, and count all the same
-        if head.closing:
+        if head.closer:
             # The last task's files hold the rows of all others: with one of these missing, they would hold what is done elsewhere.
             kept = [t for t in tasks if t in kept or t.task == head.tasks] if kept and not found else []
         # A task that only takes rows out belongs to one that brings others in their place.
@@ -154,7 +154,7 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
         if not kept or (removing and (found or any(t.left for t in tasks))):
             # Half of a job that removes files would show old rows and new ones, or neither.
             why = "everything it holds was committed by others" if found and not kept else "nothing of it was left to commit"
-            if kept or (found and head.closing):
+            if kept or (found and head.closer):
                 why = "others have committed what it touches" if found else "what it was to read has changed or is gone"
             return Abort(job=head.job, why=why, time=now(), committer=head.committer, left=_left(tasks))
         out = [t for t in tasks if t not in kept]

@@ -137,7 +137,7 @@ class _Attempt(OfSplits, OfOffsets):
         self.long, self.remade = long, remade
         self.id = names.new_id()
         # What another task reads, and nobody else, waits as plain objects, whatever the store and its committer.
-        self.by: Committer = Rename() if work.head.closing else committer(work.head.committer, store)
+        self.by: Committer = Rename() if work.head.closer else committer(work.head.committer, store)
         self.convert = work.convert
         self.folder = planned.folder if work.head.words.layout == "directories" else ""
         self.outputs: dict[str, Sink] = {}  # final names, in the writer's order
@@ -582,7 +582,7 @@ class _Attempt(OfSplits, OfOffsets):
             finals = list(self.outputs)
             names_, none = [finals[i] for i in files], [None] * known
             places: tuple[Any, ...] = (names_, offsets, skips, written, records, sums)
-            if self.work.head.closing:  # the last task's files hold them, nobody knows where
+            if self.work.head.closer:  # the last task's files hold them, nobody knows where
                 places = (none, none, none, none, records, none)
             tables.append(
                 table_of(path, version, start, length, ["done"] * known, none, *places, [carried] * known, none, marks)

@@ -95,7 +95,7 @@ def _rounds(
             protocol.clean(log.refresh(), head.job) if head else None
             planned = None
             continue
-        convert = replace(made.convert, columns=schemas.there(log)) if made.convert.function and not head.closing else made.convert
+        convert = replace(made.convert, columns=schemas.there(log)) if made.convert.function and not head.closer else made.convert
         work = Work(made.dest, made.dest_options, made.roots, head, convert)
         call.takes_up(head)
         jobs.run(runner, log, work, bars, made.max_quarantined, made.reduce)
@@ -122,7 +122,7 @@ def _open_job(store: Store, log: Log, made: Options, call: _Call) -> PlanHead | 
 
 def _check_ours(head: PlanHead, made: Options) -> None:
     """Refuse a plan under our job's name that does not say what the job's name says: somebody forged it."""
-    if (head.intent, head.words, head.committer, head.closing) != (made.intent, made.words, made.committer, made.closing):
+    if (head.intent, head.words, head.committer, head.closer) != (made.intent, made.words, made.committer, made.closer):
         raise FormatError(
             f"the plan of job {head.job} in {made.dest} does not say what this call says, and has its name: it is damaged or forged. Give "
             f"the job up with recover(dest, abort={head.job!r}), and look who wrote it."
@@ -132,7 +132,7 @@ def _check_ours(head: PlanHead, made: Options) -> None:
 def _freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead | None:
     head = PlanHead(
         job=planned.job, base=planned.base, plan=planned.plan, tasks=len(planned.tasks), committer=made.committer, words=made.words,
-        intent=made.intent, source=made.source, closing=made.closing,
+        intent=made.intent, source=made.source, closer=made.closer,
     )  # fmt: skip
     if store.stat(names.plan_parquet(planned.job, planned.plan)) is None:
         return None  # it was discarded, or another driver has ended the job and cleaned
@@ -379,7 +379,7 @@ def _shown(path: str, start: int) -> str:
 
 def _check_marks(log: Log, made: Options) -> None:
     """Refuse files where offsets are marked as done elsewhere, and topics where files are."""
-    ours, theirs = ("topics", "files") if made.words.split == OFFSETS else ("files", "topics")
+    ours, theirs = ("topics", "files") if made.words.kind == OFFSETS else ("files", "topics")
     if any(is_kafka(source.first) is (theirs == "topics") for source in fold(log).sources):
         raise RefusedError(
             f"the ledger of {made.dest} has marks of {theirs} that another tool has done, and this call reads {ours}: nothing was read. "

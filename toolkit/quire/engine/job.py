@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.commit import names, protocol
-from quire.commit.entries import OFFSETS, Commit, Left, PlanHead, Task
+from quire.commit.entries import FILES, OFFSETS, SPLITS, Commit, Left, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
 from quire.coverage.superseded import not_taken
@@ -39,7 +39,8 @@ from quire.storage import Patience
 Attempt = Callable[[Work, int], dict[str, Any]]
 ATTEMPTS = 3  # of a task in one call, beyond those that the engine makes by itself
 LOSSES = 5  # jobs of one call of which the store may lose output: uploads expire, and not again and again
-_COUNTED = {"": "files", "file": "files or records", OFFSETS: "records"}  # what max_quarantined counts, by how the source is split
+# What max_quarantined counts, by the kind of the input and how it is split.
+_COUNTED = {(FILES, ""): "files", (SPLITS, "file"): "files or records", (OFFSETS, ""): "records"}
 LOOKS = 20  # manifests that are read each time the bar moves
 
 
@@ -77,10 +78,10 @@ def run(
         protocol.commit(log, head, [replace(tasks[0], left=(*tasks[0].left, *stays)), *tasks[1:]], conflicts)
         _settle(log, head.job, progress)
         return
-    _check_schema(log, tasks, head, alone=head.closing)
+    _check_schema(log, tasks, head, alone=bool(head.closer))
     bad = sum(task.set_aside for task in tasks)
     if max_quarantined is not None and bad > max_quarantined:
-        first, what = _first_bad(log, tasks), _COUNTED.get(head.words.split or "", "splits or records")
+        first, what = _first_bad(log, tasks), _COUNTED.get((head.words.kind, head.words.split), "splits or records")
         protocol.abort(log, head.job, f"{bad} {what} were to be quarantined, more than max_quarantined={max_quarantined}")
         if isinstance(log.outcome(head.job), Commit):  # another driver of the job allows more
             _settle(log, head.job, progress)
@@ -89,7 +90,7 @@ def run(
             f"{bad:,} {what} were to be quarantined, and max_quarantined is {max_quarantined:,}: nothing was committed. First: {first}. "
             f"Repair them, or call again with a larger max_quarantined."
         )
-    if head.closing:
+    if head.closer:
         with progress.phase("shuffling", total=sum(f.size for t in tasks for f in t.files), unit="B") as bar:
             closed = shuffle.close(runner, log, work, tasks, reduce, bar)
         if closed is None:

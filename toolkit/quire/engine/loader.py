@@ -137,7 +137,7 @@ class Call:
     def _check_owner(self, log: Log) -> None:
         """Refuse a destination that holds files, or topics that this call does not load."""
         made, words = self.made, log.words()
-        if words is not None and words.split != OFFSETS:
+        if words is not None and words.kind != OFFSETS:
             raise RefusedError(
                 f"the destination {made.dest} holds what was made of files ({words.transform} → {words.format}), and this call loads "
                 f"topics: nothing was read. Choose another destination."

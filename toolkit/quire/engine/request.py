@@ -60,9 +60,9 @@ class Options:
     held: Held = field(default_factory=Held, repr=False, compare=False)  # the destination's log, for all runs of the call
 
     @property
-    def closing(self) -> bool:
-        """Whether the job ends with a task that writes all it shows."""
-        return self.reduce is not None or self.words.transform == CLAIM
+    def closer(self) -> str:
+        """Who writes all that the job shows, in its last task; "" where each task shows its own."""
+        return "shuffle" if self.reduce is not None else CLAIM if self.words.kind == CLAIM else ""
 
     @property
     def source(self) -> str:

@@ -182,7 +182,7 @@ def _change(
         if head is None:
             before = found.gathered  # by this call: it was not known before
             head, planned = _plan(
-                store, log, said, plan, choice(dest.committer, store), words, ended=bool(found.jobs), closing=reduce is not None
+                store, log, said, plan, choice(dest.committer, store), words, ended=bool(found.jobs), closer="shuffle" if reduce else ""
             )
             if head is None:
                 return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
@@ -221,7 +221,7 @@ def words_of(log: Log, empty: Words | None = None) -> Words:
 
 
 def _plan(
-    store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: str, words: Words | None, *, ended: bool, closing: bool
+    store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: str, words: Words | None, *, ended: bool, closer: str
 ) -> tuple[PlanHead | None, Planned]:  # fmt: skip
     """Plan and freeze; None: nothing is to be done. `ended`: this call has ended the same job, which a killed one had begun."""
     base, intent_hash = log.tip, hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
@@ -240,7 +240,7 @@ def _plan(
         raise
     head = PlanHead(
         job=job, base=base, plan=plan_id, tasks=len(planned.tasks), committer=committer, words=words_of(log, words), intent=said,
-        closing=closing,
+        closer=closer,
     )  # fmt: skip
     protocol.freeze(store, head)
     return protocol.plan_head(store, job) or head, planned
@@ -253,7 +253,7 @@ def _convert(log: Log, words: Words, target: int, function: UserFunction | None,
     on_append = log.on_append()
     marks, holds = on_append in ("tail", "reprocess"), on_append == "tail"
     process, loading = None, None
-    if words.split == OFFSETS:
+    if words.kind == OFFSETS:
         newlines = "escape" if words.transform == ESCAPED else "quarantine"
         loading = Loading(words.format, cast("BatchFunction | None", function), schemas.frozen(log), newlines, words.by)
     elif words.split and function is not None:

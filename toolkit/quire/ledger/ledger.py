@@ -192,7 +192,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         found = totals(self._log, self._fold)
         words = self._log.words(self.version, reader=True)
         records = None
-        if words is not None and words.split == OFFSETS:
+        if words is not None and words.kind == OFFSETS:
             records = sum(f.records for f in live(self._log, self._fold, reader=True))
         return Summary(
             dest=self._url, version=self.version, transform=words.transform if words else "", format=words.format if words else "",
@@ -393,7 +393,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             commit = self._log.commit(row["commit"])
             if row["state"] in (*GATHERED, "mark") and not row["data_file"] and not commit.words.traced:
                 others = sum(t.gathered for t in self._log.in_effect(commit)) - 1
-                how = "was processed by a claim together" if commit.words.transform == CLAIM else "went through a shuffle"
+                how = "was processed by a claim together" if commit.words.kind == CLAIM else "went through a shuffle"
                 row["reason"] = f"{how} with {others:,} others in commit {row['commit']}, and its rows have no place of their own"
         return rows
 

@@ -85,7 +85,7 @@ def import_markers(dest: Dest, markers: Root, roots: tuple[Root, ...], also: tup
     def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
         words, content = log.words() or UNSAID, log.by_content()
         whole = words.said and (words.transform not in ("lines", "raw") or words.format == "parquet")
-        whole = whole and words.split not in ("lines", "row_groups") and words.transform != CLAIM
+        whole = whole and words.split not in ("lines", "row_groups") and words.kind != CLAIM
         lines = by_lines(words)
         job = Importing(markers, roots, also, dest.url, dest.options, fold(log, base), named, content, whole, lines)
         if not markers.store().is_folder():

@@ -152,7 +152,7 @@ class OffsetsOf:
 
         def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
             words = log.words()
-            if words is not None and words.split != OFFSETS:
+            if words is not None and words.kind != OFFSETS:
                 raise RefusedError(f"{self._url} holds what was made of files, and offsets mean nothing to it. Choose another destination.")
             check_cluster(log, topics, self._url)
             known = covered(fold(log, base), log.store, f"{topics.url}/", f"{topics.url}/\U0010ffff")

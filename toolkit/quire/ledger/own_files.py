@@ -18,7 +18,7 @@ from quire.storage import Entry, Folder, Store, Trouble
 KINDS = re.compile(r"\.(?:[a-z0-9]+\.)?parquet$|\.(?:txt|csv|tsv|json|jsonl|ndjson)(?:\.gz|\.zst)?$")
 _MARKERS = re.compile(r"(?:^|/)(?:_committed_[^/]*|_started_[^/]*|_metadata|_common_metadata|\.[^/]*\.crc)$")  # of Hadoop and Spark
 BLOCK = "the claim's block"
-UNWRITTEN = Words(transform=CLAIM, format="parquet", compression="none", layout="flat")  # until the files say more
+UNWRITTEN = Words(kind=CLAIM, transform=CLAIM, format="parquet", compression="none", layout="flat")  # until the files say more
 
 
 def hadoop_url(url: str) -> str:

@@ -263,7 +263,7 @@ class Verbs:
         dest = self._dest(runner_of(spark, self._store), False, "auto")  # refuses what its tasks would not see
         log = Log(self._store).refresh()
         words = words_of(log)
-        if words.split == OFFSETS:
+        if words.kind == OFFSETS:
             raise UsageError(f"{self._url} holds topics, and records are not deleted one by one. A topic's retention does that.")
         roots = self._sources(source, options, words)
         if not roots:
@@ -309,7 +309,7 @@ class Verbs:
         to, runner = self._markers(directory, options, roots), runner_of(spark, self._store)
         log = Log(self._store).refresh()
         folded, words = fold(log, reader=True), words_of(log, UNSAID)
-        if words.split == OFFSETS:
+        if words.kind == OFFSETS:
             raise UsageError(f"{self._url} holds topics, and markers are of files. ledger.export_offsets() is for other loaders.")
         if folded.rows(self._store, ["path"], f"{to.url}/", f"{to.url}/\U0010ffff").num_rows:
             raise RefusedError(
@@ -332,7 +332,7 @@ class Verbs:
         if source is None:
             return ()
         with about("source"):
-            if words.split == OFFSETS:
+            if words.kind == OFFSETS:
                 return (kafka.parsed(source, kafka.client_options(options, None)),)
             return tuple(files.roots(source, options))
 
@@ -391,9 +391,9 @@ def _each(paths: Paths) -> Sequence[str | os.PathLike[str]]:
 
 def _check_functions(words: Words, function: UserFunction | None, reduce: Reduce | None) -> None:
     """Refuse to retry without the functions that the destination was made with, or with what was not."""
-    if words.transform == CLAIM:
+    if words.kind == CLAIM:
         raise UsageError("this destination holds what claims have written, and a claim sets nothing aside: there is nothing to retry.")
-    if function is None and words.transform not in (*transforms.NAMES, *(RECORDS_AS if words.split == OFFSETS else ())):
+    if function is None and words.transform not in (*transforms.NAMES, *(RECORDS_AS if words.kind == OFFSETS else ())):
         raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
     if (reduce is None) == bool(words.reduce):
         said_so = f"went through reduce={words.reduce!r}, and retry needs it" if words.reduce else "went through no shuffle"
