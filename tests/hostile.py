@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 import quire
 from gathering import documents, gather, look, write
-from quire.engine import driver
+from quire.engine import take_up
 from quire.errors import QuireError
 from quire.read import first_rows
 from quire.sources.transforms import BadContent
@@ -35,14 +35,18 @@ def destination(folder: Path, n: int = 6, **settings: Any) -> Path:
     return folder / "out"
 
 
+def freeze(plan: Any) -> None:
+    """Make a plan that was looked at an open job."""
+    identity, planned = plan._options.identity, plan._planned
+    assert take_up._freeze(plan._options.store(), identity, identity.head(planned.base, planned.plan, len(planned.tasks))) is not None
+
+
 def frozen(folder: Path, **settings: Any) -> tuple[Path, Path]:
     """A destination with one commit and an open job: (plan.json, the Parquet of its one piece)."""
     out = destination(folder, **settings)
     write(folder / "in", {"d9/late.xml": b"<late/>", "d9/later.xml": b"<later/>"})
     plan: Any = look(folder / "in", out, **{"transform": "xml", **settings})
-    store = plan._options.store()
-    head = driver._freeze(store, plan._options, plan._planned)
-    assert head is not None
+    freeze(plan)
     (job,) = (out / "_quire/jobs").iterdir()
     (piece,) = (p for p in job.glob("plan-*-*.parquet"))
     return job / "plan.json", piece

@@ -34,7 +34,7 @@ from hypothesis import strategies as st
 import quire
 import sums
 from gathering import MANY, documents, gather, look, write
-from hostile import one_line, trouble
+from hostile import freeze, one_line, trouble
 from quire.arguments import format_size, parse_size, seconds
 from quire.cli.app import _counts
 from quire.commit import names
@@ -42,7 +42,6 @@ from quire.commit.entries import Entry, Manifest, PlanHead, check_head, check_ta
 from quire.commit.log import Log
 from quire.coverage import segments
 from quire.coverage.antijoin import gaps
-from quire.engine import driver
 from quire.errors import FormatError, QuireError, UsageError, printable, scrub
 from quire.planning.listing import PLAN
 from quire.planning.pack import HEAD, read_head, read_rows
@@ -93,7 +92,7 @@ def written() -> dict[str, bytes]:
     gather(IN, OUT, transform="xml")
     store.put("d2/late.xml", b"<late/>")
     plan: Any = look(IN, OUT, transform="xml")
-    assert driver._freeze(connect(OUT), plan._options, plan._planned) is not None
+    freeze(plan)
     found = {e.name: connect(OUT).get(e.name) for e in connect(OUT).walk()}
     assert len(found) == 7
     return found

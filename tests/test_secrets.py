@@ -403,7 +403,7 @@ def test_a_secret_by_name_makes_no_other_job(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("TESTS_SECRET", MARK)
     (tmp_path / "in").mkdir()
     given: list[dict[str, Any]] = [{}, {"key": quire.secret("TESTS_SECRET")}, {"key": quire.secret(from_a_vault)}, {"key": MARK}]
-    hashes = {request.build(tmp_path / "in", tmp_path / "out", storage_options=one).intent_hash for one in given}
+    hashes = {request.build(tmp_path / "in", tmp_path / "out", storage_options=one).identity.hash for one in given}
     assert len(hashes) == 1
 
 

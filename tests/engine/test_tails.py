@@ -15,7 +15,7 @@ import quire
 from gathering import gather, refused, write
 from quire import Ledger
 from quire.coverage import tails
-from quire.engine import driver
+from quire.engine import take_up
 from quire.errors import UsageError
 from quire.read import first_rows
 from quire.storage import Gone, Unreadable
@@ -198,7 +198,7 @@ def test_a_line_that_gets_its_end_between_the_listing_and_the_reading_is_there_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
-    real = driver._freeze
+    real = take_up._freeze
 
     def freeze(*args: Any) -> Any:
         head = real(*args)
@@ -206,7 +206,7 @@ def test_a_line_that_gets_its_end_between_the_listing_and_the_reading_is_there_o
         append(source / "a.log", b"o\nthree\n")
         return head
 
-    monkeypatch.setattr("quire.engine.driver._freeze", freeze)
+    monkeypatch.setattr("quire.engine.take_up._freeze", freeze)
     gather(source, dest, **TAIL)
     gather(source, dest, **TAIL)
     assert lines(dest) == [b"one", b"three", b"two"]

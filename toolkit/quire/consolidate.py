@@ -12,7 +12,7 @@ from quire.arguments import format_size
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.engine import request
-from quire.engine.driver import check_destination, check_found, check_words, gather, job_name
+from quire.engine.driver import check_destination, check_found, check_words, gather
 from quire.engine.loop import checked, repeat
 from quire.engine.report import Report, changed_since
 from quire.engine.request import Options, Settings, shows_settings
@@ -98,7 +98,7 @@ def plan(
         log = Log(store).refresh()
         check_words(log, made)
     base = log.settled_version()
-    found = planning.make(runner, store, log, base, job_name(made, base), made.wanted(), Progress(progress))
+    found = planning.make(runner, store, log, base, made.identity.job(base), made.wanted(), Progress(progress))
     check_found(log, made, found)
     return Plan(made, runner, found)
 

@@ -1,6 +1,6 @@
 """The rounds of a call: each ends a job, ours or another's, until nothing that was listed is left.
 
-recover → (an open job of this intent | list → take out what is done → plan → freeze) → tasks → commit → publish → clean
+(take up an open job | list → take out what is done → plan → freeze) → tasks → commit → publish → clean
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 
-from quire.commit import names, protocol
+from quire.commit import names
 from quire.commit.entries import OFFSETS, Abort, Commit, PlanHead, Task, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
@@ -20,7 +20,8 @@ from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.report import Report
 from quire.engine.request import Options
-from quire.errors import FormatError, QuireError, RefusedError, StorageError, about
+from quire.engine.take_up import Identity, take_up, with_state
+from quire.errors import QuireError, RefusedError, about
 from quire.planning import plan as planning
 from quire.planning.listing import EXAMPLES, Listed
 from quire.planning.misspelt import check_listed, unmatched
@@ -33,7 +34,7 @@ from quire.sources.transforms import schemas
 from quire.spark.runner import Runner
 from quire.storage import Store
 
-__all__ = ["check_destination", "check_found", "check_words", "gather", "job_name"]
+__all__ = ["check_destination", "check_found", "check_words", "gather"]
 
 TWICE = 2  # a call takes a path up at most this often, so it ends though a file changes for ever
 
@@ -47,10 +48,8 @@ def gather(
     A store that does not do what it should ends the call with one line: what was done, what was not, and how to go on.
     """
     call = _Call(made, bars)
-    try:
+    with with_state(call.state):
         return _rounds(call, made, runner, bars, planned, waits=waits)
-    except StorageError as e:
-        raise type(e)(f"{str(e).rstrip('.')}. {call.state()}") from e
 
 
 def _rounds(
@@ -60,89 +59,44 @@ def _rounds(
     supersede = False  # the round takes what was gathered in another version: a job of its own, since it is all or nothing
     with about("dest"):
         check_destination(store, made.append)
-    while True:
-        log = protocol.recover(store, held=made.held)
+
+    def identify(log: Log) -> Identity:
         with about("dest"):
             check_words(log, made)
-        head = _open_job(store, log, made, call)
-        fresh = head is None
-        if head is None:
-            base = log.tip
-            if not log.settled():
-                continue
-            if planned is None:
-                planned = planning.make(
-                    runner,
-                    store,
-                    log,
-                    base,
-                    job_name(made, base),
-                    made.wanted(call.tired(1 if supersede else TWICE), supersede=supersede),
-                    bars,
-                )
+        return made.identity
+
+    def plan(log: Log, identity: Identity) -> tuple[PlanHead, planning.Planned] | None:
+        nonlocal planned, supersede
+        while True:
+            found, planned = planned, None
+            if found is None:
+                wanted = made.wanted(call.tired(1 if supersede else TWICE), supersede=supersede)
+                found = planning.make(runner, store, log, log.tip, identity.job(log.tip), wanted, bars)
             if not supersede:
-                call.saw(planned)
-                check_found(log, made, planned, waits=waits, again=bool(call.taken_up))
-            if not planned.tasks and (supersede or not call.outdated()):
-                break
-            if not planned.tasks:
-                supersede, planned = True, None
-                continue
-            head = _freeze(store, made, planned)
-            fresh = head is not None and head.plan == planned.plan  # else another driver has frozen its plan first
-            planned = None
-        if head is None or log.refresh().outcome(head.job) is not None:
-            protocol.clean(log.refresh(), head.job) if head else None
-            planned = None
-            continue
+                call.saw(found)
+                check_found(log, made, found, waits=waits, again=bool(call.taken_up))
+            if found.tasks:
+                return identity.head(found.base, found.plan, len(found.tasks)), found
+            if supersede or not call.outdated():
+                return None
+            supersede = True
+
+    while True:
+        taken = take_up(store, identify, plan, held=made.held, other=call.other)
+        log, head = taken.log, taken.head
+        if head is None:
+            break
         convert = replace(made.convert, columns=schemas.there(log)) if made.convert.function and not head.closer else made.convert
         work = Work(made.dest, made.dest_options, made.roots, head, convert)
         call.takes_up(head)
         jobs.run(runner, log, work, bars, made.max_quarantined, made.reduce)
-        settled = call.ended(log.refresh(), head.job, store) and fresh
+        settled = call.ended(log.refresh(), head.job, store) and taken.planned is not None
         jobs.check_losses(call.losses, head.job, made.dest)
         if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
             break  # where it is to stop, the next call takes what is left
         supersede = settled and (supersede or not call.more())  # first what did not fit into that job
     checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
     return call.report(log, time.monotonic() - started, bars.retries - retries)
-
-
-def _open_job(store: Store, log: Log, made: Options, call: _Call) -> PlanHead | None:
-    """The open job of this intent; those of others are named to the user."""
-    ours = None
-    for head in protocol.open_jobs(store, log):
-        if head.intent == made.intent:
-            _check_ours(head, made)
-            ours = ours or head
-        else:
-            call.other(head.job)
-    return ours
-
-
-def _check_ours(head: PlanHead, made: Options) -> None:
-    """Refuse a plan under our job's name that does not say what the job's name says: somebody forged it."""
-    if (head.intent, head.words, head.committer, head.closer) != (made.intent, made.words, made.committer, made.closer):
-        raise FormatError(
-            f"the plan of job {head.job} in {made.dest} does not say what this call says, and has its name: it is damaged or forged. Give "
-            f"the job up with recover(dest, abort={head.job!r}), and look who wrote it."
-        )
-
-
-def _freeze(store: Store, made: Options, planned: planning.Planned) -> PlanHead | None:
-    head = PlanHead(
-        job=planned.job, base=planned.base, plan=planned.plan, tasks=len(planned.tasks), committer=made.committer, words=made.words,
-        intent=made.intent, source=made.source, closer=made.closer,
-    )  # fmt: skip
-    if store.stat(names.plan_parquet(planned.job, planned.plan)) is None:
-        return None  # it was discarded, or another driver has ended the job and cleaned
-    protocol.freeze(store, head)
-    there = protocol.plan_head(store, planned.job)
-    if there is not None:
-        _check_ours(there, made)
-    if there is not None and store.stat(names.plan_parquet(there.job, there.plan)) is None:
-        return None  # the job ended between the two looks
-    return there
 
 
 class _Call:
@@ -299,11 +253,6 @@ class _Call:
         )  # fmt: skip
 
 
-def job_name(made: Options, base: int) -> str:
-    """The job that a call is at a version: the same for every driver of it."""
-    return f"{base}-{made.intent_hash}"
-
-
 def check_destination(store: Store, append: bool) -> None:
     """Refuse a destination that holds somebody else's files (`append` allows them)."""
     store.check_writable()
@@ -342,7 +291,7 @@ def _check_names(log: Log, made: Options, listed: Listed) -> None:
     """
     roots = [root for root in made.roots if isinstance(root, Root)]
     found = unmatched(roots, made.include, listed)
-    if found and not any(commit.job.endswith(f"-{made.intent_hash}") for _, commit in log.backwards()):
+    if found and not any(commit.job.endswith(f"-{made.identity.hash}") for _, commit in log.backwards()):
         found.refuse(made.exclude)
 
 

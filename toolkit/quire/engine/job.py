@@ -52,31 +52,20 @@ def run(
     Raises TooManyFailures (the job is given up, nothing is committed), or QuireError if tasks keep failing: then the job stays
     open and the next run goes on with it.
     """
-    store, head = log.store, work.head
-    try:
-        planned = read_head(store, names.plan_parquet(head.job, head.plan), head.tasks)
-    except NotFoundError:
-        if log.refresh().outcome(head.job) is None and protocol.plan_head(store, head.job) is not None:
-            raise QuireError(
-                f"the plan of job {head.job} in {store.url} is missing: somebody deleted below _quire/. Give the job up with "
-                f"recover(dest, abort={head.job!r}) and call again: nothing of it is visible."
-            ) from None
-        _settle(log, head.job, progress)  # it ended since we looked
+    head = work.head
+    planned = read_plan(log, head)
+    if planned is None:
+        settle(log, head.job, progress)  # it ended since we looked
         return
-    if len(planned) != head.tasks:
-        raise FormatError(
-            f"the plan of job {head.job} in {store.url} says {head.tasks:,} tasks and holds {len(planned):,}: it is damaged. Give the job "
-            f"up with recover(dest, abort={head.job!r}) and call again."
-        )
     tasks = _manifests(runner, log, work, planned, progress)
     if tasks is None:
-        _settle(log, head.job, progress)
+        settle(log, head.job, progress)
         return
     _check(tasks, planned, head.job)
     if head.verb == "run" and any(task.drops for task in planned) and (stays := _not_taken(log, head, tasks)):
         # Half of such a job would take rows out for files that are not good: it is given up, and planned again without these.
         protocol.commit(log, head, [replace(tasks[0], left=(*tasks[0].left, *stays)), *tasks[1:]], conflicts)
-        _settle(log, head.job, progress)
+        settle(log, head.job, progress)
         return
     _check_schema(log, tasks, head, alone=bool(head.closer))
     bad = sum(task.set_aside for task in tasks)
@@ -84,7 +73,7 @@ def run(
         first, what = _first_bad(log, tasks), _COUNTED.get((head.words.kind, head.words.split), "splits or records")
         protocol.abort(log, head.job, f"{bad} {what} were to be quarantined, more than max_quarantined={max_quarantined}")
         if isinstance(log.outcome(head.job), Commit):  # another driver of the job allows more
-            _settle(log, head.job, progress)
+            settle(log, head.job, progress)
             return
         raise TooManyFailures(
             f"{bad:,} {what} were to be quarantined, and max_quarantined is {max_quarantined:,}: nothing was committed. First: {first}. "
@@ -94,12 +83,32 @@ def run(
         with progress.phase("shuffling", total=sum(f.size for t in tasks for f in t.files), unit="B") as bar:
             closed = shuffle.close(runner, log, work, tasks, reduce, bar)
         if closed is None:
-            _settle(log, head.job, progress)
+            settle(log, head.job, progress)
             return
         tasks = closed
         _check_schema(log, tasks, head)
     protocol.commit(log, head, tasks, conflicts)
-    _settle(log, head.job, progress)
+    settle(log, head.job, progress)
+
+
+def read_plan(log: Log, head: PlanHead) -> list[PlannedTask] | None:
+    """The tasks of a frozen plan; None: the job is over, and cleaned. Raises QuireError for a plan that is missing or damaged."""
+    store = log.store
+    try:
+        planned = read_head(store, names.plan_parquet(head.job, head.plan), head.tasks)
+    except NotFoundError:
+        if log.refresh().outcome(head.job) is None and protocol.plan_head(store, head.job) is not None:
+            raise QuireError(
+                f"the plan of job {head.job} in {store.url} is missing: somebody deleted below _quire/. Give the job up with "
+                f"recover(dest, abort={head.job!r}) and call again: nothing of it is visible."
+            ) from None
+        return None
+    if len(planned) != head.tasks:
+        raise FormatError(
+            f"the plan of job {head.job} in {store.url} says {head.tasks:,} tasks and holds {len(planned):,}: it is damaged. Give the job "
+            f"up with recover(dest, abort={head.job!r}) and call again."
+        )
+    return planned
 
 
 def _not_taken(log: Log, head: PlanHead, tasks: list[Task]) -> tuple[Left, ...]:
@@ -112,7 +121,7 @@ def _not_taken(log: Log, head: PlanHead, tasks: list[Task]) -> tuple[Left, ...]:
         return ()
 
 
-def _settle(log: Log, job: str, progress: Progress) -> None:
+def settle(log: Log, job: str, progress: Progress) -> None:
     """Publish and clean a job that has its outcome, whoever brought it about: its files are visible when the call returns."""
     for entry in log.refresh().unpublished():
         if entry.job == job:

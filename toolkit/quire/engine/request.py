@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import hashlib
 import inspect
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from quire.commit.committers import choice
 from quire.commit.entries import CLAIM, Words
 from quire.commit.held import Held
 from quire.engine.attempt import Convert
+from quire.engine.take_up import Identity
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
 from quire.formats.lines import compressor
@@ -70,9 +69,9 @@ class Options:
         return ""
 
     @property
-    def intent_hash(self) -> str:
-        """16 hexadecimal digits."""
-        return hashlib.sha256(json.dumps(self.intent, sort_keys=True).encode()).hexdigest()[:16]
+    def identity(self) -> Identity:
+        """What makes two calls the same job."""
+        return Identity(self.intent, self.words, self.committer, self.closer, self.source)
 
     def store(self, told: Told = silent) -> Store:
         """The destination; `told` hears of what is tried again."""

@@ -38,6 +38,7 @@ from quire.engine import driver, request
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.request import Options
+from quire.engine.take_up import Identity, take_up, with_state
 from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, UsageError
 from quire.interrupts import all_interruptible
 from quire.ledger.own_files import (
@@ -48,14 +49,13 @@ from quire.ledger.own_files import (
     files_below,
     hadoop_url,
     rows_and_columns,
-    with_state,
     words_of_files,
     words_there,
 )
 from quire.planning import plan as planning
 from quire.planning.changes import APPENDED, Changes
 from quire.planning.listing import CHANGED, Cut, Listing, Run, list_changed
-from quire.planning.pack import PlannedTask, read_head, read_rows, read_task
+from quire.planning.pack import PlannedTask, read_rows, read_task
 from quire.planning.pieces import pieces
 from quire.planning.undone import COLUMNS, SPLITS, TOLD, shown, undone
 from quire.progress import Progress, Step
@@ -245,25 +245,25 @@ def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | Changes:
             f"{store.url} can neither rename nor copy an object, so a claim's output could not be published. Use another store."
         )
     driver.check_destination(store, made.append)
-    while True:
-        log = protocol.recover(store)
+    changes = Changes(0, 0)
+
+    def identify(log: Log) -> Identity:
         check_kind(log)
-        head = next((head for head in protocol.open_jobs(store, log) if head.intent == made.intent), None)
-        changes: Changes | None = None
-        if head is None:
-            base = log.tip
-            if not log.settled():
-                continue
-            planned = planning.make(runner, store, log, base, driver.job_name(made, base), made.wanted(), bars)
-            changes = Changes(planned.listed.reported, planned.listed.longer)
-            if not planned.tasks:
-                return changes
-            head = driver._freeze(store, made, planned)
-        if head is None or log.refresh().outcome(head.job) is not None:
-            protocol.clean(log.refresh(), head.job) if head else None
-            continue
-        changes = changes or _changed(log, made, runner)  # who has planned an open job has told nobody
-        begun = _marked(log, made, head, runner, bars, changes)
+        return made.identity
+
+    def plan(log: Log, identity: Identity) -> tuple[PlanHead, planning.Planned] | None:
+        nonlocal changes
+        found = planning.make(runner, store, log, log.tip, identity.job(log.tip), made.wanted(), bars)
+        changes = Changes(found.listed.reported, found.listed.longer)
+        return (identity.head(found.base, found.plan, len(found.tasks)), found) if found.tasks else None
+
+    while True:
+        taken = take_up(store, identify, plan)
+        if taken.head is None:
+            return changes
+        if taken.planned is None:
+            changes = _changed(taken.log, made, runner)  # who has planned the job has told nobody
+        begun = _marked(taken.log, made, taken.head, runner, bars, changes)
         if begun is not None:
             return begun
 
@@ -283,18 +283,12 @@ def _changed(log: Log, made: Options, runner: Runner) -> Changes:
 def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progress, changes: Changes) -> _Begun | None:
     """The job with its splits marked; None: it is over now, and may have been before."""
     store, work = log.store, Work(made.dest, made.dest_options, made.roots, head, made.convert)
-    try:
-        planned = read_head(store, names.plan_parquet(head.job, head.plan), head.tasks)
-    except NotFoundError:
-        if log.refresh().outcome(head.job) is None and protocol.plan_head(store, head.job) is not None:
-            raise QuireError(
-                f"the plan of job {head.job} in {store.url} is missing: somebody deleted below _quire/. Give the job up with "
-                f"recover(dest, abort={head.job!r}) and call again: nothing of it is visible."
-            ) from None
+    planned = jobs.read_plan(log, head)
+    if planned is None:
         return None
     marks = jobs._manifests(runner, log, work, planned, bars, _mark, "marking")
     if marks is None:
-        jobs._settle(log, head.job, bars)
+        jobs.settle(log, head.job, bars)
         return None
     jobs._check(marks, planned, head.job)
     if protocol.get_manifest(store, head.job, head.tasks) is not None:
@@ -384,7 +378,7 @@ def _table(
 def _nothing(made: Options, runner: Runner, changes: Changes) -> Iterator[Claim]:
     """A claim on no split. What its block has written all the same belongs to no split, and is not kept."""
     store = made.store()
-    job = driver.job_name(made, Log(store).refresh().tip)
+    job = made.identity.job(Log(store).refresh().tip)
     folder = names.attempt_folder(job, 0, names.new_id())
     splits = _table(runner, made, 0, lambda _: iter(()))
     try:
@@ -459,7 +453,7 @@ def _commit(log: Log, head: PlanHead, marks: list[Task], bars: Progress) -> list
         with suppress(FormatError):  # the job is over, and its segments are gone
             taken = examples(log, head, marks)
         protocol.commit(log, replace(head, words=words), [*marks, done], conflicts)
-    jobs._settle(log, head.job, bars)
+    jobs.settle(log, head.job, bars)
     return taken
 
 

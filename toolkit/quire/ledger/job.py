@@ -6,8 +6,6 @@ commit what a job touches, it is given up whole and planned again from what is t
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -19,13 +17,14 @@ from quire import display
 from quire.arguments import format_size
 from quire.commit import names, protocol
 from quire.commit.committers import choice
-from quire.commit.entries import OFFSETS, Commit, PlanHead, Words
+from quire.commit.entries import OFFSETS, UNSAID, Commit, PlanHead, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.engine import job as jobs
 from quire.engine.attempt import Convert, Work
 from quire.engine.shuffle import Reduce
-from quire.errors import AllQuarantined, QuireError, RefusedError, StorageError, UsageError, printable
+from quire.engine.take_up import Identity, take_up, with_state
+from quire.errors import AllQuarantined, QuireError, RefusedError, UsageError, printable
 from quire.planning.pack import PlannedTask, write_head
 from quire.planning.plan import discard
 from quire.planning.rewriting import live_files, refuse_missing
@@ -150,12 +149,8 @@ def change(
 
     Raises QuireError if others keep committing what it touches, or its tasks keep failing.
     """
-    try:
+    with with_state(f"What {intent['verb']} has committed stays, and nothing else is visible: call again to go on."):
         return _change(dest, intent, plan, target, function, fresh, max_file_size, words, repeat, reduce)
-    except StorageError as e:
-        raise type(e)(
-            f"{str(e).rstrip('.')}. What {intent['verb']} has committed stays, and nothing else is visible: call again to go on."
-        ) from e
 
 
 def _change(
@@ -166,34 +161,41 @@ def _change(
     said = {**intent, "dest": dest.url, "target": target}
     found = Changed(dest.url, str(intent["verb"]))
     why, before, losses = "", 0, 0
-    for tried in range(TRIES):
-        log = protocol.recover(store)
-        if not log.settled():
-            continue
-        head = next((head for head in protocol.open_jobs(store, log) if head.intent == said), None)
-        if not log.settled():  # the log was read once more
-            continue
-        if head is not None and fresh:
-            if not tried:
-                protocol.abort(log, head.job, "it was planned by a call that ended, before what it retries was repaired")
-                continue
-            head = None  # of a call beside this one: each goes on with its own, and one of them wins
-        ours, planned = head is None, Planned([])
+    planned: Planned | None = None
+    tried = 0
+    by, closer = choice(dest.committer, store), "shuffle" if reduce else ""
+
+    def identify(log: Log) -> Identity:
+        return Identity(said, _words(log, words) or UNSAID, by, closer, empty=UNSAID)
+
+    def planning(log: Log, identity: Identity) -> tuple[PlanHead, Planned] | None:
+        nonlocal before, planned
+        before = found.gathered  # by this call: it was not known before
+        head, planned = _plan(store, log, identity, plan, words, ended=bool(found.jobs))
+        return None if head is None else (head, planned)
+
+    def resume(log: Log, head: PlanHead) -> bool:
+        if fresh and not tried:
+            protocol.abort(log, head.job, "it was planned by a call that ended, before what it retries was repaired")
+        return not fresh  # of a call beside this one: each goes on with its own, and one of them wins
+
+    for tried in range(TRIES):  # noqa: B007  # `resume` looks at it
+        planned = None
+        taken = take_up(store, identify, planning, resume=resume)
+        log, head = taken.log, taken.head
         if head is None:
-            before = found.gathered  # by this call: it was not known before
-            head, planned = _plan(
-                store, log, said, plan, choice(dest.committer, store), words, ended=bool(found.jobs), closer="shuffle" if reduce else ""
-            )
-            if head is None:
-                return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
-        convert = _convert(log, head.words, target, function, max_file_size)
-        jobs.run(dest.runner, log, Work(dest.url, dest.options, planned.roots, head, convert), dest.bars, dest.max_quarantined, reduce)
+            return _told(found, planned, before, log, began)
+        # The plan that counts may be that of another driver of the same job, which reads from the same places.
+        work = Work(
+            dest.url, dest.options, planned.roots if planned else (), head, _convert(log, head.words, target, function, max_file_size)
+        )
+        jobs.run(dest.runner, log, work, dest.bars, dest.max_quarantined, reduce)
         outcome = log.refresh().outcome(head.job)
         if isinstance(outcome, Commit) and log.in_effect(outcome):
             found = _counted(found, log, outcome)
-            if ours and not (repeat and outcome.dropped):
+            if planned is not None and not (repeat and outcome.dropped):
                 checkpoint.keep_up(dest.runner, dest.url, dest.options, log, dest.bars.say)
-                return _told(found, replace(planned, known=max(0, planned.known - before)), log, began)
+                return _told(found, planned, before, log, began)
         elif outcome is not None:
             losses += isinstance(outcome, Commit)
             jobs.check_losses(losses, head.job, dest.url)
@@ -215,35 +217,34 @@ def not_named(url: str, what: str, there: str, verb: str) -> RefusedError:
 
 def words_of(log: Log, empty: Words | None = None) -> Words:
     """What the destination holds; where that is nothing, `empty`, or UsageError."""
-    if words := log.words() or next((commit.words for _, commit in log.commits()), empty):
+    if words := _words(log, empty):
         return words
     raise UsageError(f"there is nothing in {log.store.url} to change: no commit is in its log. Look for a typing mistake.")
 
 
+def _words(log: Log, empty: Words | None) -> Words | None:
+    return log.words() or next((commit.words for _, commit in log.commits()), empty)
+
+
 def _plan(
-    store: Store, log: Log, said: dict[str, Any], plan: Plan, committer: str, words: Words | None, *, ended: bool, closer: str
+    store: Store, log: Log, identity: Identity, plan: Plan, words: Words | None, *, ended: bool
 ) -> tuple[PlanHead | None, Planned]:  # fmt: skip
-    """Plan and freeze; None: nothing is to be done. `ended`: this call has ended the same job, which a killed one had begun."""
-    base, intent_hash = log.tip, hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
-    job, plan_id = f"{base}-{intent_hash}", names.new_id()
-    own = names.plan_parquet(job, plan_id)
+    """Plan; None: nothing is to be done. `ended`: this call has ended the same job, which a killed one had begun."""
+    base, plan_id = log.tip, names.new_id()
+    job = identity.job(base)
     try:
         planned = plan(log, base, lambda kind: names.plan_parquet(job, plan_id, f"{kind}-{names.new_id()}"))
         if not planned.tasks:
             return None, planned
-        write_head(store, own, planned.tasks)
+        words_of(log, words)
+        write_head(store, names.plan_parquet(job, plan_id), planned.tasks)
     except BaseException as e:
         with suppress(QuireError):  # what goes wrong now is not what the user should hear of
             discard(store, job, plan_id)
         if ended and isinstance(e, UsageError):
             return None, Planned([])  # what it names is not there any more: that was done
         raise
-    head = PlanHead(
-        job=job, base=base, plan=plan_id, tasks=len(planned.tasks), committer=committer, words=words_of(log, words), intent=said,
-        closer=closer,
-    )  # fmt: skip
-    protocol.freeze(store, head)
-    return protocol.plan_head(store, job) or head, planned
+    return identity.head(base, plan_id, len(planned.tasks)), planned
 
 
 def _convert(log: Log, words: Words, target: int, function: UserFunction | None, max_file_size: int) -> Convert:
@@ -264,10 +265,13 @@ def _convert(log: Log, words: Words, target: int, function: UserFunction | None,
     )  # fmt: skip
 
 
-def _told(found: Changed, planned: Planned, log: Log, began: float) -> Changed:
+def _told(found: Changed, planned: Planned | None, before: int, log: Log, began: float) -> Changed:
+    planned = planned or Planned([])
     left = (*planned.left, *found.left)
     count = len(found.left) + (planned.left_count or len(planned.left))
-    return replace(found, left=left, left_count=count, known=planned.known, version=log.tip, seconds=time.monotonic() - began)
+    return replace(
+        found, left=left, left_count=count, known=max(0, planned.known - before), version=log.tip, seconds=time.monotonic() - began
+    )
 
 
 def _counted(found: Changed, log: Log, commit: Commit) -> Changed:

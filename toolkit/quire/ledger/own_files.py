@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -24,15 +22,6 @@ UNWRITTEN = Words(kind=CLAIM, transform=CLAIM, format="parquet", compression="no
 def hadoop_url(url: str) -> str:
     """A URL as Hadoop's file systems are called."""
     return f"s3a:{url.removeprefix('s3:')}" if url.startswith("s3:") else url
-
-
-@contextmanager
-def with_state(state: str) -> Iterator[None]:
-    """A store's error says how far the job has come, and how to go on."""
-    try:
-        yield
-    except StorageError as e:
-        raise type(e)(f"{str(e).rstrip('.')}. {state}") from e
 
 
 def counts(name: str, folder: str) -> bool:

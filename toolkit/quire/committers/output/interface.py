@@ -25,10 +25,11 @@ from quire.commit.committers import choice, committer
 from quire.commit.entries import UNSAID, WRITE, Abort, Commit, PlanHead
 from quire.commit.log import Log
 from quire.committers.output.attempts import TaskAttempt
-from quire.committers.output.rules import ending_of, in_the_way, of_name, words_of
+from quire.committers.output.rules import in_the_way, of_name, words_of
 from quire.coverage import checkpoint
 from quire.engine import driver
 from quire.engine import job as jobs
+from quire.engine.take_up import Identity, take_up, with_state
 from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, quoted, scrub
 from quire.ledger import own_files
 from quire.progress import Progress
@@ -140,32 +141,30 @@ class OutputCommitter:
         intent = {"verb": WRITE, "name": name or names.new_id(), "committer": self.committer, "reason": name}
         name, store = str(intent["name"]), self._store
         driver.check_destination(store, self.append)
-        while True:
-            log = protocol.recover(store)
+        identity = Identity(intent, UNSAID, self.committer, named={"verb": WRITE, "name": name})
+        done: Commit | None = None
+
+        def identify(log: Log) -> Identity:
+            nonlocal done
             own_files.check_kind(log)
-            if (done := of_name(log, ending_of(name))) is not None:
-                return Job(self.dest, done.job, len(done.tasks), done.committer, name, restarted=True)
-            head = next((h for h in protocol.open_jobs(store, log) if h.verb == WRITE and h.intent.get("name") == name), None)
-            plan = names.new_id()
-            if head is None:
-                if not log.settled():
-                    continue
-                ours = PlanHead(
-                    job=f"{log.tip}-{ending_of(name)}", base=log.tip, plan=plan, tasks=tasks, committer=self.committer, words=UNSAID,
-                    intent=intent,
-                )  # fmt: skip
-                protocol.freeze(store, ours)
-                head = protocol.plan_head(store, ours.job)
-            if head is None or log.refresh().outcome(head.job) is not None:
-                protocol.clean(log.refresh(), head.job) if head else None
-                continue
-            if (head.tasks, head.committer) != (tasks, self.committer):
-                raise RefusedError(
-                    f"job {head.job} ({quoted(name, 60)}) of {self.dest} was begun with {head.tasks:,} tasks and the committer "
-                    f"{head.committer!r}, and this call says {tasks:,} and {self.committer!r}. Say the same, or give it up: "
-                    f"quire.recover(dest, abort={head.job!r})."
-                )
-            return Job(self.dest, head.job, head.tasks, head.committer, name, restarted=head.plan != plan)
+            done = of_name(log, identity.hash)
+            return identity
+
+        def plan(log: Log, identity: Identity) -> tuple[PlanHead, str] | None:
+            return None if done else (identity.head(log.tip, names.new_id(), tasks), name)
+
+        taken = take_up(store, identify, plan, resume=lambda *_: done is None)
+        if done is not None:
+            return Job(self.dest, done.job, len(done.tasks), done.committer, name, restarted=True)
+        head = taken.head
+        assert head is not None
+        if (head.tasks, head.committer) != (tasks, self.committer):
+            raise RefusedError(
+                f"job {head.job} ({quoted(name, 60)}) of {self.dest} was begun with {head.tasks:,} tasks and the committer "
+                f"{head.committer!r}, and this call says {tasks:,} and {self.committer!r}. Say the same, or give it up: "
+                f"quire.recover(dest, abort={head.job!r})."
+            )
+        return Job(self.dest, head.job, head.tasks, head.committer, name, restarted=taken.planned is None)
 
     def job(self, id: str) -> Job:
         """The job of this id, begun by whatever process; UsageError for one that nobody knows here."""
@@ -215,10 +214,10 @@ class OutputCommitter:
         """
         log = Log(self._store).refresh()
         if log.outcome(job.id) is None:
-            with own_files.with_state(f"Nothing of job {job.id} is visible, or all of it will be: call again."):
+            with with_state(f"Nothing of job {job.id} is visible, or all of it will be: call again."):
                 self._commit(log, job)
-        with own_files.with_state(f"Job {job.id} is committed: call again, or recover(dest), to move its files to their places."):
-            jobs._settle(log, job.id, Progress(False))
+        with with_state(f"Job {job.id} is committed: call again, or recover(dest), to move its files to their places."):
+            jobs.settle(log, job.id, Progress(False))
         outcome, state = log.refresh().outcome(job.id), self._state(log, job)
         if isinstance(outcome, Abort):
             raise QuireError(f"job {job.id} of {self.dest} was given up ({outcome.why}): nothing of it is visible. Begin another.")
@@ -312,7 +311,7 @@ class OutputCommitter:
             return attempt.state == "committed"
         if attempt.state == "aborted":
             raise UsageError(f"attempt {attempt.id} of task {attempt.task} is aborted: it cannot be committed. Set up another attempt.")
-        with own_files.with_state("Call again: the attempt is not lost."):
+        with with_state("Call again: the attempt is not lost."):
             done = attempt.finish()
             if protocol.plan_head(attempt.store, attempt.job) is None:
                 won = self._came_first(attempt)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable
 
 from quire.commit.entries import UNSAID, WRITE, Commit, PlanHead, Task, Words
@@ -12,12 +10,7 @@ from quire.coverage.conflicts import conflicts
 from quire.errors import RefusedError
 from quire.ledger import own_files
 
-__all__ = ["ending_of", "in_the_way", "of_name", "words_of"]
-
-
-def ending_of(name: str) -> str:
-    """What the ids of all jobs of a name end with."""
-    return hashlib.sha256(json.dumps({"verb": WRITE, "name": name}, sort_keys=True).encode()).hexdigest()[:16]
+__all__ = ["in_the_way", "of_name", "words_of"]
 
 
 def of_name(log: Log, wanted: str, but: str = "") -> Commit | None:

@@ -13,9 +13,9 @@ from quire.commit import protocol
 from quire.committers.output.attempts import TaskAttempt
 from quire.committers.output.interface import Committed, Job, LostError, OutputCommitter
 from quire.engine.job import ATTEMPTS
+from quire.engine.take_up import with_state
 from quire.errors import QuireError, UsageError, quoted
 from quire.interrupts import interruptible
-from quire.ledger.own_files import with_state
 from quire.spark.runner import Failure, Runner, runner_of
 from quire.storage import connect
 
