@@ -22,7 +22,7 @@ from quire.cli.app import cli
 from quire.ledger.identifiers import identifier
 from quire.sources.kafka.until import Until
 from quire_widgets import LoadMonitor
-from quire_widgets.monitor_pages import facts, partitions
+from quire_widgets.load_pages import facts, partitions
 from services.kafka import Mock, mock
 from sim.topics import SERVERS, TOPICS
 

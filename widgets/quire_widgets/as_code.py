@@ -8,9 +8,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import quire
+from quire import reasons
 from quire.errors import scrub
-
-__all__ = ["Variable", "advise", "check", "consolidate", "ledger", "load", "recover", "skew"]
 
 _DEFAULTS = {p.name: p.default for p in inspect.signature(quire.consolidate).parameters.values()}
 _OF_LOAD = {p.name: p.default for p in inspect.signature(quire.load).parameters.values()}
@@ -132,3 +131,28 @@ def _plain(value: Any) -> bool:
 def _call(function: str, arguments: list[str]) -> str:
     line = f"{function}({', '.join(arguments)})"
     return line if len(line) <= _WIDTH else "\n".join([f"{function}(", *(f"    {a}," for a in arguments), ")"])
+
+
+class Chosen:
+    """All of the quarantine, or with a `reason` what has that one, as `Ledger.reasons` tells them apart; `condition` holds for all."""
+
+    def __init__(self, reason: str | None, condition: str, spark: Any) -> None:
+        self._reason = reason
+        self.told: dict[str, Any] = {}
+        self.before = ""  # Python that has to come before
+        kind = "" if reason is None else reasons.condition(reason)
+        if where := " and ".join(part for part in (condition, kind) if part):
+            self.told = {"where": where}
+            if isinstance(spark, quire.InProcess):  # SQL needs Spark
+                self.told = {"paths": Variable("paths")}
+                of_reason = "" if reason is None else f"[failed['reason'].map(reasons.kind) == {reason!r}]"
+                imported = "" if reason is None else "from quire import reasons\n\n"
+                self.before = f"{imported}failed = ledger.failed()\npaths = failed{of_reason}['path'].tolist()\n"
+
+    def named(self, ledger: quire.Ledger) -> dict[str, Any]:
+        """The same as arguments."""
+        if "paths" not in self.told:
+            return self.told
+        failed = ledger.failed()
+        mine = failed if self._reason is None else failed[failed["reason"].map(reasons.kind) == self._reason]
+        return {"paths": mine["path"].tolist()}

@@ -1,16 +1,17 @@
-"""One call of quire's in a thread of its own, so that the kernel stays free: watched, and stopped on request."""
+"""Work in threads of its own, so that the kernel stays free: a call that is watched and stopped on request, and what became of its job."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
+import quire
 from quire import Step
 from quire.arguments import format_size
-
-__all__ = ["Call", "Stopped"]
+from quire_widgets import as_code
 
 _PAUSE = 0.1  # seconds between two messages to the browser
 _UNITS = {
@@ -90,3 +91,108 @@ class Call:
         elif step.retries:
             parts.append(f"tried again: {step.retries:,}")
         return ", ".join(parts)
+
+
+class Watch:
+    """`look()` in one thread: each time it is asked for, and while it is on, so many seconds after the last time.
+
+    The thread ends where nothing is to be done, and begins again when something is. One thread, since clients stay open in it.
+    """
+
+    def __init__(self, look: Callable[[], object], pause: float) -> None:
+        self._look, self._pause = look, pause
+        self._state = threading.Condition()
+        self._on, self._asked, self._done = False, 0, 0
+        self._thread: threading.Thread | None = None
+
+    def ask(self) -> None:
+        """Look once more, as soon as the look under way is over."""
+        with self._state:
+            self._asked += 1
+            self._go_on()
+
+    def on(self, going: bool) -> None:
+        """Whether to look by itself."""
+        with self._state:
+            self._on = going
+            self._go_on()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for what was asked for until now; False if it has not come in time."""
+        with self._state:
+            asked = self._asked
+            return self._state.wait_for(lambda: self._done >= asked, timeout)
+
+    def _go_on(self) -> None:
+        self._state.notify_all()
+        if self._thread is None and (self._on or self._asked != self._done):
+            self._thread = threading.Thread(target=self._run, name="quire-watch", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._state:
+                if self._asked == self._done:
+                    self._state.wait_for(lambda: self._asked != self._done or not self._on, self._pause)
+                if self._asked == self._done and not self._on:
+                    self._thread = None
+                    return
+                number = self._asked
+            try:
+                self._look()
+            except BaseException:
+                with self._state:
+                    self._thread = None  # another one begins when somebody asks; what was raised is told as of any thread
+                raise
+            finally:
+                with self._state:
+                    self._done = number
+                    self._state.notify_all()
+
+
+def what_now(dest: str, settings: Mapping[str, Any], phase: str, *, planning: bool) -> tuple[str, str]:
+    """Return words for the user, and Python to copy ("" if there is nothing to do). `phase` is where the call was stopped."""
+    if planning:
+        return "Cancelled while looking: nothing was changed.", ""
+    options = {**(settings.get("storage_options") or {}), **(settings.get("dest_options") or {})}
+    found = None
+    with suppress(quire.QuireError):  # no ledger yet, or the store is away: then the words go by the phase
+        found = quire.Ledger(dest, options or None).summary()
+    if found.unpublished if found else phase == "publishing":
+        words = "Cancelled after the commit: the files are committed, and not all of them are published yet. Run again publishes the rest"
+        return f"{words}, and so does:", as_code.recover(dest, settings, abort=False)
+    if found.open_jobs if found else phase == "gathering":
+        all_of_them = f" (all {len(found.open_jobs)} open jobs there)" if found and len(found.open_jobs) > 1 else ""
+        words = (
+            f"Cancelled: what is done is kept, and none of it is visible. Run again goes on where it stopped. To give it up{all_of_them}:"
+        )
+        return words, as_code.recover(dest, settings, abort=True)
+    if found and found.commits:
+        return f"Cancelled: no job is open, and what was committed stays ({found.files:,} files, version {found.version}).", ""
+    return "Cancelled before anything was gathered: no job is open. Run again begins anew.", ""
+
+
+def after_change(ledger: quire.Ledger, dest: str, options: Mapping[str, Any] | None, verb: str) -> tuple[str, str]:
+    """The same after a change of a ledger, which a retry or a forget is."""
+    found = ledger.refresh().summary()
+    if found.unpublished:
+        words = (
+            f"Cancelled after the commit: the {verb} counts, and not all of it is published yet. The next call publishes it, and so does:"
+        )
+        return words, as_code.recover(dest, {"storage_options": options}, abort=False)
+    if found.open_jobs:
+        words = f"Cancelled: nothing of the {verb} is visible, and nothing is lost. The same again goes on. To give it up:"
+        return words, as_code.recover(dest, {"storage_options": options}, abort=True)
+    return "Cancelled: no job is open, and what was committed stays.", ""
+
+
+def after_load(ledger: quire.Ledger, dest: str, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """The same after a load that was stopped in the middle of a commit."""
+    found = ledger.refresh().summary()
+    if found.unpublished:
+        words = "Stopped after the commit: its records count, and not all of its files are published yet. Resume publishes the rest"
+        return f"{words}, and so does:", as_code.recover(dest, settings, abort=False)
+    if found.open_jobs:
+        words = "Stopped at once: what is done is kept, and none of it is visible. Resume goes on with its plan. To give it up:"
+        return words, as_code.recover(dest, settings, abort=True)
+    return f"Stopped at once: no job is open, and what was committed stays (version {found.version}).", ""

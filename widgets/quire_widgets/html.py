@@ -8,11 +8,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from quire.display import dark
 from quire.errors import printable
-
-__all__ = ["alert", "block", "code", "copyable", "details", "lines", "picture", "progress", "scrolling", "status", "table", "text"]
 
 _FONT = "color:var(--jp-ui-font-color1, inherit);font-family:var(--jp-ui-font-family, sans-serif);font-size:var(--jp-ui-font-size1, 13px)"
 _MONO = "font-family:var(--jp-code-font-family, monospace);font-size:var(--jp-code-font-size, 13px);line-height:1.4"
@@ -86,6 +85,21 @@ def table(
     return f'<table style="border-collapse:collapse;margin:4px 0">{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
+def said(picture: Any) -> str:
+    """A picture of quire.plots in words."""
+    return f"{picture.title}. {picture.note}"
+
+
+def note(message: str) -> str:
+    """Several lines of text as a paragraph; nothing for nothing."""
+    return f'<p style="white-space:pre-wrap">{lines(message)}</p>' if message else ""
+
+
+def same(source: str, before: str = "The same as Python:") -> str:
+    """A call as Python to copy, with what it is."""
+    return block(before, copyable(source, before[0].lower() + before[1:-1])) if source else ""
+
+
 def details(summary: str, inside: str) -> str:
     """Something that opens on request, by mouse or keyboard."""
     return f'<details style="margin:4px 0"><summary style="cursor:pointer">{text(summary)}</summary>{inside}</details>'
@@ -132,3 +146,27 @@ def picture(svg: str, label: str, key: str) -> str:
     inside = re.sub(r"(<style[^>]*>)\s*\*", rf"\g<1>#{own} *", inside)  # its rules are about this picture, not about the page
     inside = inside.replace("<svg", f'<svg id="{own}" style="{_FITTING}" aria-hidden="true"', 1)
     return f'<div role="img" aria-label="{text(label)}" style="max-width:100%">{dark(f"#{own}")}{inside}</div>'
+
+
+_LONGEST = 48  # characters of a cell
+
+
+def more_than(shown: int, total: int, what: str) -> str:
+    """How much of it one sees: '10 of 52 parts'; '1 part' if it is all."""
+    plural = what if total == 1 else f"{what}s"
+    return f"{total:,} {plural}" if shown >= total else f"{shown:,} of {total:,} {plural}"
+
+
+def columns(header: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = ()) -> str:
+    """A table as lines of text; the columns named in `numbers` are aligned on the right."""
+    cells = [[*header], *([_cell(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    aligned = (
+        [cell.rjust(w) if name in numbers else cell.ljust(w) for cell, w, name in zip(row, widths, header, strict=True)] for row in cells
+    )
+    return "\n".join("  ".join(row).rstrip() for row in aligned)
+
+
+def _cell(value: object) -> str:
+    text = printable(str(value))
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[1 - _LONGEST // 2 :]}"

@@ -13,16 +13,14 @@ import pandas as pd
 import traitlets
 
 import quire
-from quire import AllQuarantined, QuireError, Step, display, plots
-from quire.errors import RefusedError, choose, printable, scrub
+from quire import AllQuarantined, Step, display, plots
+from quire.errors import RefusedError, choose, printable
 from quire.ledger.browse import OTHERS, STATES, Page
 from quire.ledger.forget import TOLD
-from quire_widgets import as_code, html, ledger_pages, stopped
-from quire_widgets.asking import Question
-from quire_widgets.call import Call, Stopped
-from quire_widgets.chosen import Chosen
-from quire_widgets.fields import Field, button, place, shown
-from quire_widgets.running import Running
+from quire_widgets import as_code, html, pages
+from quire_widgets.as_code import Chosen
+from quire_widgets.call import Call, Stopped, after_change
+from quire_widgets.form import Field, Form, Question, Running, Turners, button, line, place, shown
 
 __all__ = ["LedgerInspector"]
 
@@ -45,7 +43,7 @@ class _Asked:
     last: dict[str, Any] | None = None
 
 
-class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+class LedgerInspector(Form):
     """The ledger of a destination. It is read page by page, so it can be as large as it likes.
 
     dest, storage_options    as for `quire.Ledger`
@@ -86,7 +84,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         self._ledger = quire.Ledger(dest, storage_options)
         self._call: Call | None = None
         self._begin_lock = threading.RLock()  # an observer of the state may cancel
-        self._page: Page | None = None
+        self._rows: Page | None = None
         self._searched = ("", ANY)  # what the page is of: the fields may have changed since
         self._overview: tuple[Any, pd.DataFrame, pd.DataFrame] | None = None  # summary, commits, reasons: as the page, of one version
         self._reasons = pd.DataFrame({"reason": [], "files": [], "tries": [], "example": []})
@@ -95,27 +93,20 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         self._changed: Any = None  # what the last change has done
         self._changes = False  # whether it is a change that is under way, or was
         self._build()
-        super().__init__(self._parts())
-        self.add_class("quire-inspector")
+        super().__init__("quire-inspector", self._parts())
         self._show_found(*self._look_at_all(self._searched, None))
 
     # ------------------------------------------------------------------------------------------------------------ what it holds
     def _build(self) -> None:
-        self._head, self._timeline, self._table, self._coverage, self._why, self._outcome = (
-            place(f"quire-{name}") for name in ("summary", "timeline", "rows", "coverage", "reasons", "result")
+        self._head, self._timeline, self._table, self._coverage, self._why, self._outcome, self._code = map(
+            place, ("summary", "timeline", "rows", "coverage", "reasons", "result", "code")
         )
-        self._code = widgets.HTML()
-        self._code.add_class("quire-code")
         self._refresh_button = button("Refresh", "quire-refresh-button", self.refresh, tooltip="Read the log to its end")
         self._search = Field(widgets.Text, "path", "path", placeholder="/data/in/dt=2026-11-21, or any part of a name")
         self._status = Field(widgets.Dropdown, "status", "status", options=[ANY, *STATES])
         self._search.on_enter(self.find)
         self._find_button = button("Find", "quire-find-button", self.find, button_style="primary")
-        self._turners = {
-            "first": button("First", "quire-first-button", lambda: self.turn(None)),
-            "previous": button("Previous", "quire-previous-button", lambda: self.turn(-1)),
-            "next": button("Next", "quire-next-button", lambda: self.turn(1)),
-        }
+        self._turners = Turners(self.turn)
         self._chosen = Field(widgets.Dropdown, "file", "file", options=[("", "")])
         self._chosen.input.layout.width = "auto"
         self._look_button = button(
@@ -151,7 +142,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
             self._timeline,
             self._search,
             self._status,
-            widgets.HBox([self._find_button, *self._turners.values()], layout=row),
+            widgets.HBox([self._find_button, self._turners], layout=row),
             self._looking,
             self._table,
             self._chosen,
@@ -186,7 +177,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
 
     def turn(self, pages: int | None) -> None:
         """So many pages on, or back if it is negative; None: the first one. Of the version that was searched."""
-        page = self._page
+        page = self._rows
         if page is None:
             return
         offset = 0 if pages is None else max(page.offset + pages * page.limit, 0)
@@ -208,7 +199,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         page = ledger.rows(path, None if status == ANY else status, limit=self._page_size, progress=progress)
         overview = self._overview
         if overview is None or overview[0].version != ledger.version:
-            overview = (ledger.summary(), ledger.commits(last=ledger_pages.COMMITS), ledger.reasons(progress))
+            overview = (ledger.summary(), ledger.commits(last=pages.COMMITS), ledger.reasons(progress))
         return overview, searched, page
 
     # --------------------------------------------------------------------------------------------------------------- to change
@@ -281,10 +272,6 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
                 self._running().show(0, None, "cancelling")
                 self._set_state("cancelling")
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is under way, at most `timeout` seconds; return whether that is so."""
-        return self._call is None or self._call.wait(timeout)
-
     # -------------------------------------------------------------------------------------------------------- a call's course
     def _begin(self, state: str, act: Callable[[Callable[[Step], object]], Any], show: Callable[..., str | None]) -> None:
         with self._begin_lock:  # a double click begins one call
@@ -309,7 +296,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
             if isinstance(error, Stopped):
                 words = ("Cancelled: what was shown before stays.", "")
                 if self._changes:
-                    words = stopped.change(self._ledger, self._dest, self._options, "retry" if state == "retrying" else "forget")
+                    words = after_change(self._ledger, self._dest, self._options, "retry" if state == "retrying" else "forget")
                 self._running().say(*words)
                 self._set_state("cancelled")
             elif error is not None:
@@ -324,8 +311,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
     def _fail(self, error: BaseException) -> None:
         """One line below the buttons; never a traceback."""
         self.error = error
-        line = str(error) if isinstance(error, QuireError) else scrub(f"{type(error).__name__}: {error}".removesuffix(": "), 600)
-        self._running().say(line, wrong=True)
+        self._running().say(line(error), wrong=True)
         self._set_state("failed")
 
     def _show_progress(self, done: int, total: int | None, told: str) -> None:
@@ -342,10 +328,8 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         self._look_button.disabled = held or len(self._chosen.input.options) < 2
         for one in (self._retry_button, self._forget_button):
             one.disabled = held or not len(self._reasons)
-        page = self._page
-        for name, one in self._turners.items():
-            possible = page is not None and (page.more if name == "next" else page.offset > 0)
-            one.disabled = held or not possible
+        page = self._rows
+        self._turners.allow(not held and page is not None and page.offset > 0, not held and page is not None and page.more)
         self.state = state
 
     # ------------------------------------------------------------------------------------------------------------- what it shows
@@ -366,14 +350,14 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
         self._overview = overview
         summary, commits, reasons = overview
         self._summary, self._reasons = summary, reasons
-        self._commits, self._log = plots.commits(commits), ledger_pages.commits(commits, summary.commits)
+        self._commits, self._log = plots.commits(commits), pages.commits(commits, summary.commits)
         shown(self._head, html.block(summary._repr_html_()))
-        picture = html.picture(self._commits.svg(), _said(self._commits), self._timeline.model_id)
+        picture = html.picture(self._commits.svg(), html.said(self._commits), self._timeline.model_id)
         shown(
             self._timeline,
             html.block(picture, html.details(self._log.caption, html.table("", self._log.header, self._log.rows, self._log.numbers))),
         )
-        self._told = ledger_pages.reasons(reasons, summary.set_aside)
+        self._told = pages.reasons(reasons, summary.set_aside)
         shown(self._why, self._told.html())
         options = [(f"every reason: {_files(summary.set_aside)}", ALL)]
         counted = zip(reasons["reason"].tolist(), reasons["files"].tolist(), strict=True)
@@ -383,10 +367,10 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
             part.layout.display = None if len(reasons) else "none"
 
     def _show_page(self, page: Page) -> None:
-        self._page = page
-        shown(self._table, ledger_pages.rows(page).html())
+        self._rows = page
+        shown(self._table, pages.rows(page).html())
         paths = list(dict.fromkeys(page.table["path"].tolist()))
-        folder = ledger_pages.folder_of(paths)
+        folder = pages.folder_of(paths)
         choices = [("choose one of this page", ""), *((_shortened(path.removeprefix(folder)), path) for path in paths)]
         _fill(self._chosen.input, choices, "")
         self._set_state(self.state)
@@ -394,8 +378,8 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
     def _show_file(self, path: str, coverage: pd.DataFrame) -> None:
         self._file = (path, coverage)
         picture = plots.coverage(coverage, path)
-        drawn = html.picture(picture.svg(), _said(picture), self._coverage.model_id)
-        shown(self._coverage, html.block(drawn, ledger_pages.of_file(path, coverage).html()))
+        drawn = html.picture(picture.svg(), html.said(picture), self._coverage.model_id)
+        shown(self._coverage, html.block(drawn, pages.of_file(path, coverage).html()))
         self._give(coverage, self._written("coverage", path=path))
 
     def _show_changed(self, changed: Any, code: str) -> None:
@@ -421,7 +405,7 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
 
     def _give(self, result: Any, code: str) -> None:
         self.code = code
-        shown(self._code, html.block("The last call as Python:", html.copyable(code, "the last call as Python")))
+        shown(self._code, html.same(code, "The last call as Python:"))
         self.result = result
 
     def _written(self, call: str, before: str = "", **named: Any) -> str:
@@ -432,26 +416,23 @@ class LedgerInspector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publ
 
     def __repr__(self) -> str:
         parts = [str(self._summary), f"{self._commits.title}\n{self._commits.note}"]
-        parts += [ledger_pages.rows(self._page).text()] if self._page is not None else []
+        parts += [pages.rows(self._rows).text()] if self._rows is not None else []
         parts += [plots.coverage(self._file[1], self._file[0]).__repr__()] if self._file else []
         parts += [self._told.text(), self._messages(), "" if self._changed is None else str(self._changed), self.code]
         return "\n\n".join(part for part in parts if part)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """The widget, and what stands in its place without a kernel: the present state as a page, and as text."""
+    def _page(self) -> str:
         covered = plots.coverage(self._file[1], self._file[0]) if self._file else None
-        messages = self._messages()
-        page = html.block(
+        return html.block(
             self._head.value,
-            display.chart(self._commits.svg(), _said(self._commits)),
+            display.chart(self._commits.svg(), html.said(self._commits)),
             self._table.value,
-            display.chart(covered.svg(), _said(covered)) if covered else "",
+            display.chart(covered.svg(), html.said(covered)) if covered else "",
             self._why.value,
-            f'<p style="white-space:pre-wrap">{html.lines(messages)}</p>' if messages else "",
+            html.note(self._messages()),
             self._outcome.value,
             html.code(self.code),
         )
-        return {**super()._repr_mimebundle_(**kwargs), "text/plain": repr(self), "text/html": page}
 
 
 # ------------------------------------------------------------------------------------------------------------------------- helpers
@@ -464,10 +445,6 @@ def _fill(given: Any, options: list[tuple[str, Any]], otherwise: Any) -> None:
 
 def _files(n: int) -> str:
     return f"{n:,} {'file' if n == 1 else 'files'}"
-
-
-def _said(picture: plots.Picture) -> str:
-    return f"{picture.title}. {picture.note}"
 
 
 def _shortened(text: str) -> str:

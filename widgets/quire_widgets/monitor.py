@@ -17,15 +17,11 @@ from quire import AllQuarantined, Step, UsageError, display, plots
 from quire.arguments import seconds, whole
 from quire.engine.report import LoadReport
 from quire.errors import choose, scrub
-from quire_widgets import as_code, html, monitor_pages, stopped
-from quire_widgets.call import Call, Stopped
-from quire_widgets.fields import Field, button, place, shown
-from quire_widgets.ledger_pages import Table
-from quire_widgets.looking import Looking, line
-from quire_widgets.monitor_pages import ORDERS, Seen
-from quire_widgets.running import Running
-from quire_widgets.shutter import Shutter
-from quire_widgets.watching import Watch
+from quire_widgets import as_code, html, load_pages
+from quire_widgets.call import Call, Stopped, Watch, after_load
+from quire_widgets.form import Field, Form, Running, Shutter, Turners, button, line, place, shown
+from quire_widgets.load_pages import ORDERS, Looking, Seen
+from quire_widgets.pages import Table
 
 __all__ = ["LoadMonitor"]
 
@@ -35,7 +31,7 @@ _STOPPING = "Stopping after the commit under way. Stop now interrupts it: nothin
 _OWN = ("stop", "progress", "spark", "source", "dest")
 
 
-class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+class LoadMonitor(Form):
     """What `quire.load` does to a destination, wherever it runs; with a `source` it can be started, stopped and resumed here.
 
     dest                   where records are loaded to, by this kernel or any other process
@@ -84,8 +80,7 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
         self._begin_lock, self._show_lock = threading.RLock(), threading.RLock()
         self._unseen = False  # it was shown, and is not any more
         self._build()
-        super().__init__(self._parts())
-        self.add_class("quire-monitor")
+        super().__init__("quire-monitor", self._parts())
         self._show(self._looking.look(ask=False))
         self._watch.ask()
         self._watch.wait(FIRST)
@@ -96,13 +91,11 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
 
     # ------------------------------------------------------------------------------------------------------------ what it holds
     def _build(self) -> None:
-        self._head, self._trouble, self._timeline, self._table, self._verdict, self._why, self._lost, self._outcome = (
-            place(f"quire-{name}") for name in ("summary", "trouble", "timeline", "partitions", "verdict", "reasons", "losses", "result")
+        self._head, self._trouble, self._timeline, self._table, self._verdict, self._why, self._lost, self._outcome, self._code = map(
+            place, ("summary", "trouble", "timeline", "partitions", "verdict", "reasons", "losses", "result", "code")
         )
-        self._code = widgets.HTML()
-        self._code.add_class("quire-code")
         self.code = self._written()
-        self._code.value = html.block("The same as Python:", html.copyable(self.code, "the same as Python"))
+        shown(self._code, html.same(self.code))
         self._start_button = button(
             "Start", "quire-start-button", self.start, button_style="primary", tooltip="Load, in the background of this kernel"
         )
@@ -117,14 +110,10 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
         self._running = Running("load", self.stop)
         self._order = Field(widgets.Dropdown, "order by", "order", options=[*ORDERS])
         self._topic = Field(widgets.Text, "topic", "topic", placeholder="any part of its name")
-        self._turners = {
-            "first": button("First", "quire-first-button", lambda: self.turn(None)),
-            "previous": button("Previous", "quire-previous-button", lambda: self.turn(-1)),
-            "next": button("Next", "quire-next-button", lambda: self.turn(1)),
-        }
-        self._commits = Shutter("commits", "the last commits", lambda: _wide(monitor_pages.commits(self.seen)))
+        self._turners = Turners(self.turn)
+        self._commits = Shutter("commits", "the last commits", lambda: _wide(load_pages.commits(self.seen)))
         self._skew = Shutter("skew", "records by partition", lambda: _skew_picture(self.seen.skew, self._skew.model_id))
-        self._rejected = Shutter("rejected", "the first records in quarantine", lambda: _wide(monitor_pages.rejected(self.seen)))
+        self._rejected = Shutter("rejected", "the first records in quarantine", lambda: _wide(load_pages.rejected(self.seen)))
         traitlets.link((self._watch_box, "value"), (self, "watching"))
         traitlets.link((self._order.input, "value"), (self, "order"))
         traitlets.link((self._topic.input, "value"), (self, "topic"))
@@ -141,7 +130,7 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
             self._commits,
             self._order,
             self._topic,
-            widgets.HBox([*self._turners.values()], layout=row),
+            self._turners,
             self._table,
             self._verdict,
             self._skew,
@@ -235,7 +224,7 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until no load is under way and what was asked for is shown, at most `timeout` seconds; return whether that is so."""
-        return (self._call is None or self._call.wait(timeout)) and self._watch.wait(timeout)
+        return super().wait(timeout) and self._watch.wait(timeout)
 
     def close(self) -> None:
         """Look no more; a load under way ends after its commit."""
@@ -249,7 +238,7 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
         try:
             words = ("", "")
             if isinstance(error, Stopped):
-                words = stopped.load(quire.Ledger(self._dest, self._options()), self._dest, self._settings)
+                words = after_load(quire.Ledger(self._dest, self._options()), self._dest, self._settings)
             with self._begin_lock:  # or a stop that comes just now would be of a load that is over
                 self._show_end(answer, error, words)
         except Exception as e:  # an observer of the user's, or the look after a stop: one line too
@@ -299,34 +288,30 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
         with self._show_lock:
             before: Seen | None = self.seen
             self.seen = seen
-            shown(self._head, display.facts(self._title(), monitor_pages.facts(seen)))
+            shown(self._head, display.facts(self._title(), load_pages.facts(seen)))
             shown(self._trouble, html.alert(seen.trouble) if seen.trouble else "")
             if before is None or before.commits is not seen.commits:
                 self._picture = plots.loads(seen.commits)
-                drawn = html.picture(self._picture.svg(), _said(self._picture), self._timeline.model_id)
+                drawn = html.picture(self._picture.svg(), html.said(self._picture), self._timeline.model_id)
                 shown(self._timeline, html.block(drawn))
                 self._commits.show(bool(len(seen.commits)))
                 skew = seen.skew if seen.skew is not None and seen.skew.parts > 1 else None
                 shown(self._verdict, html.block(_verdict(skew)) if skew is not None else "")
                 self._skew.show(skew is not None)
-                shown(self._why, _wide(monitor_pages.reasons(seen)))
+                shown(self._why, _wide(load_pages.reasons(seen)))
                 self._rejected.show(bool(len(seen.rejected)))
-                losses = monitor_pages.losses(seen)
+                losses = load_pages.losses(seen)
                 shown(self._lost, losses.html() if losses.rows else "")
             self._show_partitions()
 
     def _show_partitions(self) -> None:
-        table = monitor_pages.ordered(self.seen, self.order, self.topic.strip())
+        table = load_pages.ordered(self.seen, self.order, self.topic.strip())
         if self._offset >= max(len(table), 1):
             self._offset = max(len(table) - 1, 0) // self._page_size * self._page_size
-        self._page = monitor_pages.partitions(table, self._offset, self._page_size, several=self.seen.several)
-        shown(self._table, _wide(self._page))
-        possible = {"first": self._offset > 0, "previous": self._offset > 0, "next": self._offset + self._page_size < len(table)}
-        for name, one in self._turners.items():
-            one.disabled = not possible[name]
-        shows = None if len(table) > self._page_size or self._offset else "none"
-        for one in self._turners.values():
-            one.layout.display = shows
+        self._rows = load_pages.partitions(table, self._offset, self._page_size, several=self.seen.several)
+        shown(self._table, _wide(self._rows))
+        self._turners.allow(self._offset > 0, self._offset + self._page_size < len(table))
+        self._turners.layout.display = None if len(table) > self._page_size or self._offset else "none"
         self._topic.layout.display = None if self.seen.several or self.topic else "none"
 
     def _title(self) -> str:
@@ -337,37 +322,35 @@ class LoadMonitor(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
         seen = self.seen
         skew = seen.skew
         parts = [
-            display.lines(f"{self._title()}: {self.state}", monitor_pages.facts(seen), seen.trouble),
+            display.lines(f"{self._title()}: {self.state}", load_pages.facts(seen), seen.trouble),
             f"{self._picture.title}\n{self._picture.note}",
-            self._page.text(),
+            self._rows.text(),
             f"{skew.verdict}: {skew.explanation}" if skew is not None and skew.parts > 1 else "",
-            monitor_pages.reasons(seen).text(),
-            monitor_pages.losses(seen).text(),
+            load_pages.reasons(seen).text(),
+            load_pages.losses(seen).text(),
             "" if self.result is None else repr(self.result),
             self._running.message,
             self.code,
         ]
         return "\n\n".join(part for part in parts if part)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """The widget, and what stands in its place without a kernel: the present state as a page, and as text."""
+    def _page(self) -> str:
         seen, message = self.seen, self._running.message
-        losses = monitor_pages.losses(seen)
-        page = html.block(
+        losses = load_pages.losses(seen)
+        return html.block(
             self._head.value,
             self._trouble.value,
-            f'<p style="white-space:pre-wrap">{html.lines(f"State: {self.state}. {message}".strip())}</p>',
+            html.note(f"State: {self.state}. {message}".strip()),
             self._outcome.value,
-            display.chart(self._picture.svg(), _said(self._picture)),
-            html.details("The last commits", _wide(monitor_pages.commits(seen))) if len(seen.commits) else "",
+            display.chart(self._picture.svg(), html.said(self._picture)),
+            html.details("The last commits", _wide(load_pages.commits(seen))) if len(seen.commits) else "",
             self._table.value,
             html.block(_verdict(seen.skew), _skew_picture(seen.skew)) if seen.skew is not None and seen.skew.parts > 1 else "",
             self._why.value,
-            html.details("The first records in quarantine", _wide(monitor_pages.rejected(seen))) if len(seen.rejected) else "",
+            html.details("The first records in quarantine", _wide(load_pages.rejected(seen))) if len(seen.rejected) else "",
             losses.html() if losses.rows else "",
             html.code(self.code),
         )
-        return {**super()._repr_mimebundle_(**kwargs), "text/plain": repr(self), "text/html": page}
 
 
 # ------------------------------------------------------------------------------------------------------------------------- helpers
@@ -392,10 +375,6 @@ def _check(source: object, transform: object, settings: Mapping[str, Any]) -> No
 
 def _wide(table: Table) -> str:
     return html.scrolling(table.html(), table.caption)
-
-
-def _said(picture: plots.Picture) -> str:
-    return f"{picture.title}. {picture.note}"
 
 
 def _verdict(skew: Any) -> str:

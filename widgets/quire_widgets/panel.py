@@ -16,9 +16,9 @@ from quire import AllQuarantined, Plan, QuireError, Report, Step, UsageError, di
 from quire.engine.request import PLANNERS, check_names
 from quire.errors import choose, scrub
 from quire.formats import TRANSFORMS
-from quire_widgets import as_code, html, pages, stopped
-from quire_widgets.call import Call, Stopped
-from quire_widgets.fields import Field, button, place, shown
+from quire_widgets import as_code, html, pages
+from quire_widgets.call import Call, Stopped, what_now
+from quire_widgets.form import Field, Form, button, line, place, shown
 from quire_widgets.skew_view import SkewView, page_of
 
 __all__ = ["ConsolidationPanel"]
@@ -35,7 +35,7 @@ _NAMES = {
 }
 
 
-class ConsolidationPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+class ConsolidationPanel(Form):
     """`quire.consolidate` as a form. *Plan* looks before, *Run* does it in the background, *Cancel* stops it and loses nothing.
 
     source, dest, planner, parts, transform, target_size    the fields; traits that can be set and observed
@@ -73,8 +73,8 @@ class ConsolidationPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets is p
         self._planned_for: dict[str, Any] | None = None  # the arguments that `planned` is of
         self._message = ""  # what the panel says, as text
         self._build()
-        super().__init__([*self._fields.values(), self._buttons, self._said, self._bar, self._code, self._facts, self._outcome, self._skew])
-        self.add_class("quire-panel")
+        below = (self._buttons, self._said, self._bar, self._code, self._facts, self._outcome, self._skew)
+        super().__init__("quire-panel", [*self._fields.values(), *below])
         self._show_first(
             source=_path(source, "source"), dest=_path(dest, "dest"), planner=planner, parts=parts, transform=transform,
             target_size=str(target_size),
@@ -104,12 +104,8 @@ class ConsolidationPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets is p
         self._run_button = button("Run", "quire-run-button", self.run, button_style="primary", tooltip="Gather, in the background")
         self._cancel_button = button("Cancel", "quire-cancel-button", self.cancel, disabled=True, tooltip="Stop; nothing is lost")
         self._buttons = widgets.HBox([self._plan_button, self._run_button, self._cancel_button], layout={"margin": "4px 0"})
-        self._said, self._bar, self._facts, self._outcome = (
-            place(name) for name in ("quire-message", "quire-progress", "quire-plan", "quire-result")
-        )
+        self._said, self._bar, self._facts, self._outcome, self._code = map(place, ("message", "progress", "plan", "result", "code"))
         self._skew = SkewView()
-        self._code = widgets.HTML()
-        self._code.add_class("quire-code")
 
     def _connect(self, name: str) -> None:
         """Field and trait follow each other."""
@@ -131,7 +127,7 @@ class ConsolidationPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets is p
         """What else depends on the fields."""
         self._fields["parts"].input.disabled = self.planner != "hash"
         self.code = as_code.consolidate(self.source, self.dest, self._spark, self._arguments())
-        self._code.value = html.block("The same call as Python:", html.copyable(self.code, "the same call as Python"))
+        shown(self._code, html.same(self.code, "The same call as Python:"))
         if self.planned is not None and self.state not in BUSY:
             self._say(self._stale())
 
@@ -184,10 +180,6 @@ class ConsolidationPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets is p
                 self._call.stop()
                 self._set_state("cancelling")
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is under way, at most `timeout` seconds; return whether that is so."""
-        return self._call is None or self._call.wait(timeout)
-
     def _begin(self, state: str, act: Callable[[Callable[[Step], None]], Any], what: dict[str, Any]) -> None:
         with self._begin_lock:  # a double click begins one call
             if self.state in BUSY:
@@ -233,7 +225,7 @@ class ConsolidationPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets is p
             else:
                 self._show_plan(None, None)
                 if isinstance(error, Stopped):
-                    self._say(*stopped.what_now(what["dest"], self._settings, phase, planning=planning))
+                    self._say(*what_now(what["dest"], self._settings, phase, planning=planning))
                     self._set_state("cancelled")
                 else:
                     if isinstance(error, AllQuarantined):
@@ -256,13 +248,13 @@ class ConsolidationPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets is p
     def _fail(self, error: BaseException) -> None:
         """One line, beside the field that it is about or below the buttons; never a traceback."""
         self.error = error
-        line = str(error) if isinstance(error, QuireError) else scrub(f"{type(error).__name__}: {error}".removesuffix(": "), 600)
+        said = line(error)
         field = self._fields.get(getattr(error, "argument", None) or "")
         if field is None or field.input.disabled:
-            self._say(line, wrong=True)
+            self._say(said, wrong=True)
         else:
-            self._message = line
-            field.say(line)
+            self._message = said
+            field.say(said)
         self._set_state("failed")
 
     # ------------------------------------------------------------------------------------------------------------ what it shows
@@ -297,17 +289,15 @@ class ConsolidationPanel(widgets.VBox):  # type: ignore[misc]  # ipywidgets is p
         parts += [repr(self.result)] if self.result is not None else []
         return "\n\n".join([*parts, *([self._message] if self._message else []), self.code])
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """The widget, and what stands in its place without a kernel: the present state as a page, and as text."""
-        page = html.block(
+    def _page(self) -> str:
+        return html.block(
             display.facts("quire.consolidate", {**self._told_fields(), "state": self.state}),
-            f'<p style="white-space:pre-wrap">{html.lines(self._message)}</p>' if self._message else "",
+            html.note(self._message),
             html.code(self.code),
             self._facts.value,
             self._outcome.value,
             page_of(self._skew.result) if self._skew.result is not None else "",
         )
-        return {**super()._repr_mimebundle_(**kwargs), "text/plain": repr(self), "text/html": page}
 
 
 # ------------------------------------------------------------------------------------------------------------------------- helpers

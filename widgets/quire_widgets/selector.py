@@ -10,7 +10,6 @@ from typing import Any
 import ipywidgets as widgets
 import traitlets
 
-from quire import QuireError
 from quire.committers import Advice, Check, advise
 from quire.committers.advice.advise import known_needs
 from quire.committers.advice.checking import FORMATS
@@ -19,9 +18,9 @@ from quire.committers.advice.places import SCHEMES
 from quire.committers.lab import Matrix
 from quire.committers.lab.advised import Marked, advised
 from quire.errors import UsageError, choose, quoted, scrub
-from quire_widgets import as_code, committer_pages, html
+from quire_widgets import as_code, html, pages
 from quire_widgets.call import Call
-from quire_widgets.fields import Boxes, Field, button, place, shown
+from quire_widgets.form import Boxes, Field, Form, button, line, place, shown
 
 __all__ = ["CommitterSelector"]
 
@@ -31,7 +30,7 @@ STALE = "The URL has changed since this advice. Enter or Advise takes it."
 NO_SESSION = "There is no session to look into: give the selector one, spark=."
 
 
-class CommitterSelector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+class CommitterSelector(Form):
     """The committer for Spark jobs that write below a URL: why, settings to copy, what the session would do, what the lab has found.
 
     url, needs, hierarchical    as for `quire.committers.advise`; traits, and a change of one is a new advice at once.
@@ -76,8 +75,7 @@ class CommitterSelector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is pu
         self._begin_lock = threading.RLock()
         self._ready = False  # the first values come one by one, and are one question
         self._build()
-        super().__init__(self._parts())
-        self.add_class("quire-selector")
+        super().__init__("quire-selector", self._parts())
         self.url, self.needs, self.hierarchical, self.format = os.fsdecode(url), needs, hierarchical, format
         self._ready = True
         self._follow()
@@ -95,12 +93,9 @@ class CommitterSelector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is pu
         tip = NO_SESSION if self._spark is None else "Which committer would write; nothing is written"
         self._check_button = button("Check the session", "quire-check-button", self.check, tooltip=tip)
         self._check_button.layout.width = "auto"
-        self._said, self._advised, self._settings, self._found, self._measured = (
-            place(f"quire-{name}") for name in ("message", "advice", "settings", "check", "matrix")
+        self._said, self._bar, self._advised, self._settings, self._found, self._measured, self._code = map(
+            place, ("message", "progress", "advice", "settings", "check", "matrix", "code")
         )
-        self._bar = place("quire-progress")
-        self._code = widgets.HTML()
-        self._code.add_class("quire-code")
         self._namespace.input.observe(lambda change: setattr(self, "hierarchical", _said(change["new"])), "value")
         traitlets.link((self._format.input, "value"), (self, "format"))
 
@@ -215,10 +210,6 @@ class CommitterSelector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is pu
             self._set_state("checking")
             self._call.start()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until no check is under way, at most `timeout` seconds; return whether that is so."""
-        return self._call is None or self._call.wait(timeout)
-
     def _ended(self, asked: tuple[Any, ...], answer: Check | None, error: BaseException | None) -> None:
         """Show what a check has found, in its thread."""
         shown(self._bar, "")
@@ -239,14 +230,14 @@ class CommitterSelector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is pu
     def _fail(self, error: BaseException) -> None:
         """One line, beside the field that it is about or below the buttons; never a traceback."""
         self.error = error
-        line = str(error) if isinstance(error, QuireError) else scrub(f"{type(error).__name__}: {error}".removesuffix(": "), 600)
+        said = line(error)
         fields: dict[str, Field | Boxes] = {"url": self._url, "needs": self._needs}
         beside = fields.get(getattr(error, "argument", None) or "")
         if beside is None:
-            self._say(line, wrong=True)
+            self._say(said, wrong=True)
         else:
-            self._message = line
-            beside.say(line)
+            self._message = said
+            beside.say(said)
 
     # ------------------------------------------------------------------------------------------------------------- what it shows
     def _set_state(self, state: str) -> None:
@@ -259,12 +250,12 @@ class CommitterSelector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is pu
 
     def _show(self, found: Advice | None) -> None:
         self.marked = advised(self._matrix, found) if found is not None else None
-        shown(self._advised, committer_pages.advice(found) if found is not None else "")
+        shown(self._advised, pages.advice(found) if found is not None else "")
         shown(self._settings, html.block(SETTINGS, html.copyable(found.defaults.rstrip(), "settings")) if found is not None else "")
-        shown(self._found, committer_pages.check(found, self.checked) if self.checked is not None else "")
-        shown(self._measured, committer_pages.matrix(self._matrix, self.marked))
+        shown(self._found, pages.check(found, self.checked) if self.checked is not None else "")
+        shown(self._measured, pages.matrix(self._matrix, self.marked))
         self.code = self._written()
-        shown(self._code, html.block("The same as Python:", html.copyable(self.code, "the same as Python")) if self.code else "")
+        shown(self._code, html.same(self.code))
         self.advice = found
 
     def _written(self) -> str:
@@ -277,22 +268,20 @@ class CommitterSelector(widgets.VBox):  # type: ignore[misc]  # ipywidgets is pu
     def __repr__(self) -> str:
         parts = [str(self.advice) if self.advice is not None else f"CommitterSelector: {scrub(self.url, 2000) or 'no URL yet'}"]
         parts += [self._message] if self._message else []
-        parts += [committer_pages.check_text(self.advice, self.checked)] if self.checked is not None else []
-        parts += [committer_pages.matrix_text(self._matrix, self.marked), self.code]
+        parts += [pages.check_text(self.advice, self.checked)] if self.checked is not None else []
+        parts += [pages.matrix_text(self._matrix, self.marked), self.code]
         return "\n\n".join(part for part in parts if part)
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """The widget, and what stands in its place without a kernel: the present state as a page, and as text."""
+    def _page(self) -> str:
         found = self.advice
-        page = html.block(
-            f'<p style="white-space:pre-wrap">{html.lines(self._message)}</p>' if self._message else "",
-            committer_pages.advice(found, live=False) if found is not None else "",
+        return html.block(
+            html.note(self._message),
+            pages.advice(found, live=False) if found is not None else "",
             html.block(SETTINGS, html.code(found.defaults.rstrip())) if found is not None else "",
             self._found.value,
             self._measured.value,
             html.code(self.code) if self.code else "",
         )
-        return {**super()._repr_mimebundle_(**kwargs), "text/plain": repr(self), "text/html": page}
 
 
 # ------------------------------------------------------------------------------------------------------------------------- helpers

@@ -13,7 +13,7 @@ import quire
 from quire import display, plots
 from quire.arguments import format_size
 from quire.errors import UsageError, printable
-from quire_widgets import as_code, html, words
+from quire_widgets import as_code, html
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,9 +71,9 @@ class SkewView(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published w
         if self.result is None:
             return "SkewView: nothing to look at"
         table = heaviest(self.result)
-        title = f"heaviest: {words.more_than(len(table), self.result.parts, 'part')}"
+        title = f"heaviest: {html.more_than(len(table), self.result.parts, 'part')}"
         verdict = printable(f"{self.result.verdict}: {self.result.explanation}")
-        return "\n".join([verdict, *([title, words.columns(*_table(table))] if len(table) else [])])
+        return "\n".join([verdict, *([title, html.columns(*_table(table))] if len(table) else [])])
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """The widget, and what stands in its place without a kernel: the same page, and the same as text."""
@@ -87,7 +87,7 @@ def page_of(result: SkewResult, key: str = "") -> str:
     if not result.parts:
         return html.block(verdict)
     table = heaviest(result)
-    caption = f"Heaviest: {words.more_than(len(table), result.parts, 'part')}"
+    caption = f"Heaviest: {html.more_than(len(table), result.parts, 'part')}"
     svg, name = plots.partitions(result).svg(), f"{result.verdict}: {result.explanation}"
     picture = html.picture(svg, name, key) if key else display.chart(svg, name)
     return html.block(verdict, picture, html.table(caption, *_table(table)))

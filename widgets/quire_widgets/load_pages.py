@@ -1,21 +1,22 @@
-"""What of a load stands in tables: how far each partition is, a page at a time; its commits, its quarantine, its losses."""
+"""What a monitor finds when it looks at a load, and how it stands in tables: how far each partition is, commits, quarantine, losses."""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
+import quire
 from quire.arguments import format_size
 from quire.errors import printable, scrub
 from quire.ledger.ledger import Summary
 from quire.skew import SkewResult
-from quire_widgets import words
-from quire_widgets.ledger_pages import Table
-
-__all__ = ["COMMITS", "ORDERS", "REJECTED", "Seen", "commits", "facts", "losses", "ordered", "partitions", "reasons", "rejected"]
+from quire_widgets import html
+from quire_widgets.form import line
+from quire_widgets.pages import Table
 
 COMMITS = 500  # in the picture
 LATEST = 20  # in the table
@@ -96,7 +97,7 @@ def facts(seen: Seen) -> dict[str, object]:
 def _topics(table: pd.DataFrame) -> str:
     names = sorted(set(table["topic"]))
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
-    return f"{shown or 'none yet'} ({words.more_than(len(table), len(table), 'partition')})"
+    return f"{shown or 'none yet'} ({html.more_than(len(table), len(table), 'partition')})"
 
 
 def ordered(seen: Seen, order: str, topic: str) -> pd.DataFrame:
@@ -116,7 +117,7 @@ def partitions(table: pd.DataFrame, offset: int, limit: int, *, several: bool) -
     rows = [tuple(_cell(name, row[name]) for name in header) for row in page.to_dict("records")]
     if not len(table):
         return Table("No partitions.", header, [])
-    caption = f"{offset + 1:,}–{offset + len(page):,} of {words.more_than(len(table), len(table), 'partition')}"
+    caption = f"{offset + 1:,}–{offset + len(page):,} of {html.more_than(len(table), len(table), 'partition')}"
     return Table(caption, [name.replace("_", " ") for name in header], rows, [name.replace("_", " ") for name in header if name != "topic"])
 
 
@@ -147,14 +148,14 @@ def commits(seen: Seen) -> Table:
     header, numbers = ["commit", "verb", "time (UTC)", "records", "set aside", "lost", "note"], ["commit", "records", "set aside", "lost"]
     if not any(row[-1] for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
-    return Table(f"{words.more_than(len(last), total, 'commit')}, the newest first", header, rows, numbers)
+    return Table(f"{html.more_than(len(last), total, 'commit')}, the newest first", header, rows, numbers)
 
 
 def reasons(seen: Seen) -> Table:
     """Why records were set aside."""
     total = seen.summary.set_aside if seen.summary is not None else 0
     counted = int(seen.reasons["files"].sum())
-    caption = f"In quarantine: {words.more_than(counted, total, 'record')}, by reason" if total else "Nothing is in quarantine."
+    caption = f"In quarantine: {html.more_than(counted, total, 'record')}, by reason" if total else "Nothing is in quarantine."
     rows = [
         (_cut(reason or "(none)"), f"{n:,}", tries, "/".join(example.split("/")[-2:]))
         for reason, n, tries, example in seen.reasons.itertuples(index=False, name=None)
@@ -169,7 +170,7 @@ def rejected(seen: Seen) -> Table:
         why = f"{r['error']}: {r['message']}" if r["message"] else r["error"]
         rows.append(("/".join(r["path"].split("/")[-2:]), f"{r['offset']:,}", _cut(why), _value(r)))
     total = seen.summary.set_aside if seen.summary else 0
-    caption = f"{words.more_than(len(rows), total, 'record')} in quarantine; ledger.rejected() has all"
+    caption = f"{html.more_than(len(rows), total, 'record')} in quarantine; ledger.rejected() has all"
     return Table(caption, ("partition", "offset", "reason", "value"), rows, ("offset",))
 
 
@@ -180,7 +181,7 @@ def losses(seen: Seen) -> Table:
         return Table("", (), ())
     rows = [(f"{r['topic']}/{r['partition']}", f"{int(r['lost']):,}") for r in table.head(LOST).to_dict("records")]
     caption = f"Lost: {int(table['lost'].sum()):,} offsets that retention had removed before they were read, in "
-    return Table(caption + words.more_than(len(rows), len(table), "partition"), ("partition", "offsets"), rows, ("offsets",))
+    return Table(caption + html.more_than(len(rows), len(table), "partition"), ("partition", "offsets"), rows, ("offsets",))
 
 
 def _cut(text: str) -> str:
@@ -198,3 +199,61 @@ def _value(row: Mapping[Any, Any]) -> str:
     except UnicodeDecodeError:
         text = f"0x{some[: VALUE // 2].hex()}"
     return _cut(scrub(printable(text), 4 * VALUE))
+
+
+class Looking:
+    """The ledger of a destination that topics are loaded into, by anybody.
+
+    `source`: what is to be loaded; then nothing has to be there yet. UsageError where there is no ledger, or one of files.
+    """
+
+    def __init__(
+        self, dest: str, source: str | None, storage_options: Mapping[str, Any] | None, source_options: Mapping[str, Any] | None
+    ) -> None:
+        self._source, self._source_options = source, source_options
+        self.ledger = quire.Ledger(dest, storage_options, create=source is not None)
+        self._read: tuple[Any, ...] | None = None
+        self._ends: pd.DataFrame | None = None  # as brokers told them last
+        self._trouble = ""
+
+    def news(self) -> bool:
+        """Whether something was committed since the last look."""
+        return self._read is None or not self.ledger.is_current()
+
+    def look(self, *, ask: bool = True) -> Seen:
+        """Look at all of it; where brokers do not answer, at the rest. Unless they are to be asked, their ends are those of before."""
+        ledger = self.ledger
+        if self.news():
+            self._read = None  # what fails here is read again by the next look
+            self._read = self._of_ledger(ledger.refresh())
+        assert self._read is not None
+        summary, *found = self._read
+        open_jobs = ledger.open_jobs()  # the log says nothing of them
+        shown = replace(summary, open_jobs=open_jobs) if summary.commits or open_jobs else None
+        offsets, commits, reasons, rejected, skew = found
+        if ask and self._source is None:
+            there = f" The log speaks of {scrub(summary.source, 200)}." if summary.source else ""
+            self._trouble = f"The lag is not known: brokers are asked where the call names them, LoadMonitor(dest, 'kafka://…').{there}"
+        elif ask:
+            self._ends, self._trouble = None, ""
+            try:
+                self._ends = ledger.lag(self._source, source_options=self._source_options)
+            except Exception as e:  # whatever it is: it is told, and the rest is shown
+                self._trouble = f"The lag is not known: {line(e)}"
+        when = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return Seen(shown, merged(offsets, self._ends), commits, reasons, rejected, skew, when, self._trouble)
+
+    def _of_ledger(self, ledger: quire.Ledger) -> tuple[Any, ...]:
+        summary = ledger.summary()
+        if summary.records is None and summary.commits and summary.transform:
+            raise quire.UsageError(
+                f"{summary.dest} was made of files, and a LoadMonitor shows what was loaded from topics: look with LedgerInspector."
+            )
+        return (
+            summary,
+            ledger.offsets(),
+            ledger.commits(last=COMMITS),
+            ledger.reasons() if summary.set_aside else pd.DataFrame({"reason": [], "files": [], "tries": [], "example": []}),
+            ledger.rejected(limit=REJECTED),
+            ledger.partition_skew(),
+        )

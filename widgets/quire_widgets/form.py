@@ -1,0 +1,213 @@
+"""What forms are made of: fields with their label and what is wrong with what was typed, buttons, places, questions, what is under way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import ipywidgets as widgets
+
+from quire.errors import QuireError, scrub
+from quire_widgets import html
+
+SETTLED = 0.25  # seconds
+_LABEL = "7em"
+
+
+class Form(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """What a widget over calls of quire's shares: one call under way at a time, and what stands in its place without a kernel."""
+
+    def __init__(self, css: str, parts: Sequence[Any]) -> None:
+        super().__init__(parts)
+        self.add_class(css)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is under way, at most `timeout` seconds; return whether that is so."""
+        return self._call is None or self._call.wait(timeout)
+
+    def _page(self) -> str:
+        """The present state as HTML, for a page without a kernel."""
+        raise NotImplementedError
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """The widget, and what stands in its place without a kernel: the present state as a page, and as text."""
+        return {**super()._repr_mimebundle_(**kwargs), "text/plain": repr(self), "text/html": self._page()}
+
+
+class Field(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """An input with its label, which a click or a screen reader connects, and a message that goes when the value changes."""
+
+    def __init__(self, kind: type[Any], label: str, name: str, **settings: Any) -> None:
+        # The whole width for a text, so that a path is seen; the label is as wide in every field.
+        width = "auto" if issubclass(kind, widgets.Text) else "18em"
+        style = {"description_width": _LABEL}
+        self.input = kind(description=label, style=style, layout={"width": width}, **settings)
+        self.input.add_class(f"quire-{name}")
+        self._message = widgets.HTML(layout={"display": "none", "margin": f"0 2px 0 calc({_LABEL} + 6px)"})
+        super().__init__([self.input, self._message], layout={"max_width": "56em"})
+        self.input.observe(lambda _: self.say(""), "value")
+
+    def say(self, message: str) -> None:
+        """Say what is wrong, or with "" nothing."""
+        shown(self._message, html.alert(message) if message else "")
+
+    def on_enter(self, act: Callable[[], object]) -> None:
+        """Call `act` when Enter is pressed in a text."""
+
+        # on_submit is deprecated, and what takes its place says the value only when the field is left. The browser holds the last
+        # letters back until the kernel has answered the first ones, and Enter overtakes them: so wait for them.
+        def pressed(_: object, content: dict[str, Any], __: object) -> None:
+            if content.get("event") == "submit":
+                timer = threading.Timer(SETTLED, act)
+                timer.daemon = True
+                timer.start()
+
+        self.input.on_msg(pressed)
+
+
+class Boxes(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """A check-box for each of some words, with what it means, and right below them what is wrong with what was ticked."""
+
+    def __init__(self, label: str, name: str, words: Mapping[str, str], ticked: Callable[[], object]) -> None:
+        self._ticked, self._filling = ticked, False
+        self._boxes = {word: widgets.Checkbox(description=f"{word}: {means}", indent=False) for word, means in words.items()}
+        for word, box in self._boxes.items():
+            box.layout.width = "auto"
+            box.add_class(f"quire-{name}-{word}")
+            box.observe(self._changed, "value")
+        title = widgets.HTML(html.block(f"<strong>{html.text(label)}</strong>"))
+        self._message = widgets.HTML(layout={"display": "none"})
+        super().__init__([title, *self._boxes.values(), self._message], layout={"max_width": "56em"})
+        self.add_class(f"quire-{name}")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Those that are ticked, in their order."""
+        return tuple(word for word, box in self._boxes.items() if box.value)
+
+    def fill(self, words: Iterable[str]) -> None:
+        """Tick these and no others; nobody is told."""
+        self._filling, chosen = True, set(words)
+        try:
+            for word, box in self._boxes.items():
+                box.value = word in chosen
+        finally:
+            self._filling = False
+
+    def _changed(self, _: object) -> None:
+        if not self._filling:
+            self._ticked()
+
+    def say(self, message: str) -> None:
+        """Say what is wrong, or with "" nothing."""
+        shown(self._message, html.alert(message) if message else "")
+
+
+class Turners(widgets.HBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """Buttons that call `turn` with None for the first page, -1 and 1."""
+
+    def __init__(self, turn: Callable[[int | None], object]) -> None:
+        pages = (("First", None), ("Previous", -1), ("Next", 1))
+        super().__init__(
+            [button(label, f"quire-{label.lower()}-button", partial(turn, by)) for label, by in pages], layout={"flex_flow": "row wrap"}
+        )
+
+    def allow(self, back: bool, on: bool) -> None:
+        """Whether there are pages before and behind."""
+        for one, possible in zip(self.children, (back, back, on), strict=True):
+            one.disabled = not possible
+
+
+def shown(place: Any, content: str) -> None:
+    """Put HTML into a widget; an empty one takes no room."""
+    place.value = content
+    place.layout.display = None if content else "none"
+
+
+def button(label: str, css: str, act: Callable[[], object], **settings: Any) -> Any:
+    """A button that calls `act`; `css` is the class that tells it from others."""
+    made = widgets.Button(description=label, **settings)
+    made.add_class(css)
+    made.on_click(lambda _: act())
+    return made
+
+
+def place(name: str) -> Any:
+    """A place for HTML of the class `quire-name`, which takes no room while it is empty."""
+    made = widgets.HTML(layout={"display": "none"})
+    made.add_class(f"quire-{name}")
+    return made
+
+
+class Question(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """Its buttons call `answer` with True or False; `prefix` is in the classes that tell it from others, `fields` stand above them."""
+
+    def __init__(self, prefix: str, yes: str, no: str, answer: Callable[[bool], object], *fields: Any) -> None:
+        self._words = place(f"{prefix}question")
+        self.yes = button(yes, f"quire-{prefix}yes-button", lambda: answer(True), button_style="danger")
+        refuse = button(no, f"quire-{prefix}no-button", lambda: answer(False))
+        super().__init__([self._words, *fields, widgets.HBox([self.yes, refuse], layout={"margin": "4px 0"})])
+        self.add_class(f"quire-{prefix}ask")
+        self.ask("")
+
+    def ask(self, words: str) -> None:
+        """Open it with these words, or with "" close it."""
+        shown(self._words, html.alert(words) if words else "")
+        self.layout.display = None if words else "none"
+
+
+class Shutter(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """A button, and below it what `draw()` gives as HTML, made only while it is open. Where there is nothing to show there is no button."""
+
+    def __init__(self, name: str, label: str, draw: Callable[[], str]) -> None:
+        self._draw, self._label, self.opened = draw, label, False
+        self._button = button(
+            f"Show {label}", f"quire-{name}-button", self.turn, layout={"width": "auto", "align_self": "flex-start", "display": "none"}
+        )
+        self._inside = place(name)
+        super().__init__([self._button, self._inside])
+
+    def turn(self) -> None:
+        """Open it, or close it."""
+        self.opened = not self.opened
+        self._button.description = f"{'Hide' if self.opened else 'Show'} {self._label}"
+        self.show(True)
+
+    def show(self, there: bool) -> None:
+        """Draw it anew if it is open; `there`: whether there is anything to show."""
+        self._button.layout.display = None if there else "none"
+        shown(self._inside, self._draw() if there and self.opened else "")
+
+
+class Running(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """A message, a bar, and a button that calls `cancel`; `name` is the class that tells it from others."""
+
+    def __init__(self, name: str, cancel: Callable[[], object]) -> None:
+        self._said, self._bar = place(f"{name}-message"), place(f"{name}-progress")
+        self._cancel = button("Cancel", f"quire-{name}-cancel-button", cancel, tooltip="Stop; nothing is lost", layout={"display": "none"})
+        self.message = ""
+        super().__init__([self._said, self._bar, self._cancel])
+
+    def say(self, message: str, code: str = "", *, wrong: bool = False) -> None:
+        """Words, and Python to copy."""
+        self.message = "\n".join(part for part in (message, code) if part)
+        then = html.copyable(code, "Python to copy") if code else ""
+        shown(self._said, (html.alert if wrong else html.status)(message, then=then) if message else "")
+
+    def show(self, done: int, total: int | None, told: str) -> None:
+        """How far it is."""
+        shown(self._bar, html.progress(done, total, told))
+
+    def busy(self, going: bool, *, stoppable: bool = True) -> None:
+        """Whether something is under way, and whether it can be cancelled."""
+        self._cancel.layout.display = None if going else "none"
+        self._cancel.disabled = not (going and stoppable)
+        if not going:
+            shown(self._bar, "")
+
+
+def line(error: BaseException) -> str:
+    """An error in one line, without secrets."""
+    return str(error) if isinstance(error, QuireError) else scrub(f"{type(error).__name__}: {error}".removesuffix(": "), 600)
