@@ -20,7 +20,7 @@ def lines(dest: Path) -> list[bytes]:
 
 def test_a_job_that_was_killed_goes_on_with_the_splits_that_were_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest, read = write(tmp_path / "in", documents(12)), tmp_path / "out", list[int]()
-    real = attempt._Attempt.run
+    real = attempt.Attempt.run
 
     def killed_at_the_third(self: Any) -> Any:
         read.append(self.task)
@@ -29,12 +29,12 @@ def test_a_job_that_was_killed_goes_on_with_the_splits_that_were_not_done(tmp_pa
         return real(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(attempt._Attempt, "run", killed_at_the_third)
+        patch.setattr(attempt.Attempt, "run", killed_at_the_third)
         with pytest.raises(KeyboardInterrupt):
             gather(source, dest, target_size="60 B")
         assert Ledger(dest).summary().files == 0, "nothing of a killed task, or of its job, counts"
     again = list[int]()
-    monkeypatch.setattr(attempt._Attempt, "run", lambda self: (again.append(self.task), real(self))[1])
+    monkeypatch.setattr(attempt.Attempt, "run", lambda self: (again.append(self.task), real(self))[1])
     assert gather(source, dest, target_size="60 B").files == 12
     assert not set(again) & set(read[:2]), "a task that was done is not done again"
     assert len(lines(dest)) == len(set(lines(dest))) == 24

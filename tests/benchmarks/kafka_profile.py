@@ -69,7 +69,7 @@ class Consumer:
 
 def patched(shares: Shares) -> None:
     """Time what is to be told apart, and let nothing overlap."""
-    from quire.engine import loading
+    from quire.engine import rows
     from quire.formats import parquet
     from quire.planning import offsets as planning
     from quire.sources.kafka import offsets
@@ -83,7 +83,7 @@ def patched(shares: Shares) -> None:
     offsets.ahead = lambda make: make(lambda: False)
     offsets._columns, offsets._batch = (shares.timed(PARTS[2], f) for f in (offsets._columns, offsets._batch))
     Reading._runs = _kept(shares, Reading._runs)  # type: ignore[method-assign]
-    loading.checksum = shares.timed(PARTS[3], loading.checksum)
+    rows.checksum = shares.timed(PARTS[3], rows.checksum)
     for name in ("add", "close"):
         setattr(parquet.ParquetWriter, name, shares.timed(PARTS[4], getattr(parquet.ParquetWriter, name)))
     parquet._SinkFile.write = shares.timed(PARTS[5], parquet._SinkFile.write)  # type: ignore[method-assign]

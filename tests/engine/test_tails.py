@@ -32,8 +32,8 @@ def append(path: Path, data: bytes) -> None:
 
 
 def forbidden(*args: Any) -> Any:
-    """In `settled`'s place: the file, which is not allowed to be read."""
-    return args[3], Unreadable("no permission")
+    """In `_settled`'s place: the file of the split, which is not allowed to be read."""
+    return args[0].file, Unreadable("no permission")
 
 
 def lines(dest: Path) -> list[bytes]:
@@ -221,8 +221,7 @@ def test_a_long_file_that_grows_while_it_is_read_is_taken_all_the_same(
     content = b"".join(b"line %03d %s\n" % (i, b"x" * (i % 17)) for i in range(200))
     source, dest = write(tmp_path / "in", {"a.log": content[:900]}), tmp_path / "out"
     how = {**TAIL, "target_size": "50 B", "planner": planner}
-    monkeypatch.setattr("quire.engine.attempt.APPENDED", 300)
-    monkeypatch.setattr("quire.engine.splitting.APPENDED", 300)
+    monkeypatch.setattr("quire.engine.kinds.reading.APPENDED", 300)
     real, grown = LocalStore.read_many, [900]
 
     def growing(self: LocalStore, requests: Any) -> Any:
@@ -275,7 +274,7 @@ def test_an_end_that_was_set_aside_is_read_again_when_the_file_grows(tmp_path: P
     gather(source, dest, **TAIL)
     append(source / "a.log", b"two\n")
     with monkeypatch.context() as patch:
-        patch.setattr("quire.engine.attempt.settled", forbidden)
+        patch.setattr("quire.engine.kinds.reading.FileSplit._settled", forbidden)
         assert gather(source, dest, **TAIL).set_aside_count == 1
     append(source / "a.log", b"three\n")
     assert gather(source, dest, **TAIL).set_aside_count == 0
@@ -286,7 +285,7 @@ def test_an_end_that_was_set_aside_is_read_again_when_the_file_grows(tmp_path: P
 def test_what_was_retried_is_followed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr("quire.engine.attempt.settled", forbidden)
+        patch.setattr("quire.engine.kinds.reading.FileSplit._settled", forbidden)
         assert gather(source, dest, **TAIL).set_aside_count == 1
     assert Ledger(dest).retry(source, spark=gather_runner(), progress=False).gathered == 1
     assert lines(dest) == [b"one"]

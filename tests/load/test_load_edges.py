@@ -18,7 +18,7 @@ from gathering import refused
 from loading import exact, load, numbered, rows, topic
 from quire import RefusedError, StorageError, UsageError
 from quire.cli import main
-from quire.engine import loader, loading
+from quire.engine import loader
 from quire.errors import TransientError
 from quire.formats.parquet import RECORDS
 from quire.sources.kafka import client as kafka_client
@@ -165,14 +165,14 @@ def test_a_record_in_quarantine_stays_there_when_compaction_has_removed_it(
 ) -> None:
     name, dest = topic(kafka, 1, numbered(10)), tmp_path / "out"
     load(kafka, name, dest, rejecting(b"v3", b"v5"))
-    read = loading.offsets.read
+    read = offsets.read
 
     def without_the_third(cluster: Any, spans: list[Span], **settings: Any) -> Iterator[Fetched]:
         for found in read(cluster, spans, **settings):
             yield found._replace(records=None) if found.start == 3 else found
 
     with monkeypatch.context() as patched:
-        patched.setattr(loading.offsets, "read", without_the_third)
+        patched.setattr(offsets, "read", without_the_third)
         done = ledger(dest).retry(f"kafka://{kafka.address}/{name}", function=as_it_is, spark=quire.InProcess(), progress=False)
     assert (done.gathered, done.set_aside) == (1, 1)
     (left,) = ledger(dest).rejected("arrow").to_pylist()

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 PROTOCOL, LOG, NAMES, RENAME = "commit/protocol.py", "commit/log.py", "commit/names.py", "commit/rename.py"
 UPLOAD, COMMITTERS, PARQUET = "commit/upload.py", "commit/committers.py", "formats/parquet.py"
 LOCAL, DURABLE, MEMORY, RETRY = "storage/local.py", "storage/durable.py", "storage/memory.py", "storage/retry.py"
-ATTEMPT, SPLITTING, JOBS, ROUNDS = "engine/attempt.py", "engine/splitting.py", "engine/job.py", "engine/driver.py"
+ATTEMPT, FILES, READING, JOBS, ROUNDS = (
+    "engine/attempt.py",
+    "engine/kinds/files.py",
+    "engine/kinds/reading.py",
+    "engine/job.py",
+    "engine/driver.py",
+)
+ROWS, TALLY = "engine/rows.py", "engine/tally.py"
 TAKE_UP = "engine/take_up.py"
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
@@ -26,7 +33,7 @@ REFUSALS, BINDING, SWEEPING = "committers/advice/refusals.py", "committers/advic
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
-LOADING, PLANNED, OFFSETS, CLIENT = "engine/loading.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
+LOADING, PLANNED, OFFSETS, CLIENT = "engine/kinds/offsets.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
 HELD, RANGES = "commit/held.py", "coverage/ranges.py"
 UNCOVERED = "coverage/uncovered.py"
 CARRY, TAILS, UPKEEP, EXPIRE = "coverage/carry.py", "coverage/tails.py", "ledger/job.py", "ledger/expire.py"
@@ -49,7 +56,7 @@ def m(name: str, file: str, old: str, new: str = "", *more: tuple[str, str], fir
 MUTANTS = (
     # plans
     m("plan_overwrite", PROTOCOL, "    store.put_if_absent(names.plan_head(", "    store.put(names.plan_head("),
-    m("only the first range of a file says of which kind it is", ATTEMPT, "if start and self.convert.takes_text and not self.convert.holds:", "if False:", first="tests/sources/test_kinds_of_files.py"),
+    m("only the first range of a file says of which kind it is", FILES, "if split.start and convert.takes_text and not convert.holds:", "if False:", first="tests/sources/test_kinds_of_files.py"),
     m("plan_parts_shared_name", NAMES, "plan-{plan}{piece and", "plan-{'0' * 12}{piece and"),
     m("job_id_by_intent", TAKE_UP, 'return f"{base}-{self.hash}"', 'return f"0-{self.hash}"'),
     m("plan_before_roll_forward", TAKE_UP, "        log = protocol.recover(store, held=held)\n", "        log = Log(store).refresh()\n"),
@@ -81,7 +88,7 @@ MUTANTS = (
     m("a new version takes the purged rows along", "coverage/antijoin.py", "            found.known.append((file, there))\n            continue\n        old = ", "            found.known.append((file, [*there, *finished]))\n            continue\n        old = ", first="tests/commit/test_crash.py::test_crash_while_sources_are_deleted"),
     m("purged is said of what is still there", "ledger/purge.py", '            return ("",)\n        if self._version(', '            return ("",)\n        return ("",)\n        if self._version(', first="tests/commit/test_crash.py::test_crash_while_sources_are_deleted"),
     m("a compaction forgets that a file was purged", "coverage/conflicts.py", "        if said.restated and said.segment and moving.removes:", "        if False:", first="tests/ledger/test_purged_names.py"),
-    m("a carried row is done, whatever it was", "engine/attempt.py", '                        if each["state"] != "done":', "                        if False:", first="tests/ledger/test_purged_names.py"),
+    m("a carried row is done, whatever it was", ROWS, ", first.fingerprint, first.state, first.reason))", ", first.fingerprint))", first="tests/ledger/test_purged_names.py"),
     m("the last copy is forgotten without a question", "ledger/forget.py", "        if not last_copy:", "        if False:", first="tests/ledger/test_purged_names.py"),
     m("two files of one name leave together", "ledger/forget.py", "_FILE = _COLUMNS[:4]", "_FILE = [*_COLUMNS[:2], *_COLUMNS[3:4]]", first="tests/ledger/test_purged_names.py::test_a_purged_file_does_not_leave_with_another_one_of_its_name_in_one_data_file"),
     m("a task reads the rows of all others that leave", "planning/rewriting.py", 'for file in removes or [""] for name in objects[file])', "for names in objects.values() for name in names)", first="tests/ledger/test_purged_names.py::test_a_task_that_takes_rows_out_reads_those_of_its_own_data_files"),
@@ -108,7 +115,7 @@ MUTANTS = (
     m("a glob that matches nothing looks like an empty source", ROUNDS, "    if found and not any(commit.job", "    if False and not any(commit.job", first="tests/engine/test_nothing_there.py::test_what_matches_nothing_that_is_there_is_refused"),
     m("a source that cannot be listed looks like an empty one", "planning/misspelt.py", "    if listed.troubles and not (", "    if False and not (", first="tests/engine/test_nothing_there.py::test_a_source_that_cannot_be_listed_is_not_an_empty_one"),
     # bounds
-    m("a file that is too large is read whole to be set aside", ATTEMPT, "            return Request(name, version, size, 0, 0)\n", "            return Request(name, version, size, 0, size)\n", first="tests/engine/test_plans.py::test_of_a_file_above_max_file_size_no_byte_is_asked_for"),
+    m("a file that is too large is read whole to be set aside", FILES, "            return Request(name, version, size, 0, 0)\n", "            return Request(name, version, size, 0, size)\n", first="tests/engine/test_plans.py::test_of_a_file_above_max_file_size_no_byte_is_asked_for"),
     m("a time that no 64 bits hold stops a run", "storage/base.py", "    return ns if -(1 << 63) < ns < 1 << 63 else 0\n", "    return ns\n", first="tests/engine/test_poison.py::test_a_file_of_any_time_is_gathered_and_its_time_is_never_another"),
     m("rows of Parquet take what memory they like", "sources/rowgroups.py", "    if (might := max(unpacked, int(least))) > left:", "    if (might := max(unpacked, int(least))) > 1 << 60:", ("        if left < 0:\n", "        if left < -(1 << 60):\n"), first="tests/sources/test_bombs.py"),
     m("a reject is compared with all others", "sources/transforms/processing.py", "BLOCK = 4 << 10 ", "BLOCK = 1 << 40 ", first="tests/test_growth.py::test_rejects_in_any_order_find_short_lists"),
@@ -150,24 +157,24 @@ MUTANTS = (
     m("no answer, so the attempt's output is deleted", ATTEMPT, "            if not put_manifest(store, job, done):\n",
       "            try:\n                won = put_manifest(store, job, done)\n            except Exception:\n                won = False\n            if not won:\n"),
     m("manifest before segment", ATTEMPT, "        if name and segment:\n",
-      "        put_manifest(self.store, self.work.head.job, done)\n        if name and segment:\n"),
+      "        put_manifest(self.store, head.job, done)\n        if name and segment:\n"),
     m("the segment is not written", ATTEMPT, "            self.store.put(name, segment)\n", "            pass\n"),
-    m("loser_deletes_segment", ATTEMPT, "            if not put_manifest(store, job, done):\n                one.abort()\n",
+    m("loser_deletes_segment", ATTEMPT, "            if not put_manifest(store, job, done):\n                one.output.abort()\n",
       "            put_manifest(store, job, done)\n            there = get_manifest(store, job, task)\n            if there is None or there.attempt != one.id:\n"
-      "                one.abort()\n                store.remove(names.segment(job, task, one.id))\n"),
-    m("a lost attempt's folder stays", ATTEMPT, "done):\n                one.abort()\n", "done):\n                pass\n"),
+      "                one.output.abort()\n                store.remove(names.segment(job, task, one.id))\n"),
+    m("a lost attempt's folder stays", ATTEMPT, "done):\n                one.output.abort()\n", "done):\n                pass\n"),
     m("discarding takes the others' folders too", RENAME, "store.remove_tree(names.attempt_folder(job, task, attempt))", "store.remove_tree(names.attempts(job))"),
     m("no_if_match (memory)", MEMORY, "elif found.version != request.version:", "elif False:"),
     m("no_if_match (disk)", LOCAL, 'if len(data) == size == status.st_size and f"{status.st_mtime_ns}-{size}" == version:', "if True:", first="tests/storage/test_storage.py"),
     m("no_if_match (disk, while a long file is read)", LOCAL, '            if version_of(os.fstat(fd)) != version:\n                raise Gone("changed while it was read")\n',
       "", first="tests/storage/test_storage.py"),
-    m("changed_is_quarantined", ATTEMPT, "        except Gone as e:\n            self._leave_out(", "        except _Lost as e:\n            self._leave_out(",
+    m("changed_is_quarantined", FILES, "        except Gone as e:\n            self.attempt.defer(", "        except Again as e:\n            self.attempt.defer(",
       ("except (BadContent, Unreadable) as e:", "except (BadContent, Unreadable, Gone) as e:")),
-    m("quarantine_not_covered", ATTEMPT, '(file.path, file.version, start, length, "bad", reason,', '(file.path, "", start, length, "bad", reason,'),
-    m("set aside without a reason", ATTEMPT, "e.reason if isinstance(e, BadContent) else str(e)", "None"),
+    m("quarantine_not_covered", TALLY, 'Bare(path, version, *span, "bad",', 'Bare(path, "", *span, "bad",'),
+    m("set aside without a reason", TALLY, "e.reason if isinstance(e, BadContent) else str(e)", "None"),
     # functions, once a split
-    m("rejected records are covered with the others", SPLITTING, "        at = sum(aside[-1])\n", "        at = first\n", first="tests/test_process.py"),
-    m("pieces of a split that name no output", SPLITTING, "        if written and len(done) > 1:", "        if False:", first="tests/test_process.py"),
+    m("rejected records are covered with the others", READING, "        at = sum(aside[-1])\n", "        at = first\n", first="tests/test_process.py"),
+    m("pieces of a split that name no output", ROWS, "        if rest:\n", "        if False:\n", first="tests/test_process.py"),
     m("pieces of a split that stay when their output goes", CARRY, '"riders": riders[r["offset"], r["skip"]]', '"riders": []', first="tests/test_process.py"),
     m("a chosen piece goes alone", "ledger/verbs.py", "forget.with_riders(store, folded, drops)", "drops", first="tests/test_process.py"),
     m("a line belongs to the range in which it ends", "sources/ranges.py", "search = [data], asked.start, max(end - 1, first)", "search = [data], asked.start, max(end, first)", first="tests/test_process.py"),
@@ -220,8 +227,8 @@ MUTANTS = (
     m("the loser gives up the winner's upload", UPLOAD, '            if handle := cast("Upload", sink).handle:  # else it was not closed, and its writer has discarded it\n                store.give_up(final, handle)\n',
       '            for name, handle in list(store.pending()):\n                if f"{job}-{task}-" in name:\n                    store.give_up(name, handle)\n', first="tests/commit/test_upload.py"),
     m("the loser's uploads stay until the job is cleaned", UPLOAD, "                store.give_up(final, handle)\n", "                pass\n", first="tests/commit/test_upload.py"),
-    m("what is not answered is given up", ATTEMPT, "            if not put_manifest(store, job, done):\n                one.abort()\n",
-      "            try:\n                won = put_manifest(store, job, done)\n            except Exception:\n                one.abort()\n                raise\n            if not won:\n                one.abort()\n", first="tests/commit/test_upload.py"),
+    m("what is not answered is given up", ATTEMPT, "            if not put_manifest(store, job, done):\n                one.output.abort()\n",
+      "            try:\n                won = put_manifest(store, job, done)\n            except Exception:\n                one.output.abort()\n                raise\n            if not won:\n                one.output.abort()\n", first="tests/commit/test_upload.py"),
     m("the abort of a damaged plan leaves the uploads", PROTOCOL, 'if committer in ("", by.name)]', "if committer == by.name]", first="tests/commit/test_upload.py"),
     m("a committer works in any store", COMMITTERS, "    if not found.serves(store):\n", "    if False:\n", first="tests/commit/test_upload.py"),
     m("a discarded table is written on", PARQUET, "            file.given_up = True", "            file.given_up = False", first="tests/commit/test_upload.py"),
@@ -262,10 +269,10 @@ MUTANTS = (
     m("expire_ignores_pins", EXPIRE, "min([wanted, *log.pins().values()])", "wanted", first="tests/ledger/test_upkeep.py"),
     m("pin_unchecked", EXPIRE, "        if log.expired() > version:", "        if False:", first="tests/ledger/test_upkeep.py"),
     m("a tail without a look at what lies before it", TAILS, "xxhash.xxh3_64_intdigest(seen) != mark.fingerprint", "False", first="tests/engine/test_tails.py"),
-    m("half a line is taken", ATTEMPT, "if self.convert.holds and not whole.endswith", "if False and not whole.endswith", first="tests/engine/test_tails.py"),
+    m("half a line is taken", FILES, "if self.convert.holds and not content.endswith", "if False and not content.endswith", first="tests/engine/test_tails.py"),
     m("what was rejected is given again when its file grows", ANTIJOIN, '(r["records"] == 1 and', "(False and", first="tests/test_process.py"),
     m("what waits is taken for done", ANTIJOIN, "pc.and_(same, taken)", "same", first="tests/engine/test_tails.py"),
-    m("an appended file that is being written to is never read", SPLITTING, "    seen = reread(store, request.name", "    return file, content\n    seen = reread(store, request.name", first="tests/engine/test_tails.py"),
+    m("an appended file that is being written to is never read", READING, "        seen = reread(self.store, self.request.name", "        return self.file, content\n        seen = reread(self.store, self.request.name", first="tests/engine/test_tails.py"),
     # durability
     m("no fsync of an object", LOCAL, "            write_all(fd, data)\n            os.fsync(fd)\n", "            write_all(fd, data)\n", first="tests/commit/test_matrix.py"),
     m("no fsync of a data file", DURABLE, "                os.fsync(self.fd)\n", "                pass\n", first="tests/commit/test_matrix.py"),
@@ -336,12 +343,12 @@ MUTANTS = (
     m("all files at once are a part of them", FACTS, "sum(0 < seen < whole for _, seen in self.states)", "sum(0 < seen <= whole for _, seen in self.states)", first="tests/committers/lab/test_lab.py"),
     # loads
     m("an offset behind the range is loaded, too", LOADING, "Span(one.key, one.start, one.end)", "Span(one.key, one.start, one.end + 1)", first="tests/load/test_load_matrix.py"),
-    m("a range is what there is by now, and not what was planned", LOADING, "Span(one.key, one.start, one.end)", "Span(one.key, one.start, cluster.ends([one.key])[one.key])", first="tests/load/test_load_matrix.py"),
+    m("a range is what there is by now, and not what was planned", LOADING, "Span(one.key, one.start, one.end)", "Span(one.key, one.start, self.cluster.ends([one.key])[one.key])", first="tests/load/test_load_matrix.py"),
     m("a topic that was made again is loaded on", PLANNED, "[version for version in versions if version != now]", "[]", first="tests/load/test_load_matrix.py"),
     m("a topic that was made again while it was read counts", LOADING, "            if now.get(topic) != version:\n", "            if topic not in now:\n", first="tests/load/test_load_matrix.py"),
     m("aborted records are loaded", CLIENT, '"isolation.level": "read_committed"', '"isolation.level": "read_uncommitted"', first="tests/load/test_load_matrix.py"),
     m("what an open transaction can change is planned", CLIENT, "isolation = self.kafka.IsolationLevel.READ_COMMITTED if", "isolation = self.kafka.IsolationLevel.READ_UNCOMMITTED if", first="tests/load/test_load_matrix.py"),
-    m("what was removed before it was read is done", LOADING, "(*key, found.start, length, LOST, _WHY[LOST],", '(*key, found.start, length, "done", None,', first="tests/load/test_load_matrix.py"),
+    m("what was removed before it was read is done", LOADING, "(*key, found.start, length, LOST, _WHY[LOST])", '(*key, found.start, length, "done", None)', first="tests/load/test_load_matrix.py"),
     m("what was removed before it was planned stands nowhere", PLANNED, "_Range(key, gone, until, (LOST, start, gone))", "_Range(key, gone, until)", first="tests/load/test_load_matrix.py"),
     m("any end of a partition ends a range", OFFSETS, "            if chain is not None and message.offset() >= chain.end:\n", "            if chain is not None:\n", first="tests/load/test_load_matrix.py"),
     m("markers and aborted records at a range's end are not covered", OFFSETS, "        yield from self._given(chain, chain.end)\n", "        yield from self._given(chain, chain.next)\n", first="tests/load/test_load_matrix.py"),

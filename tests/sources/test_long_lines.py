@@ -12,7 +12,7 @@ import pytest
 import quire
 from gathering import MANY, gather, refused, write
 from quire import Ledger, QuireError
-from quire.engine import splitting
+from quire.engine.kinds import reading
 from quire.formats import lines
 from quire.read import first_rows
 from quire.sources import ranges
@@ -25,7 +25,7 @@ MOST = 1_000_000  # bytes of a line, in these tests
 @pytest.fixture(autouse=True)
 def most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "LONGEST", MOST)
-    monkeypatch.setattr(splitting, "APPENDED", MOST // 10)  # longer ends of files that grow come as streams
+    monkeypatch.setattr(reading, "APPENDED", MOST // 10)  # longer ends of files that grow come as streams
 
 
 def content(*lengths: int) -> bytes:
@@ -138,7 +138,7 @@ def test_nothing_is_held_of_a_line_that_is_too_long() -> None:
 def test_a_document_that_becomes_too_long_a_line_is_quarantined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transform: str, made: bytes
 ) -> None:
-    monkeypatch.setattr("quire.engine.attempt.LONGEST", MOST)
+    monkeypatch.setattr("quire.engine.kinds.reading.LONGEST", MOST)
     source = write(tmp_path / "in", {"long": made % (b"x" * MOST), "short": made % b"x"})
     report = gather(source, tmp_path / "out", transform=transform)
     assert (report.files, report.quarantined_count) == (1, 1)
@@ -147,7 +147,7 @@ def test_a_document_that_becomes_too_long_a_line_is_quarantined(
 
 
 def test_a_raw_file_that_is_one_value_too_long_is_quarantined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.engine.attempt.LONGEST", MOST)
+    monkeypatch.setattr("quire.engine.kinds.files.LONGEST", MOST)
     source = write(tmp_path / "in", {"long": b"x" * 2 * MOST, "short": b"x"})
     report = gather(source, tmp_path / "out", transform="raw", identity="content", target_size="10 MB")
     assert (report.files, report.quarantined_count) == (1, 1)

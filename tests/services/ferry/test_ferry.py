@@ -90,7 +90,7 @@ def test_its_jobs_wait_where_it_is_not_installed(tmp_path: Path, monkeypatch: py
         file.write(b"1\n")
     by.commit_task(attempt)
     with monkeypatch.context() as patch:
-        patch.setattr("quire.commit.committers._registered", lambda *_: {})
+        patch.setattr("quire.packaging.Registry.brought", lambda *_: {})
         with refused(FormatError, 2, "'ferry' is not a committer that this quire knows", "install the package that brings it"):
             committers.OutputCommitter(tmp_path / "out").commit_job(job)
     assert by.commit_job(job).bytes == 2

@@ -9,20 +9,15 @@ Other packages bring their own: an entry point of the group `quire.committers` n
 
 from __future__ import annotations
 
-import functools
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
-from quire.commit.copy import Copies
 from quire.commit.entries import DataFile, Task
-from quire.commit.rename import Rename, RenameV2
-from quire.commit.upload import Uploads
-from quire.errors import FormatError, UsageError, about, choose, scrub
+from quire.errors import FormatError, UsageError, about, choose
+from quire.packaging import Registry
 from quire.storage import Entry, Sink, Store
 
-__all__ = ["COMMITTERS", "Adopting", "Committer", "choice", "committer", "known", "serving"]
+__all__ = ["REGISTRY", "Adopting", "Committer", "choice", "committer", "known", "serving"]
 
 
 class Committer(Protocol):
@@ -73,64 +68,25 @@ class Adopting(Protocol):
         ...
 
 
-_ALL: tuple[Callable[[], Committer], ...] = (Rename, RenameV2, Uploads, Copies)
-COMMITTERS: dict[str, Callable[[], Committer]] = {made().name: made for made in _ALL}
-_GROUP = "quire.committers"  # entry points of other packages: name = a class, or a function, that makes a `Committer` of this name
-_METHODS = ("serves", "create", "handle", "commit_task", "abort_task", "publish", "clean", "leftovers")
-_loaded: dict[EntryPoint, Callable[[], Committer]] = {}
+REGISTRY = Registry(
+    "quire.committers", "committer",
+    {
+        "rename": "quire.commit.rename:Rename", "rename_v2": "quire.commit.rename:RenameV2",
+        "upload": "quire.commit.upload:Uploads", "copy": "quire.commit.copy:Copies",
+    },
+    ("serves", "create", "handle", "commit_task", "abort_task", "publish", "clean", "leftovers"),
+    ("leaks",), "docs/committers.md", ("auto",),
+)  # fmt: skip
 
 
 def known() -> list[str]:
     """The names of all committers: quire's, then those that other packages bring."""
-    return [*COMMITTERS, *sorted(_registered())]
-
-
-def _registered(name: str = "") -> dict[str, EntryPoint]:
-    """What other packages bring; looked up anew only for a `name` that was not there, since looking takes a while."""
-    found = _listed(tuple(sys.path))
-    if name and name not in found:
-        _listed.cache_clear()
-        found = _listed(tuple(sys.path))
-    return found
-
-
-@functools.lru_cache(maxsize=2)
-def _listed(_path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=_GROUP) if entry.name not in ("auto", *COMMITTERS)}
-
-
-def _load(entry: EntryPoint) -> Committer:
-    """A committer of another package; UsageError if it is none."""
-    of = entry.dist.name if entry.dist else entry.value
-    try:
-        if entry not in _loaded:
-            _loaded[entry] = entry.load()
-        made = _loaded[entry]()
-    except Exception as e:  # of somebody else's module
-        raise UsageError(
-            f"the committer {entry.name!r} of the package {of} cannot be loaded: {scrub(str(e), 150)}. Install it again."
-        ) from e
-    lacking = [name for name in _METHODS if not callable(getattr(made, name, None))]
-    lacking += [] if isinstance(getattr(made, "leaks", None), bool) else ["leaks"]
-    if lacking or getattr(made, "name", None) != entry.name:
-        what = f"has no {', '.join(lacking)}" if lacking else f"calls itself {scrub(str(getattr(made, 'name', None)), 80)!r}"
-        raise UsageError(
-            f"the committer {entry.name!r} of the package {of} {what}, so it cannot be used. docs/committers.md says what it needs."
-        )
-    return made
-
-
-def _made(name: str) -> Committer | None:
-    """The committer of that name, whoever brings it."""
-    if name in COMMITTERS:
-        return COMMITTERS[name]()
-    entry = _registered(name).get(name)
-    return _load(entry) if entry else None
+    return REGISTRY.known()
 
 
 def committer(name: str, store: Store) -> Committer:
     """The committer of that name, which stands in a plan or an entry of this store; FormatError if it cannot work here."""
-    found = _made(name)
+    found: Committer | None = REGISTRY.get(name)
     if found is None:
         raise FormatError(
             f"{name[:80]!r} is not a committer that this quire knows ({', '.join(known())}), and {store.url} holds work of it. Update "
@@ -146,15 +102,15 @@ def committer(name: str, store: Store) -> Committer:
 
 def serving(store: Store, name: str = "") -> list[Committer]:
     """The committers that can work in a store: quire's, and of those that other packages bring the one of this name ("": all)."""
-    made = [made() for made in COMMITTERS.values()]
-    made += [] if name in ("auto", *COMMITTERS) else [_load(entry) for entry in _registered().values() if name in ("", entry.name)]
+    others = [] if name in ("auto", *REGISTRY.own) else [other for other in REGISTRY.brought() if name in ("", other)]
+    made = map(REGISTRY.get, (*REGISTRY.own, *others))
     return [found for found in made if found.serves(store)]
 
 
 def choice(wanted: str, store: Store) -> str:
     """The committer that a call means: "auto" is quire's first that hides what is not committed; UsageError where it cannot work."""
-    if wanted not in ("auto", *COMMITTERS):
-        choose(wanted, ("auto", *COMMITTERS, *sorted(_registered(str(wanted)))), "committer")
+    if wanted not in ("auto", *REGISTRY.own):
+        choose(wanted, ("auto", *REGISTRY.own, *sorted(REGISTRY.brought(str(wanted)))), "committer")
     with about("committer"):
         found = serving(store, wanted)
         fits, hiding = [by.name for by in found], [by.name for by in found if not by.leaks]

@@ -1,0 +1,55 @@
+"""Writes again what stays of the data files that a task removes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from quire.commit.entries import Left
+from quire.commit.log import Log
+from quire.coverage.carry import Carrying
+from quire.coverage.fold import fold
+from quire.engine.rows import Bare, Record
+from quire.errors import FormatError, NotFoundError
+from quire.sources.transforms.columns import fit
+from quire.sources.transforms.functions import WrongTypeError
+
+if TYPE_CHECKING:
+    from quire.engine.attempt import Attempt
+
+__all__ = ["carry"]
+
+_COLUMNS = ("path", "version", "start", "length", "state", "reason", "fingerprint")
+
+
+def carry(attempt: Attempt) -> None:
+    """Write the records that stay, with the rows that they had."""
+    head, store, rows = attempt.work.head, attempt.store, attempt.rows
+    writer = attempt.output.writer
+    folded = fold(Log(store).refresh(), head.base)
+    files = attempt.planned.removes if head.words.traced else ()  # else all rows of a file leave with it
+    carrying = Carrying(store, folded, files, head.words.compression, attempt.dropped)
+    for name in files:
+        try:
+            for row, record in carrying.carried(name):
+                if isinstance(record, pa.RecordBatch):
+                    writer.add(fit(record, writer.schema or attempt.work.convert.columns))
+                elif isinstance(record, bytes):
+                    writer.add(record)
+                else:
+                    writer.add_stream(record, row["written"])
+                parts = [Bare(**{c: each[c] for c in _COLUMNS}) for each in (row, *row["riders"])]
+                rows.add(parts, Record(row["written"], row["records"], row["checksum"]))
+        except NotFoundError as e:
+            attempt.left.append(Left(name, str(e)))
+        except WrongTypeError as e:
+            raise FormatError(
+                f"the data file {name} holds columns that cannot lie beside those of the others: {e}. Nothing was changed: give it up "
+                f"with ledger.forget(file={name!r}), and run again."
+            ) from e
+        except FormatError as e:
+            if fold(Log(store).refresh()).source_of(store, name) is not None:
+                raise
+            attempt.left.append(Left(name, str(e)))  # damaged, and given up by another job meanwhile: this one is planned again
+        rows.flush()

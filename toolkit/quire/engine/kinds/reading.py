@@ -1,0 +1,190 @@
+"""What all kinds do that read files: ask for the splits of a plan, and say in the ledger what became of each.
+
+Records that are rejected cut a split: `done` before, between and behind them, `bad` for each of them. All parts that are done stand for
+the one output.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.coverage.tails import Mark, reread
+from quire.engine.attempt import Attempt
+from quire.engine.rows import Bare, Record
+from quire.errors import FormatError
+from quire.formats.lines import LONGEST, longer
+from quire.planning.listing import Run
+from quire.planning.pack import read_rows
+from quire.sources.transforms.content import BadContent
+from quire.sources.files import Root
+from quire.sources.transforms.processing import Rejected
+from quire.sources.splits import FileInfo
+from quire.storage import Content, Gone, Request, Store, Unreadable
+
+__all__ = ["APPENDED", "Answers", "FileSplit", "Planned", "Span", "cut", "hold", "read", "reject", "write"]
+
+Answers = Iterator[tuple[Request, Content]]
+Span = tuple[int, int]  # start and length, in bytes of a file
+APPENDED = 64 << 20  # bytes of a split that is read at once from a file that changes meanwhile
+
+
+class Planned(NamedTuple):
+    """Rows of a plan, by columns."""
+
+    path: list[str]
+    size: list[int]
+    version: list[str]
+    modified: list[int]
+    start: list[int]
+    length: list[int]
+    replaces: list[str | None]
+    follows: list[str | None]
+
+
+Ask = Callable[[list[str], Planned], Iterable[Request]]
+Take = Callable[[Store, Planned, Answers], None]
+
+
+@dataclass(slots=True)
+class FileSplit:
+    """A split that was asked for; `follows`: fingerprints of what is gathered of its file and lies before it, as JSON."""
+
+    store: Store
+    request: Request
+    file: FileInfo
+    start: int
+    length: int
+    follows: str | None
+
+    @property
+    def at(self) -> tuple[str, int]:
+        return self.file.path, self.start
+
+    @property
+    def span(self) -> Span:
+        return self.start, self.length
+
+    @property
+    def ends(self) -> bool:
+        """Whether its file ends with it."""
+        return self.start + self.length == self.file.size
+
+    def settle(self, content: Content, *, beginning: bool = False) -> Content:
+        """Its content, where its file may be appended to while it is read: what was planned of it is there all the same.
+
+        `beginning`: of a long one that has changed, a beginning is taken at once.
+        """
+        if self.start + self.length != self.file.size or (self.start and not self.follows):
+            return content
+        if isinstance(content, Gone) and beginning:
+            self.length = min(self.length, APPENDED)
+        self.file, content = self._settled(content)
+        self.request = Request(self.request.name, self.file.version, self.file.size, self.start, self.length)
+        return content
+
+    def _settled(self, content: Content) -> tuple[FileInfo, Content]:
+        if isinstance(content, bytes | Unreadable):
+            return self.file, content
+        if not isinstance(content, Gone):
+            if self.length > APPENDED:
+                return self.file, content  # a stream is written as it comes; if it changes, the attempt starts again with a beginning
+            try:
+                return self.file, b"".join(content)
+            except Gone as e:
+                content = e
+        marks = [Mark(*each) for each in json.loads(self.follows or "[]")]
+        seen = reread(self.store, self.request.name, self.file.version, self.file.size, marks, self.span)
+        if seen is None:
+            return self.file, content
+        return FileInfo(self.file.path, seen[0].size, seen[0].version, seen[0].modified or self.file.modified), seen[1]
+
+
+def read(attempt: Attempt, source: Root, runs: list[Run], ask: Ask, take: Take) -> None:
+    """Read the splits of one source in one go, so that hundreds are in flight all the time, also while the plan's next rows come.
+
+    ask     what to read for some splits: (names of their files in the store, rows of the plan) → requests
+    take    writes what becomes of them: (store, rows of the plan, answers)
+    """
+    prefix, waiting = len(source.url.rstrip("/")) + 1, deque[Planned]()
+
+    def requests() -> Iterator[Request]:
+        for table in read_rows(attempt.store, runs, list(Planned._fields)):
+            _check_paths(table.column("path"), source, attempt.work.head.job)
+            planned = Planned(*(table.column(c).to_pylist() for c in Planned._fields))
+            waiting.append(planned)
+            yield from ask([path[prefix:] for path in planned.path], planned)
+
+    store = source.store(attempt.retries.append)
+    # Closed also where an answer ends the attempt: what is in flight must not go on beside the next one.
+    with closing(store.read_many(requests())) as answers:  # type: ignore[type-var]  # a store's answers are a generator
+        for first in answers:
+            planned = waiting.popleft()
+            if any(planned.replaces):
+                for path, start, text in zip(planned.path, planned.start, planned.replaces, strict=True):
+                    if text:
+                        attempt.replace((path, start), text)
+            take(store, planned, chain([first], islice(answers, len(planned.path) - 1)))
+            attempt.rows.flush()
+
+
+def _check_paths(paths: pa.ChunkedArray, source: Root, job: str) -> None:
+    """Refuse a plan that names what does not lie in the source: plans may be forged, and we may have rights that their writer lacks."""
+    outside = pc.or_kleene(pc.invert(pc.starts_with(paths, source.url.rstrip("/") + "/")), pc.match_substring(paths, "\0"))
+    for part in ("/../", "/./"):
+        outside = pc.or_kleene(outside, pc.match_substring(pc.binary_join_element_wise(paths, "", "/"), part))
+    if pc.any(outside).as_py():
+        raise FormatError(f"the plan of job {job} names a file that does not lie in {source.url}: nothing was read. Look who wrote it.")
+
+
+def hold(attempt: Attempt, split: FileSplit, rest: int) -> int:
+    """Leave the last `rest` bytes, a line without its end, to a later run; how many lie before them.
+
+    Where the file goes on behind them by now, they are no last line: the next round reads on from here.
+    """
+    if rest and not split.ends:
+        if rest == split.length:
+            raise Gone("changed while it was read")
+    elif rest:
+        attempt.tally.held += 1
+        attempt.rows.bare.append(Bare(split.file.path, split.file.version, split.start + split.length - rest, rest, "held"))
+    return split.length - rest
+
+
+def write(attempt: Attempt, file: FileInfo, done: list[Span], made: bytes | pa.RecordBatch, marks: Mapping[Span, int | None]) -> None:
+    """Write what was made of parts of a file, with their rows."""
+    if isinstance(made, bytes) and len(made) > LONGEST and attempt.work.convert.format == "lines" and (n := longer(made)):
+        raise BadContent(f"a line of {n:,} bytes would come of it, and one may have {LONGEST:,}. Make shorter ones, or gather it as 'raw'")
+    if len(made):
+        made = attempt.output.fit(file.path, made) if isinstance(made, pa.RecordBatch) and attempt.work.convert.of_user else made
+        attempt.output.writer.add(made)
+    rows = [Bare(file.path, file.version, *span, fingerprint=marks[span]) for span in done]
+    attempt.rows.add(rows, Record.of(made) if len(made) else None)
+
+
+def reject(attempt: Attempt, split: FileSplit, aside: Mapping[Span, Rejected], marks: Mapping[Span, int | None]) -> None:
+    """Quarantine single records of a split, each with the part that it covers."""
+    quarantined = attempt.quarantined
+    for span, rejected in aside.items():
+        row = Bare(split.file.path, split.file.version, *span, "bad", rejected.reason, quarantined.tries(split.at), marks[span], 1)
+        quarantined.record(row, rejected.record, rejected.length, rejected.message)
+
+
+def cut(start: int, length: int, records: Iterable[Span]) -> tuple[list[Span], list[Span]]:
+    """The parts of a split that are done, and those that the `records` cover, which are not; in their order, as (start, length)."""
+    at, end = start, start + length
+    done, aside = list[Span](), list[Span]()
+    for first, covers in records:
+        aside.append((first, min(covers, end - first)))
+        done += [(at, first - at)] if first > at else []
+        at = sum(aside[-1])
+    done += [(at, end - at)] if at < end or not aside else []
+    return done, aside

@@ -1,0 +1,149 @@
+"""Splits of files that are given to a user's function, which may reject single records of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from quire.coverage.tails import fingerprint, mark
+from quire.engine.attempt import Attempt
+from quire.engine.kinds import reading
+from quire.engine.kinds.reading import Answers, FileSplit, Planned, Span, cut, hold, reject, write
+from quire.engine.tally import why
+from quire.errors import FormatError
+from quire.planning.listing import Run
+from quire.sources.transforms.content import BadContent
+from quire.sources.files import Root
+from quire.sources.transforms.processing import Made, Processing, Rejected
+from quire.sources.ranges import read
+from quire.sources.splits import FileInfo
+from quire.storage import Content, Gone, Request, Store, Unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["SplitsKind"]
+
+
+class SplitsKind:
+    """Reads splits, and gives each to the function."""
+
+    name = "splits"
+
+    def attempt(self, attempt: Attempt, source: Root, runs: list[Run]) -> None:
+        """Read what a task has of one source."""
+        process = attempt.work.convert.process
+        if process is None:
+            raise FormatError(f"the plan of job {attempt.work.head.job} names splits for a function that it lacks: it is damaged.")
+        reader = _Reader(attempt, process)
+        reading.read(attempt, source, runs, reader.ask, reader.take)
+
+
+class _Reader:
+    def __init__(self, attempt: Attempt, process: Processing) -> None:
+        self.attempt, self.process, self.convert, self.tally = attempt, process, attempt.work.convert, attempt.tally
+
+    def ask(self, names: list[str], planned: Planned) -> Iterable[Request]:
+        for name, version, size, start, length, follows in zip(
+            names, planned.version, planned.size, planned.start, planned.length, planned.follows, strict=True
+        ):
+            if follows and start + length == size:  # the end of a file, from a line's beginning on: just that
+                yield Request(name, version, size, start, length)
+            else:
+                yield self.process.request(name, version, size, start, length)
+
+    def take(self, store: Store, planned: Planned, answers: Answers) -> None:
+        for path, modified, start, length, follows, (request, content) in zip(
+            planned.path, planned.modified, planned.start, planned.length, planned.follows, answers, strict=True
+        ):
+            file = FileInfo(path, request.size, request.version, modified)
+            split = FileSplit(store, request, file, start, length, follows)
+            if split.at in self.attempt.quarantined.names:
+                if not isinstance(content, bytes | Gone | Unreadable):
+                    content.close()  # a stream is a generator
+                self._retry(split)
+            else:
+                self._process(split, content)
+
+    def _process(self, split: FileSplit, content: Content) -> None:
+        """Give a split to the function."""
+        process, held = self.process, 0
+        start, length = split.span
+        holds = self.convert.holds and not process.whole(split.file.path)
+        try:
+            if holds:
+                content = split.settle(content)
+            begin, given, long = process.content(split.store, split.request, content, start, length)
+            if holds and isinstance(given, bytes):
+                held = len(given) - given.rfind(b"\n") - 1  # a line that does not end ends the file, or goes on behind it by now
+                given = given[: len(given) - held] or None
+            made, taken = Made(b""), length - held
+            if given is not None:
+                end = start + taken if long is None else long.start
+                made = process.call(given, split.file, (start, taken), self.attempt.quarantined.tries(split.at), end - begin)
+            if long is not None:
+                aside = Rejected(long.start - begin, None, long.length, process.too_long(long.start, long.length), None, long.length)
+                made = Made(made.rows, (*made.rejected, aside))
+            if taken or not held:
+                self._taken(split, (start, taken), made, begin, given)
+            hold(self.attempt, split, held)
+        except Gone as e:
+            self.attempt.defer(split.at, e)
+        except (BadContent, Unreadable) as e:
+            self.attempt.quarantined.split(split.file.path, split.file.version, split.span, e)
+        else:
+            self.tally.gathered += not held or held < length
+            self.tally.vain += made.vain
+            self.tally.waiting += bool(held) and held == length
+
+    def _retry(self, split: FileSplit) -> None:
+        """Give a record that was rejected to the function again, alone: from its quarantine file, or if it is long from the source."""
+        process, file, request = self.process, split.file, split.request
+        start, length = split.span
+        quarantined = self.attempt.quarantined
+        found = quarantined.earlier(file.path, file.version, start) or {"content": None, "length": length}
+        record, cut_by_lines = found["content"], process.split == "lines"
+        try:
+            if record is None and found["length"] > process.most:
+                raise BadContent(process.too_long(start, found["length"]))
+            if record is None:
+                record = read(split.store, Request(request.name, file.version, file.size, start, found["length"]))
+            end = min(length, len(record))
+            made = process.call(record, file, split.span, quarantined.tries(split.at), end)
+            # The end of its line, which the row covers and the record does not hold.
+            rejected = (r._replace(covers=length - r.offset) if r.offset + r.covers >= end else r for r in made.rejected)
+            made = Made(made.rows, tuple(rejected)) if cut_by_lines else made
+        except (BadContent, Unreadable, Gone) as e:
+            reason = why(e)
+            if isinstance(e, Gone):
+                reason = f"it is longer than what is kept in quarantine, and its source has changed or gone ({reason})"
+            made = Made(b"", (Rejected(0, record, found["length"], reason, None, length),))
+        given = record or b""
+        if cut_by_lines and record:
+            given += (b"", b"\n", b"\r\n")[min(max(0, length - len(record)), 2)]
+        if self._taken(split, split.span, made, start, given):
+            self.tally.gathered += 1
+            self.tally.vain += made.vain
+        else:
+            quarantined.again()
+
+    def _taken(self, split: FileSplit, span: Span, made: Made, begin: int, given: bytes | pa.Table | None) -> bool:
+        """The rows of a `span` of a split; whether anything of it is done. The function was `given` what begins at byte `begin`."""
+        file = split.file
+        done, aside = cut(*span, [(begin + rejected.offset, rejected.covers) for rejected in made.rejected])
+
+        def seen(at: int, n: int) -> int | None:
+            if not self.convert.marks:
+                return None
+            if isinstance(given, bytes) and begin <= at and at + n <= begin + len(given):
+                return fingerprint(given[at - begin : at - begin + n])
+            return None if given == b"" else mark(split.store, split.request.name, file.version, file.size, at, n)
+
+        # Before anything is written: a file that has changed leaves no trace.
+        marks = {each: seen(*each) for each in (*done, *aside)}
+        if done:
+            write(self.attempt, file, done, made.rows, marks)
+        reject(self.attempt, split, dict(zip(aside, made.rejected, strict=True)), marks)
+        self.tally.files_in += any(s == 0 for s, _ in done)
+        self.tally.bytes_in += sum(n for _, n in done)
+        return bool(done)

@@ -1,0 +1,98 @@
+"""The data files of one attempt: they are written where nobody lists them, until the job is committed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from quire.commit import names
+from quire.commit.committers import Committer, committer
+from quire.commit.entries import DataFile
+from quire.commit.rename import Rename
+from quire.formats import extension
+from quire.formats.folders import FolderWriter
+from quire.formats.lines import FrameWriter
+from quire.formats.parquet import ParquetWriter
+from quire.sources.transforms import schemas
+from quire.sources.transforms.columns import DiffersError, fit
+from quire.sources.transforms.functions import WrongTypeError
+from quire.sources.transforms import BadContent
+from quire.storage import Sink, Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from quire.engine.attempt import Work
+    from quire.planning.pack import PlannedTask
+
+__all__ = ["DataFiles"]
+
+
+class DataFiles:
+    """A committer, the sinks that it gives, and the writer that fills them."""
+
+    def __init__(self, work: Work, store: Store, task: int, attempt: str, planned: PlannedTask) -> None:
+        self.store, self.convert = store, work.convert
+        self.owner = work.head.job, task, attempt
+        self.waits = bool(work.head.closer)  # another task reads these files, and nobody else: no row says where a record lies
+        # They wait as plain objects, whatever the store and its committer.
+        self.committer: Committer = Rename() if self.waits else committer(work.head.committer, store)
+        self.folder = planned.folder if work.head.words.layout == "directories" else ""
+        self.sinks: dict[str, Sink] = {}  # by final names, in the writer's order
+        self.records = Counter[int]()  # of each file, by its place
+        self.schema_of = self.differs = ""  # the first file whose rows are in the writer; the first one with other columns
+        kind: Callable[..., Any] = ParquetWriter if self.convert.format == "parquet" else FrameWriter
+        if self.convert.loading is not None and self.convert.loading.by and not planned.removes:
+            kind = partial(FolderWriter, kind)
+        self.writer = kind(self._create, self.convert.target, self.convert.compression)
+
+    def _create(self, index: int, folder: str | None = None) -> Sink:
+        ending = extension(self.convert.format, self.convert.compression)
+        final = names.data_file(self.folder if folder is None else folder, *self.owner, index, ending)
+        sink = self.sinks[final] = self.committer.create(self.store, *self.owner, final)
+        return sink
+
+    def fit(self, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """A function's rows in the columns of the destination, or of the first rows of the task; BadContent where they do not fit."""
+        try:
+            found = fit(rows, self.writer.schema or self.convert.columns)
+        except DiffersError as e:
+            self.differs = self.differs or f"{path}: {e}"
+            raise BadContent(f"TypeError: the rows have another schema: {e}") from None
+        except WrongTypeError as e:
+            raise BadContent(f"TypeError: {e}") from None
+        self.schema_of = self.schema_of or path
+        return found
+
+    def places(self, records: Sequence[int]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+        """Data files, offsets and skips of the next records that have their place; each holds so many lines or rows."""
+        n, writer, final = len(records), self.writer, list(self.sinks)
+        files, offsets, skips = writer.files[:n], writer.offsets[:n], writer.skips[:n]
+        del writer.files[:n], writer.offsets[:n], writer.skips[:n]
+        for i, count in zip(files, records, strict=True):
+            self.records[i] += count
+        if self.waits:
+            return [None] * n, [None] * n, [None] * n
+        return [final[i] for i in files], offsets, skips
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The closed files, as a manifest lists them."""
+        sizes = self.writer.sizes
+        return tuple(
+            DataFile(final, sizes[i], self.records[i], self.committer.handle(*self.owner, final, sink))
+            for i, (final, sink) in enumerate(self.sinks.items())
+        )
+
+    @property
+    def schema(self) -> str:
+        """The columns of a function's rows: all tasks of a destination must have the same."""
+        schema = self.writer.schema if self.convert.format == "parquet" and self.convert.of_user else None
+        return "" if schema is None else schemas.text(schema)
+
+    def abort(self) -> None:
+        """Remove what only this attempt can have written."""
+        self.writer.discard()
+        self.committer.abort_task(self.store, *self.owner, self.sinks)

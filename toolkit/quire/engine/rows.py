@@ -1,0 +1,130 @@
+"""The ledger rows of one attempt, on their way into its segment: those of records wait until the writer tells where each record lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import xxhash
+
+from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
+from quire.engine.output import DataFiles
+from quire.formats.parquet import CONTENT, checksum
+
+__all__ = ["Bare", "Record", "SegmentRows", "Written"]
+
+_EMPTY = xxhash.xxh3_64_intdigest(b"")
+
+
+class Record(NamedTuple):
+    """What the writer was given."""
+
+    written: int  # bytes
+    records: int  # lines or rows
+    checksum: int
+
+    @classmethod
+    def of(cls, made: bytes | pa.RecordBatch) -> Record:
+        """A record that is held as a whole."""
+        if isinstance(made, bytes):
+            return cls(len(made), made.count(b"\n"), xxhash.xxh3_64_intdigest(made))
+        size = sum(map(len, made.column("content").to_pylist())) if made.schema.equals(CONTENT) else made.nbytes
+        return cls(size, made.num_rows, checksum(made))
+
+
+class Written(NamedTuple):
+    """A row with a record."""
+
+    path: str
+    version: str
+    start: int
+    length: int
+    written: int
+    records: int
+    checksum: int
+    fingerprint: int | None
+    state: str = "done"
+    reason: str | None = None
+
+
+class Bare(NamedTuple):
+    """A row without a record of its own."""
+
+    path: str
+    version: str
+    start: int
+    length: int
+    state: str = "done"
+    reason: str | None = None
+    tries: int | None = None
+    fingerprint: int | None = None
+    records: int = 0
+    data_file: str | None = None  # where the record lies with which it leaves the ledger
+    offset: int | None = None
+    skip: int | None = None
+
+
+class SegmentRows:
+    """What an attempt says in the ledger; `carried`: of rows that were there, and whose data file goes."""
+
+    def __init__(self, output: DataFiles, *, carried: bool) -> None:
+        self.output, self.carried = output, carried
+        self.written: list[Written] = []  # in the writer's order
+        self.bare: list[Bare] = []
+        self.segment = SegmentWriter()
+        self._riders: dict[tuple[str, str, int], list[Bare]] = {}  # by path, version and start of a written row
+
+    def add(self, parts: list[Bare], record: Record | None) -> None:
+        """The parts of a split for which one record stands, or none: the first one has it, and the others ride with it.
+
+        They name its place, and that nothing was written for them alone: so all of them leave the ledger together.
+        """
+        if record is None or not parts:
+            self.bare += parts
+            return
+        first, *rest = parts
+        self.written.append(Written(*first[:4], *record, first.fingerprint, first.state, first.reason))
+        if rest:
+            self._riders[first[:3]] = rest
+
+    def put(self, rows: pa.Table, **columns: Any) -> None:
+        """Add rows to the segment that no record stands behind; `columns`, or a value for all of them, in place of theirs."""
+        own = {name: rows.column(name) for name in rows.column_names}
+        self.segment.add(self._table({**own, "carried": False, **columns}, rows.num_rows))
+
+    def flush(self, last: bool = False) -> None:
+        """Move the rows whose records have their place into the segment, where there are enough of them."""
+        n = len(self.output.writer.files)
+        if not last and n < ROW_GROUP:
+            return
+        rows, self.written = self.written[:n], self.written[n:]
+        tables = list[pa.Table]()
+        if rows:
+            columns = _columns(rows)
+            places = self.output.places(columns["records"])
+            for row, *place in zip(rows, *places, strict=True) if self._riders else ():
+                self.bare += (Bare(*rider[:9], *place) for rider in self._riders.pop(row[:3], ()))
+            unknown = {"written": None, "checksum": None} if self.output.waits else {}
+            tables.append(self._table({**columns, **dict(zip(Bare._fields[9:], places, strict=True)), **unknown}, n))
+        if self.bare:
+            tables.append(self._table({**_columns(self.bare), "written": 0, "checksum": _EMPTY}, len(self.bare)))
+            self.bare = []
+        if tables:
+            table = pa.concat_tables(tables)
+            self.segment.add(table.sort_by([("path", "ascending"), ("start", "ascending")]) if len(tables) > 1 else table)
+
+    def _table(self, columns: Mapping[str, Any], n: int) -> pa.Table:
+        """`n` rows of a segment: of each column its values, or one for all of them; without either its values are missing."""
+        columns = {"carried": self.carried, **columns}
+        return pa.table([_column(columns.get(f.name), f.type, n) for f in SCHEMA], schema=SCHEMA)
+
+
+def _columns(rows: list[Any]) -> dict[str, Any]:
+    return dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))
+
+
+def _column(found: Any, kind: pa.DataType, n: int) -> Any:
+    if isinstance(found, Iterable) and not isinstance(found, str):
+        return found if isinstance(found, pa.ChunkedArray) else pa.array(found, kind)
+    return pa.repeat(pa.scalar(found, kind), n)

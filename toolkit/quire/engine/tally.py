@@ -1,0 +1,111 @@
+"""The numbers of one attempt; what gives way to the splits that it reads, and what it quarantines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from quire.commit.entries import Uncover
+from quire.coverage.carry import Dropped
+from quire.coverage.quarantine import QuarantineWriter, Shelf
+from quire.coverage.tails import WAITED
+from quire.engine.rows import Bare, SegmentRows
+from quire.planning.changes import EMPTY
+from quire.sources.transforms.content import BadContent
+from quire.storage import Store
+
+__all__ = ["At", "Quarantined", "Replaced", "Tally", "why"]
+
+At = tuple[str, int]  # path and start of a split
+
+
+@dataclass(slots=True)
+class Tally:
+    """The fields of a `Task` that count, while they grow."""
+
+    gathered: int = 0
+    bad: int = 0
+    rejected: int = 0
+    vain: int = 0
+    lost: int = 0
+    held: int = 0
+    waiting: int = 0
+    restated: int = 0
+    files_in: int = 0
+    bytes_in: int = 0
+    files_out: int = 0
+    bytes_out: int = 0
+    bad_out: int = 0
+    held_out: int = 0
+
+
+class Replaced:
+    """The rows that leave the ledger for what a task reads or removes."""
+
+    def __init__(self, dropped: Dropped, tally: Tally) -> None:
+        self.tally, self._uncovers = tally, [*dropped.uncovers]
+        self._of: dict[At, list[tuple[Uncover, int]]] = {}  # by a split, with how often each was tried
+        self._withdrawn = set[Uncover]()
+        counts = dropped.counts
+        tally.files_out, tally.bytes_out, tally.bad_out, tally.held_out = counts.files, counts.bytes, counts.bad, counts.held
+
+    def add(self, at: At, given: list[list[Any]]) -> list[Uncover]:
+        """Let rows give way to a split: [version, [[start, length], …], tries, …] each."""
+        found = [Uncover(at[0], version, tuple((s, n) for s, n in ranges)) for version, ranges, *_ in given]
+        self._of[at] = [(uncover, each[2]) for uncover, each in zip(found, given, strict=True)]
+        self._uncovers += found
+        self._count(at, 1)
+        return found
+
+    def withdraw(self, at: At) -> None:
+        """Keep what would give way to a split that was not taken: to this one, not to another range of its file."""
+        self._count(at, -1)
+        self._withdrawn.update(uncover for uncover, _ in self._of.pop(at, ()))
+
+    def _count(self, at: At, sign: int) -> None:
+        for uncover, tries in self._of.get(at, ()):
+            name = {WAITED: "held_out", EMPTY: "files_out"}.get(tries, "bad_out")
+            setattr(self.tally, name, getattr(self.tally, name) + sign * len(uncover.ranges))
+
+    @property
+    def uncovers(self) -> tuple[Uncover, ...]:
+        """What leaves the ledger."""
+        return tuple(uncover for uncover in self._uncovers if uncover not in self._withdrawn)
+
+
+class Quarantined:
+    """What an attempt quarantines, splits and single records, and what quarantine knew of the splits that it reads."""
+
+    def __init__(self, store: Store, rows: SegmentRows, tally: Tally) -> None:
+        self.rows, self.tally = rows, tally
+        self.writer, self.shelf = QuarantineWriter(), Shelf(store)
+        self.tried: dict[At, int] = {}  # how often a split was read before
+        self.names: dict[At, str] = {}  # of a split that is one rejected record: its quarantine file
+
+    def tries(self, at: At) -> int:
+        """How often a split was read, with this time."""
+        return self.tried.get(at, 0) + 1
+
+    def earlier(self, path: str, version: str, start: int) -> dict[str, Any] | None:
+        """The rejected record that a split is, as its quarantine file has it; None where that has gone."""
+        return self.shelf.one(self.names[path, start], path, version, start)
+
+    def split(self, path: str, version: str, span: tuple[int, int], e: Exception) -> None:
+        """A split that cannot be read or parsed, or that the user's function does not take."""
+        self.rows.bare.append(Bare(path, version, *span, "bad", why(e), self.tries((path, span[0]))))
+        self.tally.bad += 1
+
+    def record(self, row: Bare, content: bytes | None, length: int, message: str | None) -> None:
+        """A record that was rejected; `row` says where it lies, and why."""
+        self.rows.bare.append(row)
+        self.writer.add(*row[:3], content, length, row.reason or "", message, row.tries or 1)
+        self.tally.rejected += 1
+
+    def again(self) -> None:
+        """A record that was a split, and is quarantined once more, counts as the split that it is."""
+        self.tally.bad, self.tally.rejected = self.tally.bad + 1, self.tally.rejected - 1
+
+
+def why(e: Exception) -> str:
+    """The reason that the ledger gives."""
+    return e.reason if isinstance(e, BadContent) else str(e)
