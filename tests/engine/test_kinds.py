@@ -35,7 +35,7 @@ def register(folder: Path, name: str, what: str, monkeypatch: pytest.MonkeyPatch
 def test_a_package_brings_a_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     register(tmp_path, "drawer", f"{__name__}:Drawer", monkeypatch)
     assert kinds.REGISTRY.known() == ["files", "splits", "offsets", "drawer"]
-    assert isinstance(kinds.REGISTRY.get("drawer"), Drawer)
+    assert isinstance(kinds.REGISTRY.make("drawer"), Drawer)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_package_brings_a_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_kind_that_cannot_be_used_is_one_line(what: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     register(tmp_path / "site", "broken", what, monkeypatch)
     with refused(UsageError, 2, "the kind of input 'broken' of the package broken", said):
-        kinds.REGISTRY.get("broken")
+        kinds.REGISTRY.make("broken")
     gather(write(tmp_path / "in", documents(2)), tmp_path / "out")  # nobody else is disturbed
 
 

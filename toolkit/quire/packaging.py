@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.metadata import EntryPoint
@@ -49,20 +50,20 @@ def warn_of_another() -> None:
 
 @dataclass(frozen=True)
 class Registry:
-    """Objects that are found by name: quire's own, and those of other packages, by entry points of `group`.
+    """What is found by name: quire's own, and what other packages bring by entry points of `group`.
 
-    An object is made when it is asked for, by its class, and says its name itself. `own` is imported then, too: name → "module:class".
-    So nothing that looks one up imports it, and executors need no metadata of quire's.
+    own: name → "module" or "module:object", imported when it is asked for. So nothing that looks it up imports it, and executors need no
+    metadata of quire's.
     """
 
     group: str
-    noun: str  # as errors name one
+    noun: str  # as errors name one of it
     own: Mapping[str, str]
-    methods: tuple[str, ...]  # that each has
-    flags: tuple[str, ...] = ()  # attributes that are True or False
-    docs: str = ""  # where it stands what an object has to do
     reserved: tuple[str, ...] = ()  # names that mean something else
-    _classes: dict[str, Any] = field(default_factory=dict, repr=False)
+    needs: tuple[str, ...] = ()  # methods of the objects that the classes make
+    flags: tuple[str, ...] = ()  # their attributes that are True or False
+    docs: str = ""  # where it stands what they do
+    _loaded: dict[str, Any] = field(default_factory=dict, repr=False)  # by entry points' values
 
     def known(self) -> list[str]:
         """All names: quire's, then those that other packages bring."""
@@ -71,33 +72,44 @@ class Registry:
     def brought(self, name: str = "") -> dict[str, EntryPoint]:
         """What other packages bring; looked up anew only for a `name` that was not there, since looking takes a while."""
         taken = {*self.own, *self.reserved}
-        found = _entries(self.group, tuple(sys.path))
-        if name and name not in {*found, *taken}:
+        if name and name not in {*_entries(self.group, tuple(sys.path)), *taken}:
             _entries.cache_clear()
-            found = _entries(self.group, tuple(sys.path))
-        return {other: entry for other, entry in found.items() if other not in taken}
+        return {other: entry for other, entry in _entries(self.group, tuple(sys.path)).items() if other not in taken}
 
-    def get(self, name: str) -> Any:
-        """The object of this name; None where nobody brings it, UsageError where it cannot be used."""
+    def load(self, name: str) -> Any:
+        """The module or class of this name; None where nobody brings it, UsageError where its package cannot give it."""
         if name in self.own:
-            return self._made(EntryPoint(name, self.own[name], self.group))
+            return EntryPoint(name, self.own[name], self.group).load()
         entry = self.brought(name).get(name)
-        return None if entry is None else self._made(entry)
+        if entry is not None and entry.value not in self._loaded:
+            with self._of_package(name):
+                self._loaded[entry.value] = entry.load()
+        return None if entry is None else self._loaded[entry.value]
 
-    def _made(self, entry: EntryPoint) -> Any:
-        shown = f"the {self.noun} {entry.name!r} of the package {entry.dist.name if entry.dist else entry.value}"
-        try:
-            if entry.value not in self._classes:
-                self._classes[entry.value] = entry.load()
-            made = self._classes[entry.value]()
-        except Exception as e:  # of somebody else's module
-            raise UsageError(f"{shown} cannot be loaded: {scrub(str(e), 150)}. Install it again.") from e
-        lacking = [name for name in self.methods if not callable(getattr(made, name, None))]
-        lacking += [name for name in self.flags if not isinstance(getattr(made, name, None), bool)]
-        if lacking or getattr(made, "name", None) != entry.name:
+    def make(self, name: str) -> Any:
+        """An object of the class of this name, which says its name itself; None and UsageError as in `load`."""
+        kind = self.load(name)
+        if kind is None or name in self.own:
+            return kind and kind()
+        with self._of_package(name):
+            made = kind()
+        lacking = [need for need in self.needs if not callable(getattr(made, need, None))]
+        lacking += [flag for flag in self.flags if not isinstance(getattr(made, flag, None), bool)]
+        if lacking or getattr(made, "name", None) != name:
             what = f"has no {', '.join(lacking)}" if lacking else f"calls itself {scrub(str(getattr(made, 'name', None)), 80)!r}"
-            raise UsageError(f"{shown} {what}, so it cannot be used. {self.docs} says what it needs.")
+            raise UsageError(f"{self._shown(name)} {what}, so it cannot be used. {self.docs} says what it needs.")
         return made
+
+    @contextmanager
+    def _of_package(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as e:  # of somebody else's module
+            raise UsageError(f"{self._shown(name)} cannot be loaded: {scrub(str(e), 150)}. Install it again.") from e
+
+    def _shown(self, name: str) -> str:
+        entry = self.brought()[name]
+        return f"the {self.noun.format(name)} of the package {entry.dist.name if entry.dist else entry.value}"
 
 
 @functools.lru_cache(maxsize=8)

@@ -69,13 +69,13 @@ class Adopting(Protocol):
 
 
 REGISTRY = Registry(
-    "quire.committers", "committer",
+    "quire.committers", "committer {!r}",
     {
         "rename": "quire.commit.rename:Rename", "rename_v2": "quire.commit.rename:RenameV2",
         "upload": "quire.commit.upload:Uploads", "copy": "quire.commit.copy:Copies",
     },
-    ("serves", "create", "handle", "commit_task", "abort_task", "publish", "clean", "leftovers"),
-    ("leaks",), "docs/committers.md", ("auto",),
+    reserved=("auto",), flags=("leaks",), docs="docs/committers.md",
+    needs=("serves", "create", "handle", "commit_task", "abort_task", "publish", "clean", "leftovers"),
 )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def known() -> list[str]:
 
 def committer(name: str, store: Store) -> Committer:
     """The committer of that name, which stands in a plan or an entry of this store; FormatError if it cannot work here."""
-    found: Committer | None = REGISTRY.get(name)
+    found: Committer | None = REGISTRY.make(name)
     if found is None:
         raise FormatError(
             f"{name[:80]!r} is not a committer that this quire knows ({', '.join(known())}), and {store.url} holds work of it. Update "
@@ -103,7 +103,7 @@ def committer(name: str, store: Store) -> Committer:
 def serving(store: Store, name: str = "") -> list[Committer]:
     """The committers that can work in a store: quire's, and of those that other packages bring the one of this name ("": all)."""
     others = [] if name in ("auto", *REGISTRY.own) else [other for other in REGISTRY.brought() if name in ("", other)]
-    made = map(REGISTRY.get, (*REGISTRY.own, *others))
+    made = map(REGISTRY.make, (*REGISTRY.own, *others))
     return [found for found in made if found.serves(store)]
 
 

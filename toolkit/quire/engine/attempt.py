@@ -27,8 +27,8 @@ from quire.engine.rows import SegmentRows
 from quire.engine.tally import At, Quarantined, Replaced, Tally
 from quire.errors import FormatError, NotFoundError
 from quire.planning.pack import PlannedTask, read_drops, read_task
-from quire.sources.transforms.convert import Convert
 from quire.sources.files import Root
+from quire.sources.transforms.convert import Convert
 from quire.spark.runner import without_collector
 from quire.storage import Gone, Store, connect
 

@@ -15,10 +15,9 @@ from quire.formats import extension
 from quire.formats.folders import FolderWriter
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import ParquetWriter
-from quire.sources.transforms import schemas
+from quire.sources.transforms import BadContent, schemas
 from quire.sources.transforms.columns import DiffersError, fit
 from quire.sources.transforms.functions import WrongTypeError
-from quire.sources.transforms import BadContent
 from quire.storage import Sink, Store
 
 if TYPE_CHECKING:

@@ -6,12 +6,10 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib import import_module
-from importlib.metadata import entry_points
-from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 from quire.errors import UsageError, choose, quoted, scrub
+from quire.packaging import Registry
 from quire.storage.base import (
     Beside,
     Busy,
@@ -78,13 +76,16 @@ __all__ = [
 
 Options = Mapping[str, object] | None
 # Stores behind a network → the module that holds their `normalise(scheme, rest)` and `opened(url, options)`, loaded when it is asked for.
-_REMOTE = {
-    **dict.fromkeys(("abfs", "abfss", "az", "wasb", "wasbs"), "azure.store"),
-    **dict.fromkeys(("s3", "s3a"), "s3.store"),
-    "webhdfs": "hdfs.store",
-}
-_GROUP = "quire.stores"  # entry points of other packages: scheme = a module with the same two functions
-_ADD = f"A package adds a store by an entry point of the group {_GROUP} (docs/stores.md)."
+# Other packages' are found by their entry points.
+STORES = Registry(
+    "quire.stores", "store {}://",
+    {
+        **dict.fromkeys(("abfs", "abfss", "az", "wasb", "wasbs"), "quire.storage.azure.store"),
+        **dict.fromkeys(("s3", "s3a"), "quire.storage.s3.store"), "webhdfs": "quire.storage.hdfs.store",
+    },
+    reserved=("file", "memory"),
+)  # fmt: skip
+_ADD = f"A package adds a store by an entry point of the group {STORES.group} (docs/stores.md)."
 _GOOGLE = (
     "Google Cloud Storage is not supported yet. Copy the files to a disk, HDFS, S3 or Azure first, or mount the bucket (Cloud Storage "
     "FUSE) and give its path as a source."
@@ -93,7 +94,6 @@ _ELSEWHERE = {  # schemes of which users may think that they are there
     "gs": _GOOGLE, "gcs": _GOOGLE,
     "hdfs": "Write webhdfs://namenode:9870/path. Hadoop's own protocol is a package by itself: install examples/hdfs_native everywhere.",
 }  # fmt: skip
-_loaded: dict[str, ModuleType] = {}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 
 
@@ -145,28 +145,18 @@ def canonical(url: str | os.PathLike[str], options: Options = None) -> str:
 
 def _check_scheme(scheme: str, text: str) -> None:
     """Refuse a kind of store that nobody here knows."""
-    if scheme in ("file", "memory", *_REMOTE, *_loaded):
+    if scheme in STORES.reserved or scheme in STORES.own or scheme in STORES.brought(scheme):
         return
-    known = entry_points(group=_GROUP).names
-    if scheme in _ELSEWHERE and scheme not in known:
+    if scheme in _ELSEWHERE:
         raise UsageError(f"{scrub(text)!r}: {_ELSEWHERE[scheme]} {_ADD}")
-    choose(scheme, ("file", "memory", *_REMOTE, *known), "kind of store", f" {_ADD}")
+    choose(scheme, (*STORES.reserved, *STORES.known()), "kind of store", f" {_ADD}")
 
 
-def _module(scheme: str) -> ModuleType:
-    if scheme in _REMOTE:
-        return import_module(f"quire.storage.{_REMOTE[scheme]}")
-    if scheme not in _loaded:
-        found = entry_points(group=_GROUP, name=scheme)
-        if not found:
-            raise UsageError(f"no package that is installed here knows stores at {scheme}://. Install the one that does on every machine.")
-        entry = next(iter(found))
-        try:
-            _loaded[scheme] = entry.load()
-        except Exception as e:  # of somebody else's module
-            of = entry.dist.name if entry.dist else entry.value
-            raise UsageError(f"the store {scheme}:// of the package {of} cannot be loaded: {scrub(str(e), 150)}. Install it again.") from e
-    return _loaded[scheme]
+def _module(scheme: str) -> Any:
+    found = STORES.load(scheme)
+    if found is None:
+        raise UsageError(f"no package that is installed here knows stores at {scheme}://. Install the one that does on every machine.")
+    return found
 
 
 def _writable(text: str) -> bool:

@@ -32,22 +32,22 @@ class Kind(Protocol):
 
 
 REGISTRY = Registry(
-    "quire.kinds", "kind of input",
+    "quire.kinds", "kind of input {!r}",
     {
         "files": "quire.engine.kinds.files:FilesKind",
         "splits": "quire.engine.kinds.splits:SplitsKind",
         "offsets": "quire.engine.kinds.offsets:OffsetsKind",
     },
-    methods=("attempt",), docs="quire.engine.kinds.Kind",
+    needs=("attempt",), docs="quire.engine.kinds.Kind",
 )  # fmt: skip
 
 
 def of(head: PlanHead) -> Kind:
     """The kind of input that a job reads; FormatError if nobody brings it."""
-    found: Kind | None = REGISTRY.get(head.words.kind)
+    found: Kind | None = REGISTRY.make(head.words.kind)
     if found is None:
         raise FormatError(
-            f"the plan of job {head.job} reads {head.words.kind[:80]!r}, and this quire knows no such kind of input ({', '.join(REGISTRY.known())}). "
-            f"Nothing was read. Update quire, install the package that brings it, or look who wrote it."
+            f"the plan of job {head.job} reads {head.words.kind[:80]!r}, and this quire knows no such kind of input "
+            f"({', '.join(REGISTRY.known())}): nothing was read. Update quire, install the package that brings it, or look who wrote it."
         )
     return found

@@ -16,11 +16,11 @@ from quire.engine.rows import Bare, Record, Written
 from quire.formats.lines import LONGEST
 from quire.planning.listing import Run
 from quire.sources import magic
-from quire.sources.transforms.content import BadContent
 from quire.sources.files import Root
-from quire.sources.transforms.processing import Rejected
 from quire.sources.ranges import TooLongError, lines_of, read
 from quire.sources.splits import FileInfo
+from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.processing import Rejected
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
 __all__ = ["FilesKind"]

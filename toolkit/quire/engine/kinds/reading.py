@@ -24,10 +24,10 @@ from quire.errors import FormatError
 from quire.formats.lines import LONGEST, longer
 from quire.planning.listing import Run
 from quire.planning.pack import read_rows
-from quire.sources.transforms.content import BadContent
 from quire.sources.files import Root
-from quire.sources.transforms.processing import Rejected
 from quire.sources.splits import FileInfo
+from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.processing import Rejected
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
 __all__ = ["APPENDED", "Answers", "FileSplit", "Planned", "Span", "cut", "hold", "read", "reject", "write"]

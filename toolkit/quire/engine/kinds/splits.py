@@ -12,11 +12,11 @@ from quire.engine.kinds.reading import Answers, FileSplit, Planned, Span, cut, h
 from quire.engine.tally import why
 from quire.errors import FormatError
 from quire.planning.listing import Run
-from quire.sources.transforms.content import BadContent
 from quire.sources.files import Root
-from quire.sources.transforms.processing import Made, Processing, Rejected
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
+from quire.sources.transforms.content import BadContent
+from quire.sources.transforms.processing import Made, Processing, Rejected
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
 if TYPE_CHECKING:
