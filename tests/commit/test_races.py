@@ -18,9 +18,10 @@ FIRST, LAST = map(int, os.environ.get("QUIRE_RACE_SEEDS", "0:360").split(":"))
 SHRINK = os.environ.get("QUIRE_SHRINK", "1") != "0"
 BATCH = 40
 __all__ = ["Driver", "Step"]  # for the lines of KEPT
-# Half of the usual ones are for the lane of what takes long.
-LONG = LAST if "QUIRE_RACE_SEEDS" in os.environ else (FIRST + LAST) // 2
-SEEDS = [pytest.param(seed, marks=[pytest.mark.services] if seed >= LONG else []) for seed in range(FIRST, LAST, BATCH)]
+# Of the usual ones a third is for the lane of what takes long, and a third for the nightly one.
+THIRD = LAST if "QUIRE_RACE_SEEDS" in os.environ else (LAST - FIRST) // 3
+MARKS: list[list[pytest.MarkDecorator]] = [[], [pytest.mark.services], [pytest.mark.nightly]]
+SEEDS = [pytest.param(seed, marks=MARKS[min(2, (seed - FIRST) // max(THIRD, 1))]) for seed in range(FIRST, LAST, BATCH)]
 FITTING = [(by, kind) for by in COMMITTERS.values() for kind in KINDS.values() if fit(by, kind)]
 KEPT: list[Race] = []  # what has failed once: Race(…, drivers=(Driver(…, steps=(Step(…),)),))
 

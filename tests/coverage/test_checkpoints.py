@@ -266,7 +266,7 @@ KINDS += ["forget", "void", "compact", "abort", "late", "pin", "unpin", "expire"
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 255), st.integers(0, 99)), min_size=2, max_size=14)
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(STEPS, STEPS)
 def test_any_history_reads_the_same_with_checkpoints_and_without(before: list[Any], after: list[Any]) -> None:
     forget_all()

@@ -189,7 +189,8 @@ def test_a_leader_that_has_lost_records_ends_the_attempt(world: World) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        *cases(["load", "loads"], ["rename"], ["hdfs"]),
+        *cases(["load"], ["rename"], ["hdfs"]),
+        *(pytest.param(case, marks=pytest.mark.nightly) for case in cases(["loads"], ["rename"], ["hdfs"])),
         *(pytest.param(case, marks=ON_S3) for case in cases(["loads"], ["upload"], ["s3"])),
         *(pytest.param(case, marks=ON_S3) for case in cases(["loads"], ["rename_v2"], ["objects"])),
     ],
@@ -209,7 +210,7 @@ def test_a_loader_dies_anywhere(case: Case) -> None:
 @pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.services) for n in (10, 34))])
 def test_races_of_loaders(first: int) -> None:
     """Two or three at once, on one job or on overlapping ones, beside verbs of the ledger, while topics grow and shrink."""
-    for number in range(first, first + (24 if first else 10)):
+    for number in range(first, first + (24 if first else 5)):
         races.play(load_races.draw(number, FITTING))
 
 

@@ -72,7 +72,7 @@ def test_a_loader_that_dies_at_any_change_is_made_good_by_the_next(kafka: Mock, 
         changes = sum(changing(op) for who, op, *_ in world.history if who == quiet.name)
         assert account(must, held(world)).exact
     assert changes > 10
-    for k in range(1, changes + 1):
+    for k in range(1, changes + 1, 2 if kind == "hdfs" else 1):  # `make matrix` disturbs each one
         sim.forget_all()
         with World(seed=k, kind=sim.KINDS[kind]).installed() as world:
             assert isinstance(sim.run(world, Actor("dead", {k: "after"}), work), sim.Crash)
