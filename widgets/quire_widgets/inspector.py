@@ -22,8 +22,6 @@ from quire_widgets.as_code import Chosen
 from quire_widgets.call import Call, Stopped, after_change
 from quire_widgets.form import Field, Form, Question, Running, Turners, button, line, place, shown
 
-__all__ = ["LedgerInspector"]
-
 ANY = "any"
 TOO_LATE = "It was over before it could be cancelled."
 IN_VAIN = "Read once more, and none of it could be processed: all of it stays quarantined. Repair it, or the function, and retry again."

@@ -23,8 +23,6 @@ from quire_widgets.form import Field, Form, Running, Shutter, Turners, button, l
 from quire_widgets.load_pages import ORDERS, Looking, Seen
 from quire_widgets.pages import Table
 
-__all__ = ["LoadMonitor"]
-
 BUSY = ("loading", "stopping")
 FIRST = 3.0  # seconds that the first look may take before the monitor is there without it
 _STOPPING = "Stopping after the commit under way. Stop now interrupts it: nothing is lost, and Resume goes on with its plan."

@@ -21,8 +21,6 @@ from quire_widgets.call import Call, Stopped, what_now
 from quire_widgets.form import Field, Form, button, line, place, shown
 from quire_widgets.skew_view import SkewView, page_of
 
-__all__ = ["ConsolidationPanel"]
-
 TOO_LATE = "It was over before it could be cancelled."
 BUSY = ("planning", "running", "cancelling")
 _NAMES = {

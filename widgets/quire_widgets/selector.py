@@ -22,8 +22,6 @@ from quire_widgets import as_code, html, pages
 from quire_widgets.call import Call
 from quire_widgets.form import Boxes, Field, Form, button, line, place, shown
 
-__all__ = ["CommitterSelector"]
-
 NAMESPACES: dict[bool | None, str] = {None: "not known", True: "hierarchical", False: "flat"}
 SETTINGS = "Settings to copy, for spark-defaults.conf, before a session starts:"
 STALE = "The URL has changed since this advice. Enter or Advise takes it."

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from quire.skew import SkewResult
 
-__all__ = ["SkewView"]
-
 SHOWN = 10  # parts in the table
 
 

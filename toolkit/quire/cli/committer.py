@@ -12,8 +12,6 @@ from quire.committers import advise, inspect_success, sweep
 from quire.committers.advice.checking import FORMATS
 from quire.committers.advice.knowledge import NEEDS
 
-__all__ = ["COMMITTER"]
-
 HIERARCHICAL = click.option(
     "--hierarchical/--flat", default=None, help="Of an Azure account: whether it has a hierarchical namespace; default: not known."
 )

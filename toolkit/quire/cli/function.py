@@ -13,8 +13,6 @@ from typing import Any
 
 from quire.errors import UsageError, choose, quoted, scrub
 
-__all__ = ["function_of"]
-
 
 def function_of(text: str) -> Callable[..., Any]:
     """Load it; UsageError in one line for what is not there, or fails when it is loaded.

@@ -11,8 +11,6 @@ from quire.cli.show import QUIET, escaped
 from quire.committers import lab as labs
 from quire.errors import UsageError, scrub
 
-__all__ = ["LAB"]
-
 
 @click.command("lab")
 @click.option("--committers", help=f"Some of {', '.join(labs.COMMITTERS)}, separated by commas; default: all.")

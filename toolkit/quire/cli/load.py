@@ -13,8 +13,6 @@ from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, f
 from quire.load import check
 from quire.sources.kafka.topics import hides
 
-__all__ = ["OFFSETS", "load", "without_secrets"]
-
 
 def without_secrets(arguments: Sequence[str]) -> list[str]:
     """A command's arguments as they may be shown again."""

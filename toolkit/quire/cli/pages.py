@@ -12,8 +12,6 @@ from quire.cli.show import AS_JSON, frame
 from quire.errors import UsageError, printable
 from quire.ledger.browse import STATES
 
-__all__ = ["PAGES"]
-
 LOOKED_AT = 1_000  # rows among which a near name is looked for
 
 

@@ -11,8 +11,6 @@ import quire
 from quire.cli.function import function_of
 from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, as_line, frame, kafka_options, show, shown, spark_of
 
-__all__ = ["UPKEEP"]
-
 
 @click.command()
 @click.argument("dest")

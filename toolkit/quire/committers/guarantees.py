@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 
-__all__ = ["BESIDE", "FOUR", "WORDS", "Guarantees"]
-
 FOUR = ("hidden", "visible", "clean", "one_copy")
 BESIDE = ("restart", "concurrent")
 WORDS: Mapping[str, str] = MappingProxyType({

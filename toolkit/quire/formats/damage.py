@@ -5,8 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.lib
 
-__all__ = ["ARROW"]
-
 # All of Arrow's errors but ArrowMemoryError, which has the same parent, and ArrowCancelled.
 ARROW = (
     pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowTypeError, pa.ArrowNotImplementedError, pa.ArrowIndexError, pa.ArrowSerializationError,

@@ -9,8 +9,6 @@ import pyarrow as pa
 
 from quire.storage import Sink
 
-__all__ = ["FolderWriter"]
-
 MOST = 100  # directories that are written to at the same time
 HELD = 128 << 20  # bytes that all of their writers hold together
 

@@ -8,8 +8,6 @@ from typing import Any
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import ParquetWriter
 
-__all__ = ["written"]
-
 
 class _Nowhere:
     def write(self, data: bytes | memoryview) -> None:

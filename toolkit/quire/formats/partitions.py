@@ -13,8 +13,6 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["LONGEST", "NULL", "directory", "length", "typed", "values"]
-
 NULL = "__HIVE_DEFAULT_PARTITION__"
 EMPTY = "empty"
 LONGEST = 255  # bytes of a directory's name, on every file system that we know

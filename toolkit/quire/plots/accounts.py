@@ -14,8 +14,6 @@ from quire.plots.words import line_height, name, plural, shorten, tick, width
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["accounts"]
-
 _COLUMNS = ["loader", "killed", "expected", "lost", "double"]
 _COUNTS = _COLUMNS[2:]
 # what → colour, hatch, outline

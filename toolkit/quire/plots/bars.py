@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-__all__ = ["partitions"]
-
 # flag → colour (Okabe and Ito's, which colour-blind people tell apart), hatch, marker
 MARKS = {"heavy": ("#D55E00", "////", "^"), "light": ("#F0E442", "\\\\\\\\", "v"), "doubled": ("#CC79A7", "xxxx", "D")}
 _PLAIN, _FEW, _BAND = "#56B4E9", "#C8C8C8", "#555555"

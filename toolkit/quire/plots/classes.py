@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["sizes"]
-
 _COLUMNS = ["up_to", "files_before", "bytes_before", "files_after", "bytes_after"]
 _KINDS = {"before": ("#E69F00", ""), "after": ("#0072B2", "////")}  # colour, hatch
 _ROOM = WIDTH - LEFT - RIGHT

@@ -16,8 +16,6 @@ from quire.plots.words import line_height, name, plural, tick
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["costs", "windows"]
-
 _HIGH = 2.2  # inches of each of the axes
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#7F7F7F")
 _MARKS = "osD^vPX*"

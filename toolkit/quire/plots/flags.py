@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Flag", "place"]
-
 _GAP = 0.1  # inches between names, and between a name and a pole
 _MOST_ROWS = 24
 

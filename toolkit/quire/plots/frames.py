@@ -12,8 +12,6 @@ from quire.errors import UsageError, scrub
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["amounts", "frame"]
-
 
 def frame(what: Any, verb: str, takes: str, columns: Sequence[str], hint: str = "") -> pd.DataFrame:
     """Return the table that `what` is, or that its method `verb` returns, if it has the columns.

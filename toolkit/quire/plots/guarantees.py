@@ -14,8 +14,6 @@ from quire.plots.words import name, plural, shorten, width
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["guarantees"]
-
 _COLUMNS = ["committer", "guarantee", "holds", "why", "how"]
 _SIGNS = {True: ("✔ holds", "#CFE8F6"), False: ("✘ does not", "#F8DDB0"), None: ("– not known", "#F2F2F2")}
 _HIGH = 0.52  # inches of a committer's row

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["commits"]
-
 _COLUMNS = ["version", "verb", "files", "forgotten", "set_aside", "written", "removed", "data_files"]
 _COUNTS = [column for column in _COLUMNS if column not in ("version", "verb")]
 _VERBS = {"run": ("#56B4E9", ""), "retry": ("#E69F00", "////"), "forget": ("#D55E00", "xxxx"), "compact": ("#009E73", "\\\\\\\\")}

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-__all__ = ["tasks"]
-
 _COLUMNS = ["commit", "task", "directory", "part", "files", "bytes", "started", "seconds"]
 _COLOURS = (("#56B4E9", "#2F8FC4"), ("#E69F00", "#B97F00"))  # of every other commit; of every other task in a lane
 _LONG = 2.0  # times the median: from there a task that takes longest is worth a mark

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["loads"]
-
 _COLUMNS = ["version", "verb", "time", "records", "set_aside", "lost"]
 _COUNTS = ["records", "set_aside", "lost"]
 _BROUGHT = ("run", "retry")  # what brings records; other verbs write them anew, or take them out

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-__all__ = ["coverage"]
-
 _COLUMNS = ["start", "length", "state", "commit"]
 # state → colour, hatch, what it means
 _STATES = {

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["rates"]
-
 _COLUMNS = ["in_flight", "files", "seconds"]
 _ROOM = WIDTH - LEFT - RIGHT
 _HIGH = 2.9  # inches

@@ -15,8 +15,6 @@ from matplotlib.textpath import text_to_path
 from quire.arguments import format_size
 from quire.errors import printable, scrub
 
-__all__ = ["SMALL", "amount", "distinct", "line_height", "name", "plural", "shorten", "tick", "width", "wrap"]
-
 SMALL = 8.0  # points: the size of everything but the title and the note
 _LONGEST = 200  # characters of a name that are looked at from each end; more never fits
 _HINTED = 1.04  # how much wider letters are that are drawn on whole pixels

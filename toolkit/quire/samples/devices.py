@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
-__all__ = ["DIRT", "LARGEST", "SHAPES", "SMALLEST", "Stock", "Template", "build"]
-
 DIRT = ("truncated", "mismatched tags", "empty", "wrong encoding", "garbage")
 """The kinds of damage: cut off, another closing tag, 0 bytes, Latin-1 bytes declared as UTF-8, random bytes."""
 

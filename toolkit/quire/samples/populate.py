@@ -32,8 +32,6 @@ from quire.interrupts import interruptible
 from quire.progress import Progress
 from quire.samples.devices import DIRT, LARGEST, SMALLEST, Stock
 
-__all__ = ["SHAPES", "PopulateReport", "populate"]
-
 SHAPES = ("even", "skewed", "deep", "flat")
 """How the files lie: the same number in each directory; about half of them in the first (Zipf's law, exponent 1.6); the same
 number in each of the days year=2025/month=12/day=20 and on; all in the one directory."""

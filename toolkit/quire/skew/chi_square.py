@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["survival"]
-
 _TINY = 1e-300
 _ENOUGH = 1e-16
 

@@ -17,8 +17,6 @@ from quire.errors import UsageError, quoted, scrub
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Parts", "read_parts"]
-
 # What is expected of a part, and what it holds: beyond these, sums and shares would be no numbers any more.
 _LEAST, _MOST = 1e-9, 1e20
 _WRITTEN_NUMBER = re.compile(r"(?<!\d)(\d++)\D*+$", re.ASCII)

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-__all__ = ["Rows", "SkewResult", "chance"]
-
 
 @dataclass(frozen=True)
 class Rows:

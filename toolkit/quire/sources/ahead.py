@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from quire.errors import TransientError
 
-__all__ = ["ahead"]
-
 T = TypeVar("T")
 LOOK = 5.0  # seconds between two looks at whether the thread is still there
 

@@ -18,8 +18,6 @@ import xxhash
 
 from quire.storage.base import Content, Entry, Gone, Request, Store, Stream, Trouble, Unreadable
 
-__all__ = ["IDENTITIES", "ByContent", "by_content", "identified", "with_stored"]
-
 IDENTITIES = ("store", "content")
 _PREFIX = "xxh3-128:"
 

@@ -11,8 +11,6 @@ from quire.sources.kafka.topics import is_kafka
 from quire.storage import canonical, normalise
 from quire.storage.local import to_text
 
-__all__ = ["keys"]
-
 
 def keys(path: str | os.PathLike[str], options: Mapping[str, object] | None, known: Iterable[str]) -> list[str]:
     """The keys that a path may have: as the ledger shows it, and with its links resolved: all, or only those it is found through.

@@ -10,8 +10,6 @@ import re
 
 from quire.sources.transforms.content import BadContent
 
-__all__ = ["BEGINNING", "check", "is_other"]
-
 BEGINNING = 262  # bytes of a file by which its kind is known: the name of a tar archive's format lies behind its first member's header
 _KINDS = (
     ("gzip", rb"\x1f\x8b\x08"),

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["DELTAS", "Chunk", "Group", "Page", "footer", "pages"]
-
 DELTAS = 7  # the encoding DELTA_BYTE_ARRAY, in which each value repeats the beginning of the one before
 _DEEPEST = 16  # structs and lists within each other; a footer has some ten
 _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3  # kinds of pages

@@ -12,8 +12,6 @@ from typing import NamedTuple
 from quire.formats import lines
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
-__all__ = ["Long", "TooLongError", "lines_in", "lines_of", "read", "request"]
-
 AHEAD = 64 << 10  # bytes behind a range that are read with it, since its last line ends there
 STEP = 4 << 20  # bytes in which the end of a line is looked for that is not held
 

@@ -25,8 +25,6 @@ from quire.sources.ranges import read
 from quire.sources.transforms.content import BadContent
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
-__all__ = ["request", "row_groups"]
-
 TAIL = 64 << 10  # bytes at a file's end that are read first: nearly always all of its footer
 FOOTER = 64  # the footer has at most this part of the limit: a byte of it may take 230 of memory
 COLUMNS = 100_000  # and as many row groups, of a file

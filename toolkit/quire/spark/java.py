@@ -26,8 +26,6 @@ from pathlib import Path
 from quire.errors import QuireError, scrub
 from quire.packaging import install
 
-__all__ = ["MINIMUM", "Java", "find_java", "private_temp"]
-
 MINIMUM = 17
 
 PLACES = (

@@ -24,8 +24,6 @@ from quire.spark.java import Java, private_temp
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["driver_memory", "forget", "make_interruptible", "starting", "warehouse"]
-
 GIB = 1 << 30
 
 

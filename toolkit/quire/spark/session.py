@@ -29,8 +29,6 @@ from quire.spark.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["session"]
-
 LOOPBACK = "127.0.0.1"
 
 _lock = threading.RLock()

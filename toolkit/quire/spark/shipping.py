@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["Task", "is_local", "missing_module", "portable", "ship"]
-
 Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 _MISSING = re.compile(r"No module named ['\"]([\w.]+)['\"]")

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from quire.storage.local import TEMPORARY, LocalStore, to_os, version_of
 
-__all__ = ["Landmarks", "Sight"]
-
 ENOUGH = 4  # files; one that is found again will do
 LOOKS = 100  # directories that are looked into for them
 

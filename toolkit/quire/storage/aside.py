@@ -19,8 +19,6 @@ import xxhash
 from quire.errors import StorageError, TransientError
 from quire.storage.base import Entry, Store
 
-__all__ = ["Place", "is_private", "left_in", "mark", "remove_if"]
-
 TRIES = 20  # each is undone by another call that puts the file back
 _PRIVATE = re.compile(r"\.quire-purge-([0-9a-f]{16})-[0-9a-f]{32}")
 

@@ -15,39 +15,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from quire.errors import FormatError, StorageError
 
-__all__ = [
-    "LARGEST",
-    "Beside",
-    "Busy",
-    "Conditional",
-    "Content",
-    "Copying",
-    "Entry",
-    "Folder",
-    "Gone",
-    "Limited",
-    "Request",
-    "Seeking",
-    "Sink",
-    "Store",
-    "Stream",
-    "Syncing",
-    "Trouble",
-    "Unreadable",
-    "Upload",
-    "WithoutUploads",
-    "fits",
-    "held",
-    "instant",
-    "is_safe",
-    "leaves_room",
-    "remove_version",
-    "safe",
-    "too_long",
-    "walked",
-]
-
-
 LONGEST = 4096  # characters of a name, in any store
 OURS = 200  # bytes of the longest name that quire gives below a destination, but for the source's directories
 LARGEST = 1 << 30  # bytes of an object that is held whole: far beyond any plan or segment, and a forged one must not fill the memory

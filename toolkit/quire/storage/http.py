@@ -12,8 +12,6 @@ from typing import Any, Literal
 from quire.errors import StorageError, TransientError, UsageError
 from quire.packaging import install
 
-__all__ = ["BUSY", "Unanswered", "body", "for_now", "seconds", "session", "span", "unanswered", "words"]
-
 CONNECT, SILENCE = 10.0, 30.0  # seconds until a connection is made, and without a byte
 BUSY = frozenset((408, 425, 429, 500, 502, 503, 504))  # answers that may be others a moment later
 LONGEST_WAIT = 300.0  # seconds that a service may ask for

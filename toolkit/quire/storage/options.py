@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 
 from quire.errors import UsageError, choose
 
-__all__ = ["spelled", "text"]
-
 NEAR = 0.85  # how like one of ours a name must be to be taken for a slip
 
 

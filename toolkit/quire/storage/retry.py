@@ -31,8 +31,6 @@ from quire.storage.base import (
     Upload,
 )
 
-__all__ = ["Patience", "Retrying", "Told", "again", "silent"]
-
 T = TypeVar("T")
 Told = Callable[[str], object]  # is called with what failed, and in how many seconds it is tried again
 

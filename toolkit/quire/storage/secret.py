@@ -12,8 +12,6 @@ from typing import Any
 
 from quire.errors import UsageError, scrub
 
-__all__ = ["Secret", "resolved", "secret"]
-
 
 @dataclass(frozen=True)
 class Secret:

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from quire.storage.base import Entry, Folder, Trouble
 from quire.storage.retry import again
 
-__all__ = ["Item", "behind", "first_of", "just_before", "plain", "within"]
-
 Item = Entry | Folder | Trouble
 
 _HIGH = "\ud7a3"  # hardly a name goes on with it, and all orders agree on it

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["Way", "below", "origin"]
-
 KEPT = 64  # directories that stay open
 DEEP = 16  # parts of a name up to which its directories are kept
 # A directory that may be entered and not listed is opened all the same, where the system has a flag for it.

@@ -29,8 +29,6 @@ from itertools import islice
 from quire.errors import TransientError, UsageError, scrub
 from quire.storage.base import Content, Gone, Request, Unreadable
 
-__all__ = ["FLIGHT", "PIECE", "Fetch", "Throttled", "flight", "read"]
-
 Fetch = Callable[[Request], Awaitable[bytes]]
 Opened = Callable[[], AbstractAsyncContextManager[Fetch]]
 

@@ -17,8 +17,6 @@ from quire.committers.advice.refusals import TEMPTING, Asked, refusal
 from quire.committers.advice.versions import Versions, versions
 from quire.errors import RefusedError, UsageError, about, choose, printable, quoted
 
-__all__ = ["Advice", "Alternative", "Refusal", "advise", "known_needs"]
-
 
 @dataclass(frozen=True)
 class Alternative:

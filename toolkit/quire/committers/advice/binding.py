@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from quire.committers.advice import classes as k
 
-__all__ = ["S3A_NAMES", "Binding", "Settings", "bound", "from_mapping"]
-
 Get = Callable[[str], "str | None"]
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COMMITTERS", "CONTRADICTIONS", "NEEDS", "ORDER", "Known"]
-
 NEEDS = {
     "speculation": "slow tasks are started twice",
     "dynamic_overwrite": "only the partitions that get new rows are replaced",

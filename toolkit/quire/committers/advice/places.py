@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from quire.errors import StorageError, UsageError, about, choose, quoted, scrub
 from quire.storage import bare, normalise
 
-__all__ = ["EACH_ITS_OWN", "KINDS", "SCHEMES", "Place", "place"]
-
 Options = Mapping[str, object] | None
 
 KINDS = {

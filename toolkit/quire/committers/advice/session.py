@@ -10,8 +10,6 @@ from quire.committers.advice.binding import Settings
 from quire.committers.advice.versions import hadoop_conf, jvm_of
 from quire.errors import scrub
 
-__all__ = ["Session"]
-
 
 class Session:
     """What a check asks of a session. Questions that only a JVM answers are answered by None over Connect."""

@@ -10,8 +10,6 @@ from quire.committers.advice.places import Place
 from quire.committers.advice.refusals import Asked
 from quire.committers.advice.versions import Versions
 
-__all__ = ["attempt_id", "jars", "settings", "usage"]
-
 _CLOUD = {k.PROTOCOL: k.CLOUD_PROTOCOL, k.PARQUET: k.CLOUD_PARQUET}
 _PLAIN = {k.PROTOCOL: k.SQL_PROTOCOL, k.PARQUET: k.PLAIN_PARQUET}
 GCS_CONNECTOR = "hadoop3-2.2.26"  # Google's own, for Hadoop before 3.5, which brings one; it goes by no version of Hadoop's

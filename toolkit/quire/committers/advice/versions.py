@@ -11,8 +11,6 @@ from typing import Any
 
 from quire.errors import UsageError, about, quoted
 
-__all__ = ["Versions", "hadoop_conf", "jvm_of", "versions"]
-
 # Which Hadoop pip's Spark carries, for where neither its jars nor its JVM can be looked at.
 _CARRIED = {
     (3, 2): "3.3.1", (3, 3): "3.3.2", (3, 4): "3.3.4", (3, 5): "3.3.4", (4, 0): "3.4.1", (4, 1): "3.4.2", (4, 2): "3.5.0", (4, 3): "3.5.0",

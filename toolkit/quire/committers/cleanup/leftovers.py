@@ -21,8 +21,6 @@ from quire.errors import StorageError, scrub
 from quire.storage import Folder, Store
 from quire.storage.retry import again
 
-__all__ = ["Left", "Uploads", "ago", "folders", "uploads"]
-
 _FOLDER = re.compile(r"_temporary|\.spark-staging-(?P<spark>.+)|__magic(?:_job-(?P<magic>.+))?")
 _ATTEMPT = re.compile(r"(?:attempt|task)_(\d{8,17}[^_]*_\d+)_[mr]_\d+")
 _MANIFEST = re.compile(r"manifest_([^/]+)")

@@ -17,8 +17,6 @@ from quire.errors import printable, scrub
 from quire.sources.files import is_shown
 from quire.storage import Entry, Store, canonical, connect
 
-__all__ = ["Inspection", "inspect_success"]
-
 MARKER = "_SUCCESS"
 LARGEST = 64 << 20  # bytes of a marker that is read
 SHOWN = 5

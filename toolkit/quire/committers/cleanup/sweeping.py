@@ -15,8 +15,6 @@ from quire.errors import RefusedError, StorageError, printable
 from quire.interrupts import interruptible
 from quire.storage import Store, canonical, connect
 
-__all__ = ["Swept", "sweep"]
-
 SHOWN = 10
 
 

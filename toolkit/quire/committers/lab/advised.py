@@ -8,8 +8,6 @@ from quire.committers.advice.advise import Advice
 from quire.committers.advice.places import KINDS
 from quire.committers.lab.matrix import Matrix
 
-__all__ = ["Marked", "advised"]
-
 # By the scheme of the URL: the names that the lab has for what is advised, the nearest one first.
 _NAMES = {
     ("v1", ""): ("v1_attempt_id", "v1"),

@@ -16,8 +16,6 @@ from quire.committers.lab.tested import UnderTest
 from quire.committers.lab.watch import Count, Place, count
 from quire.errors import QuireError, scrub
 
-__all__ = ["Bench", "Job", "Run"]
-
 LOCAL = "local[4,4]"  # four at once, four attempts each, whatever the number of cores: who waits needs none
 TASKS = 4
 STILL = 1.5  # seconds without a change

@@ -32,8 +32,6 @@ from quire.progress import Progress, Step
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SCHEMA", "Cost", "Costs", "costs"]
-
 SCHEMA = pa.schema([
     ("committer", pa.string()), ("store", pa.string()), ("files", pa.int64()), ("requests", pa.int64()), ("copies", pa.int64()),
     ("copied", pa.int64()), ("sent", pa.int64()), ("window", pa.float64()), ("window_log", pa.float64()), ("seconds", pa.float64()),

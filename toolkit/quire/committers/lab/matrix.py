@@ -16,8 +16,6 @@ from quire.errors import UsageError, choose, printable, scrub
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SCHEMA", "Matrix", "Row"]
-
 HOW = ("measured", "read", "not run")
 
 

@@ -12,8 +12,6 @@ from quire.errors import RefusedError, UsageError, about
 from quire.storage import canonical, connect
 from quire.storage.secret import resolved
 
-__all__ = ["place_of"]
-
 
 def place_of(store: str | os.PathLike[str] | None, scratch: Path, options: Mapping[str, Any] | None) -> Place:
     """The place below which the lab writes; RefusedError if there is anything."""

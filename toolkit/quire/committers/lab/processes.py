@@ -24,8 +24,6 @@ from typing import Any
 from quire.errors import QuireError, UsageError, scrub
 from quire.spark.java import find_java
 
-__all__ = ["Asleep", "Cluster", "Driver", "Ended", "ancestor", "end_session", "members", "send", "wait_for"]
-
 HOSTS = ("127.0.0.2", "127.0.0.3")  # two hosts to Spark: it runs a speculative copy on another host only
 PATIENCE = 180.0  # seconds until something has started
 KINDS = (

@@ -7,8 +7,6 @@ from types import MappingProxyType
 
 from quire.committers.lab.matrix import Row
 
-__all__ = ["READ", "readings", "untried"]
-
 _S3A = "Apache Hadoop, hadoop-aws: 'S3A Committers: Architecture and Implementation'"
 _MANIFEST = "Apache Hadoop, hadoop-mapreduce-client-core: 'The Manifest Committer for Azure and Google Cloud Storage'"
 _EMR = "Amazon EMR Release Guide: 'The EMRFS S3-optimized committer and multipart uploads'"

@@ -13,8 +13,6 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from quire.errors import FormatError, UsageError, scrub
 from quire.formats.damage import ARROW
 
-__all__ = ["Results"]
-
 MOST = 16 << 20  # bytes of a file of results
 R = TypeVar("R")
 

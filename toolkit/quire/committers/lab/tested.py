@@ -21,8 +21,6 @@ from quire.committers.lab.watch import Place
 from quire.errors import UsageError, about, choose, quoted, scrub
 from quire.spark.java import find_java
 
-__all__ = ["COMMITTERS", "UnderTest", "chosen"]
-
 _MANIFEST = "org.apache.hadoop.mapreduce.lib.output.committer.manifest.ManifestCommitterFactory"
 _S3A = "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory"
 _FACTORY = "spark.hadoop.mapreduce.outputcommitter.factory.scheme"

@@ -20,8 +20,6 @@ from quire.read import live
 from quire.sources.files import is_hidden, is_shown
 from quire.storage import Store, bare, connect
 
-__all__ = ["Count", "Place", "Watcher", "count"]
-
 _LOG = 0.02  # seconds between two looks into the log
 _REMAINS = ("_temporary/", "__magic", ".spark-staging", "_quire/jobs/")  # of a job; the log and the ledger stay for good
 

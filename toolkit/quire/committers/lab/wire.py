@@ -15,8 +15,6 @@ from collections import Counter
 from typing import cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
-__all__ = ["Counts"]
-
 
 class Counts:
     """What has passed. `sizes`: path → bytes that were written there."""

@@ -13,8 +13,6 @@ from quire.errors import RefusedError, UsageError
 from quire.ledger import own_files
 from quire.storage import Store
 
-__all__ = ["TaskAttempt"]
-
 
 class TaskAttempt:
     """Where one attempt of a task writes. It stays in the process that has set it up; what travels is the job.

@@ -15,8 +15,6 @@ from quire.ledger import own_files
 from quire.storage import Entry, Sink, Store, Syncing
 from quire.storage.base import safe
 
-__all__ = ["Output", "adopted", "ending", "inside"]
-
 PIECE = 1 << 20  # bytes that are handed to the store at once
 FOOTER = 8 << 20  # bytes of a Parquet file's end that are kept to look at it, since nobody can read it before it is published
 

@@ -36,8 +36,6 @@ from quire.progress import Progress
 from quire.spark.runner import InProcess, Runner
 from quire.storage import Store, canonical, connect
 
-__all__ = ["Committed", "Job", "LostError", "OutputCommitter"]
-
 MOST = 100_000  # tasks of a job: each is a manifest, and all of them stand in one entry
 SHOWN = 5  # of the tasks that are missing
 

@@ -10,8 +10,6 @@ from quire.coverage.conflicts import conflicts
 from quire.errors import RefusedError
 from quire.ledger import own_files
 
-__all__ = ["in_the_way", "of_name", "words_of"]
-
 
 def of_name(log: Log, wanted: str, but: str = "") -> Commit | None:
     """The commit that counts of a job of this name."""

@@ -19,8 +19,6 @@ from quire.interrupts import interruptible
 from quire.spark.runner import Failure, Runner, runner_of
 from quire.storage import connect
 
-__all__ = ["run", "task_of"]
-
 Write = Callable[[TaskAttempt], object]
 
 

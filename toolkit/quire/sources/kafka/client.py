@@ -22,8 +22,6 @@ from quire.sources.kafka.topics import Key, hides, named
 from quire.storage.retry import Told, again, silent
 from quire.storage.secret import resolved
 
-__all__ = ["Cluster", "cluster_of", "library"]
-
 T = TypeVar("T")
 
 FIRST = 10.0  # seconds in which a broker has to answer first

@@ -23,8 +23,6 @@ from quire.sources.kafka.client import Cluster
 from quire.sources.kafka.records import OUT_OF_RANGE
 from quire.sources.kafka.topics import Key
 
-__all__ = ["Fetched", "Span", "lost_words", "read", "sample"]
-
 CHUNK = 8 << 20  # bytes of keys, values and headers in a batch
 ROWS = 50_000  # records in one
 AT_ONCE = 32  # partitions that are read at the same time

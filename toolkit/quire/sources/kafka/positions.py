@@ -17,8 +17,6 @@ from quire.sources.kafka.client import Cluster, cluster_of
 from quire.sources.kafka.topics import SCHEME, Key, Topics, key_of
 from quire.storage import Store
 
-__all__ = ["Position", "mirror", "positions", "reached"]
-
 
 @dataclass(frozen=True)
 class Position:

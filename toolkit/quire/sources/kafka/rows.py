@@ -14,8 +14,6 @@ from quire.formats.damage import ARROW
 from quire.sources.transforms.columns import DEEP, check_cast, check_names, nullable
 from quire.sources.transforms.functions import WrongTypeError, type_name
 
-__all__ = ["Rows", "as_batch", "fitted", "made"]
-
 # Lines (each ended) as bytes, a table, or dicts that become one; None where there is no output.
 Rows = Any
 

@@ -16,8 +16,6 @@ from quire.errors import UsageError, quoted, scrub
 from quire.sources.files import Options, Root
 from quire.storage import Store, Told, silent
 
-__all__ = ["SCHEME", "Key", "Topics", "client_options", "hides", "is_kafka", "key_of", "named", "parsed", "topic_of"]
-
 SCHEME = "kafka://"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")

@@ -12,8 +12,6 @@ from quire.sources.kafka.client import Cluster
 from quire.sources.kafka.topics import Key
 from quire.storage import Told
 
-__all__ = ["Until"]
-
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 

@@ -17,8 +17,6 @@ from quire.formats.damage import ARROW
 from quire.formats.parquet import CONTENT
 from quire.sources.transforms.functions import WrongTypeError
 
-__all__ = ["DEEP", "DiffersError", "check_cast", "check_names", "fit", "nullable", "refined", "storable", "stored", "unify"]
-
 DEEP = 50  # lists, structs and maps within each other
 LARGEST = 1 << 30  # bytes of one value: what is near 2 GiB fits into no page of Parquet
 _PLAIN: list[tuple[Callable[[pa.DataType], bool], pa.DataType]] = [

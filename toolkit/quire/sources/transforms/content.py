@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from quire.errors import scrub
 
-__all__ = ["BadContent"]
-
 
 class BadContent(Exception):
     """The content cannot be parsed: its file is set aside.

@@ -16,8 +16,6 @@ from quire.sources.transforms import BadContent, UserFunction
 from quire.sources.transforms.columns import LARGEST
 from quire.sources.transforms.processing import Processing
 
-__all__ = ["Convert"]
-
 
 @dataclass(frozen=True)
 class Convert:

@@ -8,8 +8,6 @@ from typing import NoReturn
 
 from quire.sources.transforms.content import BadContent
 
-__all__ = ["json"]
-
 _BLANKS = b" \t\r\n"
 _CONSTANT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(NaN|-?Infinity)')
 

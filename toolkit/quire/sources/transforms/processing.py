@@ -21,8 +21,6 @@ from quire.storage import Content, Gone, Request, Store, Unreadable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SPLITS", "UNCUT", "Made", "ProcessFunction", "Processing", "Rejected"]
-
 SPLITS = ("file", "lines", "row_groups")
 # What is compressed has no lines that one could find in the middle of it: as in Hadoop, such a file is one split.
 UNCUT = (".gz", ".gzip", ".bz2", ".zst", ".xz", ".lz4", ".snappy", ".deflate", ".br", ".zip")

@@ -18,8 +18,6 @@ from quire.errors import RefusedError, UsageError, about, quoted
 from quire.sources.transforms import columns
 from quire.sources.transforms.functions import WrongTypeError
 
-__all__ = ["agreed", "canonical", "frozen", "parse", "text", "there", "type_text"]
-
 _NAMED: dict[str, pa.DataType] = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(),
     "double": pa.float64(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),

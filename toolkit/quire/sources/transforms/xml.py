@@ -14,8 +14,6 @@ from xml.parsers import expat
 
 from quire.sources.transforms.content import BadContent
 
-__all__ = ["MAX_DEPTH", "MAX_TOKEN", "xml"]
-
 MAX_DEPTH = 1_000
 """Levels of elements."""
 

@@ -31,8 +31,6 @@ from quire.errors import StorageError, UsageError, scrub
 from quire.packaging import install
 from quire.storage.options import spelled, text
 
-__all__ = ["SCHEMES", "Account", "account", "canonical", "normalise", "parts"]
-
 SCHEMES = ("abfs", "abfss", "az", "wasb", "wasbs")
 VERSION = "2021-12-02"  # of the REST interface: the first that lists names which XML cannot hold, and that all emulators know
 SCOPE = "https://storage.azure.com/.default"

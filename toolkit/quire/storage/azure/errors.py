@@ -13,8 +13,6 @@ from quire.errors import NotFoundError, StorageError, TransientError, scrub
 from quire.storage.azure.account import Account
 from quire.storage.http import BUSY, for_now, seconds, unanswered
 
-__all__ = ["Refusal", "explained", "parser", "refusal", "unreachable"]
-
 _ANONYMOUS = "the account {account!r} lets nobody in without a name. Give account_key or sas_token, or leave out anon"
 # What the service says → what a user does about it. {container}, {account}, {host}: where.
 _ADVICE = {

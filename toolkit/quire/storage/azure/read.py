@@ -18,8 +18,6 @@ from quire.storage.base import Gone, Request, Unreadable
 from quire.storage.http import body, session, span, words
 from quire.storage.window import Fetch, Throttled
 
-__all__ = ["opened"]
-
 
 @asynccontextmanager
 async def opened(account: Account, container: str, root: str, url: str) -> AsyncIterator[Fetch]:

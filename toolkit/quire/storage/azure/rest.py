@@ -25,8 +25,6 @@ from quire.storage.azure.account import Account
 from quire.storage.azure.errors import explained, refusal, unreachable
 from quire.storage.retry import again
 
-__all__ = ["Answer", "Page", "Rest"]
-
 TIMEOUTS = (10.0, 60.0)  # seconds until a connection is made, and without a byte
 PAGE = 5000  # names, the most that the service gives at once
 POOL = 64  # connections that are kept

@@ -20,8 +20,6 @@ from typing import Any
 from quire.errors import UsageError, scrub
 from quire.storage.options import spelled, text
 
-__all__ = ["Access", "canonical", "normalise", "parts"]
-
 PORT = 9870  # of a namenode's web server, unless it is set otherwise
 SILENCE = 60.0  # seconds without a byte
 

@@ -10,8 +10,6 @@ from quire.errors import NotFoundError, StorageError, TransientError, scrub
 from quire.storage.hdfs.access import PORT, Access
 from quire.storage.http import for_now, unanswered
 
-__all__ = ["NO_NAMENODE", "Said", "busy", "everywhere", "explained", "said", "unreachable"]
-
 _LOOK = f"Look at host and port: the port is that of the namenode's web page, {PORT} unless it is set otherwise"
 NO_NAMENODE = "NotANamenode"  # our name for what does not speak WebHDFS
 # Java's names of what passes by itself → what it means.

@@ -19,8 +19,6 @@ from quire.storage.hdfs.rest import Rest
 from quire.storage.http import LONGEST_ERROR, body, session, words
 from quire.storage.window import Fetch, Throttled
 
-__all__ = ["FLIGHT", "opened", "version_of"]
-
 FLIGHT = 64  # a cluster is near by, and its namenode answers everybody
 
 

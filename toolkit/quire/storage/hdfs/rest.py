@@ -21,8 +21,6 @@ from quire.errors import StorageError
 from quire.storage.hdfs.access import Access
 from quire.storage.hdfs.errors import NO_NAMENODE, Said, explained, said, unreachable
 
-__all__ = ["TOO_LONG", "Answer", "Rest", "rest"]
-
 CONNECT = 10.0  # seconds until a connection is made
 KEPT = 64  # connections to one namenode that wait for their next request
 TOO_LONG = "too long"

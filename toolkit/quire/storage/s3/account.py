@@ -21,8 +21,6 @@ from quire.packaging import install
 from quire.storage.options import spelled
 from quire.storage.s3.errors import explained
 
-__all__ = ["Account", "Place", "account", "normalise", "parts"]
-
 PARALLEL = 32  # connections of one client
 CONNECT, SILENCE = 10.0, 60.0  # seconds until a connection is made, and without a byte
 

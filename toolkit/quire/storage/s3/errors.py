@@ -8,8 +8,6 @@ from typing import Any
 from quire.errors import NotFoundError, StorageError, TransientError, UsageError, scrub
 from quire.storage.http import BUSY, for_now, seconds, unanswered
 
-__all__ = ["code_of", "everywhere", "explained", "refused"]
-
 _BUSY = frozenset(
     ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling", "ThrottlingException", "RequestLimitExceeded",
      "OperationAborted", "ConditionalRequestConflict", "BandwidthLimitExceeded", "RequestThrottled", "503")

@@ -25,8 +25,6 @@ from quire.storage.s3.account import Account, Place
 from quire.storage.s3.errors import everywhere, explained, refused
 from quire.storage.window import Fetch, Throttled
 
-__all__ = ["opened"]
-
 RENEW = 60.0  # seconds after which the credentials are asked for again: whether they end soon is known there
 _EMPTY = hashlib.sha256(b"").hexdigest()
 

@@ -12,8 +12,6 @@ from typing import NamedTuple, Protocol
 from quire.errors import FormatError, StorageError
 from quire.storage.retry import again
 
-__all__ = ["Pieces", "S3Upload"]
-
 PART = 8 << 20  # bytes; the service takes no part below 5 MiB but the last
 SAME = 1000  # parts of one size, then the next so many are twice as long: few services take parts of different sizes, and few need to
 PARTS = 10_000
