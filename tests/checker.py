@@ -6,7 +6,6 @@ the place that the ledger names, or the file is set aside with a reason; no othe
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from collections import defaultdict
@@ -18,6 +17,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import xxhash
 import zstandard
+
+from sim.witness import Log, fold, rows_of
 
 GATHERED = ("done", "purging", "purged")
 Expected = Callable[[bytes], bytes]
@@ -113,46 +114,25 @@ def check(
 
 
 def look(dest: str | os.PathLike[str]) -> Found:
-    """Fold the log."""
+    """Fold the log, as the witness of the simulated stores does."""
     dest, found = Path(dest), Found()
-    while (entry := dest / f"_quire/log/{len(found.entries) + 1:020d}.json").exists():
-        found.entries.append(json.loads(entry.read_bytes()))
-    listed = {p.name for p in dest.glob("_quire/log/*.json")}
-    assert len(listed) == len(found.entries), "the log has a gap"
-    outcome: dict[str, dict[str, Any]] = {}
-    published: dict[str, dict[str, Any]] = {}
-    rows: list[dict[str, Any]] = []
-    for entry in found.entries:
-        assert entry["format"] == 1
-        if entry["kind"] in ("commit", "abort"):
-            outcome.setdefault(entry["job"], entry)
-        if entry["kind"] == "published":
-            published.setdefault(entry["job"], entry)
-    for entry in found.entries:
-        if entry["kind"] != "commit" or outcome[entry["job"]] is not entry:
-            continue
-        lost = published.get(entry["job"], {}).get("lost", [])
-        tasks = [task for task in _tasks(dest, entry) if task["task"] not in lost]
-        removed = {plain(name) for task in tasks for name in task["removes"]}
-        uncovered = {(u[0], u[1], s) for task in tasks for u in task["uncovers"] for s, _ in u[2]}
-        staying = [r for r in rows if (r["path"], r["version"], r["start"]) not in uncovered]
-        rows = [r for r in staying if r["data_file"] not in removed]
-        carried = {_identity(r) for r in staying if r["data_file"] in removed}
-        for name in removed:
+    there = {os.path.relpath(p, dest): p.read_bytes() for p in _files(dest / "_quire")}
+    log = Log(there)
+    found.entries = log.entries
+    assert all(entry["format"] == 1 for entry in log.entries)
+    for _, tasks in log.commits():
+        for name in {plain(name) for task in tasks for name in task["removes"]}:
             del found.data[name]
         for task in tasks:
             found.data.update({plain(file["name"]): file["size"] for file in task["files"]})
-            new = pq.read_table(dest / task["segment"]).to_pylist() if task["segment"] else []
-            new = _restated(rows, new, task)
-            again = {_identity(r) for r in new if r["carried"]}
+            new = rows_of(there[task["segment"]]) if task["segment"] else []
+            again = [row for row in new if row["carried"]]
             assert len(again) == task["carried"]
-            assert len(new) - len(again) + task["restated"] == task["gathered"] + task["bad"] == task["assigned"] - len(task["left"])
-            assert again <= carried, "a row was carried that was not there, or twice"
-            carried -= again
-            rows += [{**row, "data_file": row["data_file"] and plain(row["data_file"])} for row in new]
-        assert not carried, f"removed and not carried over: {carried}"
-    found.rows = rows
-    for row in rows:
+            assert len(new) - len(again) == task["gathered"] + task["bad"] == task["assigned"] - len(task["left"])
+            assert task["restated"] in (0, len(new))
+    folded = [row for rows in fold(there, log).values() for row in rows]
+    found.rows = [{**row, "data_file": row["data_file"] and plain(row["data_file"])} for row in folded]
+    for row in found.rows:
         if row["state"] == "bad":
             assert row["reason"], f"{row['path']} is set aside without a reason"
             assert len(row["reason"].splitlines()) == 1
@@ -160,30 +140,6 @@ def look(dest: str | os.PathLike[str]) -> Found:
         elif row["state"] in GATHERED:
             found.done.add(on_disk(row["path"]))
     return found
-
-
-def _restated(rows: list[dict[str, Any]], new: list[dict[str, Any]], task: dict[str, Any]) -> list[dict[str, Any]]:
-    """Let rows be what a task says has become of them; the rows that it adds."""
-    key = ("path", "version", "start", "length")
-    there = {tuple(row[c] for c in key): row for row in rows}
-    for said in new if task["restated"] else ():
-        there[tuple(said[c] for c in key)].update(state=said["state"], reason=said["reason"])
-    assert task["restated"] in (0, len(new))
-    return [] if task["restated"] else new
-
-
-def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What stays of a row that is written again elsewhere."""
-    return tuple(row[c] for c in ("path", "version", "start", "length", "state", "written", "records", "checksum"))
-
-
-def _tasks(dest: Path, entry: dict[str, Any]) -> list[dict[str, Any]]:
-    part = next((v for v in entry.values() if isinstance(v, str) and v.startswith("_quire/log/parts/")), None)
-    if part is None:
-        return entry["tasks"]
-    assert not entry["tasks"]
-    rows = [json.loads(text) for text in pq.read_table(dest / part).column("task").to_pylist()]
-    return [row["task"] for row in rows if row["kind"] == "manifest"]
 
 
 def _files(dest: Path) -> list[Path]:
@@ -195,7 +151,7 @@ def _clean(dest: Path, found: Found) -> None:
     state = {os.path.relpath(p, dest) for p in _files(dest / "_quire")}
     decided = {e["job"] for e in found.entries if e["kind"] == "abort"} | {e["job"] for e in found.entries if e["kind"] == "published"}
     commits = [e for e in found.entries if e["kind"] == "commit" and e["job"] in decided]
-    named = {task["segment"] for e in commits for task in _tasks(dest, e)}
+    named = {task["segment"] for e in commits for task in e["tasks"]}
     outcomes = [e for e in found.entries if e["kind"] in ("commit", "abort")]
     named |= {v for e in outcomes for v in e.values() if isinstance(v, str) and v.startswith("_quire/log/parts/")}
     left = {name for name in state if not (name.startswith("_quire/log/") and name.count("/") == 2)} - named

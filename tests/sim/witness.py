@@ -60,7 +60,7 @@ class Log:
         self.published: dict[str, dict[str, Any]] = {}
         for entry in self.entries:
             if entry["kind"] in ("commit", "abort"):
-                if entry.get("parts"):
+                if entry["kind"] == "commit" and entry.get("parts"):
                     entry["tasks"] = [json.loads(row["task"])["task"] for row in rows_of(there[entry["parts"]])]
                 self.outcome.setdefault(entry["job"], entry)
             elif entry["kind"] == "published":
@@ -365,7 +365,7 @@ def fold(there: Mapping[str, bytes], log: Log) -> dict[str, list[dict[str, Any]]
 
 
 def _same(row: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[c] for c in ("path", "version", "start", "length", "state", "written", "checksum"))
+    return tuple(row[c] for c in ("path", "version", "start", "length", "state", "written", "records", "checksum"))
 
 
 def _nothing_else(

@@ -258,7 +258,7 @@ def _why(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
 
 def _limits(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
     yield from _of_machines(chosen, where, asked)
-    if "restartable" in asked.needs and asked.appends and not COMMITTERS[chosen].survives:
+    if "restartable" in asked.needs and asked.appends and not COMMITTERS[chosen].keeps.restart:
         other = ", or write with quire's own, which finishes or takes back what a killed job began" * ("quire" in ORDER[where.kind])
         yield (
             "one copy after a driver that was killed while it committed: before the job is run again, look with inspect_success(url) "

@@ -300,7 +300,7 @@ def speculation(look: _Look) -> Finding | None:
     if (look.session.settings.spark(k.SPECULATION) or "false").lower() != "true":
         return Finding("speculation", "ok", "off.")
     known = COMMITTERS.get(look.binding.committer)
-    if known is not None and (not known.one_copy or look.binding.committer == "naive"):
+    if known is not None and (not known.keeps.one_copy or look.binding.committer == "naive"):
         naive = look.binding.committer == "naive"
         how = "two attempts of a task write one file of the destination" if naive else "this committer may keep two attempts of a task"
         return Finding("speculation", "wrong", f"on, and {how}.", "Turn it off.")

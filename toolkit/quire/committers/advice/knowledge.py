@@ -1,13 +1,14 @@
 """What is known of each committer, as a table: where it may write, what it guarantees, what it costs, and who says so.
 
-The four guarantees are the article's: nothing in between is visible (`hidden`), all results appear together to readers that list
-(`together`), a failed job leaves nothing (`clean`; after a killed driver: `survives`), speculation leaves one copy (`one_copy`).
-`measured`: the kinds of stores on which this project has run it; what it says of others was read at its `source`.
+The guarantees are those that the lab tries (`quire.committers.guarantees`). `measured`: the kinds of stores on which this project has
+run each; what it says of others was read at its `source`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from quire.committers.guarantees import Guarantees
 
 NEEDS = {
     "speculation": "slow tasks are started twice",
@@ -43,11 +44,7 @@ class Known:
 
     title: str
     stores: tuple[str, ...]
-    hidden: bool
-    together: bool
-    clean: bool
-    survives: bool
-    one_copy: bool
+    keeps: Guarantees
     cost: str
     lacks: tuple[str, ...]
     measured: tuple[str, ...]
@@ -55,11 +52,13 @@ class Known:
     will: str  # what a job will do, as the live check says it
 
 
+HELD = Guarantees(hidden=True, visible=False, clean=True, one_copy=True, restart=False)
+NONE = Guarantees(hidden=False, visible=False, clean=False, one_copy=False, restart=False)
 _WINDOW = "visible together: readers that list the directory see files appear one by one while the job commits"
 
 COMMITTERS = {
     "v1": Known(
-        "FileOutputCommitter, algorithm 1", ("local", "hdfs", "abfs_hns"), True, False, True, False, True,
+        "FileOutputCommitter, algorithm 1", ("local", "hdfs", "abfs_hns"), HELD,
         "a rename for each task, then one for each file, one after the other in the driver",
         (
             _WINDOW + " (10 of 800 in the measured moment), longer with each file",
@@ -69,7 +68,7 @@ COMMITTERS = {
         "Output waits in _temporary; committing the job renames file by file.",
     ),
     "v2": Known(
-        "FileOutputCommitter, algorithm 2", (), False, False, False, False, False,
+        "FileOutputCommitter, algorithm 2", (), NONE,
         "a rename for each file, in the tasks",
         ("anything: tasks put their files into the destination while the job still runs",),
         ("local",), f"{MEASURED}; apache/spark #29895, #33332",
@@ -78,7 +77,7 @@ COMMITTERS = {
     ),
     "manifest": Known(
         "manifest committer, bound by PathOutputCommitProtocol", ("local", "hdfs", "abfs", "abfs_hns", "abfs_flat", "gcs"),
-        True, False, True, False, True,
+        HELD,
         "a listing and a manifest for each task, then a rename for each file, many at a time; needs the jar spark-hadoop-cloud",
         (
             _WINDOW + " (1 of 800 in the measured moment)",
@@ -88,7 +87,7 @@ COMMITTERS = {
         "Output waits in _temporary/<job>; committing the job renames many files at a time.",
     ),
     "naive": Known(
-        "a committer's factory without PathOutputCommitProtocol", (), False, False, False, False, True,
+        "a committer's factory without PathOutputCommitProtocol", (), replace(NONE, one_copy=True),
         "none: that is what makes it tempting",
         ("anything: json, csv, text and orc go straight into the destination, parquet silently through algorithm 1",),
         ("local",), f"{MEASURED}; apache/incubator-gluten #9993",
@@ -96,7 +95,7 @@ COMMITTERS = {
         "fails with FileAlreadyExistsException. _SUCCESS names the new committer all the same.",
     ),
     "magic": Known(
-        "S3A magic committer", ("s3", "emr"), True, False, True, False, True,
+        "S3A magic committer", ("s3", "emr"), HELD,
         "no rename and no local disk: one request a file when the job commits, many at a time; needs spark-hadoop-cloud and hadoop-aws",
         (
             _WINDOW + ": a short one",
@@ -107,7 +106,7 @@ COMMITTERS = {
         "Tasks upload under the final names, and committing the job completes the uploads.",
     ),
     "directory": Known(
-        "S3A directory staging committer", ("s3", "emr"), True, False, True, False, True,
+        "S3A directory staging committer", ("s3", "emr"), HELD,
         "tasks keep their output on local disks until they commit, and upload it then; needs a cluster file system for the lists",
         (
             _WINDOW + ": a short one",
@@ -118,7 +117,7 @@ COMMITTERS = {
         "Tasks write to local disk and upload when they commit; committing the job completes the uploads.",
     ),
     "partitioned": Known(
-        "S3A partitioned staging committer", ("s3", "emr"), True, False, True, False, True,
+        "S3A partitioned staging committer", ("s3", "emr"), HELD,
         "tasks keep their output on local disks until they commit, and upload it then; needs a cluster file system for the lists",
         (
             _WINDOW + ": a short one",
@@ -130,14 +129,14 @@ COMMITTERS = {
         "conflict mode is replace, then completes the uploads.",
     ),
     "emrfs": Known(
-        "EMRFS S3-optimized committer (also EMR's MagicV2)", (), False, False, False, False, False,
+        "EMRFS S3-optimized committer (also EMR's MagicV2)", (), NONE,
         "no rename",
         ("anything more than algorithm 2: a task's files are visible as soon as it commits",),
         (), "Amazon EMR release guide: EMRFS S3-optimized committer; MagicV2 committer",
         "Each task makes its files visible when it commits, while the job still runs.",
     ),
     "emr_protocol": Known(
-        "EMRFS S3-optimized commit protocol", ("emr",), True, False, True, False, True,
+        "EMRFS S3-optimized commit protocol", ("emr",), HELD,
         "no rename; only for dynamic overwrite of partitions through EMRFS",
         (
             _WINDOW,
@@ -148,7 +147,7 @@ COMMITTERS = {
         "Tasks upload under the final names, and committing the job completes the uploads.",
     ),
     "jindo": Known(
-        "JindoOssCommitter with its magic switched on", ("oss",), True, False, True, False, True,
+        "JindoOssCommitter with its magic switched on", ("oss",), HELD,
         "no rename; needs EMR's JindoSDK, which comes with Alibaba's clusters and not by Maven",
         (_WINDOW, "a killed job leaves uploads that cost like objects, until a life-cycle rule of the bucket"),
         (), "Alibaba Cloud E-MapReduce: Use Jindo Job Committer",
@@ -156,7 +155,7 @@ COMMITTERS = {
     ),
     "quire": Known(
         "quire's own: output waits unseen, the commit log decides", ("local", "hdfs", "s3", "emr", "abfs", "abfs_hns", "abfs_flat"),
-        True, True, True, True, True,
+        Guarantees(True, True, True, True, True),
         "rows go through claim, process or consolidate; S3, Azure: one request a file (of a claim, a copy); disks: a rename",
         ("readers of the plain directory see a commit's files appear one by one: all at one moment is for quire.read(spark, url)",
          "one copy of what df.write puts into the claim's path, if the session has algorithm 2 or a factory that Spark does not ask"),

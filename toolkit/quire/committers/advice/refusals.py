@@ -184,7 +184,7 @@ def magic_shares_its_directory(committer: str, asked: Asked) -> str:
 @_rule("the article; measured by this project: 10 of 800 files with algorithm 1, 1 of 800 with the manifest committer")
 def none_is_all_at_once(committer: str, asked: Asked) -> str:
     known = COMMITTERS.get(committer)
-    if known is None or known.together or "visible_together" not in asked.needs:
+    if known is None or known.keeps.visible or "visible_together" not in asked.needs:
         return ""
     return "its files appear one by one while the job commits"
 
