@@ -20,7 +20,7 @@ from quire.sources.kafka.rows import as_batch, fitted
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import fit, nullable
 from quire.sources.transforms.content import BadContent
-from quire.sources.transforms.functions import WrongTypeError, passes, reason, type_name
+from quire.sources.transforms.functions import WrongTypeError, alone, passes, reason, type_name
 
 __all__ = ["DATE", "ESCAPED", "NEWLINES", "RECORDS", "RECORDS_AS", "VALUES", "BatchFunction", "Loading", "Part", "Rejected", "check_by"]
 
@@ -80,7 +80,8 @@ class Loading:
         """What the function returns for a batch, in the destination's columns; BadContent if it raises, or returns anything else."""
         assert self.function is not None
         try:
-            found = self.function(records)
+            with alone():
+                found = self.function(records)
             if isinstance(found, pa.RecordBatch):
                 found = pa.Table.from_batches([found])
             if not isinstance(found, pa.Table):

@@ -11,7 +11,8 @@ import signal
 import site
 import sysconfig
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, TracebackType
 from typing import Any
@@ -22,7 +23,9 @@ from quire.errors import UsageError
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
 
-__all__ = ["Buffer", "UserFunction", "call", "identity", "passes"]
+__all__ = ["Buffer", "UserFunction", "alone", "call", "identity", "passes"]
+
+CAME_BACK = 70  # the exit code of such a child
 
 Buffer = bytes | bytearray | memoryview
 UserFunction = Callable[[bytes, FileInfo], Buffer | Iterable[Buffer] | pa.RecordBatch | pa.Table]
@@ -46,13 +49,30 @@ def call(function: UserFunction, content: bytes, file: FileInfo, keep_messages: 
     ends its process where it meets what it does not know. What is not about the file passes through (`passes`).
     """
     try:
-        return _records(function(content, file))
+        with alone():
+            return _records(function(content, file))
     except WrongTypeError as error:
         raise BadContent(f"TypeError: the function returned {error}; {_ALLOWED}") from None
     except BaseException as error:
         if passes(error):
             raise
         raise BadContent(reason(function, error, keep_messages)) from None
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let nothing but this process come back from a user's function.
+
+    A child that the function has forked and that returns from it, or raises, would go on as quire does, in the files that are open here.
+    """
+    here = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != here:
+            with suppress(OSError):
+                os.write(2, b"quire: a process that the function has forked came back from it, and was ended: end it with os._exit()\n")
+            os._exit(CAME_BACK)
 
 
 def passes(error: BaseException) -> bool:

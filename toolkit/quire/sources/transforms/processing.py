@@ -15,7 +15,7 @@ from quire.sources import ranges, rowgroups
 from quire.sources.kafka.rows import as_batch, fitted, made
 from quire.sources.splits import FileInfo, RejectError, Split
 from quire.sources.transforms.content import BadContent
-from quire.sources.transforms.functions import WrongTypeError, passes, reason, type_name
+from quire.sources.transforms.functions import WrongTypeError, alone, passes, reason, type_name
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ class Processing:
 
     def _guarded(self, work: Callable[[], T]) -> T:
         try:
-            return work()
+            with alone():
+                return work()
         except WrongTypeError as e:
             raise BadContent(f"TypeError: {e}") from None
         except RejectError as e:
