@@ -138,7 +138,7 @@ def test_the_columns_are_those_of_the_first_rows_and_stay(tmp_path: Path) -> Non
     write(source, {"d": b'[{"n": 3.5, "tag": "y"}]', "e": b'[{"n": 4.0, "tag": null}]', "f": b'[{"n": 5}]', "g": b'[{"n": 6, "new": 1}]'})
     report = process(source, function, dest)
     assert {path.rpartition("/")[2]: reason for path, reason in report.set_aside} == {
-        "d": "TypeError: the column 'n' holds a value that is no int64 (ArrowInvalid)",
+        "d": "TypeError: the column 'n' holds a value that is not of type int64 (ArrowInvalid)",
         "g": "TypeError: the rows have the column 'new', which the schema does not: n, tag",
     }
     assert sorted((row["n"], row["tag"]) for row in rows(dest)) == [(1, None), (2, "x"), (4, None), (5, None)] or sorted(
@@ -925,7 +925,7 @@ def test_from_a_shell(tmp_path: Path, shell: Any, monkeypatch: pytest.MonkeyPatc
     assert shell("process", source, f"{file}:broken", tmp_path / "no", "--max-quarantined", "0", "--quiet")[0] == 1
     for function, said in (
         ("shell_job", "Write module:name"), ("shell_job:word", "function of shell_job"), ("shell_job:carefull", "Did you mean 'careful'"),
-        ("no_such_module:f", "there is no module"), ("no.py:f", "there is no file"),
+        ("no_such_module:f", "the module 'no_such_module' does not exist"), ("no.py:f", "no.py' does not exist"),
     ):  # fmt: skip
         code, _, err = shell("process", source, function, tmp_path / "no", "--quiet")
         assert (code, err.count("\n")) == (2, 1)

@@ -246,7 +246,7 @@ def test_skew(run: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         one_line(run("skew", counts), 2)
     one_line(run("skew", tmp_path / "no.json"), 2, "cannot read")
     counts.write_bytes(b"\xff\xfe")
-    one_line(run("skew", counts), 2, "no JSON")
+    one_line(run("skew", counts), 2, "not JSON")
     with (tmp_path / "given").open("w+") as given:
         given.write("[10, 10]")
         given.seek(0)

@@ -122,7 +122,7 @@ def test_an_upload_that_expires_while_it_is_written_is_an_error(world: sim.World
     """The job is not over, so the attempt has failed, and the next one begins anew."""
     work, again = planned(world, tree)
     once(world, sim.doing("upload"), world.expire)
-    with world.acting(sim.Actor("slow")), pytest.raises(StorageError, match="no longer open"):
+    with world.acting(sim.Actor("slow")), pytest.raises(StorageError, match="not open any more"):
         attempt(work, 0)
     assert again().files == 1
     done(world, tree)

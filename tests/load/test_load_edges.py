@@ -132,7 +132,7 @@ def test_a_column_for_directories_that_the_function_does_not_give_is_refused_and
 
     for _ in range(2):
         calls.clear()
-        with refused(UsageError, 2, "partition_by='city': there is no such column. They are value, offset"):
+        with refused(UsageError, 2, "partition_by='city' is not a column. The columns are value, offset"):
             load(kafka, name, dest, without, partition_by="city", version="1")
         assert len(calls) <= 2, "it is not tried again"
         assert not list(dest.glob("_quire/jobs/*")), "nothing is frozen, and nothing is open"
@@ -244,7 +244,7 @@ def test_headers_that_are_no_utf8_set_their_record_aside(kafka: Mock, tmp_path: 
         report = load(kafka, name, dest, function)
         assert (report.records, report.set_aside_count) == ((4, 1), (4, 1), (3, 2))[number]
         odd = ledger(dest).rejected("arrow").to_pylist()[-1]
-        assert (odd["offset"], odd["content"], odd["error"]) == (3, b"odd", "a header's name is no UTF-8")
+        assert (odd["offset"], odd["content"], odd["error"]) == (3, b"odd", "a header's name is not UTF-8")
     assert rows(tmp_path / "0").column("headers").to_pylist()[-1] == [{"key": "fine", "value": b"2"}]
 
 

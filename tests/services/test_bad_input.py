@@ -115,7 +115,7 @@ def test_a_missing_container(site: Site, local: Path, out: Path) -> None:
     words = (
         ("the container 'nowhere-at-all' is not there. Create it",)
         if site.azure
-        else ("there is no bucket 'nowhere-at-all'", "make the bucket")
+        else ("bucket 'nowhere-at-all' does not exist", "create the bucket")
     )
     both_ways(where, site.options, local, out, *words)
 
@@ -200,7 +200,7 @@ def test_no_such_host(scheme: str, reached: Reached, local: Path, out: Path) -> 
         reached("https://no-such-account.invalid"),
         local,
         out,
-        "there is no host",
+        "unknown host",
         "no-such-account.invalid",
         "Look at",
     )

@@ -281,7 +281,7 @@ def test_a_delegation_token_reaches_the_cluster_and_no_message(home: str, caplog
 def test_wrong_places_are_said_at_once_in_one_line(hdfs_cluster: Cluster) -> None:
     (nobody,) = free_ports(1)
     for url, words in {
-        "webhdfs://no-such-host.invalid/a": "there is no host 'no-such-host.invalid'",
+        "webhdfs://no-such-host.invalid/a": "unknown host 'no-such-host.invalid'",
         f"webhdfs://127.0.0.1:{nobody}/a": "nobody listens at",
         f"webhdfs://127.0.0.1:{hdfs_cluster.rpc}/a": "Look at host and port",
     }.items():

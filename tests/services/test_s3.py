@@ -89,7 +89,7 @@ def test_what_is_no_place_is_refused(url: str, words: str) -> None:
         ({"keys": "x"}, "Did you mean 'key'"),
         ({"key": "x"}, "there is only one"),
         ({"secret": MARK}, "there is only one"),
-        ({"endpoint_url": "127.0.0.1:9000"}, "is no address"),
+        ({"endpoint_url": "127.0.0.1:9000"}, "is not an address"),
         ({"client_kwargs": "x"}, "is a dictionary"),
         ({"client_kwargs": {"region": "x"}}, "Did you mean 'region_name'"),
     ],
@@ -118,7 +118,7 @@ def test_a_profile_that_is_not_there_and_no_credentials(monkeypatch: pytest.Monk
         bare("s3://bucket", {"profile": "nobody"}).get("a")
     alone = bare("s3://bucket", {"endpoint_url": "http://127.0.0.1:1"})
     for act in (lambda: alone.get("a"), lambda: list(alone.read_many([Request("a", "v", 1, 0, 1)]))):
-        with refused(StorageError, 3, "there are no credentials", "anon=True"):
+        with refused(StorageError, 3, "credentials are missing", "anon=True"):
             act()
 
 
@@ -209,7 +209,7 @@ REFUSALS = [
     (400, "ExpiredToken", "", "the credentials have expired"),
     (403, "RequestTimeTooSkewed", "", "Set the clock"),
     (403, "AccessDenied", "User: x is not authorized", "no permission (User: x is not authorized)"),
-    (404, "NoSuchBucket", "", "there is no bucket 'tests'"),
+    (404, "NoSuchBucket", "", "bucket 'tests' does not exist"),
     (301, "PermanentRedirect", "", "is in the region 'eu-west-7'"),
     (400, "AuthorizationHeaderMalformed", "the region 'us-east-1' is wrong; expecting 'eu-west-7'", "is in the region 'eu-west-7'"),
     (501, "NotImplemented", "", "does not know this request"),
@@ -259,7 +259,7 @@ def test_nobody_listens() -> None:
     (port,) = s3.free_ports(1)
     with pytest.raises(TransientError, match="nobody listens there"):
         to(f"http://127.0.0.1:{port}").get("a")
-    with refused(StorageError, 3, "there is no host of that name"):
+    with refused(StorageError, 3, "unknown host"):
         to("http://no-such-host.invalid").get("a")
 
 
@@ -269,7 +269,7 @@ def test_wrong_key_and_wrong_bucket(root: str, options: dict[str, Any]) -> None:
     for act in (lambda: bare(root, wrong).put("a", b""), lambda: gather(f"{root}/in", f"{root}/out", storage_options=wrong)):
         with refused(StorageError, 3, "does not take this secret"):
             act()
-    with refused(StorageError, 3, "there is no bucket 'nowhere-at-all'"):
+    with refused(StorageError, 3, "bucket 'nowhere-at-all' does not exist"):
         bare("s3://nowhere-at-all/x", options).check_writable()
     with pytest.raises(NotFoundError):
         bare(root, options).get("a")

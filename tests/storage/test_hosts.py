@@ -23,8 +23,8 @@ S3 = {"key": "k", "secret": "hunter2", "endpoint_url": "https://mispelt.invalid"
 PLACES = [
     pytest.param("webhdfs://mispelt.invalid/x", {}, ("'mispelt.invalid'", "Look at the URL"), id="webhdfs"),
     pytest.param("webhdfs://cluster/x", NAMENODES, ("'nn1.invalid' or 'nn2.invalid'", "Look at the option namenodes"), id="namenodes"),
-    pytest.param("abfs://container/x", AZURE, ("'mispelt.blob.core.windows.net'", "Look at the account's name"), id="abfs"),
-    pytest.param("s3://bucket/x", S3, ("mispelt.invalid", "Look at endpoint_url"), id="s3"),
+    pytest.param("abfs://container/x", AZURE, ("'mispelt.blob.core.windows.net'", "Check the account's name"), id="abfs"),
+    pytest.param("s3://bucket/x", S3, ("mispelt.invalid", "Check endpoint_url"), id="s3"),
 ]
 Asked = list[str]
 
@@ -75,7 +75,7 @@ def test_a_misspelt_host_is_told_at_once(
     for act in acts(connect(normalise(url), options)):
         asked.clear()
         patience.clear()
-        with refused(StorageError, StorageError.exit_code, "there is no host", *words) as caught:
+        with refused(StorageError, StorageError.exit_code, "unknown host", *words) as caught:
             act()
         assert not isinstance(caught.value, TransientError)
         assert len(asked) <= 2, "one lookup for each host"
@@ -121,7 +121,7 @@ def test_why_a_name_was_not_found_decides(error: Any, why: str) -> None:
 
 
 def test_a_name_that_no_host_can_have_is_told_at_once(patience: Asked) -> None:
-    with refused(StorageError, StorageError.exit_code, "there is no host 'aaaa", "Look at the URL"):
+    with refused(StorageError, StorageError.exit_code, "unknown host 'aaaa", "Look at the URL"):
         connect(normalise(f"webhdfs://{'a' * 70}/x")).get("a")
     assert not patience
 
@@ -159,7 +159,7 @@ def test_misspelt_brokers_are_told_at_once(patience: Asked) -> None:
     cluster, asked = brokers("SASL_SSL://One.invalid, two.invalid:9093", ONE, TWO)
     for act in (cluster.reach, lambda: cluster.ask(lambda: asked.list_topics(1), "cannot list topics")):
         asked.asked = 0
-        with refused(StorageError, StorageError.exit_code, "there is no host 'one.invalid' or 'two.invalid'", "spelling") as caught:
+        with refused(StorageError, StorageError.exit_code, "unknown host 'one.invalid' or 'two.invalid'", "spelling") as caught:
             act()
         assert not isinstance(caught.value, TransientError)
         assert (asked.asked, patience) == (1, [])

@@ -260,7 +260,7 @@ def test_any_other_error_ends_the_reading(error: Exception) -> None:
 def test_connections_that_cannot_be_made_are_an_error() -> None:
     @asynccontextmanager
     async def broken() -> AsyncIterator[window.Fetch]:
-        raise StorageError("there is no host 'x'")
+        raise StorageError("unknown host 'x'")
         yield
 
     with pytest.raises(StorageError, match="no host"):

@@ -111,7 +111,7 @@ def seconds(value: str | float, what: str) -> float:
     """`"1 min"`, `"30 s"`, `90` → seconds; UsageError for anything else."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", str(value).lower()) if not isinstance(value, bool) else None
     unit = (match[2] or "s") if match else ""
-    unit = unit if unit in _SPANS else unit.removesuffix("s")  # "ms" is no plural
+    unit = unit if unit in _SPANS else unit.removesuffix("s")  # "ms" is not a plural
     if match and unit in _SPANS and (found := float(match[1]) * _SPANS[unit]) <= LONGEST:
         return found
     why = "is longer than 100 years" if match else "is not a time span"

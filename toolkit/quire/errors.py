@@ -53,7 +53,7 @@ class _OneLine(BaseException):
     _told = False
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it, instead of what it would make by itself."""
+        """IPython's view of it, instead of its own traceback."""
         from IPython.core.getipython import get_ipython
 
         shell: Any = get_ipython()
@@ -67,7 +67,7 @@ class _OneLine(BaseException):
 
 
 class QuireError(_OneLine, Exception):
-    """What every error of quire is; `exit_code` is the shell's."""
+    """The base of every error of quire; `exit_code` is the shell's."""
 
     exit_code: ClassVar[int] = 3
 

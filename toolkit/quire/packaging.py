@@ -22,7 +22,7 @@ _OWN = ("quire/__init__.py", "quire.py")  # whoever brings one of these brings a
 
 
 def install(*extras: str) -> str:
-    """What to type for these extras, as every error says it that misses a package."""
+    """The command that installs these extras, for errors about a missing package."""
     wanted = f"[{','.join(extras)}]" if extras else ""
     if PUBLISHED:
         return f'pip install "{DISTRIBUTION}{wanted}"'

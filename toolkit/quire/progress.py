@@ -24,7 +24,7 @@ LONGEST = 24  # characters of an account's name in it
 
 @dataclass(frozen=True)
 class Part:
-    """What of one account has been read: `done` of `total` bytes. `name` is the account's, a bucket's or a host's."""
+    """The progress of reading one account: `done` of `total` bytes. `name` is the account's, a bucket's or a host's."""
 
     name: str
     done: int
@@ -96,7 +96,7 @@ class Phase:
 class Progress:
     """One line a phase, in a notebook one for all: `with progress.phase("listing", unit="file") as phase: phase.update(3)`.
 
-    `show` is True, False, or a function that is called with a `Step` several times a second. What the function raises ends the
+    `show` is True, False, or a function that is called with a `Step` several times a second. An exception in the function ends the
     call as an interrupt does: nothing is lost, and an unfinished job stays open.
     """
 
@@ -228,6 +228,6 @@ def _words(step: Step) -> str:
 
 
 def _in_kernel() -> bool:
-    """Whether this is a notebook's kernel, whose output is no terminal, though somebody looks at it."""
+    """Whether this is a notebook's kernel, whose output is not a terminal, although somebody looks at it."""
     kernel = sys.modules.get("ipykernel.kernelapp")
     return kernel is not None and bool(kernel.IPKernelApp.initialized())

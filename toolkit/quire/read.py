@@ -87,14 +87,14 @@ def _log(store: Store, version: int | None) -> tuple[Log, int]:
 
 
 def live(store: Store, version: int | None = None) -> tuple[Words | None, list[LiveFile], Fold]:
-    """What a destination holds at a version: its words, the data files that count, and the fold."""
+    """The content of a destination at a version: its words, the data files that count, and the fold."""
     log, version = _log(store, version)
     folded = fold(log, version, reader=True)
     return log.words(version, reader=True), list(live_files(log, folded, reader=True)), folded
 
 
 def _holding(store: Store, version: int | None = None) -> tuple[Log, Words | None, list[str], Fold, dict[str, str]]:
-    """What a destination holds at a version: its log, its words, its data files, the fold, and the directories of the segments."""
+    """The content of a destination at a version: its log, its words, its data files, the fold, and the directories of the segments."""
     log, version = _log(store, version)
     folded = fold(log, version, reader=True)
     folders = {t.segment: t.folder for _, c in log.recent(version) for t in log.in_effect(c, version, reader=True) if t.segment}
@@ -103,7 +103,7 @@ def _holding(store: Store, version: int | None = None) -> tuple[Log, Words | Non
 
 
 def _places(store: Store, files: list[str], folded: Fold, folders: dict[str, str]) -> list[str]:
-    """The directories that raw content was kept apart for, as far as rows of them count; of empty files there is no data file."""
+    """The directories that raw content was kept apart for, as far as rows of them count; an empty file has no data file."""
     found = dict.fromkeys(name.rpartition("/")[0] for name in files)
     for source in folded.sources:
         if source.piece:
@@ -225,7 +225,7 @@ def _quoted(name: str) -> str:
 
 
 def _by(log: Log, words: Words) -> dict[str, pa.DataType]:
-    """The column by whose values quire has put rows into directories, with the type that it had; none where there is no such one."""
+    """The column by whose values quire has put rows into directories, with the type that it had; none without such a column."""
     if not words.by:
         return {}
     columns = schemas.frozen(log) or parquet.RECORDS

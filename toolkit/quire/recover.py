@@ -20,7 +20,7 @@ __all__ = ["Recovered", "recover"]
 
 @dataclass(frozen=True)
 class Recovered(display.Shown):
-    """What `recover` did: jobs published, given up, and those that are still open (the next run of the same call goes on)."""
+    """The result of `recover`: jobs published, given up, and those that are still open (the next run of the same call goes on)."""
 
     dest: str
     published: tuple[str, ...]
@@ -44,7 +44,7 @@ def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_opti
     abort   a job's name, or "open" for all unfinished ones: give them up first. Otherwise unfinished jobs stay, and the next
             call with the same arguments goes on with them.
 
-    Raises UsageError if there is no such job, or nothing of quire's in `dest`.
+    Raises UsageError if the job does not exist, or nothing of quire's in `dest`.
     """
     store = connect(canonical(dest, storage_options), storage_options)
     if not store.is_folder(names.STATE):

@@ -249,7 +249,7 @@ def _counts(text: bytes) -> quire.skew.SkewResult:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as e:
-        raise UsageError(f'the counts are no JSON ({e}). Give for example [12, 13, 11] or {{"a": 12, "b": 13}}.') from e
+        raise UsageError(f'the counts are not JSON ({e}). Give for example [12, 13, 11] or {{"a": 12, "b": 13}}.') from e
     arguments = found if isinstance(found, dict) and "counts" in found else {"counts": found}
     unknown = set(arguments) - {"counts", "groups", "expected", "listed", "unit"}
     if unknown:
@@ -484,7 +484,7 @@ def _warned(message: Warning | str, *_: object) -> None:
 
 
 def _said(e: click.ClickException) -> str:
-    """What is wrong with the arguments, and where to look, in one line; the list of commands where none was given."""
+    """The problem with the arguments, and where to look, in one line; the list of commands where none was given."""
     if type(e).__name__ == "NoArgsIsHelpError":
         return e.format_message()
     context = getattr(e, "ctx", None)

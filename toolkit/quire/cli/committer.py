@@ -56,7 +56,7 @@ def _session(conf: tuple[str, ...], master: str | None) -> Any:
         return spark_of(master)
     wrong = next((pair for pair in conf if "=" not in pair), None)
     if wrong is not None:
-        raise click.BadParameter(f"{wrong!r} is no setting: write key=value.", param_hint="--conf")
+        raise click.BadParameter(f"{wrong!r} is not a setting: write key=value.", param_hint="--conf")
     return spark_of(master, dict(pair.split("=", 1) for pair in conf))
 
 

@@ -21,7 +21,7 @@ def function_of(text: str) -> Callable[..., Any]:
     """
     where, colon, name = text.rpartition(":")
     if not colon or not where or not name.isidentifier():
-        raise UsageError(f"{quoted(text)} is no function. Write module:name, or path/file.py:name.")
+        raise UsageError(f"{quoted(text)} is not a function. Write module:name, or path/file.py:name.")
     try:
         module = _of_file(Path(where)) if where.endswith(".py") else _of_name(where)
     except Exception as e:
@@ -33,14 +33,14 @@ def function_of(text: str) -> Callable[..., Any]:
     if not callable(found):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         choose(name, functions, f"function of {where}")
-        raise UsageError(f"{text!r} is no function.")
+        raise UsageError(f"{text!r} is not a function.")
     function: Callable[..., Any] = found
     return function
 
 
 def _of_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise UsageError(f"there is no file {quoted(str(path))}. Look for a typing mistake.")
+        raise UsageError(f"the file {quoted(str(path))} does not exist. Check the spelling.")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -58,7 +58,7 @@ def _of_name(name: str) -> ModuleType:
         module = importlib.import_module(name)
     except ModuleNotFoundError as e:
         if e.name and (name == e.name or name.startswith(f"{e.name}.")):
-            raise UsageError(f"there is no module {name!r}, here or installed. Write module:name, or path/file.py:name.") from e
+            raise UsageError(f"the module {name!r} does not exist, here or installed. Write module:name, or path/file.py:name.") from e
         raise
     inside = getattr(module, "__file__", None) or ""
     return _carried(module) if inside.startswith(f"{here}/") else module

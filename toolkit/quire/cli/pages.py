@@ -60,7 +60,7 @@ def reasons(dest: str, as_json: bool) -> None:
 @click.option("--last", type=click.IntRange(1), help="Only so many at the end.")
 @AS_JSON
 def commits(dest: str, last: int | None, as_json: bool) -> None:
-    """What each commit brought and took, and how many data files there were after it."""
+    """Show each commit's added and removed files and rows, and the number of data files after it."""
     frame(quire.Ledger(dest).commits(last), as_json, "no commit")
 
 

@@ -1,4 +1,4 @@
-"""What all commands share: options that mean the same everywhere, and how results are printed."""
+"""Shared by all commands: options that mean the same everywhere, and printing results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KAFKA_SECRET = click.option(
 
 
 def kafka_options(options: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, Any] | None:
-    """What a command was given for Kafka's client, or nothing."""
+    """A command's options for Kafka's client, or nothing."""
     found = dict[str, Any]()
     for text, secret in [*((text, False) for text in options), *((text, True) for text in secrets)]:
         name, equals, value = text.partition("=")
@@ -61,7 +61,7 @@ def as_line(found: Any) -> str:
     """One line of JSON in which a name cannot speak to the terminal: what is not printable is escaped, other letters are not."""
     try:
         text = json.dumps(found, default=plain, ensure_ascii=False, allow_nan=False)
-    except ValueError:  # what is no number, or has no end, JSON has no word for: null, as in tables
+    except ValueError:  # JSON cannot express NaN or infinity: null, as in tables
         text = json.dumps(_finite(found), default=plain, ensure_ascii=False)
     return escaped(text)
 
@@ -84,7 +84,7 @@ def escaped(text: str) -> str:
 
 
 def plain(value: Any) -> str:
-    """What JSON has no type for, as text."""
+    """A value without a type in JSON, as text."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 

@@ -107,7 +107,7 @@ def pins(dest: str, as_json: bool) -> None:
 def unpin(dest: str, pin: str, as_json: bool) -> None:
     """End a pin that a dead reader has left."""
     quire.Ledger(dest).unpin(pin)
-    click.echo(as_line({"unpinned": pin}) if as_json else f"{pin} is no pin any more")
+    click.echo(as_line({"unpinned": pin}) if as_json else f"{pin} is not a pin any more")
 
 
 @click.command()
@@ -133,7 +133,7 @@ def coverage(dest: str, path: str, as_json: bool) -> None:
 @click.argument("dest")
 @AS_JSON
 def tasks(dest: str, as_json: bool) -> None:
-    """What each task has done, and when it ran."""
+    """Show each task's work, and when it ran."""
     frame(quire.Ledger(dest).tasks(), as_json, "no task")
 
 
@@ -171,7 +171,7 @@ def _of_source(empty: str) -> Callable[[Callable[..., Any]], click.Command]:
 
 @_of_source("nothing is gone")
 def deleted(ledger: quire.Ledger, *where: Any, **chosen: Any) -> Any:
-    """The gathered files that are no longer at SOURCE…; their output is kept."""
+    """The gathered files that are gone from SOURCE…; their output is kept."""
     return ledger.deleted(*where, **chosen)
 
 

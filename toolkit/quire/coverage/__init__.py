@@ -1,1 +1,1 @@
-"""What has been processed: ledger segments, their fold by the log, the anti-join with a listing, and conflicts between jobs."""
+"""Processed input: ledger segments, their fold by the log, the anti-join with a listing, and conflicts between jobs."""

@@ -22,7 +22,7 @@ Known = tuple[dict[str, Any], list[dict[str, Any]]]
 
 @dataclass
 class Remaining:
-    """What of a listing is to be read."""
+    """The part of a listing that must be read."""
 
     files: pa.Table  # the rows of the listing, with `start` and `length` of what is left of each file
     done: int = 0  # files that are covered
@@ -36,8 +36,8 @@ def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] =
 
     Ranges that no row covers are left, of paths without a row under another version. A path that is only in quarantine, under
     another version, is taken again as a whole, and its old rows leave the ledger. The rest is `known`, each with its rows (`also`: with
-    these columns too). A single record that was rejected is as done as what lies around it. What was purged is done in its own version
-    alone; where that is under way, and another file is there, it is `known`, too.
+    these columns too). A single record that was rejected is as done as what lies around it. A purged file is done in its own version alone;
+    while a purge is under way, and another file is there, that file is `known`, too.
     """
     start = pa.array([0] * listing.num_rows, pa.int64())
     listing = listing.append_column("start", start).append_column("length", listing.column("size"))

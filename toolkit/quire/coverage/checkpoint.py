@@ -242,7 +242,7 @@ def sweep(store: Store, grace: float = GRACE) -> int:
     gone = list[str]()
     if keep is not None and ages.get(keep.head, young) <= young:
         gone += [head for head in sorted(ages) if head < keep.head]
-        # Quarantine files stay as long as a record of theirs counts: they are no part of what is merged.
+        # Quarantine files stay as long as one of their records counts: they are not merged.
         there = {e.name for e in store.walk(names.LEDGER)}
         for table in keep.tables(store, "merged", MERGED, ["name"]):
             gone += [name for name in table.column("name").to_pylist() if name in there and names.job_of_segment(name)]

@@ -30,7 +30,7 @@ class Counts(NamedTuple):
 
 
 def counts(rows: Iterable[Mapping[str, Any]]) -> Counts:
-    """What rows (path, start, length, state) count together."""
+    """The total of rows (path, start, length, state)."""
     files = size = bad = held = 0
     for row in rows:
         state, topic = row["state"], row["path"].startswith(_TOPIC)

@@ -37,7 +37,7 @@ def gathered(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def ordinal(row: dict[str, Any]) -> int:
-    """Of which purge a row is, by the version that was planned from; -1: of none."""
+    """The purge that a row belongs to, by the version that it was planned from; -1: none."""
     number = (row["reason"] or "").removeprefix(DELETING)
     return int(number) if row["state"] in FINISHED and number.isascii() and number.isdigit() else -1
 

@@ -46,7 +46,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Fold:
-    """What of the log decides the ledger at a version: plain data that travels to the tasks."""
+    """The part of the log that decides the ledger at a version: plain data that travels to the tasks."""
 
     version: int
     sources: tuple[Source, ...]
@@ -198,7 +198,7 @@ def _with(table: pa.Table, name: str, value: object) -> pa.Table:
 
 
 def touched(store: Store, task: Task) -> dict[str, list[tuple[str, int, int]]]:
-    """What a task covers or uncovers: path → [(version, start, length)]. Carried rows are no touch."""
+    """A task's covered and uncovered ranges: path → [(version, start, length)]. Carried rows do not count."""
     found = defaultdict[str, list[tuple[str, int, int]]](list)
     if task.segment:
         rows = segments.read(store, task.segment, ["path", "version", "start", "length", "carried"])

@@ -1,4 +1,4 @@
-"""What counts at a version, from the log and its checkpoint: the live data files, and totals. No segment is read, and no old entry."""
+"""The state at a version, from the log and its checkpoint: the live data files, and totals. No segment is read, and no old entry."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def live(log: Log, folded: Fold, *, reader: bool = False) -> Iterator[LiveFile]:
 
 
 def totals(log: Log, folded: Fold) -> Totals:
-    """What the published commits come to at the fold's version."""
+    """The sum of the published commits at the fold's version."""
     log = log.at(folded.version)
     before = log.base.totals if log.base else Totals()
     count, size = before.data_files, before.bytes_written

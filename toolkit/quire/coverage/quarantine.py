@@ -67,7 +67,7 @@ class QuarantineWriter:
         self._rows, self._held = [], 0
 
     def finish(self) -> bytes | None:
-        """The file, or None if there is no record."""
+        """The file, or None without any record."""
         if self._rows:
             self._flush()
         if self._writer is None:

@@ -1,4 +1,4 @@
-"""What of each path is covered, as ranges that have been joined: of sources that go on and on, however many rows say so."""
+"""The coverage of each path, as joined ranges: for sources that grow without end, however many rows they have."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Covered:
     written: int = 0
 
     def add(self, other: Covered) -> None:
-        """What other rows say of the same path."""
+        """The other rows of the same path."""
         self.versions |= other.versions
         self.ranges = _joined([*self.ranges, *other.ranges])
         for state, length in other.states.items():
@@ -55,7 +55,7 @@ class Covered:
 
 @dataclass
 class Known:
-    """What a loop has read of the ledger so far, and goes on with: a segment never changes, so each is read once.
+    """The part of the ledger that a loop has read so far: a segment never changes, so each is read once.
 
     Where a later commit has taken rows away since, or a checkpoint stands for segments, all is read anew.
     """
@@ -66,9 +66,9 @@ class Known:
 
 
 def covered(fold: Fold, store: Store, first: str, last: str, known: Known | None = None) -> dict[str, Covered]:
-    """What is covered of the paths in [first, last]; the rows of one source of the fold are held at a time.
+    """The coverage of the paths in [first, last]; the rows of one source of the fold are held at a time.
 
-    `known`: of a call that asks again. What is given then is its own, and not to be changed.
+    `known`: of a call that asks again. The returned ranges then belong to it, and must not be changed.
     """
     known = Known() if known is None else known
     of = first, last, fold.removed, fold.uncovered

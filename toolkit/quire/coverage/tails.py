@@ -4,7 +4,7 @@ A row may have a fingerprint, the xxh3-64 of the first and of the last 4 KiB of 
 longer than what is covered, and the first and the last of its rows still show the same bytes. Then its new end is taken alone: a
 path's rows may be of several versions, one following the other, and the last one tells which version is done.
 
-What this does not catch: bytes that were changed far from the ends of rows in a file that was also appended to; and a file whose
+Two changes escape this: bytes that were changed far from the ends of rows in a file that was also appended to; and a file whose
 content was changed while size and time stayed (`rsync -t`), which has the same version.
 """
 
@@ -36,7 +36,7 @@ class Mark(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """What is covered of a file, up to `end`; a gap is what a data file held that was given up."""
+    """The coverage of a file, up to `end`; a gap stems from a data file that was given up."""
 
     end: int
     marks: tuple[Mark, ...]  # of the first row and the last one, also on either side of a gap
@@ -45,12 +45,12 @@ class Prefix(NamedTuple):
 
 
 def fingerprint(content: bytes) -> int:
-    """Of the bytes of a row."""
+    """A hash of a row's bytes."""
     return xxhash.xxh3_64_intdigest(content if len(content) <= 2 * EDGE else content[:EDGE] + content[-EDGE:])
 
 
 def prefix(rows: Iterable[dict[str, Any]]) -> Prefix | None:
-    """What a path's rows cover; None where that is not known well enough to go on from it."""
+    """The coverage by a path's rows; None if it is not known well enough to continue from it."""
     rows = list(rows)
     # A single record that was rejected is as done as what lies around it.
     settled = [r["state"] in GATHERED or (r["state"] == "bad" and r.get("records") == 1) for r in rows]

@@ -1,5 +1,5 @@
-"""What commits have uncovered, so laid out that a row is looked up and not compared with each of them: a retry uncovers as many ranges as
-it has rows, of one path perhaps.
+"""Uncovered ranges of commits, indexed so that a row is looked up and not compared with each of them: a retry uncovers as many ranges as
+it has rows, perhaps of one path.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def compression_for(format: str, compression: str | None) -> str:
 
 
 def extension(format: str, compression: str) -> str:
-    """What a data file's name ends with; Spark and others tell the compression from it."""
+    """The ending of a data file's name; Spark and others recognise the compression by it."""
     if format == "parquet":
         return "parquet" if compression == "none" else f"{_SUFFIX[compression][1:]}.parquet"
     return _EXTENSIONS[format] + _SUFFIX[compression]

@@ -1,4 +1,4 @@
-"""What decoding damaged bytes raises. A lack of memory is not among it: it says nothing of the bytes, and a good file stays a good one."""
+"""Exceptions from decoding damaged bytes. They do not include a lack of memory, which says nothing about the bytes."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def _gzip(data: bytes) -> bytes:
 
 
 def compressor(compression: str) -> Callable[[bytes], bytes]:
-    """What compresses one piece: a gzip member, or a zstd frame."""
+    """The compressor of one piece: a gzip member, or a zstd frame."""
     if compression == "gzip":
         return _gzip
     packer = zstandard.ZstdCompressor(level=3)
@@ -276,7 +276,7 @@ def _unzstd() -> Any:
 
 
 def cursor(store: Store, name: str, compression: str, size: int = BUFFER) -> Plain | Framed:
-    """What takes records out of a data file; `size` is how many bytes are asked for at once."""
+    """A reader of records in a data file; `size` is the number of bytes to request at once."""
     return Plain(store, name, size) if compression == "none" else Framed(store, name, compression, size)
 
 

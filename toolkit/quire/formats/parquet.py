@@ -255,7 +255,7 @@ def _checked(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
             if least < 0 or most > 1 << 62:
                 raise ValueError(f"the column {field.name!r} holds {least if least < 0 else most:,}")
     batch = batch.cast(wanted)  # which fails where a value is missing that has to be there
-    batch.validate(full=True)  # text that is no UTF-8, say
+    batch.validate(full=True)  # text that is not UTF-8, say
     return batch
 
 

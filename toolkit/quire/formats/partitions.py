@@ -1,7 +1,7 @@
 """Directories `name=value`, by the values of a column: how a value is written there, and read back.
 
 As Hive and Spark have it: what has a meaning of its own in a path is escaped as `%XX`, letters of any script stay as they are, and a
-missing value is `__HIVE_DEFAULT_PARTITION__`. That convention has no name for empty text: quire puts it into a directory `empty` below the
+missing value is `__HIVE_DEFAULT_PARTITION__`. The convention has no name for empty text: quire puts it into a directory `empty` below the
 one of missing values, so that other readers take it for missing, and quire tells both apart.
 """
 
@@ -34,7 +34,7 @@ def length(name: str, value: str | None) -> int:
 
 
 def values(path: str) -> dict[str, str | None]:
-    """What the directories of a file say: name → value, as text."""
+    """The values in a file's directories: name → value, as text."""
     found: dict[str, str | None] = {}
     parts = path.split("/")[:-1]
     for part, below in zip(parts, [*parts, ""][1:], strict=True):

@@ -1,4 +1,4 @@
-"""What has become of records? A bar for each way to load them: there once, lost, and there once too often."""
+"""Accounts of records: a bar for each way to load them: there once, lost, and there once too often."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def accounts(what: Any) -> Picture:
 
     `what` is a table with the columns loader, killed (where it was killed, in a few words, or nothing), expected (records that were sent),
     lost (of them) and double (rows too many: a record that is there three times counts twice). Each has its colour and its pattern; the
-    line is at what was expected. Of more than 20 rows the first 20 are drawn. Raises UsageError for anything else.
+    line is at what was expected. The first 20 rows are drawn. Raises UsageError for anything else.
     """
     found = frame(what, "accounts", "a table of what was loaded", _COLUMNS)
     counts = {column: amounts(found, "accounts", column) for column in _COUNTS}

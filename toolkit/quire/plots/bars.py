@@ -40,7 +40,7 @@ def partitions(what: Any) -> Picture:
 
     `what` is a SkewResult, a Plan, a Ledger, a Report, or the files of each part as `quire.skew.check` takes them: a sequence,
     a dict, a Series. The grey band is what each part should have: for files 4 standard deviations up and down, which chance
-    hardly leaves; for bytes and records, for which there is no such test, a quarter up and down. Marked are parts outside of it that are
+    hardly leaves; for bytes and records, which have no such test, a quarter up and down. Marked are parts outside of it that are
     off by more than a quarter: heavy, light, or doubled if abs() is missing.
 
     The table has one row a part: group (where there are several), part, files or bytes, expected, ratio, flag; of more than 20

@@ -34,7 +34,7 @@ def sizes(what: Any) -> Picture:
     before, after = int(table["files_before"].sum()), int(table["files_after"].sum())
     guess = "about " if hasattr(what, "estimate") else ""  # what a plan would write is not known yet
     title = f"{plural(before, 'file')} before, {guess}{amount(after, 'files')} after" if before or after else "No files"
-    note = _note(table) if before or after else "There are no files, neither before nor after."
+    note = _note(table) if before or after else "No files, neither before nor after."
     with drawing():
         figure = _draw(title, note, table).figure if before or after else blank(title, note, "no files").figure
     chosen = table if len(table) <= ROWS else table.loc[table["files_before"].add(table["files_after"]).nlargest(ROWS).index.sort_values()]

@@ -1,4 +1,4 @@
-"""What do more files cost? Curves of committers over the number of files, both axes logarithmic."""
+"""The cost of more files: curves of committers over the number of files, both axes logarithmic."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _picture(title: str, note: str, found: pd.DataFrame, panels: list[tuple[str,
 
 
 def _look(i: int) -> dict[str, Any]:
-    """Of the line of a committer: none is told by its colour alone."""
+    """The style of a committer's line: colour alone never distinguishes two."""
     again = i // 8
     found = {"color": _COLOURS[i % 8], "marker": _MARKS[i % 8], "linestyle": _LINES[(i + again) % 4], "markersize": 4.5, "linewidth": 1.2}
     return {**found, "markerfacecolor": "white"} if again % 2 else found

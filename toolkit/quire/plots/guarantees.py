@@ -24,7 +24,7 @@ def guarantees(what: Any) -> Picture:
     """Draw a field for each committer and guarantee: a sign, and below it what was counted.
 
     `what` is a table with the columns committer, guarantee, holds (True, False, or nothing where it is not known), why (words, for a
-    short line) and how ("measured", "read", "not run"), as `lab.Matrix.marks`. What was read and not measured is hatched.
+    short line) and how ("measured", "read", "not run"), as `lab.Matrix.marks`. Cells that were read and not measured are hatched.
 
     The table is the same, of at most 20 rows. Raises UsageError for anything else.
     """

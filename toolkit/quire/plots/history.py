@@ -1,4 +1,4 @@
-"""What has each commit done? Files that came and went, and how many data files there were after it."""
+"""The work of each commit: files that came and went, and the number of data files after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def commits(what: Any) -> Picture:
     """Draw what each commit did, in their order: the files that came (up) and that were forgotten or replaced (down), and the data files.
 
     `what` is a Ledger, or a table with the columns version, verb, files, forgotten, set_aside, written, removed and data_files (how many
-    count after the commit), as `Ledger.commits()` gives it. Of more than 20 commits the last 20 are drawn; they stand side by side, and
+    count after the commit), as `Ledger.commits()` gives it. The last 20 commits are drawn; they stand side by side, and
     the time between them is left out. Each verb has its colour and its pattern. Raises UsageError for anything else.
     """
     found = frame(what, "commits", "a Ledger or a table of commits", _COLUMNS)

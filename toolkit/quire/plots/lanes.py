@@ -1,4 +1,4 @@
-"""What ran when? Tasks over time, packed into as few lanes as tasks ran at once."""
+"""Tasks over time, packed into as few lanes as tasks ran at once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def tasks(what: Any, commit: Any = None) -> Picture:
     """
     hint = "Call the plan's .run(), then draw quire.Ledger(dest)."
     if _is_plan(what):
-        raise UsageError(f"tasks: this plan was not run yet, so there are no times to draw. {hint}")
+        raise UsageError(f"tasks: this plan was not run yet, so it has no times to draw. {hint}")
     found = frame(what, "tasks", "a Ledger or a table of tasks", _COLUMNS, f"A plan was not run yet. {hint} ")
     if not len(found):
         return _nothing("No tasks", "Nothing was run.")
@@ -124,7 +124,7 @@ def _chosen(found: pd.DataFrame, commit: Any) -> tuple[pd.DataFrame, str]:
     else:
         if commit not in there:
             some = ", ".join(name(one) for one in there[-10:])
-            raise UsageError(f"tasks: there is no commit {scrub(repr(commit), 60)} with tasks: the last ones are {some}, or commit='all'")
+            raise UsageError(f"tasks: no commit {scrub(repr(commit), 60)} with tasks: the last ones are {some}, or commit='all'")
         drawn, note = [commit], ""
     return found[found["commit"].isin(drawn)], note
 

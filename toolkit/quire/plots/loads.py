@@ -33,8 +33,8 @@ _DAY = 86_400
 def loads(what: Any) -> Picture:
     """Draw how many records each commit of a load has brought, at its time, and mark those that set some aside or found some lost.
 
-    `what` is a Ledger, or a table with the columns version, verb, time, records, set_aside and lost, as `Ledger.commits()` gives it. Of
-    more than 500 commits the last 500 are drawn. Commits that bring nothing (compact, forget, …) stand on the axis. The table has the
+    `what` is a Ledger, or a table with the columns version, verb, time, records, set_aside and lost, as `Ledger.commits()` gives it. The
+    last 500 commits are drawn. Commits that bring nothing (compact, forget, …) stand on the axis. The table has the
     last 20. Raises UsageError for anything else.
     """
     found = frame(what if not callable(getattr(what, "commits", None)) else what.commits(last=_MOST), "loads",

@@ -1,4 +1,4 @@
-"""What every function of `quire.plots` returns, and the page that it is drawn on."""
+"""The result of every function of `quire.plots` returns, and the page that it is drawn on."""
 
 from __future__ import annotations
 

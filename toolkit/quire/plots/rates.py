@@ -32,7 +32,7 @@ def rates(what: Any, round_trip: str | float | None = None) -> Picture:
 
     `what` is a table with the columns in_flight (reads in flight, 1 or more), files (how many were read) and seconds (it took).
     `round_trip` is how long one read takes to come back ("140 ms", or seconds); with it a line shows the most that n reads in flight
-    can bring, n / round_trip. What stays below it is held up by something else: the service, or this machine.
+    can bring, n / round_trip. A point below the line is limited by something else: the service, or this machine.
 
     The table has a row for each measurement, in the order of in_flight, with files_per_second, and at_most where the round trip is
     given; of more than 20 the first and the last ones. Raises UsageError for anything else.

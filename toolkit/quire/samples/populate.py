@@ -1,6 +1,6 @@
 """Makes a tree of many small XML files to practise on: `quire populate DIR` and the notebooks' first cell.
 
-What the article's DirectoryPopulator classes are for: a synthetic copy of the millions of 5 KB files that devices send.
+Sample files, like the article's DirectoryPopulator classes: a synthetic copy of the millions of 5 KB files that devices send.
 The same arguments give the same names and the same bytes, however many processes write them: what a file holds follows
 from its number alone, and each process writes a range of numbers.
 """
@@ -54,7 +54,7 @@ _WORKER = (
 
 @dataclass(frozen=True)
 class PopulateReport:
-    """What `populate` wrote.
+    """The files that `populate` wrote.
 
     directory         its absolute path
     files, bytes      how many files, dirty ones included, and their size in all
@@ -135,7 +135,7 @@ def populate(
     """Write `files` made-up device files below a new or empty local directory, and say what was written.
 
     size       mean size in bytes (256 B to 16 MiB); single files lie within ± 20 % of it
-    dirs       number of directories (not for flat); those for which there are no files are made too
+    dirs       number of directories (not for flat); empty ones are made too
     shape      "even" | "skewed" | "deep" | "flat", see SHAPES
     dirty      share of the files, 0 to 1, that are damaged: truncated, mismatched tags, empty, wrong encoding, garbage
     seed       another seed, other files; the same arguments, the same tree, byte for byte
@@ -143,7 +143,7 @@ def populate(
     progress   show a bar where there is somebody to see it
 
     Nothing is ever deleted or overwritten: raises UsageError if the directory holds anything, for arguments out of range, and
-    if the disk is too small; StorageError when writing fails. What a stopped call has written stays.
+    if the disk is too small; StorageError when writing fails. Files of a stopped call stay.
     After the small-files article's DirectoryPopulator (SmallFilesMerge).
     """
     began = time.perf_counter()

@@ -11,7 +11,7 @@ _ENOUGH = 1e-16
 def survival(statistic: float, dof: int) -> float:
     """Return P(X ≥ statistic) for X chi-square distributed with `dof` ≥ 1 degrees of freedom.
 
-    That is the regularised incomplete gamma function Q(dof/2, statistic/2): the series below the mean and Lentz's
+    It is the regularised incomplete gamma function Q(dof/2, statistic/2): the series below the mean and Lentz's
     continued fraction above it (Abramowitz and Stegun 6.5.29 and 6.5.31). The relative error is about 1e-12 up to a
     hundred degrees of freedom and 1e-8 up to a million; below 1e-300 the result may be 0.
     """

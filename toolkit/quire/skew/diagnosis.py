@@ -3,9 +3,9 @@
 The small-files article (SmallFilesMerge) gives each task the files for which ABS(Hash(fileName) % N) is its number, and tells
 how the ABS was missing at first: the first part was always about twice as big as any other. The reason: Java's remainder has
 the sign of the hash, so there are 2N-1 remainders. 0 comes from both sides and has a share of 1/N of the files; each other
-one has 1/2N, and the N-1 negative ones, with (N-1)/2N of all files, belong to no task. What one sees is part 0 at twice the
-others; what happens is that nearly half of the files are lost. A chi-square test sees the first, only a count of what was
-listed sees the second.
+one has 1/2N, and the N-1 negative ones, with (N-1)/2N of all files, belong to no task. The visible sign is part 0 at twice
+the others; in fact nearly half of the files are lost. A chi-square test sees the first, only a count of the listed
+files sees the second.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _Evenness:
 
 @dataclass(frozen=True)
 class _Found:
-    """What the verdict and its explanation go by."""
+    """The numbers behind the verdict and its explanation."""
 
     unit: str
     parts: Parts
@@ -325,9 +325,9 @@ def _explain(verdict: str, found: _Found, rows: Rows) -> str:
 
 def _too_few(parts: Parts, unit: str) -> str:
     if not parts.names:
-        return "There are no parts."
+        return "The plan has no parts."
     if not parts.counts.any():
-        return f"There are no {unit} in any part."
+        return f"The parts hold no {unit}."
     if max(place.stop - place.start for place in parts.of_groups()) < 2:
         return "There is one part" + (" in each group" if parts.groups != [""] else "") + ": nothing to compare it with."
     return f"A part should have at least {_FEWEST} {unit} for chance to be told from skew, and these have fewer."

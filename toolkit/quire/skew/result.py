@@ -1,4 +1,4 @@
-"""What `skew.check` answers, and how a notebook shows it."""
+"""The result of `skew.check`, and its view in a notebook."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class SkewResult:
     """Whether the parts of a plan are even.
 
     verdict        "even" | "skewed" | "missing abs()" | "looks like a missing abs()" | "too few to tell"
-    p_value        how likely a fair hash is to be as uneven as this; None where there is no test
-    chi_square     the statistic, summed over the groups; None where there is no test
-    dof            its degrees of freedom; None where there is no test
-    ratio          the heaviest part's count over what it should have; NaN if there is nothing to compare
+    p_value        how likely a fair hash is to be as uneven as this; None without a test
+    chi_square     the statistic, summed over the groups; None without a test
+    dof            its degrees of freedom; None without a test
+    ratio          the heaviest part's count over what it should have; NaN without anything to compare
     heaviest       up to five parts that have most in excess: (name, count, ratio)
     parts, total   how many parts there are, and what they hold in all
     missing_share  share of what was listed that is in no part (below 0: there is more in the parts than was listed);

@@ -58,7 +58,7 @@ class Root:
 
 
 class _Silent:
-    """What a task may read of a place that its call does not name: nothing."""
+    """A task may not read anything from a place that its call does not name."""
 
     def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
         return ((request, Gone("its source is not named in this call")) for request in requests)
@@ -92,7 +92,7 @@ class Selection:
     without: frozenset[str] = frozenset()  # paths that this call has taken up often enough
 
     def chooser(self, root: Root) -> re.Pattern[str]:
-        """What the name of a file below the root must match."""
+        """The pattern for names of files below the root."""
         wanted = "|".join(_place(w) for w in root.wanted)
         include = f"(?={'|'.join(map(_anywhere, self.include))})" if self.include else ""
         exclude = f"(?!{'|'.join(map(_anywhere, self.exclude))})" if self.exclude else ""
@@ -122,7 +122,7 @@ def _glob(pattern: str) -> str:
 
 
 def _part(part: str) -> str:
-    """One part of a glob. What stands between two stars is taken where it comes first, and nowhere else is looked for it: a name of
+    """One part of a glob. Text between two stars matches at its first occurrence, and is not searched for elsewhere: a name of
     255 dashes would keep `*-*-*-*-*-*` busy for hours.
     """
     first, *rest = str(glob_translate(part)).removeprefix("(?s:").removesuffix(r")\Z").split(_STAR)
@@ -259,7 +259,7 @@ def located(found: Iterable[Root]) -> Callable[[str], tuple[Root, str] | None]:
 
 
 def _near(url: str, options: Options) -> str:
-    """What else may be meant by a place that does not exist: the nearest name beside it, where the store lets us look."""
+    """The likely meaning of a place that does not exist: the nearest name beside it, where the store can be listed."""
     parent, _, name = url.rpartition("/")
     while parent.partition("://")[2]:
         with suppress(StorageError):  # a hint is not worth an error of its own

@@ -1,7 +1,8 @@
 """Files known by their content: a hash of it is their version, where a store's own is only a time and a size.
 
 `rsync -t` or `touch -r` may leave another content under the size and the time of before; a file that was copied again has another time and
-the content of before. With `identity="content"` the first is seen and the second is no change. It costs reading every file that is listed.
+the content of before. With `identity="content"` the first is seen and the second
+does not count as a change. It costs reading every file that is listed.
 
 A split is read on condition of both: of the version that the store tells, which is planned beside the hash, and of the hash itself, since
 what is read is hashed on its way. The ledger keeps the hash alone.
@@ -83,7 +84,7 @@ class ByContent:
         return entry._replace(version=version) if entry is not None and entry.version == stored else entry
 
     def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
-        """See `Store.read_many`. What is planned by the store's version alone is read as in the store itself."""
+        """See `Store.read_many`. Splits that were planned by the store's version alone are read as in the store itself."""
         asked = deque[Request]()
         plain = (request._replace(version=self._split(request)[1]) for request in _kept(requests, asked))
         with closing(self.inner.read_many(plain)) as answers:  # type: ignore[type-var]  # a store's answers are a generator

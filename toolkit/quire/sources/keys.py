@@ -23,7 +23,7 @@ def keys(path: str | os.PathLike[str], options: Mapping[str, object] | None, kno
     resolved = normalise(os.fsdecode(path) if isinstance(path, bytes) else path)
     text = os.fsdecode(path)
     shown = [text] if text.startswith(("file:///", "memory://")) else [f"file://{text}"] if text.startswith("/") else []
-    shown = [key for key in shown if key.isascii() or _is_utf8(key)]  # a name as Python gives it is no key of the ledger
+    shown = [key for key in shown if key.isascii() or _is_utf8(key)]  # a name as Python gives it is not a key of the ledger
     if not resolved.startswith("file://"):
         return list(dict.fromkeys([*shown, *_remote(resolved, options, known)]))
     plain = os.path.abspath(os.path.expanduser(text.removeprefix("file://")))

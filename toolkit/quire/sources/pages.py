@@ -1,8 +1,8 @@
-"""What a Parquet file says of itself, read from its own bytes: where its row groups lie, and what the pages of a column hold.
+"""A Parquet file's own claims, read from its bytes: the places of its row groups, and the content of a column's pages.
 
-The headers of pages decide what decoding costs, and Arrow gives no access to them. Of a footer that contradicts itself Arrow's own metadata
-ends the process where it is asked for a column. Both are structs in Thrift's compact protocol (parquet-format, `FileMetaData` and
-`PageHeader`), of which numbers, texts, lists and structs are read, and what else there may be is passed over.
+The headers of pages decide what decoding costs, and Arrow gives no access to them. If a footer contradicts itself, Arrow's own metadata
+ends the process when it is asked for a column. Both are structs in Thrift's compact protocol (parquet-format, `FileMetaData` and
+`PageHeader`), of which numbers, texts, lists and structs are read, and everything else is skipped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Page(NamedTuple):
 
 
 def footer(data: bytes | memoryview) -> tuple[str, list[Group]]:
-    """Who wrote a file, and its row groups, by the bytes of its footer; ValueError where it cannot be."""
+    """A file's writer and row groups, by the bytes of its footer; ValueError if the footer is impossible."""
     found = _read(memoryview(data), 0)[0]
     made = found.get(6, b"")
     groups = [

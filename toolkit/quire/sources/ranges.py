@@ -36,7 +36,7 @@ class TooLongError(Exception):
 
 # ------------------------------------------------------------------------------------------------------------------ held whole
 def request(name: str, version: str, size: int, start: int, length: int) -> Request:
-    """What to read for the lines that begin in a range: from one byte before it to a little behind it."""
+    """The bytes to read for the lines that begin in a range: from one byte before it to a little behind it."""
     begin = max(start - 1, 0)
     return Request(name, version, size, begin, min(size, start + length + AHEAD) - begin)
 

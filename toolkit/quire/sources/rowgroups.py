@@ -1,7 +1,7 @@
 """Row groups of a part of a Parquet file: a row group belongs to the range in which its first byte lies.
 
-So a listing needs no footer, and ranges that touch hold each row group once, however a file was cut. Of the file the footer is read and
-the row groups that are wanted, each in one piece, on condition of the planned version.
+So a listing needs no footer, and ranges that touch hold each row group once, however a file was cut. A task reads the footer and
+the needed row groups, each in one piece, on condition of the planned version.
 
 A few bytes of Parquet may mean any number of gigabytes, so nothing is decoded before it is known what that can cost: the footer by its
 length, unpacking and values by the headers of the pages (`pages`), texts by the lengths of those in a dictionary. Texts are decoded as
@@ -35,7 +35,7 @@ _SHORT, _BEHIND = re.compile(r"parquet-mr(?! version (1\.(?:[3-9]|\d\d|2\.(?:9|\
 
 
 def request(name: str, version: str, size: int) -> Request:
-    """What to read first of a file: its end."""
+    """The first bytes to read of a file: its end."""
     begin = max(size - TAIL, 0)
     return Request(name, version, size, begin, size - begin)
 

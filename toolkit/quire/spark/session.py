@@ -1,7 +1,7 @@
 """`quire.session()`: a SparkSession that works here, in a notebook, a script, a test or a container, with nothing set up before.
 
-What the machine or the user has configured (a running session, spark-submit, `spark-defaults.conf`, `PYSPARK_SUBMIT_ARGS`) wins
-over quire's defaults; what the caller passes wins over both.
+Settings of the machine or the user (a running session, spark-submit, `spark-defaults.conf`, `PYSPARK_SUBMIT_ARGS`) win
+over quire's defaults; the caller's arguments win over both.
 """
 
 from __future__ import annotations

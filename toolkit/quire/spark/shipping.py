@@ -1,6 +1,6 @@
 """Sends this very quire to Spark's executors, so that no task runs with another one than the driver's, or with none.
 
-What is installed there is not asked: executors come and go, and each may have another. The archive's name holds a hash of its
+Installed versions there do not matter: executors come and go, and each may have another one. The archive's name holds a hash of its
 content, so that one session can be given several. In local mode the tasks run beside the driver, and nothing is sent.
 """
 
@@ -66,7 +66,7 @@ def is_local(spark: SparkSession) -> bool:
 def portable(spark: SparkSession, work: Task) -> Task:
     """The same task, for executors that have no quire or another one; it is sent to them if need be.
 
-    What it carries is packed: Spark Connect's client writes whole requests into its log where somebody has turned that on.
+    Its content is packed: Spark Connect's client writes whole requests into its log where somebody has turned that on.
     """
     if is_local(spark):
         return work
@@ -119,7 +119,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def missing_module(text: str) -> UsageError | None:
-    """What to do, if an error of a task's says that the executors' Python lacks a module; None if it is another error."""
+    """The advice, if an error of a task says that the executors' Python lacks a module; None if it is another error."""
     found = _MISSING.search(text)
     if found is None:
         return None

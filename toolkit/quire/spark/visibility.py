@@ -38,13 +38,13 @@ def machine() -> str:
 
 @dataclass(frozen=True)
 class Sight:
-    """What the driver sees; travels to the tasks. Without `places`: nobody has looked yet."""
+    """The driver's view; travels to the tasks. Without `places`: nobody has looked yet."""
 
     machine: str
     places: tuple[tuple[str, tuple[Landmark, ...]], ...] = ()
 
     def lacking(self) -> str:
-        """What this process does not see of it, as an error says it; nothing if all is well."""
+        """The part of it that this process does not see, as an error's text; empty if all is well."""
         if machine() == self.machine:
             return ""
         for url, landmarks in self.places:

@@ -1,4 +1,4 @@
-"""What a store can do, and the door through which every URL comes in: normalised once, here, and nowhere again."""
+"""The interface of stores, and the entrance of every URL: normalised once, here, and nowhere again."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Place(Protocol):
     """A directory, by the last parts of names."""
 
     def version(self, name: str) -> str | None:
-        """Of a file; None: it is not there. Of whatever else is there, a text that is no file's version."""
+        """The version of a file; None: it is not there. For anything else there, a text that is never a file's version."""
         ...
 
     def take(self, name: str, private: str) -> None:
@@ -89,5 +89,5 @@ def is_private(name: str) -> bool:
 
 
 def mark(name: str) -> str:
-    """What tells, in a private name, whose it is: of the last part of a name."""
+    """The part of a private name that identifies its owner, made from the last part of a name."""
     return f"{xxhash.xxh3_64_intdigest(name.encode('utf-8', 'surrogateescape')):016x}"

@@ -1,9 +1,9 @@
-"""What quire asks of a store. Another store is another file beside this one that implements `Store`.
+"""The interface of a store. Another store is another file beside this one that implements `Store`.
 
 A store is rooted: it is opened at a URL, and every name it takes or gives is relative to that root, with `/` between its
 parts. No name leads out of the root, whatever a log entry or a manifest says.
 
-What the protocol needs of every store: a GET sees a PUT that was answered; `put_if_absent` shows the whole content or nothing
+The protocol needs this from every store: a GET sees a PUT that was answered; `put_if_absent` shows the whole content or nothing
 and lets exactly one writer win; a write may end as unknown (then it is repeated); a listing may miss what is created while it
 runs. `rename` is atomic or is not offered (`can_rename`).
 """
@@ -125,7 +125,7 @@ class Store(Protocol):
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
         """The last parts of the names one level below `folder`, with whether each is a directory; sizes are not looked up.
 
-        What no path can say (`a//b`) is there as `.`, for it is to be told where the directory is scanned.
+        A name that no path can express (`a//b`) is there as `.`, for it is to be told where the directory is scanned.
         """
         ...
 
@@ -197,7 +197,7 @@ class Store(Protocol):
 
 @runtime_checkable
 class Seeking(Protocol):
-    """What a store may offer beside: its listings come in the order of names, and begin at any of them.
+    """Optional: listings come in the order of names, and begin at any of them.
 
     A directory of millions of names is then cut into slices that nobody has to look at beforehand, and `scan` of a slice asks for no more
     than the slice. A store without it is looked at from the beginning to the end.
@@ -213,7 +213,7 @@ class Seeking(Protocol):
 
 @runtime_checkable
 class Limited(Protocol):
-    """What a store may offer beside: it says of a name beforehand that no object can be written under it."""
+    """Optional: the store says beforehand that no object can be written under a name."""
 
     def check_name(self, name: str) -> None:
         """Raise StorageError, or FormatError, for a name that is too long, or that the service does not take."""
@@ -222,7 +222,7 @@ class Limited(Protocol):
 
 @runtime_checkable
 class Conditional(Protocol):
-    """What a store may offer beside: deleting an object in one step on condition of its version."""
+    """Optional: deleting an object in one step on condition of its version."""
 
     def remove_if(self, name: str, version: str) -> bool:
         """Delete an object if it has this version; True: it is not there any more, False: it has another one, and stays."""
@@ -231,7 +231,7 @@ class Conditional(Protocol):
 
 @runtime_checkable
 class Beside(Protocol):
-    """What such a store offers beside that renames a file before it deletes it (`storage.aside`): the way back."""
+    """Optional, for a store that renames a file before it deletes it (`storage.aside`): the way back."""
 
     def give_back(self, private: str, name: str) -> bool:
         """Give a file its name back, in the same directory, if it is there; False: something else has the name, and both stay."""
@@ -251,7 +251,7 @@ def remove_version(store: Store, name: str, version: str) -> bool:
 
 @runtime_checkable
 class Copying(Protocol):
-    """What a store without a rename may offer beside: it copies a whole object by itself, so that no byte passes through the client.
+    """Optional, for a store without a rename: it copies a whole object by itself, so that no byte passes through the client.
 
     With it, what a user's own job has written as objects can be published there (the committer `copy`).
     """
@@ -259,14 +259,14 @@ class Copying(Protocol):
     def copy(self, old: str, new: str, version: str = "") -> bool:
         """Let `new` be a copy of `old`, as often as you like; who reads it sees all of it, once this is answered.
 
-        False: there is no `old`, or it has another version than `version` (if given); then nothing was done.
+        False: `old` does not exist, or it has another version than `version` (if given); then nothing was done.
         """
         ...
 
 
 @runtime_checkable
 class Syncing(Protocol):
-    """What a store may offer beside whose objects others can write, too: to let what they have written survive a power cut."""
+    """Optional, for a store whose objects others can write, too: it makes their files survive a power cut."""
 
     def sync(self, name: str) -> None:
         """Make an object durable that somebody else has written."""
@@ -287,7 +287,7 @@ def walked(scan: Callable[[str], Iterable[Entry | Folder | Trouble]], folder: st
 
 
 class WithoutUploads:
-    """What a store inherits that cannot hold uploads. No committer asks for them where `can_upload` is False."""
+    """The base of a store that cannot hold uploads. No committer asks for them where `can_upload` is False."""
 
     can_upload = pieces_expire = False
 

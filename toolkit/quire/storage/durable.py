@@ -1,7 +1,7 @@
 """Writing on a local disk so that it lasts: bytes, names, and the directories that lead to them.
 
-`fsync` of a file keeps its bytes and `fsync` of a directory the names in it, and nothing else does (POSIX promises no more). What
-another process has made may not be durable either: it may have been killed before its fsync.
+`fsync` of a file keeps its bytes and `fsync` of a directory the names in it, and nothing else does (POSIX promises no more). Files
+of another process may not be durable either: it may have been killed before its fsync.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stores that are reached by HTTP share: the connections of reading many, and how their answers and errors are understood."""
+"""Shared by stores that are reached by HTTP: connections for reading many objects, and the meaning of answers and errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def session(extra: str, *, trust: Any = True, silence: float = SILENCE, keepaliv
 def span(size: int, start: int, length: int) -> dict[str, str]:
     """The header that asks for a range of an object of `size` bytes; none for all of it.
 
-    Of no bytes at all the first one is asked for: without the header a service sends the whole object.
+    For an empty range the first byte is requested: without the header a service sends the whole object.
     """
     if not size or (not start and length == size):
         return {}
@@ -56,7 +56,7 @@ def span(size: int, start: int, length: int) -> dict[str, str]:
 
 
 async def body(answer: Any, most: int) -> bytes:
-    """What aiohttp's answer holds, `most` bytes and one at most: a service that sends more than it was asked for fills no memory."""
+    """The body of aiohttp's answer, `most` bytes and one at most: a service that sends more than it was asked for fills no memory."""
     most = most if answer.status in (200, 206) else LONGEST_ERROR
     if answer.content_length is not None and answer.content_length <= most:
         data: bytes = await answer.read()
@@ -69,12 +69,12 @@ async def body(answer: Any, most: int) -> bytes:
 
 
 def words(what: str, error: StorageError) -> str:
-    """What is wrong with a file, without `what` (as 'cannot read s3://bucket/x'), for its name stands beside it in the ledger."""
+    """The problem of a file, without `what` (as 'cannot read s3://bucket/x'), for its name stands beside it in the ledger."""
     return str(error).removeprefix(f"{StorageError(what)}: ")
 
 
 def seconds(text: str) -> float:
-    """Of a Retry-After, which is a number of seconds or a date."""
+    """The seconds of a Retry-After, which is a number of seconds or a date."""
     try:
         wait = float(text)
     except ValueError:

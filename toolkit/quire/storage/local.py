@@ -1,7 +1,7 @@
 """Local disk, by plain system calls: on a disk they beat every library several times over.
 
 Put if absent is a temporary file, fsync, `link` and fsync of the directory. A local disk has no conditional read: size and
-mtime are compared before and after reading. That misses a file that is rewritten with the same size within one tick of the
+mtime are compared before and after reading. This misses a file that is rewritten with the same size within one tick of the
 file system's clock, or whose mtime is set back by its writer (`rsync -t`, `touch -r`).
 
 Links below the root are followed only where a source is listed. Objects are never read, written or deleted through one: somebody
@@ -308,7 +308,7 @@ class LocalStore(WithoutUploads):
             os.close(fd)
 
     def _unread(self, e: OSError, path: str) -> Exception:
-        """What ends a long file's stream: its attempt begins again if only the disk was away for a moment."""
+        """The error that ends a long file's stream: its attempt begins again if only the disk was away for a moment."""
         not_the_files(e, "read", to_text(path))
         return TransientError(f"cannot read {to_text(path)}: {e.strerror}") if e.errno in BUSY else _refused(e)
 
@@ -495,7 +495,7 @@ class _Here:
         except OSError as e:
             if e.errno not in _NO_LINKS:
                 raise
-            # Of a directory, or on a file system without hard links: there is no better way.
+            # A directory, or a file system without hard links: a better way does not exist.
             if self.version(private) is not None:
                 if self.version(name) is not None:
                     return False

@@ -48,7 +48,7 @@ class MemoryUpload:
     def write(self, data: bytes | memoryview) -> None:
         with _lock:
             if self._id not in _uploads:
-                raise StorageError(f"cannot write {self.path}: its upload is no longer open. Somebody gave it up.")
+                raise StorageError(f"cannot write {self.path}: its upload is not open any more: it was given up.")
             _uploads[self._id][1].append(bytes(data))
 
     def close(self) -> None:

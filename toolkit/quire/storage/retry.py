@@ -1,8 +1,8 @@
-"""What a store could not do just now is tried again, longer and longer apart, for a minute. The one place where quire does so.
+"""Transient errors of a store are retried with exponential backoff, for a minute. Only this module retries.
 
 Only operations that may be repeated are: a second `put` writes the same, a second `put_if_absent` may find its own first one
-there (whoever calls it reads what is there anyway), a second `rename` finds its file in the new place. What is written or read
-piece by piece is not, as a whole: a store may try a single piece `again`, else the whole attempt starts again.
+there (whoever calls it reads what is there anyway), a second `rename` finds its file in the new place. A stream that is written or
+read piece by piece is not retried as a whole: a store may try a single piece `again`, else the whole attempt starts again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def silent(_: str) -> None:
 
 
 class Patience:
-    """What waits after each failure in a row, and ends it when it has lasted too long."""
+    """The backoff: waits after each failure in a row, and raises when they have lasted too long."""
 
     def __init__(self, told: Told = silent) -> None:
         self.told = told

@@ -20,7 +20,7 @@ class Secret:
     source: str | Callable[[], object]
 
     def value(self) -> object:
-        """What the variable holds, or the provider gives, in this process. Raises UsageError if that is nothing."""
+        """The value of the variable or the provider, in this process. Raises UsageError if it is empty."""
         if isinstance(self.source, str):
             if found := os.environ.get(self.source):
                 return found

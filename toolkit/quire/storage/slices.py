@@ -3,7 +3,7 @@
 Services agree on the order of names but for two things, and neither may lose a name at a slice's end or give it twice:
 
 - A directory `a` stands in the list as `a/`, behind the file `a!`; where a service has real directories, it stands as `a`, before it.
-- Characters beyond U+D7FF come in the order of UTF-8 or of UTF-16. So a bound that holds one is no place to begin or to stop.
+- Characters beyond U+D7FF come in the order of UTF-8 or of UTF-16. So a bound that holds one cannot begin or end a slice.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def behind(after: str, until: str) -> list[str]:
 def within(
     pages: Iterable[list[tuple[str, Item]]], folder: str, after: str, until: str, is_folder: Callable[[str], bool]
 ) -> Iterator[Item | Folder]:
-    """What of a list has a name in [after, until); a list of pages of (last part of the name, item) is left when it is beyond that.
+    """The items of a list with a name in [after, until); a list of pages of (last part of the name, item) is left when it is beyond that.
 
-    What a service may have shown behind that place is asked for: `is_folder` is called with names of directories in full.
+    Names that a service may have shown behind that place are requested: `is_folder` is called with names of directories in full.
     """
     certain, missed = bool(until) and plain(until), dict.fromkeys(behind(after, until))
     for page in pages:
@@ -71,7 +71,7 @@ def first_of(pages: Iterable[list[tuple[str, Item]]], after: str, most: int) -> 
     """The first `most` names of a list from `after` on, with whether each is a directory."""
     found = list[tuple[str, bool]]()
     for page in pages:
-        # What no path can say counts, so that somebody lists its directory; its name is no bound of a slice.
+        # A name that no path can express counts, so that its directory is listed; it is never a bound of a slice.
         found += [("." if item.__class__ is Trouble else last, item.__class__ is Folder) for last, item in page if last >= after]
         if len(found) >= most:
             break

@@ -66,7 +66,7 @@ class Way:
 
 
 def origin(path: str) -> str:
-    """What a path without links means, where a directory is mounted at several places: the file system's number and the path in it.
+    """The meaning of a path without links, if a directory is mounted at several places: the file system's number and the path in it.
 
     Where the system does not tell, the path.
     """

@@ -3,7 +3,7 @@
 A round trip to an object store takes 5 to 150 ms, so a reader that asks for one small file after the other gets 7 to 200 of them a
 second, whatever the machine. Here hundreds are asked for at once and answered in the order in which they were asked for.
 
-- What is held is bounded by bytes: a long object is asked for in pieces, and pieces are not asked for while those that wait for
+- Held memory is bounded in bytes: a long object is asked for in pieces, and pieces are not asked for while those that wait for
   their reader fill the budget. The first in the row is always asked for, so nothing waits for ever.
 - A service that is throttled (429, 503) gets fewer requests at once, none before the time that it names, and slowly more again.
 - A piece that fails for the moment is asked for again, longer and longer apart. After `PATIENCE` seconds the file is `Unreadable`,
@@ -214,7 +214,7 @@ class _Engine:
             self.came.set()
 
     def _guarded(self, what: Callable[..., None], *args: object) -> None:
-        """What the reader wants done here: the loop tells nobody that it has failed."""
+        """Run the reader's work in the loop, and pass a failure on: the loop by itself would hide it."""
         try:
             what(*args)
         except BaseException as e:

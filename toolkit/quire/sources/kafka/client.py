@@ -42,7 +42,7 @@ _PASSING = (
     "REBOOTSTRAP_REQUIRED",
 )  # fmt: skip
 # The client's words for a host that it could not look up. They repeat the words of the system's library: of glibc, musl and macOS those
-# that say that there is no such host, or that it has no address. With any others, as 'Temporary failure in name resolution', it may come.
+# that say that the host does not exist, or that it has no address. With any others, as 'Temporary failure in name resolution', it may come.
 _LOOKED_UP = re.compile(r"Failed to resolve '([^']+)': ([^(]*)")
 _UNKNOWN = ("Name or service not known", "No address associated with hostname", "Name does not resolve", "Name has no usable address",
             "nodename nor servname provided")  # fmt: skip
@@ -126,7 +126,7 @@ class Cluster:
             raise UsageError(f"source_options: {self.clean(text)}. They have librdkafka's names.") from None
 
     def _count(self, told: str) -> None:
-        """Of what comes nobody hears where it is of aborted transactions; the client's own count goes on all the same."""
+        """Records of aborted transactions do not reach the caller, but the client's own count includes them."""
         for topic, found in json.loads(told).get("topics", {}).items():
             for number, partition in found.get("partitions", {}).items():
                 self._fetched[Key(topic, int(number))] = int(partition.get("next_offset", -1))
@@ -157,7 +157,7 @@ class Cluster:
             self._refused = StorageError(f"{self.servers} does not let us in: {text}. Look at security.protocol, and who signs in.")
 
     def clean(self, text: str) -> str:
-        """What the client says, in one line and without any of its secrets."""
+        """The client's message, in one line and without its secrets."""
         for hidden in self._hidden:
             text = text.replace(hidden, "***")
         return scrub(text, 200).rstrip(".")
@@ -171,10 +171,10 @@ class Cluster:
         if not given or not self._unknown.issuperset(given):
             return None
         hosts = " or ".join(dict.fromkeys(repr(server.rpartition(":")[0]) for server in given))
-        return StorageError(f"no broker answers: there is no host {hosts}. Look at the hosts' spelling, or at this machine's network.")
+        return StorageError(f"no broker answers: unknown host {hosts}. Check the hosts' spelling, or this machine's network.")
 
     def failed(self, error: Any, what: str) -> QuireError:
-        """What to raise for an error of the client's, a KafkaException or a KafkaError."""
+        """The exception to raise for a KafkaException or a KafkaError of the client."""
         error = error.args[0] if isinstance(error, self.kafka.KafkaException) else error
         if self._refused is not None:
             found, self._refused = self._refused, None
@@ -184,7 +184,7 @@ class Cluster:
         return _error_of(self.kafka, error, f"{what} ({self.servers})", self.clean("; ".join([error.str(), *self._heard])))
 
     def ask(self, question: Callable[[], T], what: str, told: Told = silent) -> T:
-        """What a broker answers; what may go well a moment later is asked again, for a minute."""
+        """A broker's answer; transient errors are retried for a minute."""
 
         def asked() -> T:
             try:
@@ -309,7 +309,7 @@ def _error_of(kafka: Any, error: Any, what: str, text: str) -> QuireError:
     if code in (kinds._AUTHENTICATION, kinds.SASL_AUTHENTICATION_FAILED, kinds._SSL):
         return StorageError(f"{what}: {text}. Look at security.protocol, and who signs in.")
     if code in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):
-        return NotFoundError(f"{what}: there is no such topic or partition")
+        return NotFoundError(f"{what}: the topic or partition does not exist")
     if error.retriable() or code < 0 or code in {getattr(kinds, name, None) for name in _PASSING}:
         return TransientError(f"{what}: {text}")
     return StorageError(f"{what}: {text}")

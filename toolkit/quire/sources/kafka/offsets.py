@@ -44,7 +44,7 @@ class Span(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What has come of a span (its number in the caller's list): the records in [start, end), or the loss of that range."""
+    """The result of a span (its number in the caller's list): the records in [start, end), or the loss of that range."""
 
     span: int
     start: int
@@ -109,7 +109,7 @@ def _windows(spans: Sequence[Span]) -> Iterator[list[_Chain]]:
     chains = list[_Chain]()
     for number, span in sorted(enumerate(spans), key=lambda item: item[1]):
         if span.start == span.end:
-            continue  # there is nothing to read, and what retention removes behind it is no part of it
+            continue  # nothing to read, and offsets that retention removes behind it do not belong to it
         if not chains or chains[-1].key != span.key or span.start - chains[-1].end > HOLE:
             chains.append(_Chain(span.key, [], span.start, span.start))
         chains[-1].spans.append((number, span.start, span.end))
@@ -144,7 +144,7 @@ class _Reading:
                 if first is not None:
                     # What is there already, without waiting for more.
                     yield from self._take([first, *self.consumer.consume(MANY, 0)])
-                # What is aborted comes, too, and for long where there is much of it; it is no record and no event.
+                # Aborted records arrive, too, and for a long time if there are many; they are neither records nor events.
                 if self.moved or self._come() > come:
                     quiet, come = time.monotonic(), self._come()
                 elif time.monotonic() - quiet > PATIENCE:
@@ -204,7 +204,7 @@ class _Reading:
         yield from self._given(chain, chain.end)
 
     def _given(self, chain: _Chain, until: int) -> Iterator[Fetched]:
-        """What is held of a chain, up to an offset: an answer for each of its spans."""
+        """The held records of a chain, up to an offset: an answer for each of its spans."""
         records, offsets = _batch(chain) if chain.parts else (None, np.zeros(0, np.int64))
         for number, start, end in chain.spans:
             first, last = max(start, chain.at), min(end, until)
@@ -215,7 +215,7 @@ class _Reading:
         chain.parts, chain.held, chain.rows = [], 0, 0
 
     def _event(self, message: Any) -> Generator[Fetched, None, bool]:
-        """What is no record; whether the partitions were assigned anew."""
+        """Handle an event that is not a record; whether the partitions were assigned anew."""
         error, kinds = message.error(), self.kafka.KafkaError
         chain = self.open.get(message.partition()) if message.topic() == self.topic else None
         if error.code() == kinds._PARTITION_EOF:
@@ -292,7 +292,7 @@ def _batch(held: _Chain) -> tuple[pa.RecordBatch, np.ndarray]:
     """The records that are held, as `RECORDS` has them, and their offsets."""
     keys, values, headers, *numbers = zip(*held.parts, strict=True)
     offsets, kinds, moments = map(np.concatenate, numbers)
-    # A producer may say any number: one that is no time in a year from 1 to 9999 would become another time, or one that nobody can read.
+    # A producer may say any number: one outside of the years 1 to 9999 would become another time, or one that nobody can read.
     wrong = (kinds != 0) & ((moments < FIRST_TIME) | (moments > LAST_TIME))
     n, one = len(offsets), int(kinds[0]) if (kinds == kinds[0]).all() and not wrong.any() else None
     none = wrong | (kinds == 0)  # a record of an old format has no time
@@ -307,13 +307,13 @@ def _batch(held: _Chain) -> tuple[pa.RecordBatch, np.ndarray]:
 
 
 def _kinds_of(kinds: np.ndarray, moments: np.ndarray, wrong: np.ndarray) -> pa.Array:
-    """What each record's time is; of one that is out of range, the number that its producer has given."""
+    """Each record's time; for a time out of range, the producer's number."""
     each = zip(kinds.tolist(), moments.tolist(), wrong.tolist(), strict=True)
     return pa.array([f"{OUT_OF_RANGE}{moment}" if out else _KINDS.get(kind) for kind, moment, out in each], pa.string())
 
 
 def _headers_of(message: Any, some: Iterable[Any]) -> list[Any]:
-    """The headers of each; of one that has a name which is no UTF-8, `UNREADABLE`: the client cannot give them.
+    """The headers of each record; for a header whose name is not UTF-8, `UNREADABLE`: the client cannot give them.
 
     Its answer is then no whole object and an error at once. So it is asked once, and by `map`, which looks for the error: the interpreter's
     own calls may take such an answer, and end the process.

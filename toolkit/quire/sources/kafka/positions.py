@@ -36,7 +36,7 @@ class Position:
 def positions(
     folded: Fold, store: Store, cluster: str = "", known: Known | None = None
 ) -> Iterator[Position]:  # fmt: skip
-    """Of all partitions that the ledger knows (of one cluster), in the order of their topics and numbers."""
+    """The positions of all partitions of one cluster in the ledger, ordered by topic and number."""
     first = SCHEME + (f"{cluster}/" if cluster else "")
     there = covered(folded, store, first, first + "\U0010ffff", known)
     for path, found in sorted(there.items(), key=lambda item: (key_of(item[0]), item[0])):

@@ -1,4 +1,4 @@
-"""What becomes of Kafka's records on their way to data files: columns as they are, lines of values, or the columns of a user's function.
+"""Kafka's records on their way to data files: columns as they are, lines of values, or the columns of a user's function.
 
 A function gets a batch with the columns of `RECORDS` and returns one with its own, of as many rows as it likes. Where it raises, it is
 called again with halves of the batch, until what it does not take stands alone: these records are set aside, each with the reason.
@@ -42,7 +42,7 @@ class Rejected(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What is written of a batch into one directory ("" where there are none)."""
+    """A batch's output for one directory ("" without directories)."""
 
     folder: str
     made: bytes | pa.RecordBatch
@@ -58,10 +58,10 @@ class Loading:
     newlines: str = "quarantine"  # of values that are to become one line each: set aside | escape
     by: str = ""  # a column, by the values of which files lie in directories
     keep_messages: bool = False
-    record_loss: bool = False  # what retention has removed is written into the ledger, and is no error
+    record_loss: bool = False  # records that retention removed are written into the ledger, instead of an error
 
     def made(self, records: pa.RecordBatch) -> tuple[list[Part], list[Rejected]]:
-        """What is written for a batch, and which of its records are not."""
+        """A batch's output, and the records that were rejected."""
         rejected = list[Rejected]()
         records = self._readable(records, rejected)
         if not records.num_rows:
@@ -77,7 +77,7 @@ class Loading:
 
     # -------------------------------------------------------------------------------------------------------------- a function
     def call(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """What the function returns for a batch, in the destination's columns; BadContent if it raises, or returns anything else."""
+        """The function's result for a batch, in the destination's columns; BadContent if it raises, or returns anything else."""
         assert self.function is not None
         try:
             with alone():
@@ -191,7 +191,7 @@ def check_by(by: str, schema: pa.Schema) -> None:
     if by not in schema.names:
         if by == DATE and "timestamp" in schema.names and pa.types.is_timestamp(schema.field("timestamp").type):
             return
-        raise UsageError(f"partition_by={by!r}: there is no such column. They are {', '.join(schema.names)}, and 'date' of 'timestamp'.")
+        raise UsageError(f"partition_by={by!r} is not a column. The columns are {', '.join(schema.names)}, and 'date' of 'timestamp'.")
     kind = schema.field(by).type
     if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)):
         raise UsageError(f"partition_by={by!r}: a column of {kind} makes no directories. Take text, whole numbers, days or truth values.")
@@ -205,7 +205,7 @@ def _nameable(records: pa.RecordBatch, rejected: list[Rejected]) -> pa.RecordBat
     if headers.null_count == len(headers) or not (nameless := pc.is_null(pc.struct_field(headers.flatten(), "key"))).true_count:
         return records
     bad = pc.is_in(pa.array(range(len(headers))), pc.list_parent_indices(headers).filter(nameless))
-    rejected += [_rejected(records, i, "a header's name is no UTF-8") for i in pc.indices_nonzero(bad).to_pylist()]
+    rejected += [_rejected(records, i, "a header's name is not UTF-8") for i in pc.indices_nonzero(bad).to_pylist()]
     return records.filter(pc.invert(bad))
 
 

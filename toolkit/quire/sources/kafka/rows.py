@@ -1,4 +1,4 @@
-"""What a user's function may return, as the rows or bytes that are written: one batch of the destination's columns, or lines."""
+"""The possible results of a user's function, as the rows or bytes that are written: one batch of the destination's columns, or lines."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from quire.formats.damage import ARROW
 from quire.sources.transforms.columns import DEEP, check_cast, check_names, nullable
 from quire.sources.transforms.functions import WrongTypeError, type_name
 
-# Lines (each ended) as bytes, a table, or dicts that become one; None where there is no output.
+# Lines (each ended) as bytes, a table, or dicts that become one; None without output.
 Rows = Any
 
 _ALLOWED = "allowed are a pyarrow Table or RecordBatch, a pandas DataFrame, a list of dicts, bytes, or None"
 
 
 def made(result: object) -> Rows:
-    """What a function returned; an iterable is used up here, so that what a generator raises is the function's error."""
+    """A function's result; an iterable is exhausted here, so that an exception in a generator is the function's error."""
     if result is None:
         return None
     if isinstance(result, bytes | bytearray | memoryview):
@@ -79,7 +79,7 @@ class _Dicts:
             try:
                 columns[name] = _array([row.get(name) for row in self.rows], kind)
             except (*ARROW, ValueError, TypeError, OverflowError) as e:
-                what = "holds values of several types" if kind is None else f"holds a value that is no {kind}"
+                what = "holds values of several types" if kind is None else f"holds a value that is not of type {kind}"
                 raise WrongTypeError(f"the column {name!r} {what} ({type(e).__name__})") from None
         return pa.table(columns)
 
@@ -170,7 +170,7 @@ def fitted(rows: Any, schema: pa.Schema | None) -> pa.Table:
     """Rows in the columns of a schema, cast so that nothing is lost; without one as they are.
 
     WrongTypeError says which column does not fit.
-    What is lost is what Arrow's safe cast calls so: digits, a time of day, a number that is too large, text that is no number.
+    Arrow's safe cast decides what is lost: digits, a time of day, a number that is too large, text that is not a number.
     """
     table: pa.Table = rows.table(schema) if isinstance(rows, _Dicts) else rows
     names = table.schema.names

@@ -1,8 +1,8 @@
 """Kafka topics as a source: which are meant, by what they are known, and how the options of their client travel.
 
-A source is `kafka://host:9092[,host:9092…]/topic[,topic…]`; what is no legal name of a topic is a regular expression that whole names must
-match. In the ledger a partition is `kafka://<cluster id>/<topic>/<partition>` in the version that is its topic's id, and its ranges are
-offsets. Of the client (librdkafka's, by confluent-kafka) only `kafka_client` knows.
+A source is `kafka://host:9092[,host:9092…]/topic[,topic…]`; a name that is not legal for a topic is a regular expression that whole names
+must match. In the ledger a partition is `kafka://<cluster id>/<topic>/<partition>` in the version that is its topic's id, and its ranges
+are offsets. Only `client.py` knows the client (librdkafka, by confluent-kafka).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Topics(Root):
     shared = True
 
     def store(self, told: Told = silent) -> Store:
-        """Topics are no files."""
+        """Topics are not files."""
         raise UsageError(f"{self.shown} is Kafka, and no store of files. Topics are loaded by quire.load.")
 
     @property
@@ -75,7 +75,7 @@ class Topics(Root):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of what is asked for, the names."""
+        """The names among the requested topics."""
         return tuple(one for one in self.asked if _NAME.fullmatch(one))
 
 
@@ -88,7 +88,7 @@ def key_of(path: str) -> Key:
     """The partition that a key of the ledger means; ValueError for any other text."""
     parts = path.removeprefix(SCHEME).split("/")
     if not is_kafka(path) or len(parts) != 3 or not _NAME.fullmatch(parts[1]) or not re.fullmatch(r"[0-9]{1,9}", parts[2]):
-        raise ValueError(f"{path[:200]!r} is no partition")
+        raise ValueError(f"{path[:200]!r} is not a partition")
     return Key(parts[1], int(parts[2]))
 
 
@@ -103,7 +103,7 @@ def named(topic: str) -> str:
 
 
 def parsed(source: object, options: Options = None) -> Topics:
-    """What a source means, with nobody asked yet; UsageError for what is no source of topics."""
+    """The meaning of a source, before any broker is asked; UsageError if it does not name topics."""
     if not is_kafka(source):
         raise UsageError(f"the source is topics, 'kafka://host:9092/topic', not {quoted(source, 200)}. Files are for quire.consolidate.")
     assert isinstance(source, str)
@@ -116,7 +116,7 @@ def parsed(source: object, options: Options = None) -> Topics:
     for server in servers.split(","):
         found = _SERVER.fullmatch(server)
         if not found or not 0 < int(found[2] or 9092) < 65536:
-            raise UsageError(f"{shown!r}: {scrub(server, 80)!r} is no broker. Write host:port, several with commas.")
+            raise UsageError(f"{shown!r}: {scrub(server, 80)!r} is not a broker. Write host:port, several with commas.")
     asked = tuple(dict.fromkeys(one.strip() for one in _COMMA.split(rest)))
     for one in asked:
         _check_topic(one, shown)
@@ -125,7 +125,7 @@ def parsed(source: object, options: Options = None) -> Topics:
 
 def _check_topic(one: str, shown: str) -> None:
     if one in ("", ".", ".."):
-        raise UsageError(f"{shown!r}: {one!r} is no topic. Write names with commas between them, or a regular expression.")
+        raise UsageError(f"{shown!r}: {one!r} is not a topic. Write names with commas between them, or a regular expression.")
     if not _NAME.fullmatch(one):
         try:
             re.compile(one)

@@ -25,7 +25,7 @@ class Until:
 
     @classmethod
     def parsed(cls, given: object) -> Until:
-        """What `until=` says; UsageError for anything that says no place."""
+        """The meaning of `until=`; UsageError for any other value."""
         if isinstance(given, Mapping):
             if not given:
                 raise _wrong(given)
@@ -102,7 +102,7 @@ def _offset(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _wrong(value)
     if value.bit_length() > 63:
-        raise UsageError("until= is a number that is no offset: offsets end below 2**63.")
+        raise UsageError("until= is a number that is not an offset: offsets end below 2**63.")
     if value < 0:
         raise UsageError(f"until={value:,} is below 0, and offsets begin there.")
     return value

@@ -1,11 +1,11 @@
-"""What is done to a file's content on its way to a data file: one of the built-in transforms, or a function of the user's.
+"""Transforms of a file's content on its way to a data file: one of the built-in transforms, or a function of the user's.
 
     lines   the file's lines, byte for byte, each ended by one newline
     raw     the content as it is
     xml     one document, as one line
     json    one document or JSON lines, one line a record
 
-What cannot be parsed raises BadContent, which sets the file aside.
+Content that cannot be parsed raises BadContent, which quarantines the file.
 """
 
 from __future__ import annotations

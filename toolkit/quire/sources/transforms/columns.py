@@ -2,7 +2,7 @@
 
 `stored` gives the types that Parquet gives back as they were, and that Spark reads: every value may be missing, no metadata, times in
 microseconds. `unify` says whether rows of two schemas may lie in one destination. `fit` brings rows into the columns that were decided.
-What all three accept can be written, read and written again.
+Rows that all three accept can be written, read and written again.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _untyped(kind: Any, at: str) -> Iterator[str]:
 def unify(frozen: pa.Schema | None, new: pa.Schema) -> pa.Schema:
     """The columns of a destination that has those of `frozen` and gets rows of `new`: DiffersError where names or types differ.
 
-    Order, metadata and whether a value may be missing are no difference; a column without any value takes the other's type.
+    Order, metadata and whether a value may be missing do not matter; a column without any value takes the other's type.
     """
     new = refined(new)
     if frozen is None:
@@ -212,7 +212,7 @@ def fit(rows: pa.RecordBatch, there: pa.Schema | None = None) -> pa.RecordBatch:
     same = rows.schema.equals(CONTENT if there is None else there, check_metadata=True)
     schema = rows.schema if same else nullable(storable(unify(there, rows.schema)))
     try:
-        rows.validate(full=True)  # text that is no UTF-8, say: what nobody could read again
+        rows.validate(full=True)  # text that is not UTF-8, say, which could not be read again
     except ARROW as e:
         raise WrongTypeError(f"the rows are not valid ({type(e).__name__})") from None
     columns = []

@@ -1,4 +1,4 @@
-"""What is said of a file whose content cannot be used: it is set aside with a reason, and the run goes on."""
+"""A file whose content cannot be used is quarantined with a reason, and the run continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a file's content on its way to a data file: a transform, and how its records are laid out."""
+"""A file's content on its way to a data file: a transform, and the layout of its records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quire.sources.transforms.processing import Processing
 
 @dataclass(frozen=True)
 class Convert:
-    """What becomes of a file's content."""
+    """The transform and layout of a file's content."""
 
     transform: str  # lines | raw | xml | json | callable
     format: str
@@ -50,7 +50,7 @@ class Convert:
         return self.transform in ("lines", "raw") and self.format != "parquet"
 
     def records(self, content: bytes, file: FileInfo) -> bytes | pa.RecordBatch:
-        """What is written for a whole file; BadContent if it cannot be parsed."""
+        """The output for a whole file; BadContent if it cannot be parsed."""
         made: bytes | list[bytes] | pa.RecordBatch
         if self.transform == "callable":
             assert self.function is not None

@@ -46,7 +46,7 @@ def call(function: UserFunction, content: bytes, file: FileInfo, keep_messages: 
 
     Raises BadContent if the function raises or returns anything else. The reason holds the exception's class and the place in
     the user's code; its message only if `keep_messages`, as it may hold data. SystemExit is the file's as well: many a parser
-    ends its process where it meets what it does not know. What is not about the file passes through (`passes`).
+    ends its process where it meets what it does not know. Errors that do not concern the file pass through (`passes`).
     """
     try:
         with alone():
@@ -215,7 +215,7 @@ def _qualified_name(function: object) -> str:
 
 
 def _describe(function: object, seen: list[object]) -> list[object]:
-    """What a function is made of, as something with a stable `repr`; empty for what is not written in Python."""
+    """A function's parts, as an object with a stable `repr`; empty for a function that is not written in Python."""
     if any(function is other for other in seen):
         return ["again"]
     seen = [*seen, function]

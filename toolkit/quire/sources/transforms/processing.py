@@ -41,7 +41,7 @@ class Rejected(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What became of a split."""
+    """The result of a split."""
 
     rows: bytes | pa.RecordBatch
     rejected: tuple[Rejected, ...] = ()
@@ -69,7 +69,7 @@ class Processing:
 
     # ------------------------------------------------------------------------------------------------------------------ reading
     def request(self, name: str, version: str, size: int, start: int, length: int) -> Request:
-        """What to read of a file for a split of it."""
+        """The bytes of a file to read for a split."""
         if self.split == "row_groups":
             return rowgroups.request(name, version, size)
         if self.whole(name):
@@ -81,7 +81,7 @@ class Processing:
     def content(
         self, store: Store, asked: Request, answer: Content, start: int, length: int
     ) -> tuple[int, bytes | pa.Table | None, ranges.Long | None]:
-        """What the function is given, and where in the file it begins; None where no record begins in the split.
+        """The function's input, and where in the file it begins; None if no record begins in the split.
 
         The last of its lines is told alone, and not given, where it is too long. Raises BadContent, Gone and Unreadable.
         """
@@ -107,7 +107,7 @@ class Processing:
 
     # ------------------------------------------------------------------------------------------------------------------ calling
     def call(self, content: bytes | pa.Table, file: FileInfo, span: tuple[int, int], attempt: int, end: int | None = None) -> Made:
-        """Give the function a split's content (`span`: start and length of the split); BadContent if it raises, or gives what is no rows.
+        """Give the function a split's content (`span`: start and length of the split); BadContent if it raises, or does not return rows.
 
         `end`: where the split ends in the content; a rejected record begins before.
         """
@@ -121,7 +121,7 @@ class Processing:
         return Made(rows, found)
 
     def sample(self, content: bytes | pa.Table, file: FileInfo, span: tuple[int, int]) -> bytes | pa.Table | None:
-        """What the function returns for a content, with its own columns; BadContent as `call`."""
+        """The function's result for a content, with its own columns; BadContent as `call`."""
         split = Split(file.path, *span, file.version, file.size, file.modified, 1, _Rejects(self, content, span[1]).take)
 
         def returned() -> bytes | pa.Table | None:
@@ -156,7 +156,7 @@ class Processing:
 
 
 class _Rejects:
-    """Takes the records that a function rejects; what is no record of the content is an error of the function."""
+    """Takes the records that a function rejects; bytes that are not a record of the content are an error of the function."""
 
     def __init__(self, processing: Processing, content: bytes | pa.Table, end: int) -> None:
         self.processing, self.content, self.end = processing, content, end

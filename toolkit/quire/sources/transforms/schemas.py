@@ -1,8 +1,8 @@
 """Columns of rows that a user's function gives: `"id long, name string"` as Spark's DDL says it → an Arrow schema, and back.
 
 The text is also how a schema is frozen in a plan and kept in the log, so every type that is taken has a name here: Spark's where Spark
-has one, else Arrow's (`uint8`, `time64(us)`, `timestamp(ns, 'Europe/Berlin')`). What a schema says beside names, types and whether a
-value may be missing (metadata, dictionaries, names of list items) is left out.
+has one, else Arrow's (`uint8`, `time64(us)`, `timestamp(ns, 'Europe/Berlin')`). Other parts of a schema than names, types and whether
+a value may be missing (metadata, dictionaries, names of list items) are left out.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def _raise_malformed(document: bytes, error: expat.ExpatError) -> NoReturn:
 
 
 def _split_declaration(document: bytes) -> tuple[bytes, bytes]:
-    """What must stay of the declaration, and the document without it and without white space around it."""
+    """The part of the declaration that must stay, and the document without it and without surrounding white space."""
     match = _DECLARATION.match(document)
     if match is None:
         return b"", document.strip(_BLANKS)

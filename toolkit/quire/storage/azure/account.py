@@ -1,8 +1,8 @@
 """An account of Azure Blob storage: its URLs, the options that reach it, and the signature of each request.
 
 Options have the names that adlfs gave them, so that one dictionary serves both: `account_name`, `account_key`, `connection_string`,
-`sas_token`, `credential`, `client_id` with `client_secret` and `tenant_id`, `anon`, `account_host`. What is not given is looked for in
-the environment (`AZURE_STORAGE_ACCOUNT_KEY` and so on); where there is nothing at all, `DefaultAzureCredential` signs in.
+`sas_token`, `credential`, `client_id` with `client_secret` and `tenant_id`, `anon`, `account_host`. Missing options are taken from the
+environment (`AZURE_STORAGE_ACCOUNT_KEY` and so on); where there is nothing at all, `DefaultAzureCredential` signs in.
 
 The signature is the service's "Shared Key" of version 2015-02-21 on (REST reference, "Authorize with Shared Key").
 """
@@ -96,7 +96,7 @@ def parts(url: str) -> tuple[str, str, str]:
 
 # ---------------------------------------------------------------------------------------------------------------------- options
 class _Meant(NamedTuple):
-    """What a URL's host, the options and the environment say together."""
+    """The account, from a URL's host, the options and the environment together."""
 
     name: str  # of the account
     endpoint: str  # "" where nothing says which account
@@ -233,7 +233,7 @@ def _key(text: str) -> bytes:
 
 
 def _signed_in(said: Mapping[str, str]) -> object:
-    """What signs in: an application with its secret, or whatever this machine is signed in as."""
+    """The credential: an application with its secret, or this machine's own identity."""
     try:
         import azure.identity
     except ImportError as e:
@@ -252,7 +252,7 @@ def _signed_in(said: Mapping[str, str]) -> object:
 
 # ---------------------------------------------------------------------------------------------------------------------- requests
 class Account:
-    """Who asks, and where: signs requests. Its repr shows no secret."""
+    """The identity and the endpoint: signs requests. Its repr shows no secret."""
 
     def __init__(self, name: str, endpoint: str, key: bytes = b"", sas: str = "", credential: object = None) -> None:
         self.name, self.endpoint = name, endpoint

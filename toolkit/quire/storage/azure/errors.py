@@ -1,4 +1,4 @@
-"""What Azure Blob storage refuses, and what keeps it from answering, in one line: what, where, what to do."""
+"""Refusals of Azure Blob storage, and failures to reach it, in one line: what, where, what to do."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _EVERYWHERE = frozenset(
 )
 # Why there was no answer → what a user does about it.
 _UNANSWERED = {
-    "no host": "there is no host {name!r}. Look at the account's name, at account_host, or at this machine's network",
+    "no host": "unknown host {name!r}. Check the account's name, account_host, or this machine's network",
     "no tls": "{host} does not speak https. Look at account_host, or at the connection string's BlobEndpoint",
     "no trust": "the certificate of {host} cannot be trusted. Look at account_host and at the proxy between",
     "proxy": "the proxy refused or is not there. Look at HTTPS_PROXY and NO_PROXY",
@@ -83,7 +83,7 @@ SKEW = 900  # seconds between the clocks that the service allows
 
 
 class Refusal(NamedTuple):
-    """What the service said when it did not do something, as far as it can be told."""
+    """The service's reason for a refusal, as far as it is known."""
 
     status: int
     code: str
@@ -98,7 +98,7 @@ class Refusal(NamedTuple):
 
 
 def parser() -> etree.XMLParser:
-    """Of the service's XML: it fetches nothing and expands nothing."""
+    """A parser for the service's XML: it fetches nothing and expands nothing."""
     return etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
 
 

@@ -47,7 +47,7 @@ _hiding = _Hiding()
 
 
 class Answer(NamedTuple):
-    """Of the service."""
+    """An answer of the service."""
 
     status: int
     headers: Mapping[str, str]
@@ -150,7 +150,7 @@ class Rest:
         refused: tuple[str, ...] = (),
         limit: int | None = None,
     ) -> Answer:
-        """The answer to one request about a blob, or the container where there is no name.
+        """The answer to one request about a blob, or about the container if the name is empty.
 
         Raises what `explained` makes of a status that is neither a success nor in `also`, unless the service's code is one of
         `refused`. `limit`: bytes of a body that is too long to be held; of it nothing is read.
@@ -232,5 +232,5 @@ class Rest:
             return parsed(body)
         except (etree.XMLSyntaxError, ValueError):
             raise StorageError(
-                f"{what}: {self.account.host} answered with what is no listing. Look at account_host, and at the proxy between."
+                f"{what}: {self.account.host} did not answer with a listing. Check account_host, and the proxy between."
             ) from None

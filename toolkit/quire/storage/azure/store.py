@@ -4,9 +4,9 @@ An object is written in blocks that nobody sees until a list of them is put: `cr
 it to whoever completes the upload. Blocks that no list names are dropped by the service after a week, and by nobody else: to drop them
 one would have to put something under the object's name. So `give_up` has nothing to do, and `pending` tells an upload for a week.
 
-The version of a blob is its etag, on which every read of many is conditioned. There is no rename: the service copies.
+The version of a blob is its etag, on which every read of many is conditioned. It has no rename: the service copies.
 Snapshots and earlier versions of blobs are not listed. A blob that stands for a directory (`hdi_isfolder`, or an empty one whose name
-ends in `/`) is no file.
+ends in `/`) is not a file.
 """
 
 from __future__ import annotations
@@ -413,7 +413,7 @@ class AzureStore:
         self._delete(self._path(name))
 
     def remove_if(self, name: str, version: str) -> bool:
-        """Of a blob with snapshots the service refuses it: they are somebody's, too."""
+        """The service refuses it for a blob with snapshots: they may belong to somebody else."""
         what, headers = f"cannot remove {self.shown(name)}", {"If-Match": f'"{version}"'}
         answer = self.rest.send("DELETE", what, self._path(name), headers=headers, refused=("BlobNotFound", "ConditionNotMet"))
         return answer.status != 412 or self.stat(name) is None

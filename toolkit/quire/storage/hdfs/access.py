@@ -157,11 +157,11 @@ class Access:
 
     @property
     def base(self) -> str:
-        """What stands before a path."""
+        """The part of a URL before the path."""
         return f"{'https' if self.secure else 'http'}://{self.netloc}/webhdfs/v1"
 
     def trust(self) -> ssl.SSLContext:
-        """Whose certificates are believed, and our own."""
+        """The trusted certificates, and our own."""
         if self._trust is None:
             try:
                 made = ssl.create_default_context(cafile=self._verify if isinstance(self._verify, str) else None)

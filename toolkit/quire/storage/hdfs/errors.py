@@ -1,4 +1,4 @@
-"""What a namenode or a datanode refuses, and what keeps it from answering, in one line: what, where, what to do."""
+"""Refusals of a namenode or a datanode, and failures to reach it, in one line: what, where, what to do."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Said(NamedTuple):
 
 
 def said(status: int, body: bytes) -> Said:
-    """Read from an answer. What does not speak WebHDFS is called NO_NAMENODE."""
+    """Read from an answer. A server that does not speak WebHDFS is called NO_NAMENODE."""
     try:
         found = json.loads(body)["RemoteException"]
         name, words = str(found["exception"]), str(found.get("message") or "")
@@ -143,7 +143,7 @@ def unreachable(what: str, error: BaseException, access: Access, where: str, kno
         if datanode:
             hosts = (where.rpartition(":")[0],)
             advice = "The namenode calls a datanode so: let this machine know the name, or give the option data_proxy"
-        return StorageError(f"{what}: there is no host {' or '.join(map(repr, hosts))}. {advice}.")
+        return StorageError(f"{what}: unknown host {' or '.join(map(repr, hosts))}. {advice}.")
     if why in ("no tls", "no trust"):
         return StorageError(f"{what}: no trust in {where}, or it does not speak https. Look at use_https, or give session_verify=file.")
     if why == "nobody":

@@ -30,12 +30,12 @@ _answered = set[str]()  # hosts that have answered this process: if one does not
 
 
 class Answer(NamedTuple):
-    """Of a namenode or a datanode."""
+    """An answer of a namenode or a datanode."""
 
     refused: str  # the exception's name, or nothing
     body: bytes = b""
     location: str = ""  # where we are sent on to
-    said: Any = None  # the body's JSON, of what is no content
+    said: Any = None  # the body's JSON, if the answer is not content
 
 
 _Connections = deque[http.client.HTTPConnection]

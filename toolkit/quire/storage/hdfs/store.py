@@ -8,8 +8,8 @@ A file that is closed has been taken by the datanodes and stands in the namenode
 machine. Whether it outlives a power cut of all at once is a setting of the cluster (`dfs.datanode.synconclose`).
 
 The version of a file is its time of change (ms), its length and the id of its inode, which is another one after each rewriting.
-HDFS has no conditional read: versions are compared after reading with what was listed before. That misses what is truncated and
-appended to its former length within one ms, or whose time of change is set back. A file that somebody still writes is listed as
+HDFS has no conditional read: versions are compared after reading with what was listed before. This misses a file that is truncated
+and appended to its former length within one ms, or whose time of change is set back. A file that somebody still writes is listed as
 long as its finished blocks are; when it is closed, it has another version.
 """
 
@@ -90,7 +90,7 @@ class HdfsSink:
     def _send(self) -> None:
         piece, store, name = bytes(self._held), self.store, self.name
         if self._sent:
-            # Not tried again: whether a piece was appended is not known if there is no answer, and it must not be there twice.
+            # Not tried again: without an answer it is not known whether a piece was appended, and it must not be there twice.
             location = again(partial(store.asked, "POST", "APPEND", name, "write")).location
             store.rest.at("POST", store.path(name), location, f"cannot write {store.shown(name)}", data=piece)
         elif not again(partial(store.written, name, piece)):
@@ -358,7 +358,7 @@ class HdfsStore(WithoutUploads):
 
 
 class _Here:
-    """A directory, for `storage.aside`. What an earlier try has done whose answer was lost counts as done."""
+    """A directory, for `storage.aside`. The work of an earlier try whose answer was lost counts as done."""
 
     def __init__(self, store: HdfsStore, folder: str) -> None:
         self._store, self._folder = store, folder

@@ -2,7 +2,7 @@
 
 Options have the names that s3fs gave them, so that one dictionary serves both: `key`, `secret`, `token`, `profile`, `anon`,
 `endpoint_url`, `client_kwargs` (`region_name`, `verify` …), `config_kwargs` (botocore's `Config`), `requester_pays`, `use_ssl`,
-`s3_additional_kwargs` (encryption and the like, of writes). What is not given is found where every program of AWS looks: the
+`s3_additional_kwargs` (encryption and the like, of writes). Missing options are found where every program of AWS looks: the
 environment, `~/.aws` with its profiles and roles, the container's or the machine's own role.
 """
 
@@ -74,7 +74,7 @@ class Place(NamedTuple):
 
 
 class Account:
-    """Who asks, and where: a client of its own for each process, made when it is first needed."""
+    """The identity and the endpoint: a client of its own for each process, made when it is first needed."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         spelled(options, _NAMES, "S3")
@@ -89,7 +89,9 @@ class Account:
             raise UsageError("of the options key and secret of S3 there is only one. Give both, or neither to use this machine's own.")
         endpoint = options.get("endpoint_url") or self.kwargs.get("endpoint_url") or ""
         if endpoint and (urlsplit(str(endpoint)).scheme not in ("http", "https") or not urlsplit(str(endpoint)).hostname):
-            raise UsageError(f"endpoint_url={scrub(repr(endpoint), 100)} is no address. Write for example 'https://s3.example.org:9000'.")
+            raise UsageError(
+                f"endpoint_url={scrub(repr(endpoint), 100)} is not an address. Write for example 'https://s3.example.org:9000'."
+            )
         self.endpoint: str | None = str(endpoint) or None
         self.anonymous = bool(options.get("anon"))
         self.pays = bool(options.get("requester_pays"))
@@ -173,7 +175,7 @@ class Account:
         return str(headers.get("x-amz-bucket-region", ""))
 
     def credentials(self) -> Any:
-        """What signs a request now (access_key, secret_key, token), renewed where it ends; None: requests are not signed."""
+        """The credentials that sign a request now (access_key, secret_key, token), renewed where it ends; None: requests are not signed."""
         if self.anonymous:
             return None
         self.client()

@@ -1,4 +1,4 @@
-"""What S3 and the way to it say when something went wrong, as one line: what, where, what to do."""
+"""Errors of S3 and of the way to it, as one line: what, where, what to do."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _BUSY = frozenset(
 
 # What the service would say of every other object, too → what to do. {bucket}, {host}
 _ADVICE = {
-    "NoSuchBucket": "there is no bucket {bucket!r} at {host}. Look at the URL and at endpoint_url, or make the bucket",
-    "InvalidBucketName": "{bucket!r} is no name that a bucket at {host} can have. Look at the URL",
+    "NoSuchBucket": "bucket {bucket!r} does not exist at {host}. Check the URL and endpoint_url, or create the bucket",
+    "InvalidBucketName": "a bucket at {host} cannot have the name {bucket!r}. Check the URL",
     "InvalidAccessKeyId": "{host} does not know this access key. Look at the option key, the profile, or the environment",
     "SignatureDoesNotMatch": "{host} does not take this secret. Copy the option secret again, or look at the profile",
     "InvalidToken": "{host} does not take this token. Sign in again, or look at the option token",
@@ -34,7 +34,7 @@ _OF_ONE = {
     "EntityTooLarge": "it is larger than {host} takes. Use a smaller target_size",
     "KeyTooLongError": "its name is longer than 1,024 bytes. Use shorter names",
     "QuotaExceeded": "the quota is used up. Free some space and call again: what was committed is safe",
-    "NoSuchUpload": "its upload is no longer open: its job is over, or a rule of the bucket has dropped it. Call again",
+    "NoSuchUpload": "its upload is not open any more: its job is over, or a rule of the bucket has dropped it. Call again",
     "InvalidPart": "its pieces are not those that were uploaded. Look who wrote the log's entry",
     "InvalidPartOrder": "its pieces are not those that were uploaded. Look who wrote the log's entry",
 }
@@ -90,13 +90,13 @@ def explained(what: str, error: BaseException, host: str, bucket: str) -> Storag
     why, innermost = unanswered(error)
     troubles: tuple[tuple[bool, type[StorageError | UsageError], str], ...] = (
         (name in _NO_CREDENTIALS, StorageError,
-         "there are no credentials. Give the options key and secret, or profile, or anon=True for public data"),
+         "credentials are missing. Give the options key and secret, or profile, or anon=True for public data"),
         (name in _PROFILES, UsageError, f"{told}. Look at the option profile and at ~/.aws"),
         (name in _SIGNING_IN, StorageError, f"no credentials could be had ({name}). Sign in again, or give the options key and secret"),
         # botocore asks each redirected answer for the bucket's region, and so without end where it is not said.
         (innermost == "RecursionError", StorageError, f"the bucket {bucket!r} is somewhere else. Look at endpoint_url"),
         (why == "no host", StorageError,
-         f"there is no host of that name ({host}). Look at endpoint_url, at the bucket, or at the network"),
+         f"unknown host ({host}). Check endpoint_url, the bucket, or the network"),
         (why == "no tls", StorageError, f"{host} does not speak https. Look at endpoint_url"),
         (why == "no trust", StorageError,
          f"no trust in the certificate of {host}. Look at endpoint_url, or give client_kwargs={{'verify': file}}"),

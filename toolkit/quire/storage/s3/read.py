@@ -39,7 +39,7 @@ class Signer:
         self.day, self.until, self.who, self.key = "", 0.0, None, b""
 
     def headers(self, path: str) -> dict[str, str]:
-        """What a GET of this path (already quoted) says of who asks."""
+        """The signature of a GET of this path (already quoted)."""
         signed = {"host": self.host}
         if self.account.pays:
             signed["x-amz-request-payer"] = "requester"
@@ -114,7 +114,7 @@ async def opened(account: Account, place: Place, bucket: str, root: str, url: st
 
 
 def _trust(account: Account) -> Any:
-    """Whose certificates are believed: what aiohttp takes as `ssl`."""
+    """The trusted certificates: what aiohttp takes as `ssl`."""
     verify = account.kwargs.get("verify")
     if isinstance(verify, str):
         return ssl.create_default_context(cafile=verify)

@@ -3,10 +3,10 @@
 Single requests go through boto3, which tries nothing again by itself: `Retrying` does that for all stores. Many reads at once have
 connections of their own (`s3_read`). The version of an object is its etag, on which every read of many is conditioned.
 
-There is no rename: a copy and a delete are not one. An object that is long is uploaded in parts that nobody sees; `create` completes
+It has no rename: a copy and a delete are not a rename. An object that is long is uploaded in parts that nobody sees; `create` completes
 them when it is closed, `upload` leaves it to whoever completes the upload, in any process. Parts that nobody completes or gives up
 stay, and cost, until a life-cycle rule of the bucket takes them. Earlier versions of objects are not listed.
-An empty object whose name ends in `/` stands for a directory, and is no file.
+An empty object whose name ends in `/` stands for a directory, and is not a file.
 """
 
 from __future__ import annotations

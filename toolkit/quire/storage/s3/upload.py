@@ -22,7 +22,7 @@ _ETAG = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 class Pieces(NamedTuple):
-    """What a handle says: the upload's id, its parts' etags in their order, the bytes of all of them."""
+    """The content of a handle: the upload's id, its parts' etags in their order, the bytes of all of them."""
 
     upload: str
     parts: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Pieces(NamedTuple):
 
 
 class Parts(Protocol):
-    """What an upload asks of its store."""
+    """The part of its store that an upload uses."""
 
     def shown(self, name: str) -> str: ...
     def put(self, name: str, data: bytes) -> None: ...
