@@ -17,8 +17,9 @@ from gathering import MANY, documents, refused, write
 from quire import Report
 from quire.commit.entries import PlanHead
 from quire.commit.log import Log
-from quire.engine import driver, request, shuffle
+from quire.engine import driver, request
 from quire.engine.attempt import Work
+from quire.engine.closers import shuffle
 from quire.engine.request import Options
 from quire.errors import QuireError, RefusedError, UsageError
 from quire.progress import Progress

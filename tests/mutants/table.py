@@ -22,7 +22,7 @@ ROWS, TALLY = "engine/rows.py", "engine/tally.py"
 TAKE_UP = "engine/take_up.py"
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
-ENTRIES, SHUFFLE, CLAIMS, RUNNER = "commit/entries.py", "engine/shuffle.py", "ledger/claims.py", "spark/runner.py"
+ENTRIES, SHUFFLE, CLAIMS, RUNNER = "commit/entries.py", "engine/closers/shuffle.py", "ledger/claims.py", "spark/runner.py"
 INTERFACE, ATTEMPTS, RUNNING, RULES = (
     "committers/output/interface.py",
     "committers/output/attempts.py",

@@ -15,11 +15,11 @@ from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.coverage.live import live
 from quire.engine import request
+from quire.engine.closers import Reduce
 from quire.engine.driver import check_destination, check_words
 from quire.engine.loop import repeat
 from quire.engine.report import Report
 from quire.engine.request import Options, Settings
-from quire.engine.shuffle import Reduce
 from quire.errors import UsageError, about, choose
 from quire.formats import parquet
 from quire.interrupts import interruptible

@@ -6,9 +6,8 @@ Everything that decides is in the store: a second driver on the same job, or thi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,8 +16,9 @@ from quire.commit.entries import FILES, OFFSETS, SPLITS, Commit, Left, PlanHead,
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
 from quire.coverage.superseded import not_taken
-from quire.engine import shuffle
+from quire.engine import closers, kinds
 from quire.engine.attempt import Work, attempt
+from quire.engine.closers import Reduce
 from quire.errors import (
     DataLossError,
     FormatError,
@@ -36,7 +36,6 @@ from quire.sources.transforms import columns, schemas
 from quire.spark.runner import Failure, Runner
 from quire.storage import Patience
 
-Attempt = Callable[[Work, int], dict[str, Any]]
 ATTEMPTS = 3  # of a task in one call, beyond those that the engine makes by itself
 LOSSES = 5  # jobs of one call of which the store may lose output: uploads expire, and not again and again
 # What max_quarantined counts, by the kind of the input and how it is split.
@@ -44,24 +43,18 @@ _COUNTED = {(FILES, ""): "files", (SPLITS, "file"): "files or records", (OFFSETS
 LOOKS = 20  # manifests that are read each time the bar moves
 
 
-def run(
-    runner: Runner, log: Log, work: Work, progress: Progress, max_quarantined: int | None = None, reduce: shuffle.Reduce | None = None
-) -> None:
-    """Bring an open job to its end. Afterwards the log has its outcome, by whomever. `reduce`: of a job that closes with a shuffle.
+def run(runner: Runner, log: Log, work: Work, progress: Progress, max_quarantined: int | None = None, reduce: Reduce | None = None) -> None:
+    """Bring an open job to its end. Afterwards the log has its outcome, by whomever. `reduce`: for the closer of the job.
 
     Raises TooManyFailures (the job is given up, nothing is committed), or QuireError if tasks keep failing: then the job stays
     open and the next run goes on with it.
     """
     head = work.head
-    planned = read_plan(log, head)
-    if planned is None:
-        settle(log, head.job, progress)  # it ended since we looked
-        return
-    tasks = _manifests(runner, log, work, planned, progress)
-    if tasks is None:
+    found = results(runner, log, work, progress)
+    if found is None:
         settle(log, head.job, progress)
         return
-    _check(tasks, planned, head.job)
+    planned, tasks = found
     if head.verb == "run" and any(task.drops for task in planned) and (stays := _not_taken(log, head, tasks)):
         # Half of such a job would take rows out for files that are not good: it is given up, and planned again without these.
         protocol.commit(log, head, [replace(tasks[0], left=(*tasks[0].left, *stays)), *tasks[1:]], conflicts)
@@ -80,8 +73,7 @@ def run(
             f"Repair them, or call again with a larger max_quarantined."
         )
     if head.closer:
-        with progress.phase("shuffling", total=sum(f.size for t in tasks for f in t.files), unit="B") as bar:
-            closed = shuffle.close(runner, log, work, tasks, reduce, bar)
+        closed = closers.of(head).close(runner, log, work, tasks, reduce, progress)
         if closed is None:
             settle(log, head.job, progress)
             return
@@ -91,7 +83,17 @@ def run(
     settle(log, head.job, progress)
 
 
-def read_plan(log: Log, head: PlanHead) -> list[PlannedTask] | None:
+def results(runner: Runner, log: Log, work: Work, progress: Progress) -> tuple[list[PlannedTask], list[Task]] | None:
+    """The tasks of a plan with the result of each, from attempts that were made before or are made now; None: the job is over."""
+    planned = _read_plan(log, work.head)
+    tasks = None if planned is None else _manifests(runner, log, work, planned, progress)
+    if planned is None or tasks is None:
+        return None
+    _check(tasks, planned, work.head.job)
+    return planned, tasks
+
+
+def _read_plan(log: Log, head: PlanHead) -> list[PlannedTask] | None:
     """The tasks of a frozen plan; None: the job is over, and cleaned. Raises QuireError for a plan that is missing or damaged."""
     store = log.store
     try:
@@ -141,13 +143,12 @@ def check_losses(losses: int, job: str, dest: str) -> None:
 
 
 def _manifests(
-    runner: Runner, log: Log, work: Work, planned: list[PlannedTask], progress: Progress, attempt: Attempt = attempt,
-    phase: str = "gathering",
+    runner: Runner, log: Log, work: Work, planned: list[PlannedTask], progress: Progress
 ) -> list[Task] | None:  # fmt: skip
     """Start attempts until each task has a manifest; None: the job has an outcome."""
     store, job = log.store, work.head.job
     total, shares = sum(t.bytes for t in planned), _Shares(planned, [root.account for root in work.roots])
-    with progress.phase(phase, total=total, unit="B") as bar:
+    with progress.phase(kinds.of(work.head).phase, total=total, unit="B") as bar:
         watch = functools.partial(_watch, log, job, planned, shares, bar, retries := dict[int, int]())
         tries, patience = 0, Patience(progress.again)
         while tries < ATTEMPTS:

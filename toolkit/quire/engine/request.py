@@ -266,7 +266,7 @@ def build(
 
 
 def reducing(made: Options, reduce: Callable[[Any], Any], version: str | None = None) -> Options:
-    """The same call, whose rows go through `reduce` together (see `quire.engine.shuffle`), all of a job's in one commit.
+    """The same call, whose rows go through `reduce` together (see `quire.engine.closers.shuffle`), all of a job's in one commit.
 
     `version` names the edition of the function instead of a hash of its source. UsageError for what does not go with a shuffle.
     """

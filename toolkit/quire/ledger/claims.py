@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -28,12 +27,11 @@ from msgspec.structs import replace
 from quire.arguments import flag
 from quire.commit import names, protocol
 from quire.commit.committers import Adopting, committer
-from quire.commit.entries import CLAIM, UNSAID, Commit, DataFile, PlanHead, Task, Uncover
+from quire.commit.entries import CLAIM, UNSAID, Commit, DataFile, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.conflicts import conflicts, examples
 from quire.coverage.fold import fold
-from quire.coverage.segments import SCHEMA, SegmentWriter
 from quire.engine import driver, request
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
@@ -55,7 +53,7 @@ from quire.ledger.own_files import (
 from quire.planning import plan as planning
 from quire.planning.changes import APPENDED, Changes
 from quire.planning.listing import CHANGED, Cut, Listing, Run, list_changed
-from quire.planning.pack import PlannedTask, read_rows, read_task
+from quire.planning.pack import PlannedTask, read_rows
 from quire.planning.pieces import pieces
 from quire.planning.undone import COLUMNS, SPLITS, TOLD, shown, undone
 from quire.progress import Progress, Step
@@ -283,14 +281,11 @@ def _changed(log: Log, made: Options, runner: Runner) -> Changes:
 def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progress, changes: Changes) -> _Begun | None:
     """The job with its splits marked; None: it is over now, and may have been before."""
     store, work = log.store, Work(made.dest, made.dest_options, made.roots, head, made.convert)
-    planned = jobs.read_plan(log, head)
-    if planned is None:
-        return None
-    marks = jobs._manifests(runner, log, work, planned, bars, _mark, "marking")
-    if marks is None:
+    found = jobs.results(runner, log, work, bars)
+    if found is None:
         jobs.settle(log, head.job, bars)
         return None
-    jobs._check(marks, planned, head.job)
+    planned, marks = found
     if protocol.get_manifest(store, head.job, head.tasks) is not None:
         _commit(log, head, marks, bars)  # a block has ended well, and its process died before it could say so
         return None
@@ -298,50 +293,6 @@ def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progr
         protocol.abort(log, head.job, "others have processed splits of it")
         return None
     return _Begun(log, head, planned, marks, changes)
-
-
-def _mark(work: Work, task: int) -> dict[str, Any]:
-    """Write the splits of a task into the ledger, as done elsewhere: nothing is read of them."""
-    retries, started = list[str](), time.time()
-    store, job = connect(work.dest, work.dest_options, retries.append), work.head.job
-    if protocol.get_manifest(store, job, task) is not None:
-        return {"task": task}
-    try:
-        planned = read_task(store, names.plan_parquet(job, work.head.plan), task)
-        attempt, segment, uncovers = names.new_id(), SegmentWriter(), list[Uncover]()
-        files = size = count = 0
-        for rows in read_rows(store, planned.runs, ["path", "version", "start", "length", "replaces"]):
-            segment.add(_marks(rows))
-            files += pc.sum(pc.equal(rows.column("start"), 0)).as_py() or 0
-            size, count = size + (pc.sum(rows.column("length")).as_py() or 0), count + rows.num_rows
-            if rows.column("replaces").null_count < rows.num_rows:
-                uncovers += [u for path, text in zip(*(rows.column(c).to_pylist() for c in ("path", "replaces")), strict=True) if text
-                             for u in _replaced(path, text)]  # fmt: skip
-    except NotFoundError:
-        return {"task": task}  # the job is over and cleaned
-    data = segment.finish()
-    name = names.segment(job, task, attempt) if data else None
-    if name and data:
-        store.put(name, data)
-    done = Task(
-        task=task, attempt=attempt, segment=name, first=segment.first, last=segment.last, assigned=count, gathered=count, files_in=files,
-        bytes_in=size, bad_out=sum(len(u.ranges) for u in uncovers), uncovers=tuple(uncovers), started=round(started, 3),
-        seconds=round(time.time() - started, 3), retries=len(retries),
-    )  # fmt: skip
-    protocol.put_manifest(store, job, done)
-    return {"task": task}
-
-
-def _marks(rows: pa.Table) -> pa.Table:
-    n = rows.num_rows
-    given = {name: rows.column(name) for name in ("path", "version", "start", "length")}
-    said = {**given, "state": pa.array(["mark"] * n), "carried": pa.array([False] * n)}
-    table = pa.table([said.get(f.name, pa.nulls(n, f.type)) for f in SCHEMA], schema=SCHEMA)
-    return table.sort_by([("path", "ascending"), ("start", "ascending")])
-
-
-def _replaced(path: str, text: str) -> list[Uncover]:
-    return [Uncover(path, version, tuple((start, length) for start, length in ranges)) for version, ranges, _ in json.loads(text)]
 
 
 # ------------------------------------------------------------------------------------------------------------------------ the block

@@ -22,7 +22,7 @@ from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.engine import job as jobs
 from quire.engine.attempt import Convert, Work
-from quire.engine.shuffle import Reduce
+from quire.engine.closers import Reduce
 from quire.engine.take_up import Identity, take_up, with_state
 from quire.errors import AllQuarantined, QuireError, RefusedError, UsageError, printable
 from quire.planning.pack import PlannedTask, write_head

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.coverage.quarantine import KEPT
-from quire.engine.shuffle import Reduce
+from quire.engine.closers import Reduce
 from quire.errors import scrub
 from quire.ledger.identifiers import place_of
 from quire.ledger.job import Changed, Dest, Planned, change, not_named

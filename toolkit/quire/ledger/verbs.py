@@ -19,7 +19,7 @@ from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.fold import Fold, fold
-from quire.engine.shuffle import Reduce
+from quire.engine.closers import Reduce
 from quire.errors import RefusedError, UsageError, about, quoted
 from quire.interrupts import all_interruptible
 from quire.ledger import compact, expire, forget, markers, purge, retry

@@ -22,6 +22,7 @@ class Kind(Protocol):
     """How one kind of input is read."""
 
     name: str
+    phase: str  # what a progress line calls its work
 
     def attempt(self, attempt: Attempt, source: Any, runs: list[Run]) -> None:
         """Read the rows of a plan that are of one source; write what becomes of them with its rows, and count it.
@@ -37,6 +38,7 @@ REGISTRY = Registry(
         "files": "quire.engine.kinds.files:FilesKind",
         "splits": "quire.engine.kinds.splits:SplitsKind",
         "offsets": "quire.engine.kinds.offsets:OffsetsKind",
+        "claim": "quire.engine.kinds.claim:ClaimKind",
     },
     needs=("attempt",), docs="quire.engine.kinds.Kind",
 )  # fmt: skip

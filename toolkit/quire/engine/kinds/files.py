@@ -33,7 +33,7 @@ digest = xxhash.xxh3_64_intdigest
 class FilesKind:
     """Reads files, and writes what the transform makes of each."""
 
-    name = "files"
+    name, phase = "files", "gathering"
 
     def attempt(self, attempt: Attempt, source: Root, runs: list[Run]) -> None:
         """Read what a task has of one source."""

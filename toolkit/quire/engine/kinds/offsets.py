@@ -55,7 +55,7 @@ class _Planned(NamedTuple):
 class OffsetsKind:
     """Reads ranges of offsets, and writes the records in them."""
 
-    name = "offsets"
+    name, phase = "offsets", "gathering"
 
     def attempt(self, attempt: Attempt, source: Topics, runs: list[Run]) -> None:
         """Read what a task has of one cluster."""

@@ -28,7 +28,7 @@ __all__ = ["SplitsKind"]
 class SplitsKind:
     """Reads splits, and gives each to the function."""
 
-    name = "splits"
+    name, phase = "splits", "gathering"
 
     def attempt(self, attempt: Attempt, source: Root, runs: list[Run]) -> None:
         """Read what a task has of one source."""

@@ -12,7 +12,7 @@ import json
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,12 +26,13 @@ from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.commit.rename import place
 from quire.engine.attempt import Work
+from quire.engine.closers import Reduce
 from quire.errors import FormatError, QuireError, TransientError, UsageError, quoted, scrub
 from quire.formats import extension, lines, parquet
 from quire.formats.damage import ARROW
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import ParquetWriter
-from quire.progress import Phase
+from quire.progress import Phase, Progress
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import fit, stored
 from quire.sources.transforms.functions import WrongTypeError, passes
@@ -42,17 +43,27 @@ from quire.storage import Patience, Sink, Store, connect
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Reduce", "close"]
-
-Reduce = Callable[[Any], Any]  # DataFrame → DataFrame; without Spark pyarrow.Table → pyarrow.Table
+__all__ = ["ShuffleCloser"]
 
 PIECE = 32 << 20  # bytes of the tasks' output that one part of the shuffle reads
 MOST = 1_000  # parts of a file, whatever its size is said to be
 ROWS = 10_000  # that are held at once
 
 
-def close(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce | None, bar: Phase) -> list[Task] | None:
-    """The tasks of a job with the one that closes it, which a run of `reduce` has made, ours or another's; None: the job is over."""
+class ShuffleCloser:
+    """Lets all rows that the tasks have made go through `reduce`."""
+
+    name = "shuffle"
+
+    def close(
+        self, runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce | None, progress: Progress
+    ) -> list[Task] | None:
+        """The tasks of a job with the one that closes it, which a run of `reduce` has made, ours or another's; None: the job is over."""
+        with progress.phase("shuffling", total=sum(f.size for t in tasks for f in t.files), unit="B") as bar:
+            return _close(runner, log, work, tasks, reduce, bar)
+
+
+def _close(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce | None, bar: Phase) -> list[Task] | None:
     store, head = log.store, work.head
     number = head.tasks
     done = get_manifest(store, head.job, number)
