@@ -26,7 +26,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("*.md", "docs/*.md", "examples/*/*.md", "notebooks/*.md", "notebooks/*.ipynb", "sample_data/*.md", "tests/benchmarks/*.md")
 # Python is held to the rules room by room; a room that is not named here is not clean yet.
 ROOMS = (
-    *(f"toolkit/quire/{room}" for room in ("sources", "coverage", "formats", "storage", "spark", "skew", "plots", "samples", "cli")),
+    *(
+        f"toolkit/quire/{room}"
+        for room in ("sources", "coverage", "formats", "storage", "spark", "skew", "plots", "samples", "cli", "committers")
+    ),
     *(
         f"toolkit/quire/{module}.py"
         for module in ("arguments", "display", "errors", "interrupts", "packaging", "progress", "read", "reasons")

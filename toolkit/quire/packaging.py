@@ -50,7 +50,7 @@ def warn_of_another() -> None:
 
 @dataclass(frozen=True)
 class Registry:
-    """What is found by name: quire's own, and what other packages bring by entry points of `group`.
+    """Implementations by name: quire's own, and those that other packages register by entry points of `group`.
 
     own: name → "module" or "module:object", imported when it is asked for. So nothing that looks it up imports it, and executors need no
     metadata of quire's.
@@ -70,7 +70,7 @@ class Registry:
         return [*self.own, *sorted(self.brought())]
 
     def brought(self, name: str = "") -> dict[str, EntryPoint]:
-        """What other packages bring; looked up anew only for a `name` that was not there, since looking takes a while."""
+        """The implementations of other packages; looked up again only for a `name` that was not found, since the look-up takes a while."""
         taken = {*self.own, *self.reserved}
         if name and name not in {*_entries(self.group, tuple(sys.path)), *taken}:
             _entries.cache_clear()

@@ -158,12 +158,12 @@ def test_no_marker_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"{", "no JSON"), (b"\xff\xfe", "no JSON"), (b" \n", "no JSON"), (b"[" * 100_000, "no JSON"),
+        (b"{", "not JSON"), (b"\xff\xfe", "not JSON"), (b" \n", "not JSON"), (b"[" * 100_000, "not JSON"),
         (b"[]", "names no committer"), (b"7", "names no committer"), (b"{}", "names no committer"),
         (b'{"committer": null, "filenames": []}', "names no committer"), (b'{"committer": NaN}', "names no committer"),
-        (b'{"committer": "magic", "filenames": 7}', "no list of names"),
-        (b'{"committer": "magic", "filenames": "abc"}', "no list of names"),
-        (b'{"committer": "magic", "filenames": [null]}', "no list of names"),
+        (b'{"committer": "magic", "filenames": 7}', "not a list of names"),
+        (b'{"committer": "magic", "filenames": "abc"}', "not a list of names"),
+        (b'{"committer": "magic", "filenames": [null]}', "not a list of names"),
     ],
 )  # fmt: skip
 def test_a_damaged_marker_is_said_and_ends_nothing(tmp_path: Path, content: bytes, words: str) -> None:

@@ -305,7 +305,7 @@ def test_a_jar_of_another_hadoop_is_named(tmp_path: Path) -> None:
         tested.jars_of(tmp_path)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "some.jar").write_text("no zip")
-    with pytest.raises(UsageError, match="is no jar"):
+    with pytest.raises(UsageError, match="is not a jar"):
         tested.jars_of(tmp_path / "other")
 
 

@@ -491,7 +491,7 @@ def test_wrong_words_are_one_line_before_anything_is_written(tmp_path: Path) -> 
         with refused(UsageError, 2, "tasks=", "is not a whole number from 1"):
             OutputCommitter(dest).setup_job(tasks)  # type: ignore[arg-type]
     for name in ("", 7, "x" * 201, "two\nlines", "half \ud800"):
-        with refused(UsageError, 2, "is no name of a job, in one line. Write for example"):
+        with refused(UsageError, 2, "is not a name of a job, in one line. Write for example"):
             OutputCommitter(dest).setup_job(1, name)  # type: ignore[arg-type]
     with refused(UsageError, 2, "unknown committer 'renam'", "Did you mean 'rename'?"):
         OutputCommitter(dest, "renam")
@@ -501,7 +501,7 @@ def test_wrong_words_are_one_line_before_anything_is_written(tmp_path: Path) -> 
         OutputCommitter("nfs://x/y")
     with refused(UsageError, 2, "takes a SparkSession, not"):
         committers.run("spark", lines, dest, 1)
-    with refused(UsageError, 2, "write=None is no function"):
+    with refused(UsageError, 2, "write=None is not a function"):
         committers.run(HERE, None, dest, 1)  # type: ignore[arg-type]
     assert not dest.exists()
     (dest / "mine").mkdir(parents=True)
@@ -590,9 +590,9 @@ def test_tasks_that_are_missing_are_named_and_the_job_stays_open() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("/etc/x.txt", "no name of a data file"), ("../x.txt", "no name of a data file"), ("a//b.txt", "no name of a data file"),
-        ("", "no name of a data file"), ("a\0b/x.txt", "no name of a data file"),
-        ("half \ud800/x.txt", "no name of a data file"), (None, "no name of a data file"), ("_x.txt", "readers would pass over it"),
+        ("/etc/x.txt", "not a name of a data file"), ("../x.txt", "not a name of a data file"), ("a//b.txt", "no name of a data file"),
+        ("", "not a name of a data file"), ("a\0b/x.txt", "not a name of a data file"),
+        ("half \ud800/x.txt", "not a name of a data file"), (None, "not a name of a data file"), ("_x.txt", "readers would pass over it"),
         ("_quire/x.txt", "readers would pass over it"), ("d/.x.txt", "readers would pass over it"),
         ("x.orc", "neither Parquet nor text, CSV or JSON"), ("x", "neither Parquet nor text"),
     ],

@@ -1,4 +1,4 @@
-"""What a job committer can promise, by name: the four guarantees of a distributed write, and two that users need beside them."""
+"""The promises of a job committer, by name: the four guarantees of a distributed write, and two that users need beside them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Guarantees:
     """True: it holds; False: it does not; None: not known.
 
     hidden     before commitJob no reader of the directory sees output
-    visible    readers of the directory see all of a job's output or none; `visible_in_log`: readers of a log do (None: there is no log)
+    visible    readers of the directory see all of a job's output or none; `visible_in_log`: readers of a log do (None: without a log)
     clean      a job that fails leaves no output that readers see
     one_copy   tasks that are retried, or run twice at once, leave each row once
     restart    after the driver died, or while it is only asleep, running the job again leaves each row once

@@ -39,7 +39,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Advice:
-    """What `advise` says.
+    """The answer of `advise`.
 
     url, kind, needs    what Spark must be given; the kind of store as words; what was asked for
     committer, title    its short name (v1, manifest, magic, …) and its long one
@@ -126,7 +126,7 @@ class Advice:
 
 
 class _Advise:
-    """What `quire.committers.advise` is: a function, with `check` beside it."""
+    """The type of `quire.committers.advise`: a function, with `check` beside it."""
 
     check = staticmethod(check)
 
@@ -192,7 +192,7 @@ def _needs(needs: object) -> frozenset[str]:
 
 
 def _order(asked: Asked) -> tuple[str, ...]:
-    """Who is asked first."""
+    """The committers in the order of preference."""
     order = ORDER[asked.kind]
     if asked.kind in ("local", "hdfs") and "many_files" in asked.needs:
         return ("manifest", *(name for name in order if name != "manifest"))
@@ -282,7 +282,7 @@ def _limits(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
 
 
 def _of_machines(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
-    """What hangs on the machines that a session has."""
+    """Advice that depends on the session's machines."""
     seen = asked.versions
     if where.kind == "local" and seen.local is False:
         yield f"anything, unless all machines of the cluster share this directory: {EACH_ITS_OWN}"

@@ -16,7 +16,7 @@ Get = Callable[[str], "str | None"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What a session says of Spark's keys, and of Hadoop's (without `spark.hadoop.`); a key that nobody has set is None."""
+    """A session's values of Spark's keys, and of Hadoop's (without `spark.hadoop.`); a key that nobody has set is None."""
 
     spark: Get
     hadoop: Get
@@ -29,7 +29,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Binding:
-    """What would write: a key of knowledge.COMMITTERS or "unknown"; `behind`: whose factory is bound, but not asked ("naive")."""
+    """The committer that would write: a key of knowledge.COMMITTERS or "unknown"; `behind`: whose factory is bound, but not asked
+    ("naive").
+    """
 
     committer: str
     protocol: str
@@ -81,7 +83,7 @@ _OWN = {k.MAGIC_FACTORY: "magic", k.DIRECTORY_FACTORY: "directory", k.PARTITIONE
 
 
 def _of_class(named: str, of_factory: str, algorithm: str) -> str:
-    """What Spark's own protocol makes of the class of a committer: only FileOutputCommitter and its children are asked where to write."""
+    """The choice of Spark's own protocol: only FileOutputCommitter and its children are asked where to write."""
     if named == k.CLOUD_PARQUET:
         return of_factory
     if named == k.JINDO:

@@ -40,7 +40,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """What a session would do.
+    """The committer that a session would use.
 
     committer, title   a key of the table of committers ("v1", "magic", …; "naive": straight into the destination; "unknown"), and its name
     will               what a job will do
@@ -63,7 +63,7 @@ class Check:
 
     @property
     def wrong(self) -> tuple[Finding, ...]:
-        """What is wrong."""
+        """The problems."""
         return tuple(found for found in self.findings if found.state == "wrong")
 
     def as_dict(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Check:
 
 @dataclass(frozen=True)
 class _Look:
-    """What the findings are made of."""
+    """The inputs of the findings."""
 
     session: Session
     place: Place
@@ -115,8 +115,8 @@ def check(
 ) -> Check:
     """Look into a session: which committer would write `format` below `url` (default: its warehouse), and is anything wrong with it?
 
-    Nothing is written, and no file system is opened. Over Spark Connect there is no JVM to ask: the settings alone are looked at, and
-    what they cannot tell is "unseen". Raises UsageError for what is no session, an unknown format or an unknown scheme.
+    Nothing is written, and no file system is opened. Spark Connect gives no access to the JVM: only the settings are checked, and questions
+    that they cannot answer are "unseen". Raises UsageError for anything else than a session, an unknown format or an unknown scheme.
     """
     choose(format, FORMATS, "format")
     if spark is None:

@@ -1,4 +1,4 @@
-"""What is known of each committer, as a table: where it may write, what it guarantees, what it costs, and who says so.
+"""A table of committers: where each may write, what it guarantees and costs, and the source of that knowledge.
 
 The guarantees are those that the lab tries (`quire.committers.guarantees`). `measured`: the kinds of stores on which this project has
 run each; what it says of others was read at its `source`.

@@ -95,7 +95,7 @@ def _typed(url: str) -> None:
     almost = _ALMOST.match(url)
     if almost and almost[1].lower() in SCHEMES:
         meant = scrub(f"{almost[1]}://{url[almost.end() :].lstrip('/') or '…'}", 200)
-        raise UsageError(f"what begins with {almost[0]!r} is no URL: write {meant}. Or begin with ./, for a path on local disk.")
+        raise UsageError(f"what begins with {almost[0]!r} is not a URL: write {meant}. Or begin with ./, for a path on local disk.")
 
 
 def _unopened(url: str, scheme: str) -> Place:

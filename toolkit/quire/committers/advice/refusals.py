@@ -1,7 +1,7 @@
-"""What is never advised: one small function for each way to lose data, with its reason and who says so.
+"""Committers that are never advised: one small function for each way to lose data, with its reason and source.
 
-A rule is asked about a committer that somebody might take for a place and its needs; what it returns is the reason to refuse it. What no
-rule strikes out may be advised. The tests derive what is known as broken from the settings alone, not from here.
+A rule is asked about a committer that somebody might take for a place and its needs; what it returns is the reason to refuse it. A
+committer that no rule refuses may be advised. The tests derive what is known as broken from the settings alone, not from here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["RULES", "TEMPTING", "Asked", "Rule", "refusal"]
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked: the kind of place, its needs, and what the session is."""
+    """The question: the kind of place, its needs, and the session's versions."""
 
     kind: str
     needs: frozenset[str]

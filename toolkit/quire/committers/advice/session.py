@@ -12,7 +12,7 @@ from quire.errors import scrub
 
 
 class Session:
-    """What a check asks of a session. Questions that only a JVM answers are answered by None over Connect."""
+    """The questions of a check to a session. Questions that only a JVM answers are answered by None over Connect."""
 
     def __init__(self, spark: Any) -> None:
         self.spark = spark

@@ -65,7 +65,7 @@ def _jindo(_: Place, __: Asked) -> dict[str, str]:
 
 
 def _factories(place: Place, factory: str) -> dict[str, str]:
-    """Of both names of Azure's file system: Hadoop binds abfs by itself, and abfss not."""
+    """Settings for both names of Azure's file system: Hadoop binds abfs by itself, and abfss not."""
     schemes = ("abfs", "abfss") if place.kind.startswith("abfs") else (place.scheme,)
     return {f"{k.HADOOP}{k.FACTORY_OF}{scheme}": factory for scheme in schemes}
 

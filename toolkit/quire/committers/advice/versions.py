@@ -1,4 +1,4 @@
-"""What a session is: the versions of Spark and Hadoop, whether its JVM can be asked, and whether its machines share a file system."""
+"""A session's facts: the versions of Spark and Hadoop, whether its JVM can be asked, and whether its machines share a file system."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Versions:
 
 
 def versions(spark: Any = None) -> Versions:
-    """The versions of a session; without one those that are installed here. Raises UsageError for what is no session."""
+    """The versions of a session; without one those that are installed here. Raises UsageError for anything else than a session."""
     if spark is None:
         return _installed()
     with about("spark"):
@@ -105,7 +105,7 @@ def _installed() -> Versions:
 
 
 def _carried(spark: str) -> str:
-    """Of a Spark that is not in the table, the nearest one's: what an older Hadoop cannot do must not be taken from a newer one."""
+    """For a Spark that is not in the table, the nearest earlier one's: it must not get abilities of a newer Hadoop."""
     earlier = [pair for pair in _CARRIED if pair <= _pair(spark)]
     return _CARRIED[max(earlier) if earlier else min(_CARRIED)]
 

@@ -1,1 +1,1 @@
-"""What jobs of Spark have left behind: seen, and swept."""
+"""Finding and sweeping the leftovers of Spark's jobs."""

@@ -1,4 +1,4 @@
-"""What jobs of Spark leave behind below a destination: directories of committers, and uploads that nobody has completed.
+"""Leftovers of Spark's jobs below a destination: directories of committers, and incomplete uploads.
 
 _temporary/<attempt id>/[_temporary/]…       FileOutputCommitter
 _temporary/manifest_<job>/…                  the manifest committer
@@ -133,5 +133,5 @@ def ago(seconds: float) -> str:
 
 
 def plain(found: Any) -> dict[str, Any]:
-    """One of them as JSON takes it; a handle is no reader's business."""
+    """One of them as JSON takes it; handles are left out."""
     return {key: value for key, value in vars(found).items() if key != "handle"}

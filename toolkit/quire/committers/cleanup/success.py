@@ -26,9 +26,9 @@ _PART = re.compile(r"part-(\d{5,})(?:-attempt[^-]*)?-([0-9a-f]{8}(?:-[0-9a-f]{4}
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a destination tells.
+    """The state of a destination.
 
-    state       "committed", "no marker" (no job has ended well here, or it is switched off), "damaged" (it is no committer's)
+    state       "committed", "no marker" (no job has ended well here, or it is switched off), "damaged" (not a committer's)
     committer   the one that really wrote, as far as can be told, in words; `job`: its id; `claimed`: what the marker says wrote
     files       data files and their `bytes`; `jobs`: the writes that they come from
     folders     directories that committers have left; `uploads`: those that nobody has completed; `unseen`: why they cannot be listed
@@ -145,7 +145,7 @@ def inspect_success(url: str, *, storage_options: Mapping[str, object] | None = 
 
 @dataclass(frozen=True)
 class _Marker:
-    """What `_SUCCESS` says."""
+    """The content of `_SUCCESS`."""
 
     state: str
     claimed: str = ""
@@ -189,12 +189,12 @@ def _marker(store: Store) -> _Marker:
     try:
         said = json.loads(store.get(MARKER))
     except (ValueError, RecursionError):
-        return _Marker("damaged", reason="it is no JSON")
+        return _Marker("damaged", reason="it is not JSON")
     if not isinstance(said, dict) or not isinstance(committer := said.get("committer"), str) or not committer:
         return _Marker("damaged", reason="it names no committer")
     listed, job, details = (said.get(key) for key in ("filenames", "jobId", "diagnostics"))
     if listed is not None and not (isinstance(listed, list) and all(isinstance(name, str) for name in listed)):
-        return _Marker("damaged", reason="its filenames are no list of names")
+        return _Marker("damaged", reason="its filenames are not a list of names")
     names = tuple(name.rpartition("/")[2] for name in listed or ())
     diagnostics = {scrub(str(key)): scrub(str(value)) for key, value in details.items()} if isinstance(details, dict) else {}
     return _Marker("committed", scrub(committer, 200), scrub(job, 200) if isinstance(job, str) else "", names, diagnostics)

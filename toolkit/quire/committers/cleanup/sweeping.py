@@ -20,7 +20,9 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Swept:
-    """What `sweep` removed, or (`dry_run`) would remove. `expire`: uploads that the service itself drops after a week; they stay."""
+    """The objects that `sweep` removed, or (`dry_run`) would remove. `expire`: uploads that the service itself drops after a week; they
+    stay.
+    """
 
     url: str
     dry_run: bool
@@ -30,7 +32,7 @@ class Swept:
 
     @property
     def bytes(self) -> int:
-        """What it frees, as far as sizes are known."""
+        """The freed bytes, as far as sizes are known."""
         return sum(max(item.bytes, 0) for item in (*self.folders, *(() if self.expire else self.uploads)))
 
     def _facts(self) -> dict[str, object]:

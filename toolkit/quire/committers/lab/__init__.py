@@ -1,4 +1,4 @@
-"""The lab: real jobs, real faults, and a watcher that counts what readers see. What a committer promises is tried, not believed.
+"""The lab: real jobs, real faults, and a watcher that counts what readers see. A committer's promises are tried, not believed.
 
     matrix = lab.run(committers=["v1", "v2"], faults=["none", "task_fails"])
     matrix                  committer × guarantee, as a table in a notebook; .plot() as a picture, .plot("windows")
@@ -57,8 +57,8 @@ def run(
 ) -> Matrix:
     """Try each committer with each fault, and return what readers saw and what is left.
 
-    committers       names of `COMMITTERS`, "quire_NAME" of one that is registered, or `UnderTest`s; left out: all. What cannot be run
-                     here is in the matrix as "not run", with the reason, and as "read", with a source, where there is one
+    committers       names of `COMMITTERS`, "quire_NAME" of one that is registered, or `UnderTest`s; left out: all. The matrix
+                     shows those that cannot run here as "not run", with the reason, or as "read", with a source
     faults           names of `FAULTS`, or `Fault`s of the caller's own; left out: all
     store            an empty destination (file://, s3://, abfs://), of which each try takes a directory; left out: a new local directory
     storage_options  of the store, with the names of s3fs and adlfs; no secret of them is in a command line, a log or a result
@@ -70,7 +70,7 @@ def run(
     Raises UsageError for words that it does not know, RefusedError for a destination that holds anything.
     """
     if not sys.platform.startswith("linux"):
-        raise UsageError("the lab kills processes by what Linux's /proc tells of them, and this is no Linux. Look at Matrix.example().")
+        raise UsageError("the lab kills processes by Linux's /proc, and this is not Linux. Look at Matrix.example().")
     for argument, value in (("committers", committers), ("faults", faults), ("jars", jars)):
         if not isinstance(value, str | os.PathLike | UnderTest | Fault | Iterable | None):
             with about(argument):
@@ -132,7 +132,7 @@ def _tried(setting: Setting, one: UnderTest, planted: list[Fault], place: Place,
 
 
 def made_of(verb: str) -> dict[str, Any]:
-    """What stands with results: the command, when it was, and on what; the load at its end."""
+    """The origin of results: the command, when it was, and on what; the load at its end."""
     shell = Path(sys.argv[0]).name == "quire"
     return {
         "command": shlex.join(["quire", *map(_without_value, sys.argv[1:])]) if shell else f"quire.committers.lab.{verb}(…)",

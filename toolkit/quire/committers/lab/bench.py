@@ -1,4 +1,6 @@
-"""Where a committer is tried: its drivers, the small cluster, and the jobs that they are given. What a fault does stands in `faults.py`."""
+"""Where a committer is tried: its drivers, the small cluster, and the jobs that they are given. The effect of a fault stands in
+`faults.py`.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ SPECULATION = {
 
 
 class Setting:
-    """What the benches of one run share: a directory for all that is written beside, and a cluster once it is needed."""
+    """Shared by the benches of one run: a directory for all that is written beside, and a cluster once it is needed."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch, self.numbers = scratch, itertools.count(1)
@@ -188,7 +190,7 @@ class Run:
 
     # ---------------------------------------------------------------------------------------------------------- what is there
     def count(self, *jobs: Job) -> Count:
-        """What readers find now; `jobs`: those that have said that all is well."""
+        """The rows that readers find now; `jobs`: those that have said that all is well."""
         return count(self.place, set[int]().union(*(job.ids for job in jobs)))
 
 

@@ -3,7 +3,7 @@
     in:   {"master", "conf", "hadoop"}, then {"do": "write" | "gather", "id", …}
     out:  {"event": "up"}, {"event": "tasks", "done"}, {"event": "end", "id", "error", "seconds"}
 
-What is planted stands in the job's `plan`: `scratch` (a directory of this machine's, in which attempts leave their marks), `files`,
+The planted faults stand in the job's `plan`: `scratch` (a directory of this machine's, in which attempts leave their marks), `files`,
 `rows` (of a file), `tasks`, `first` (the first row's number), and the words of `disturb` for each task that is to be disturbed.
 """
 
@@ -24,7 +24,7 @@ BETWEEN = 0.02
 
 
 class Planted(BaseException):
-    """What a task raises here: no `Exception`, so that nobody takes it for a fault of the data."""
+    """The exception of a task here: no `Exception`, so that nobody takes it for a fault of the data."""
 
 
 # ------------------------------------------------------------------------------------------------- in the tasks (sent by value)

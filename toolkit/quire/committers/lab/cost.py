@@ -1,4 +1,4 @@
-"""What a committer costs on a store: requests, bytes that the store copies, and how long readers see a part, for more and more files."""
+"""The cost of a committer on a store: requests, bytes that the store copies, and how long readers see a part, for more and more files."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Cost:
     window: float | None = None
     window_log: float | None = None
     seconds: float | None = None
-    note: str = ""  # why there are no numbers
+    note: str = ""  # why numbers are missing
 
 
 class Costs(Results[Cost]):
-    """What was measured: `rows`, `table` (pandas; `arrow`: `SCHEMA`), `plot()`, `json`; `made` says where, when and with which delay."""
+    """The measurements: `rows`, `table` (pandas; `arrow`: `SCHEMA`), `plot()`, `json`; `made` says where, when and with which delay."""
 
     KIND, NAME, MAKER, EXAMPLE, ROW = "quire lab costs 1", "costs", "quire.committers.lab.costs()", "costs.json", Cost
 

@@ -1,4 +1,5 @@
-"""What is planted in a job, and what is then looked for. A fault is a small class: how it is injected, and which counts it brings.
+"""Faults: what is planted in a job, and which damage is then counted. A fault is a small class: how it is injected, and which counts it
+brings.
 
 Each says by `happened` whether it really came about: one that did not says nothing about a committer, and counts for none.
 """
@@ -31,7 +32,7 @@ class NotHit(QuireError):
 
 @dataclass
 class Found:
-    """What a fault has brought to light; None: it does not ask."""
+    """The result of a fault; None: the fault does not ask for it."""
 
     files: int | None = None  # of the job
     rows: int | None = None
@@ -305,7 +306,7 @@ def _log(seen: Watcher, files: int) -> int | None:
 
 
 def _whole(run: Run, job: Job, said: str | None) -> Found:
-    """What is there when a job has ended that should have gone well."""
+    """The rows and files after a job that should have succeeded."""
     after = run.count(*([job] if said is None else []))
     return Found(files=after.files, rows=after.rows, doubled=after.doubled, lost=after.lost, remains=after.remains, said=said or "")
 

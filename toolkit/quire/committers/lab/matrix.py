@@ -1,4 +1,4 @@
-"""What the lab has found: a row for each committer and fault, the guarantees that follow, and both as a table, a picture and JSON."""
+"""The lab's results: a row for each committer and fault, the guarantees that follow, and both as a table, a picture and JSON."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _LOUD = ("zombie_restart",)  # where one of two jobs may say that it has failed
 
 
 def holds(row: Row) -> bool | None:
-    """What a row says of the guarantee that it is about; None: nothing."""
+    """A row's verdict on its guarantee; None: none."""
     if row.how != "measured":
         return None
     if row.guarantee == "hidden":
@@ -83,7 +83,7 @@ def _all(found: Iterable[bool | None]) -> bool | None:
 
 
 def guarantees(rows: Sequence[Row]) -> Guarantees:
-    """What the rows of one committer on one store say together."""
+    """The verdict of all rows of one committer on one store."""
     measured = [row for row in rows if row.how == "measured"]
     if not measured:
         read = [row for row in rows if row.how == "read"]
@@ -97,7 +97,7 @@ def guarantees(rows: Sequence[Row]) -> Guarantees:
 
 
 def _counted(row: Row, guarantee: str) -> list[tuple[float, str]]:
-    """What a row counted against a guarantee: how bad it is, and words."""
+    """A row's counts against a guarantee: how bad they are, and words."""
     of = f" of {row.files:,}" if row.files and row.jobs == 1 else ""
     if guarantee == "hidden" and row.early:
         return [(row.early, f"{row.fault}: {row.early:,}{of} files early")]
@@ -170,11 +170,11 @@ class Matrix(Results[Row]):
 
     @property
     def guarantees(self) -> dict[str, Guarantees]:
-        """Of each committer; where it was tried on several stores, what holds on all of them."""
+        """The verdicts on each committer; if it was tried on several stores, those that hold on all of them."""
         return {name: guarantees(self.of(name)) for name in self.committers}
 
     def on(self, store: str) -> Matrix:
-        """What was measured on one kind of store: "file", "s3a", "abfs"."""
+        """The measurements on one kind of store: "file", "s3a", "abfs"."""
         measured = [row for row in self.rows if row.how != "read"]
         choose(store, list(dict.fromkeys(row.store for row in measured)), "store")
         return Matrix([row for row in measured if row.store == store], self.made)

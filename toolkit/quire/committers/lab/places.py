@@ -34,7 +34,7 @@ def place_of(store: str | os.PathLike[str] | None, scratch: Path, options: Mappi
 
 
 def _s3a(options: Mapping[str, Any]) -> dict[str, str]:
-    """What s3fs takes, as S3A's settings."""
+    """Options of s3fs, as S3A's settings."""
     found = {"fs.s3a.path.style.access": "true", "fs.s3a.attempts.maximum": "3", "fs.s3a.retry.limit": "3"}
     for ours, theirs in (("key", "access.key"), ("secret", "secret.key"), ("token", "session.token"), ("endpoint_url", "endpoint")):
         if value := options.get(ours):
@@ -48,7 +48,7 @@ def _s3a(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _abfs(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any], dict[str, str]]:
-    """What adlfs takes, as ABFS's settings: of an account without hierarchical names, by its Blob endpoint."""
+    """Options of adlfs, as ABFS's settings: for an account without hierarchical names, by its Blob endpoint."""
     parts = dict(part.partition("=")[::2] for part in str(options.get("connection_string", "")).split(";") if "=" in part)
     account = str(options.get("account_name") or parts.get("AccountName") or "")
     key = str(options.get("account_key") or parts.get("AccountKey") or "")

@@ -49,7 +49,7 @@ class Seen:
 
 
 def process(pid: int) -> Seen | None:
-    """What a process is, unless it has ended."""
+    """A process's facts, unless it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -300,7 +300,7 @@ def running(what: Any) -> Iterator[Any]:
 
 
 def free_port(host: str) -> int:
-    """A port of a loopback address that nobody listens on; UsageError where there is no such address."""
+    """A port of a loopback address that nobody listens on; UsageError without such an address."""
     with socket.socket() as probe:
         try:
             probe.bind((host, 0))

@@ -1,4 +1,4 @@
-"""What is known of committers that could not be tried: read in documentation and source, not measured. Each says where."""
+"""Knowledge of committers that could not be tried: read in documentation and source, not measured. Each says where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lab has found, as files of JSON: rows, each a dataclass, and what made them."""
+"""The lab's results, as files of JSON: rows, each a dataclass, and their origin."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Results(Generic[R]):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """What `save` has written; FormatError for anything else."""
+        """The results that `save` has written; FormatError for anything else."""
         try:
             with Path(path).open("rb") as opened:
                 text = opened.read(MOST)
@@ -75,5 +75,5 @@ class Results(Generic[R]):
 
     @classmethod
     def example(cls) -> Self:
-        """What comes with quire: measured by this lab, on the machine and at the date that `made` says."""
+        """The results that come with quire: measured by this lab, on the machine and at the date that `made` says."""
         return cls.parse((resources.files("quire.committers.lab") / cls.EXAMPLE).read_bytes(), "quire's own example")

@@ -1,4 +1,4 @@
-"""What is tried: committers as data. One of a Spark job is its settings and jars; one of quire's own is its name."""
+"""Committers under test, as data. A Spark committer is its settings and jars; one of quire's own is its name."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def jars_of(given: Any) -> list[Path]:
                 raise UsageError(f"the jar {scrub(str(jar))} is not there. Look at its path.")
             _holds(jar, "")
         if not found:
-            raise UsageError(f"there is no jar in {scrub(str(given))}. Look at the path.")
+            raise UsageError(f"no jar in {scrub(str(given))}. Look at the path.")
         _same_hadoop(found)
     return found
 
@@ -212,7 +212,7 @@ def _holds(jar: Path, name: str) -> bool:
         with zipfile.ZipFile(jar) as opened:
             return f"{name.replace('.', '/')}.class" in opened.NameToInfo
     except (OSError, zipfile.BadZipFile):
-        raise UsageError(f"{scrub(str(jar))} is no jar. Look at its path.") from None
+        raise UsageError(f"{scrub(str(jar))} is not a jar. Check its path.") from None
 
 
 def compiled(scratch: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What readers see of a destination, looked at again and again from outside while a job works on it.
+"""The readers' view of a destination, watched from outside while a job works on it.
 
 A reader of the directory sees every file with no hidden part in its name (`is_shown`), as Spark, Hive and Hadoop do. A reader of the log
 sees what quire's log says is published. Nothing here is computed from what should be there.
@@ -46,7 +46,7 @@ class Place:
         return connect(self.url, self.options or None)
 
     def visible(self) -> list[str]:
-        """What readers of the directory see."""
+        """The files that readers of the directory see."""
         if self.kind == "file":
             return list(_below(self.url.removeprefix("file://")))
         return [e.name for e in self.store().walk() if is_shown(e.name)]
@@ -80,7 +80,7 @@ def _below(folder: str, prefix: str = "", hidden: bool = False) -> Iterator[str]
 
 @dataclass
 class Count:
-    """What lies in a destination when nobody works on it any more."""
+    """The content of a destination after all work on it has ended."""
 
     files: int = 0  # that readers of the directory see
     rows: int = 0  # in them

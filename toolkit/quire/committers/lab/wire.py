@@ -2,8 +2,8 @@
 
     python -m quire.committers.lab.wire HOST:PORT SECONDS     prints its own port; each line of input is answered with the counts so far
 
-It understands as much of HTTP/1.1 as counting needs, and changes nothing. What a store copies by itself is counted by the size that the
-source had when it was written through this wire.
+It understands as much of HTTP/1.1 as counting needs, and changes nothing. Bytes that a store copies by itself are counted by the size that
+the source had when it was written through this wire.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 
 class Counts:
-    """What has passed. `sizes`: path → bytes that were written there."""
+    """The traffic so far. `sizes`: path → bytes that were written there."""
 
     def __init__(self) -> None:
         self.found = Counter[str](requests=0, copies=0, copied=0, sent=0)

@@ -41,7 +41,7 @@ class TaskAttempt:
     def create(self, name: str) -> Output:
         """A file to write bytes to, seen by nobody before commit_job.
 
-        Of `name` ("day=1/orders.parquet") the directories and the ending stay; between them quire puts a name that no other attempt
+        `name` ("day=1/orders.parquet") keeps its directories and ending; between them quire puts a name that no other attempt
         uses. Parquet, text, CSV or JSON (plain, .gz or .zst); all files of a destination are of one kind. A text's lines end by newlines.
         """
         self._check_open("create a file")
@@ -72,7 +72,7 @@ class TaskAttempt:
             raise UsageError(f"attempt {self.id} of task {self.task} is {self.state}: it cannot {what} any more. Set up another attempt.")
 
     def finish(self) -> Task:
-        """What the manifest says: made once, so that a put without an answer can be repeated. UsageError for a file that is not whole."""
+        """The manifest: made once, so that a put without an answer can be repeated. UsageError for a file that is not whole."""
         if self.done is not None:
             return self.done
         for file in self.files:

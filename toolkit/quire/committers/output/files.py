@@ -1,4 +1,4 @@
-"""The files that a task attempt writes: through quire, or by others into its folder. What they are is looked at before they count."""
+"""The files that a task attempt writes: through quire, or by others into its folder. Their kind is checked before they count."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Output(io.RawIOBase):
         return f"<{self.name!r}, {self.size:,} bytes, {'closed' if self.closed else 'open'}>"
 
     def __del__(self) -> None:
-        """What nobody has closed is not made durable in passing."""
+        """A file that was not closed is not made durable in passing."""
 
     def writable(self) -> bool:
         return True
@@ -114,7 +114,7 @@ def inside(name: object) -> str:
     """A user's name of a data file, below the destination; UsageError for one that leads elsewhere or that no reader would see."""
     text = name if isinstance(name, str) else ""
     if not text or posixpath.normpath(text) != text or text.startswith(("/", "..")) or not _sayable(text):
-        raise UsageError(f"{quoted(name)} is no name of a data file below the destination. Write for example 'day=1/orders.parquet'.")
+        raise UsageError(f"{quoted(name)} is not a name of a data file below the destination. Write for example 'day=1/orders.parquet'.")
     if not own_files.counts(f"/{text}", ""):
         raise UsageError(f"{quoted(name)} begins with '_' or '.', or a directory of it does: readers would pass over it. Choose another.")
     return safe(text)
@@ -130,7 +130,7 @@ def _sayable(text: str) -> bool:
 
 
 def ending(name: str) -> str:
-    """What a data file's name ends with; RefusedError for what nobody could read through the ledger."""
+    """The ending of a data file's name; RefusedError for a kind that cannot be read through the ledger."""
     match = own_files.KINDS.search(name)
     if not match:
         raise RefusedError(
@@ -141,7 +141,7 @@ def ending(name: str) -> str:
 
 
 def adopted(by: Committer, store: Store, job: str, task: int, attempt: str, written: list[Output]) -> tuple[list[DataFile], set[str]]:
-    """What others have written into the attempt's folder, as data files, and their schemas; `written` has its own way."""
+    """The files of others in the attempt's folder, as data files, and their schemas; `written` has its own way."""
     assert isinstance(by, Adopting)
     folder, ours = names.attempt_folder(job, task, attempt), {file.final for file in written}
     found, schemas = list[DataFile](), set[str]()

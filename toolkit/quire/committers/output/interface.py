@@ -2,8 +2,8 @@
 
     setup_job → setup_task → (write) → needs_task_commit → commit_task | abort_task → … → commit_job | abort_job
 
-Each call may be made again, by anyone, in any process: it reads what the store says and does what is still to do. What a committer is
-(how output waits and is published) stands in `quire.commit.committers`; when a job is over, the log alone says.
+Each call may be made again, by anyone, in any process: it reads the store and does the remaining work. `quire.commit.committers`
+defines committers (how output waits and is published); when a job is over, the log alone says.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class OutputCommitter:
         whole(tasks, "tasks", 1, MOST)
         if name is not None and not (isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()):
             with about("name"):
-                raise UsageError(f"name={quoted(name, 60)} is no name of a job, in one line. Write for example 'orders 2026-11-22'.")
+                raise UsageError(f"name={quoted(name, 60)} is not a name of a job, in one line. Write for example 'orders 2026-11-22'.")
         intent = {"verb": WRITE, "name": name or names.new_id(), "committer": self.committer, "reason": name}
         name, store = str(intent["name"]), self._store
         driver.check_destination(store, self.append)
@@ -180,7 +180,7 @@ class OutputCommitter:
         return Job(self.dest, id, tasks, outcome.committer, name, restarted=True)
 
     def state(self, job: Job) -> str:
-        """What the store says of a job: open, committed, published, lost (its output was, before it was published), aborted or unknown."""
+        """The state of a job: open, committed, published, lost (its output was, before it was published), aborted or unknown."""
         return self._state(self._read(), job)
 
     def _state(self, log: Log, job: Job) -> str:
@@ -323,7 +323,7 @@ class OutputCommitter:
         return won
 
     def _came_first(self, attempt: TaskAttempt) -> bool:
-        """Of an attempt without an answer, whose job is committed by now: whether it counts. QuireError if no attempt can any more."""
+        """Whether an attempt without an answer counts, whose job is committed by now. QuireError if no attempt can any more."""
         outcome = self._read().outcome(attempt.job)
         if attempt.state != "unknown" or not isinstance(outcome, Commit):
             raise self._over(attempt.job)

@@ -1,4 +1,4 @@
-"""What goes together in a destination, and that a name is committed once: rules that look at the log."""
+"""Rules that look at the log: which files go together in a destination, and that a name is committed once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def of_name(log: Log, wanted: str, but: str = "") -> Commit | None:
 
 
 def in_the_way(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
-    """Of two jobs of one name, begun at once, the second to commit is given up: decided where the entry gets its number."""
+    """If two jobs of one name begin at once, the second to commit is given up: decided where the entry gets its number."""
     twin = of_name(log, head.job.partition("-")[2], head.job)
     if twin is not None:
         return f"a job of the same name was committed first, {twin.job}"
@@ -26,7 +26,7 @@ def in_the_way(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
 
 
 def words_of(log: Log, tasks: Iterable[Task], job: str) -> Words:
-    """What the job's files are; RefusedError if they differ among themselves or from what is there: the job stays open."""
+    """The kind of the job's files; RefusedError if they differ among themselves or from the destination's: the job stays open."""
     own_files.check_kind(log)
     tasks = list(tasks)
     files = [file.name for task in tasks for file in task.files]

@@ -40,7 +40,7 @@ def run(
     `spark`: a session, or `quire.InProcess()`. The other arguments are those of `OutputCommitter` and `setup_job`.
     """
     if not callable(write):
-        raise UsageError(f"write={quoted(write)} is no function. Give one that takes a task attempt.")
+        raise UsageError(f"write={quoted(write)} is not a function. Give one that takes a task attempt.")
     by = OutputCommitter(dest, committer, append=append, storage_options=storage_options)
     by._runner = runner = runner_of(spark, connect(by.dest, storage_options))
     return drive(by, runner, write, tasks, name)
