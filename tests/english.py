@@ -36,6 +36,7 @@ ROOMS = (
     ),
     "toolkit/quire/recover.py",
     "toolkit/quire/__init__.py",
+    "widgets",
 )
 
 BEGINS = re.compile(

@@ -396,7 +396,7 @@ def test_text_is_read_as_lines(tmp_path: Path) -> None:
     ("files", "said"),
     [
         ({"x.orc": b"1"}, "'x.orc'"),
-        ({"x.parquet": b"1"}, "no Parquet file"),
+        ({"x.parquet": b"1"}, "not a Parquet file"),
         ({"x.csv": b"1", "y.csv.gz": b"2"}, "two kinds"),
         ({"x": b"1"}, "'x'"),
     ],

@@ -143,7 +143,7 @@ def test_wrong_offsets_are_refused(kafka: Mock, tmp_path: Path) -> None:
     here = {"spark": quire.InProcess(), "progress": False}
     for offsets, words in [
         ({(name, 0): -1}, "from 0 on"), ({(name, 0): 11}, "beyond the end"), ({(name, 5): 1}, "not there"),
-        ({("other", 0): 1}, "not there"), ({}, "are no offsets"), ({(name, 0): "3"}, "whole number"),
+        ({("other", 0): 1}, "not there"), ({}, "are not offsets"), ({(name, 0): "3"}, "whole number"),
     ]:  # fmt: skip
         with refused(UsageError, 2, words):
             ledger.import_offsets(source(kafka, name), offsets, **here)  # type: ignore[arg-type]  # that is what is tried

@@ -302,7 +302,7 @@ def test_without_a_session_or_a_url_there_is_nothing_to_check_and_it_says_so() -
     widget = CommitterSelector(BUCKET)
     assert one(widget, "quire-check-button").disabled
     widget.check()
-    assert "no session to look into" in text_of(one(done(widget, "failed"), "quire-message").value)
+    assert "needs a session for this" in text_of(one(done(widget, "failed"), "quire-message").value)
     widget = CommitterSelector(spark=Server("4.0.1"))
     click(widget, "check")
     assert "URL is empty" in text_of(one(done(widget, "failed"), "quire-message").value)

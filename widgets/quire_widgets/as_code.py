@@ -1,4 +1,4 @@
-"""What a widget does, as Python to copy: only what differs from the defaults, and never what may be a secret."""
+"""A widget's call, as Python to copy: only what differs from the defaults, and never what may be a secret."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def recover(dest: str, settings: Mapping[str, Any], abort: bool) -> str:
 
 
 class Variable(str):
-    """What stands in the code as it is: the name of a variable that a line before has set."""
+    """A literal part of the code: the name of a variable that an earlier line has set."""
 
     __slots__ = ()
 

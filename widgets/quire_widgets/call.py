@@ -24,7 +24,7 @@ _STEADY = 0.5  # seconds after which a speed can be told
 
 
 class Stopped(BaseException):
-    """What the progress function raises to end a call, as an interrupt would."""
+    """Raised by the progress function to end a call, as an interrupt would."""
 
 
 class Call:
@@ -68,7 +68,7 @@ class Call:
         if step.phase != self.phase:
             self.phase, self._first, self._shown = step.phase, None, 0.0
         if self._first is None and step.tasks:
-            self._first = (now, step.files)  # tasks of an earlier call, which this one goes on with, are no work of its own
+            self._first = (now, step.files)  # tasks of an earlier call, which this one resumes, are not its own work
         if self._stop.is_set():
             raise Stopped
         if now - self._shown >= _PAUSE or step.done == step.total or step.waits:

@@ -1,4 +1,4 @@
-"""What forms are made of: fields with their label and what is wrong with what was typed, buttons, places, questions, what is under way."""
+"""The parts of forms: fields with their label and their error, buttons, places, questions, running calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LABEL = "7em"
 
 
 class Form(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
-    """What a widget over calls of quire's shares: one call under way at a time, and what stands in its place without a kernel."""
+    """The base of widgets over quire's calls: one call at a time, and a static page without a kernel."""
 
     def __init__(self, css: str, parts: Sequence[Any]) -> None:
         super().__init__(parts)
@@ -159,7 +159,7 @@ class Question(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published w
 
 
 class Shutter(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
-    """A button, and below it what `draw()` gives as HTML, made only while it is open. Where there is nothing to show there is no button."""
+    """A button, and below it what `draw()` gives as HTML, made only while it is open. Without anything to show the button is missing."""
 
     def __init__(self, name: str, label: str, draw: Callable[[], str]) -> None:
         self._draw, self._label, self.opened = draw, label, False

@@ -42,12 +42,12 @@ def block(*parts: str) -> str:
 
 
 def alert(message: str, *, then: str = "") -> str:
-    """What is wrong, in words; read aloud at once. `then` is HTML that follows."""
+    """A problem, in words; read aloud at once. `then` is HTML that follows."""
     return _said("alert", "--jp-error-color1, #b00020", f"<strong>⚠ </strong>{text(message)}", then)
 
 
 def status(message: str, *, then: str = "") -> str:
-    """What happened, in words; read aloud when nothing else is."""
+    """An event, in words; read aloud when nothing else is."""
     return _said("status", "--jp-brand-color1, #1976d2", text(message), then)
 
 
@@ -106,7 +106,7 @@ def details(summary: str, inside: str) -> str:
 
 
 def scrolling(inside: str, label: str) -> str:
-    """What may be wider than a narrow cell, to be moved sideways by mouse or keyboard."""
+    """Content that may be wider than a narrow cell, to be scrolled sideways by mouse or keyboard."""
     return f'<div role="region" aria-label="{text(label)}" tabindex="0" style="overflow-x:auto">{inside}</div>' if inside else ""
 
 

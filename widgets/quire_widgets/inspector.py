@@ -61,8 +61,8 @@ class LedgerInspector(Form):
     .result                  what the last call gave: a Page, a table of ranges, or a `Changed`; .code is the same call as Python
     .error                   why the last call failed, else None
 
-    The calls return at once; one at a time is under way. Observers are called in the thread that does the work.
-    Raises UsageError where there is no ledger.
+    The calls return at once; one at a time is under way. Observers are called in the thread that does the
+    work. Raises UsageError without a ledger.
     """
 
     path = traitlets.Unicode(help="how paths begin, or a part of them")
@@ -174,7 +174,7 @@ class LedgerInspector(Form):
         self.find()
 
     def turn(self, pages: int | None) -> None:
-        """So many pages on, or back if it is negative; None: the first one. Of the version that was searched."""
+        """So many pages on, or back if it is negative; None: the first one. The pages are those of the version that was searched."""
         page = self._rows
         if page is None:
             return
@@ -192,7 +192,7 @@ class LedgerInspector(Form):
             self._begin("looking", lambda _: (path, self._ledger.coverage(path)), self._show_file)
 
     def _look_at_all(self, searched: tuple[str, str], progress: Callable[[Step], object] | None) -> tuple[Any, ...]:
-        """What was searched and its page, after the overview, which is read again only if something was committed since."""
+        """The search and its page, after the overview, which is read again only after a new commit."""
         ledger, (path, status) = self._ledger.refresh(), searched
         page = ledger.rows(path, None if status == ANY else status, limit=self._page_size, progress=progress)
         overview = self._overview

@@ -1,4 +1,4 @@
-"""What a monitor finds when it looks at a load, and how it stands in tables: how far each partition is, commits, quarantine, losses."""
+"""A monitor's view of a load, and its tables: offsets of each partition, commits, quarantine, losses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COLUMNS = ["topic", "partition", "offset", "end", "lag", "records", "bytes", "s
 
 @dataclass(frozen=True)
 class Seen:
-    """What a look has found. `offsets` has one row a partition: what the ledger says, and `end` and `lag`, if brokers have answered."""
+    """The result of a look. `offsets` has one row a partition: what the ledger says, and `end` and `lag`, if brokers have answered."""
 
     summary: Summary | None  # None: nothing is loaded yet
     offsets: pd.DataFrame
@@ -204,7 +204,7 @@ def _value(row: Mapping[Any, Any]) -> str:
 class Looking:
     """The ledger of a destination that topics are loaded into, by anybody.
 
-    `source`: what is to be loaded; then nothing has to be there yet. UsageError where there is no ledger, or one of files.
+    `source`: what is to be loaded; then nothing has to be there yet. UsageError without a ledger, or for a ledger of files.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ _OWN = ("stop", "progress", "spark", "source", "dest")
 
 
 class LoadMonitor(Form):
-    """What `quire.load` does to a destination, wherever it runs; with a `source` it can be started, stopped and resumed here.
+    """The effect of `quire.load` on a destination, wherever it runs; with a `source` it can be started, stopped and resumed here.
 
     dest                   where records are loaded to, by this kernel or any other process
     source, transform, spark, **settings    as for `quire.load`, unchanged. Without a source the monitor looks at the ledger alone: nobody
@@ -48,7 +48,7 @@ class LoadMonitor(Form):
     .seen                  what the last look has found; .result is the LoadReport of the last run that ended, .error why it failed
     .code                  the same as Python, without secrets
 
-    Observers are called in the thread that does the work. Raises UsageError where there is no ledger and no source, where a destination
+    Observers are called in the thread that does the work. Raises UsageError without a ledger and a source, where a destination
     was made of files, and for settings that do not exist.
     """
 
@@ -232,7 +232,7 @@ class LoadMonitor(Form):
         super().close()
 
     def _ended(self, answer: LoadReport | None, error: BaseException | None) -> None:
-        """What a load ended with, in its thread."""
+        """The result of a load, in its thread."""
         try:
             words = ("", "")
             if isinstance(error, Stopped):

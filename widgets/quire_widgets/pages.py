@@ -1,4 +1,4 @@
-"""What of plans, reports, ledgers and committers stands below the forms: as HTML and as text."""
+"""Plans, reports, ledgers and committers below the forms: as HTML and as text."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def _agreement(advised: Advice | None, found: Check) -> tuple[bool | None, str]:
 
 
 def check(advised: Advice | None, found: Check) -> str:
-    """What a session would do, and each thing that was looked at."""
+    """The committer that a session would use, and each check."""
     agrees, said = _agreement(advised, found)
     rows = [(_STATES[one.state], one.what, one.said, one.do) for one in found.findings]
     return html.block(
@@ -265,7 +265,7 @@ def _marks(found: Matrix, at: int | None) -> list[Sequence[str]]:
 
 
 def _notes(found: Matrix, marked: Marked | None) -> list[str]:
-    """What is to be known of the marked row, and the counts behind what it does not keep."""
+    """Notes on the marked row, and the counts behind the guarantees that it does not keep."""
     if marked is None:
         return []
     notes = [marked.note] if marked.note else []

@@ -122,7 +122,7 @@ class ConsolidationPanel(Form):
 
     @traitlets.observe(*_NAMES)
     def _follow(self, _: object = None) -> None:
-        """What else depends on the fields."""
+        """The parts that depend on the fields."""
         self._fields["parts"].input.disabled = self.planner != "hash"
         self.code = as_code.consolidate(self.source, self.dest, self._spark, self._arguments())
         shown(self._code, html.same(self.code, "The same call as Python:"))
@@ -134,7 +134,7 @@ class ConsolidationPanel(Form):
         return "" if same else "The fields have changed since this plan. Plan looks again; Run goes by the fields."
 
     def _arguments(self) -> dict[str, Any]:
-        """What the panel passes on, besides source and destination."""
+        """The panel's arguments, besides source and destination."""
         dealt = {"planner": self.planner, **({"parts": self.parts} if self.planner == "hash" else {})}
         return {**dealt, "transform": self.transform, "target_size": self.target_size, **self._settings}
 

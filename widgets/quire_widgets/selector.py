@@ -25,7 +25,7 @@ from quire_widgets.form import Boxes, Field, Form, button, line, place, shown
 NAMESPACES: dict[bool | None, str] = {None: "not known", True: "hierarchical", False: "flat"}
 SETTINGS = "Settings to copy, for spark-defaults.conf, before a session starts:"
 STALE = "The URL has changed since this advice. Enter or Advise takes it."
-NO_SESSION = "There is no session to look into: give the selector one, spark=."
+NO_SESSION = "The selector needs a session for this: pass spark=."
 
 
 class CommitterSelector(Form):
@@ -44,8 +44,8 @@ class CommitterSelector(Form):
     .state          "idle" | "checking" | "done" | "failed"; .error is why the last advice or check failed, else None
     .code           the same as Python
 
-    What was wrong with a URL or with needs is one line beside them and `.error`; words that no need, format or namespace is called
-    raise UsageError, as what is no matrix does.
+    A wrong URL or need is one line beside it and `.error`; words that no need, format or namespace is called
+    raise UsageError, as a wrong matrix does.
     """
 
     url = traitlets.Unicode(help="the destination's URL or path")

@@ -590,7 +590,7 @@ def test_tasks_that_are_missing_are_named_and_the_job_stays_open() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("/etc/x.txt", "not a name of a data file"), ("../x.txt", "not a name of a data file"), ("a//b.txt", "no name of a data file"),
+        ("/etc/x.txt", "not a name of a data file"), ("../x.txt", "not a name of a data file"), ("a//b.txt", "not a name of a data file"),
         ("", "not a name of a data file"), ("a\0b/x.txt", "not a name of a data file"),
         ("half \ud800/x.txt", "not a name of a data file"), (None, "not a name of a data file"), ("_x.txt", "readers would pass over it"),
         ("_quire/x.txt", "readers would pass over it"), ("d/.x.txt", "readers would pass over it"),
@@ -641,7 +641,7 @@ def test_a_file_that_is_not_what_its_name_says_is_not_committed() -> None:
     file.write(b"no parquet")
     with refused(UsageError, 2, "'x.parquet' is not closed: the task was not committed"):
         by.commit_task(attempt)
-    with refused(QuireError, 3, "the task has written 'x.parquet', which is no Parquet file"):
+    with refused(QuireError, 3, "the task has written 'x.parquet', which is not a Parquet file"):
         file.close()
     with refused(UsageError, 2, "'x.parquet' was not written to its end (QuireError)", "discard()"):
         by.commit_task(attempt)

@@ -1,6 +1,6 @@
 """The ledger a page at a time: its rows by path and state, why files were set aside, and its commits in a row.
 
-A page reads the segments that it needs, newest first, and no Spark. What it counts beyond the page ends at a bound, so that the first
+A page reads the segments that it needs, newest first, and no Spark. Its count beyond the page ends at a bound, so that the first
 page of a ledger of many millions of rows comes as soon as that of a small one; then its total says "at least".
 """
 
@@ -71,7 +71,7 @@ class Page:
 
     @property
     def words(self) -> str:
-        """What one sees: '21–40 of 2,000 rows'."""
+        """The page in words: '21–40 of 2,000 rows'."""
         total = f"{'' if self.complete else 'at least '}{self.total:,} {'row' if self.total == 1 else 'rows'}"
         if self.complete and not self.total:
             return "no rows"
@@ -90,7 +90,7 @@ class Page:
 
 @all_interruptible
 class Pages:
-    """What a ledger tells of its rows and commits without Spark and without holding all of them."""
+    """A ledger's rows and commits without Spark and without holding all of them."""
 
     _url: str
     _store: Store
@@ -115,7 +115,7 @@ class Pages:
     ) -> Page:  # fmt: skip
         """Return a page of the ledger's rows, those of the newest commits first; `.at(offset)` turns to others.
 
-        What a checkpoint has merged comes after what was committed since, in the order of the paths.
+        Merged rows of a checkpoint come after later commits, in the order of the paths.
 
         path    how the paths begin, as a path from `/` or a URL: quick, whatever the ledger's size. Any other text is looked for
                 anywhere in them, which reads one segment after the other until the page is full
@@ -143,7 +143,7 @@ class Pages:
 
         A reason stands for all that differ from it in values, numbers and paths alone (`quire.reasons.kind`).
 
-        Of a ledger with very many it counts the newest ones: their sum is then less than `summary().set_aside`.
+        In a ledger with very many it counts the newest ones: their sum is then less than `summary().set_aside`.
         """
         import pandas as pd  # here, because Spark's workers start without it
 
@@ -193,7 +193,7 @@ class Pages:
         return sorted(filter(may, self._fold.sources), key=lambda s: -s.number)
 
     def _beginnings(self, text: str) -> tuple[str, ...]:
-        """What the paths meant may begin with: as it was written, with the store's own spelling, with links above it resolved."""
+        """The possible beginnings of the paths: as it was written, with the store's own spelling, with links above it resolved."""
         found = [text if "://" in text else f"file://{text}"]
         with suppress(UsageError):  # half a URL is still the beginning of one
             found += [key + "/" * text.endswith("/") for key in self._keys(text)]

@@ -1,4 +1,4 @@
-"""What a source still holds for a user's own Spark job: the splits that are not done, and a claim on them.
+"""The remaining input of a source for a user's own Spark job: the splits that are not done, and a claim on them.
 
     ledger.unprocessed(spark, source)         the splits that no commit covers, found by the tasks when the frame is computed
     with ledger.claim(spark, source) as c:    the same, for this block: it reads c.splits, and writes files below c.path
@@ -119,7 +119,7 @@ class _Begun(NamedTuple):
 
 @all_interruptible
 class Claims:
-    """What a ledger offers to jobs that are not quire's."""
+    """A ledger's calls for jobs that are not quire's."""
 
     _url: str
     _options: Mapping[str, Any] | None
@@ -136,8 +136,8 @@ class Claims:
     ) -> Any:  # fmt: skip
         """The splits below `source` that are not done: path, start, length, size, version, modified, as a Spark DataFrame.
 
-        They are listed when the frame is computed, and each time anew; nothing is written or claimed. Of a file that is covered in
-        part there is a row for each gap. A file that was rewritten or appended to since it was done is not among them, and neither is
+        They are listed when the frame is computed, and each time anew; nothing is written or claimed. A file that is covered in
+        part has a row for each gap. A file that was rewritten or appended to since it was done is not among them, and neither is
         what is quarantined (`failed()`). With `InProcess` it is a pyarrow.Table.
 
         changed   give such files too, from the same listing, and one more column: `reason` says what has changed, and is null of the splits
@@ -170,8 +170,9 @@ class Claims:
         (`_temporary`), and other hidden names, but for the markers and checksums of Hadoop and Spark (`_SUCCESS`, `.part-0.crc`, what is
         empty). When the block raises, the claim is given up, and the exception passes on.
 
-        Of two claims on the same splits the first that ends well has them; the other one's block ends with a QuireError that names some,
-        and nothing of it is visible. The block should read each file as it was listed: quire does not look again whether one was changed.
+        If two claims hold the same splits, the first that ends well gets them; the other one's block ends with a QuireError that names
+        some, and nothing of it is visible. The block should read each file as it was listed: quire does not look again whether one was
+        changed.
 
         append       allow a destination that holds other files
         allow_empty  allow a block that has left nothing, no `_SUCCESS` either: its splits are done, and gave no row
@@ -235,7 +236,7 @@ class Claims:
 def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | Changes:
     """An open job of this claim, ours or one that a killed claim has left; where nothing is left to do, how many files have changed.
 
-    What others have committed since a job was planned ends it: its splits are planned anew.
+    Commits of others since a job was planned end it: its splits are planned anew.
     """
     store = made.store(bars.again)
     if not store.can_rename and not isinstance(store, Copying):
@@ -315,7 +316,7 @@ def _rows(dest: str, dest_options: Any, runs: list[Run], i: int) -> Iterator[pa.
 def _table(
     runner: Runner, made: Options, n: int, rows: Callable[[int], Iterator[pa.Table]], schema: pa.Schema = SPLITS, kinds: str = SPARK
 ) -> Any:
-    """What `rows` gives of each number below n: on Spark a frame, computed by its tasks."""
+    """The result of `rows` for each number below n: on Spark a frame, computed by its tasks."""
     if not isinstance(runner, OnSpark):
         return pa.concat_tables([schema.empty_table(), *(table for i in range(n) for table in rows(i))])
 
@@ -327,7 +328,7 @@ def _table(
 
 
 def _nothing(made: Options, runner: Runner, changes: Changes) -> Iterator[Claim]:
-    """A claim on no split. What its block has written all the same belongs to no split, and is not kept."""
+    """A claim without a split. Files that its block writes all the same belong to no split, and are not kept."""
     store = made.store()
     job = made.identity.job(Log(store).refresh().tip)
     folder = names.attempt_folder(job, 0, names.new_id())
@@ -346,7 +347,7 @@ def _nothing(made: Options, runner: Runner, changes: Changes) -> Iterator[Claim]
 
 # ------------------------------------------------------------------------------------------------------------------------- the end
 def _written(log: Log, head: PlanHead, attempt: str, started: float, *, allow_empty: bool) -> Task:
-    """What the block has written, as the last task of its job. Raises QuireError for what cannot be committed."""
+    """The block's output, as the last task of its job. Raises QuireError for output that cannot be committed."""
     store, number, by = log.store, head.tasks, committer(head.committer, log.store)
     assert isinstance(by, Adopting)
     folder = names.attempt_folder(head.job, number, attempt)

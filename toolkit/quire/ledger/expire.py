@@ -1,4 +1,4 @@
-"""Expire: data files that a newer version has removed are deleted, once the log says that older versions are no longer readable.
+"""Expire: data files that a newer version has removed are deleted, once the log says that older versions cannot be read any more.
 
 A pin keeps a version readable. Only settled versions expire, so deadness is final, and a slow or repeated call does no harm.
 """
@@ -30,7 +30,7 @@ DELETING = 16  # requests at once
 
 @dataclass(frozen=True)
 class Gone(display.Shown):
-    """What `expire` did: versions before `below` can no longer be read; how many data files are deleted, and their bytes."""
+    """The result of `expire`: versions before `below` can no longer be read; how many data files are deleted, and their bytes."""
 
     dest: str
     below: int
@@ -123,7 +123,7 @@ def _unpin(log: Log, wanted: str) -> None:
         if wanted in log.pins():
             return Unpin(version=log.pins()[wanted], id=wanted, time=protocol.now())
         if not log.began(wanted):  # else it was ended already
-            raise UsageError(f"there is no pin {quoted(wanted, 80)} in {log.store.url}. ledger.pins() lists them.")
+            raise UsageError(f"no pin {quoted(wanted, 80)} in {log.store.url}. ledger.pins() lists them.")
         return None
 
     log.append(end)

@@ -90,7 +90,7 @@ def refuse_last_copies(url: str, paths: Sequence[str]) -> None:
 
 def _of_file(log: Log, folded: Fold, file: str, live: dict[str, Any]) -> pa.Table:
     if file not in live:
-        raise UsageError(f"{file[:200]!r} is no data file that counts in {log.store.url}. ledger.files() lists them.")
+        raise UsageError(f"{file[:200]!r} is not a live data file of {log.store.url}. ledger.files() lists them.")
     source = folded.source_of(log.store, file)
     assert source is not None  # it is live
     rows = folded.of(source).rows(log.store, _COLUMNS)

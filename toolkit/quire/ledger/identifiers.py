@@ -1,7 +1,7 @@
 """How a split is called where an empty file marks it as processed: `%2Fdata%2Fin%2Fa.txt@0@1048576`.
 
 The path below the store's root, every byte of its UTF-8 escaped as `%2F` but for letters, digits, `.`, `_` and `-`, then the split's first
-byte and its length. `@` stands in no escaped path, so each name means one split, and each split has one name. Of an escaped path of more
+byte and its length. `@` stands in no escaped path, so each name means one split, and each split has one name. In an escaped path of more
 than 200 characters every 200 make a directory in the one before, and all but the first of these begin with `+`: no name is ever longer
 than 241 bytes, though most file systems stop at 255.
 
@@ -31,7 +31,7 @@ def identifier(path: str, start: int, length: int) -> str:
 
 
 def parsed(name: str) -> tuple[str, int, int]:
-    """The split that a marker's name means: path, first byte, length; ValueError with the reason for what is no such name."""
+    """The split that a marker's name means: path, first byte, length; ValueError with the reason for any other name."""
     first, *more = name.split("/")
     if any(part[:1] != "+" for part in more):
         raise ValueError("it lies in a directory that no identifier makes")
@@ -49,7 +49,7 @@ def parsed(name: str) -> tuple[str, int, int]:
 
 
 def stem(name: str) -> str:
-    """What the last parts of all markers of one path begin with, and those of no other path; other names stay."""
+    """The common beginning of all markers of one path, shared with no other path; other names stay."""
     before, at, _ = name.partition("@")
     return before + at
 

@@ -44,7 +44,7 @@ TRIES = 20  # plans that others may thwart until this call gives up
 
 @dataclass(frozen=True)
 class Changed(display.Shown):
-    """What a change did: ledger rows that left and files that they were, data files removed and written instead, their bytes.
+    """The result of a change: removed ledger rows and their files, data files removed and written instead, their bytes.
 
     left   (path, reason) of what could not be taken: it is gone at its source, or has another version by now; `left_count` of them in
            all (of very many, only the first stand in `left`)
@@ -125,7 +125,7 @@ class Dest:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a change would do, not frozen yet."""
+    """A planned change, not frozen yet."""
 
     tasks: list[PlannedTask]
     roots: tuple[Root, ...] = ()
@@ -216,7 +216,7 @@ def not_named(url: str, what: str, there: str, verb: str) -> RefusedError:
 
 
 def words_of(log: Log, empty: Words | None = None) -> Words:
-    """What the destination holds; where that is nothing, `empty`, or UsageError."""
+    """The destination's spec; if it is empty, `empty`, or UsageError."""
     if words := _words(log, empty):
         return words
     raise UsageError(f"there is nothing in {log.store.url} to change: no commit is in its log. Look for a typing mistake.")

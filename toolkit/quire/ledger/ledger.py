@@ -243,8 +243,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
     def coverage(self, path: str | os.PathLike[str], as_: str = "pandas") -> Any:
         """Which bytes of a source file are accounted for, in their order: start, length, state, version, commit, data_file, reason.
 
-        A range in state "gap" lies between others and is not covered: the next run takes it. Of several files that have had this path, as
-        those before were purged, it is the last one.
+        A range in state "gap" lies between others and is not covered: the next run takes it. If several files had this path, as earlier
+        ones were purged, it is the last one.
         """
         rows, at = list[tuple[Any, ...]](), 0
         for x in self._one(self.locate(path), None):
@@ -260,7 +260,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         return inspection.given("sizes", inspection.size_rows(inspection.file_lengths(self._store, self._fold), after), as_)
 
     def failed(self, as_: str = "pandas") -> Any:
-        """What is in quarantine: path, version, start, length, reason, tries (how often it was read), attempt, commit.
+        """Quarantined files and records: path, version, start, length, reason, tries (how often it was read), attempt, commit.
 
         A row is a file, a split of one, or a single record that a function has rejected: `rejected()` has these with their bytes.
         """
@@ -298,16 +298,16 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             return frame.where(where) if where else frame
         except PySparkException as e:
             raise UsageError(
-                f"where={where!r} is no condition about the ledger's columns ({scrub(str(e), 200)}). They are: {SPARK_SCHEMA}."
+                f"where={where!r} is not a condition on the ledger's columns ({scrub(str(e), 200)}). They are: {SPARK_SCHEMA}."
             ) from e
 
     def deleted(
         self, spark: Any, source: Any, as_: str = "spark", *, include: Any = None, exclude: Any = None, hidden: bool = False,
         follow_links: bool = False, storage_options: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
-        """The gathered files that are no longer at `source`: path, version, commit. Their output is kept; nothing is changed.
+        """The gathered files that are gone from `source`: path, version, commit. Their output is kept; nothing is changed.
 
-        `source` and what chooses from it are as in `quire.consolidate`: of what that does not list, nothing is said. Of millions,
+        `source` and what chooses from it are as in `quire.consolidate`: files that it does not list do not count. With millions,
         as_="spark" is a DataFrame that is computed where it is used. `storage_options`: of the source; left out: the destination's.
         """
         chosen = Selection(files.patterns(include, "include"), files.patterns(exclude, "exclude"), hidden, follow_links)
@@ -405,8 +405,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
     def open(self, path: str | os.PathLike[str], *, version: str | None = None) -> io.BufferedReader:
         """The content of a gathered file as a stream: the original bytes of `raw`, `lines` and Parquet content; else the written record.
 
-        Of `lines` a newline more comes where a line without its end was taken (`flush=True`) and the file went on behind it: nothing tells
-        any more where it stood. Its checksum is compared on the way: the last read raises StorageError if the data file is damaged.
+        For `lines` an extra newline appears where a line without its end was taken (`flush=True`) and the file went on behind it: nothing
+        tells any more where it stood. Its checksum is compared on the way: the last read raises StorageError if the data file is damaged.
 
         version   of several files that have had this path, as those before were purged, the one with this version; left out: the last one
         """
@@ -474,7 +474,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         return error
 
     def _record(self, x: Location, data_file: str) -> Iterator[bytes]:
-        """What was written for a file or range; at its end, ValueError if its checksum differs."""
+        """The written bytes of a file or range; at its end, ValueError if its checksum differs."""
         if data_file.endswith(".parquet"):
             rows = parquet.Rows(self._store, data_file).take(x.offset or 0, x.records or 0)
             if rows.schema.names != parquet.CONTENT.names:
@@ -497,7 +497,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
     def verify(self, spark: Any = None) -> Verified:
         """Read every data file again and compare each record with its checksum, on Spark.
 
-        What a shuffle or a claim has written is read to its end, as far as its format says what belongs there; it has no checksums.
+        Output of a shuffle or a claim is read to its end, as far as its format says what belongs there; it has no checksums.
         """
         compression = self._compression()
         sizes, alone = dict[str, int](), list[dict[str, int]]()
@@ -552,7 +552,7 @@ def _check_whole(found: list[Location]) -> None:
         if x.start != at:
             break
         at += x.length
-    size = "" if len(done) < len(found) else size  # what is held back is no part of it yet
+    size = "" if len(done) < len(found) else size  # lines that are held back do not belong to it yet
     if at != sum(x.length for x in done) or (size.isascii() and size.isdigit() and at < int(size[:30])):
         raise QuireError(
             f"only a part of {found[0].path} was gathered (it changed meanwhile, or the rest comes with the next run). "

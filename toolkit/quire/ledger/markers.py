@@ -89,7 +89,7 @@ def import_markers(dest: Dest, markers: Root, roots: tuple[Root, ...], also: tup
         lines = by_lines(words)
         job = Importing(markers, roots, also, dest.url, dest.options, fold(log, base), named, content, whole, lines)
         if not markers.store().is_folder():
-            raise UsageError(f"there is no directory of markers at {markers.url}. Look for a typing mistake.")
+            raise UsageError(f"no directory of markers at {markers.url}. Look for a typing mistake.")
         places = list(pieces((markers,), _SELECTION, dest.runner.parallelism, dest.bars.again))
         tasks, total = list[PlannedTask](), _Found()
         for outcome in dest.runner.run(functools.partial(_import, job), places):
@@ -146,7 +146,7 @@ def _entries(job: Importing, piece: Piece, found: _Found) -> Iterator[list[Entry
 
 
 def _spans(job: Importing, entries: Iterable[Entry], found: _Found) -> dict[tuple[int, str], list[tuple[int, int, Entry]]]:
-    """What the markers say: (number of the source, key of the file) → ranges."""
+    """The ranges of the markers: (number of the source, key of the file) → ranges."""
     spans = defaultdict[tuple[int, str], list[tuple[int, int, Entry]]](list)
     for entry in entries:
         shown = f"{job.markers.url}/{entry.name}"
@@ -274,7 +274,7 @@ class _Laid:
 # -------------------------------------------------------------------------------------------------------------------------- out
 @dataclass(frozen=True)
 class Exported(display.Shown):
-    """What `export_markers` did: markers written now, and those that were there already."""
+    """The result of `export_markers`: markers written now, and those that were there already."""
 
     dest: str
     directory: str

@@ -34,7 +34,7 @@ __all__ = ["OffsetsOf"]
 
 @all_interruptible
 class OffsetsOf:
-    """What a ledger knows of Kafka's topics."""
+    """A ledger's calls for Kafka's topics."""
 
     _url: str
     _options: Mapping[str, Any] | None
@@ -128,7 +128,7 @@ class OffsetsOf:
         offsets  {(topic, partition): offset}, or {partition: offset}: the first one that is still to be loaded; or a consumer group's name,
                  whose committed offsets say so
 
-        Each becomes a range in state `mark`, all in one commit; nothing is read. What the ledger covers already stays as it is.
+        Each becomes a range in state `mark`, all in one commit; nothing is read. Covered ranges stay as they are.
         """
         with about("source"):
             topics = self._topics(source, source_options)
@@ -188,7 +188,7 @@ class OffsetsOf:
 
 def _checked(offsets: object, keys: list[Key]) -> dict[Key, int]:
     if not isinstance(offsets, Mapping) or not offsets:
-        raise UsageError(f"offsets={quoted(offsets, 80)} are no offsets: give {{(topic, partition): offset}}, or a consumer group's name.")
+        raise UsageError(f"offsets={quoted(offsets, 80)} are not offsets: give {{(topic, partition): offset}}, or a consumer group's name.")
     found = dict[Key, int]()
     topics = {key.topic for key in keys}
     for given, offset in offsets.items():
@@ -196,7 +196,7 @@ def _checked(offsets: object, keys: list[Key]) -> dict[Key, int]:
         if key not in keys:
             raise UsageError(f"offsets name partition {quoted(str(given), 80)}, which is not there. Give {{(topic, partition): offset}}.")
         if isinstance(offset, int) and offset.bit_length() > 63:
-            raise UsageError(f"the offset of {key.topic} partition {key.partition} is a number that is no offset: they end below 2**63.")
+            raise UsageError(f"the offset of {key.topic} partition {key.partition} is not an offset: they end below 2**63.")
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise UsageError(f"the offset {quoted(offset, 80)} of {key.topic} partition {key.partition} is not a whole number from 0 on.")
         found[key] = offset

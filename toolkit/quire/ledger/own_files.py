@@ -72,12 +72,12 @@ def rows_and_columns(store: Store, entry: Entry, who: str = BLOCK) -> tuple[int,
         raise
     except parquet.DAMAGED as e:
         name = entry.name.rpartition("/")[2]
-        raise QuireError(f"{who} has written {name!r}, which is no Parquet file ({type(e).__name__}): nothing is visible.") from e
+        raise QuireError(f"{who} has written {name!r}, which is not a Parquet file ({type(e).__name__}): nothing is visible.") from e
     return file.metadata.num_rows, ", ".join(f"{f.name}: {f.type}" for f in file.schema_arrow)
 
 
 def words_of_files(files: list[str], who: str = BLOCK) -> Words:
-    """What the names of files say of them; RefusedError for files of two kinds."""
+    """The kind of files, by their names; RefusedError for files of two kinds."""
     kinds = {_kind_of(name): name for name in reversed(files)}
     if len(kinds) > 1:
         first, second, *_ = sorted(kinds.values())
@@ -102,7 +102,7 @@ def described(words: Words) -> str:
 
 
 def words_there(log: Log) -> Words:
-    """What the log says of the files that are there."""
+    """The log's spec of the existing files."""
     found = log.filling()
     return found[1].words if found else UNWRITTEN
 

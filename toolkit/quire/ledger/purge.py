@@ -64,7 +64,7 @@ Item = tuple[list[Row], Entry]  # all rows of a file, and the file at its source
 
 @dataclass(frozen=True)
 class Purged(display.Shown):
-    """What `purge_sources` did, or (`dry_run`) would do.
+    """The result of `purge_sources`, or (`dry_run`) its plan.
 
     files, bytes   of sources that were verified, and deleted unless it was a dry run
     gone           sources that were not there any more
@@ -204,7 +204,7 @@ def _ago(min_age: float) -> int | None:
 
 
 def _spread(runner: Runner, work: Callable[[Source], dict[str, Any]], job: _Purging, state: str) -> _Found:
-    """What the tasks of all segments have found."""
+    """The findings of the tasks of all segments."""
     total, failed = _Found(), None
     for outcome in runner.run(work, list(job.fold.sources)):
         if isinstance(outcome, Failure):
@@ -339,7 +339,7 @@ class _Task:
         return False
 
     def _there(self, rows: list[Row]) -> list[Entry | str | None]:
-        """The files at their sources. What a purge has left that died while it deleted has its name again before."""
+        """The files at their sources. First, files that a purge left when it died while deleting get their names back."""
         with ThreadPoolExecutor(ASKING) as pool:
             found = list(pool.map(self._look, rows))
         return [self._again(row) if entry is None and row["state"] == PURGING else entry for row, entry in zip(rows, found, strict=True)]
@@ -417,7 +417,7 @@ class _Task:
                 yield mine, entry
 
     def _another(self, rows: Sequence[Row]) -> None:
-        """What a file's rows are now that its path has another version: done, if it was only appended to; else they are finished."""
+        """The state of a file's rows when its path has another version: done, if it was only appended to; else they are finished."""
         path = rows[0]["path"]
         try:
             store, name = self._at(path)

@@ -97,7 +97,7 @@ Splits = Iterator[tuple[Root, str, list[dict[str, Any]]]]
 
 
 def _by_root(dest: Dest, log: Log, rows: list[dict[str, Any]], sources: Sequence[Root], left: list[tuple[str, str]]) -> Splits:
-    """What is to be read, by the source that it lies in, and by directory."""
+    """The files to read, by their source and directory."""
     find, outside = located(sources), list[dict[str, Any]]()
     words = log.words()
     keeps = words is None or words.transform != "lines"  # a line that was too long is at its source alone
@@ -131,7 +131,7 @@ def _by_folder(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str,
 
 
 def _place(path: str) -> str:
-    """What the keys of a store begin with; on disk below a directory of the first level each, since `/` is no place to read from."""
+    """The beginning of a store's keys; on disk below a directory of the first level each, since `/` is not a place to read from."""
     place, rest = place_of(path)
     return f"{place}/{rest[1:].partition('/')[0]}" if place == "file://" else place
 

@@ -57,7 +57,7 @@ class Checkpointed(display.Shown):
 
 @all_interruptible
 class Verbs:
-    """What changes a ledger. Each verb is one commit: readers see all of it or nothing, and a call that was killed goes on."""
+    """The verbs that change a ledger. Each verb is one commit, which readers see atomically, and a call that was killed is resumed."""
 
     _url: str
     _options: Mapping[str, Any] | None
@@ -113,7 +113,7 @@ class Verbs:
             rows = self._dropped(by_where, last_copy=last)
         else:
             if not isinstance(file, str | os.PathLike):
-                raise UsageError(f"file={quoted(file)} is no data file's name. ledger.files() lists them.")
+                raise UsageError(f"file={quoted(file)} is not a data file's name. ledger.files() lists them.")
             said["file"] = file = os.fspath(file)
         done = forget.forget(self._dest(runner, progress, committer), keys, said.get("file"), rows, said, self._target(), last_copy=last)
         self.refresh()
@@ -128,12 +128,12 @@ class Verbs:
     ) -> Changed:  # fmt: skip
         """Read what is in quarantine once more, all of it or what `where` or `paths` choose, and nothing else.
 
-        source           where it is read: directories, globs, or "kafka://host:9092/topic", as in the run. What lies elsewhere stays, since
-                         the ledger's word alone sends nobody there. Records that the quarantine itself holds need none
+        source           where it is read: directories, globs, or "kafka://host:9092/topic", as in the run. Files elsewhere stay: the
+                         ledger's word alone sends nobody there. Records that the quarantine itself holds need none
         function         the function of the job, repaired; needed where the destination was made with one
         reduce           the function that all rows went through, where there was one: it gets those of this retry, for themselves
         follow_links     as in the run: also what was reached through symbolic links; whoever may make them chooses what is read
-        max_attempts     a file that was read so often is left alone; None: there is no end to it
+        max_attempts     a file that was read so often is left alone; None: without a limit
         max_quarantined  change nothing if more than this would stay in quarantine. Left out: as many as there are, but if all that was read
                          would, that is committed and AllQuarantined is raised
         storage_options  for the sources; left out: the destination's
@@ -202,8 +202,8 @@ class Verbs:
     def expire(self, below: int | None = None, *, grace: str | float = "1 day") -> expire.Gone:
         """Delete the data files that no version from `below` on (default: the last one) needs; versions before can no longer be read.
 
-        Open pins keep their versions. Readers without a pin, which opened an older version, fail with "has expired". What a checkpoint
-        has merged goes too, when that is older than `grace`: whoever has begun to read or to plan before may go on for so long.
+        Open pins keep their versions. Readers without a pin, which opened an older version, fail with "has expired". Merged checkpoints
+        and segments go too, when they are older than `grace`: earlier readers and planners may continue for so long.
         """
         if below is not None:
             whole(below, "below", 0)
@@ -247,9 +247,10 @@ class Verbs:
     ) -> purge.Purged:  # fmt: skip
         """Delete the sources of what is done, only those whose bytes are verified in committed files now; `dry_run` says what would go.
 
-        Each file is read at its source, and its record from the data file, and both are compared with the ledger's checksum. What has
-        changed, is set aside, held back or done only in part, or does not verify, stays, and is told with the reason. What is deleted is
-        finished: its content stays, and a new file of that name is new, whatever `on_change` and `on_append` say. Azure and S3 delete on
+        Each file is read at its source, and its record from the data file, and both are compared with the ledger's checksum. A file
+        that has changed, is quarantined, held back or done only in part, or does not verify, stays, and is reported with the reason. A
+        deleted file is finished: its content stays, and a new file of that name is new, whatever `on_change` and `on_append` say. Azure and
+        S3 delete on
         condition of the version; on a disk and in HDFS, which cannot, a file gets a private name first and is looked at again: what was
         put under its name meanwhile stays. A writer that holds the very file open the whole time is not seen: see `min_age`.
 
@@ -282,7 +283,7 @@ class Verbs:
         """Take over what a Hadoop job has done: empty files below `directory`, each named by a split's identifier, of files in `source`.
 
         Each becomes a row in state `mark`, for the version that the file has now, all in one commit; nothing is read. Reported in `.left`
-        and not taken: names that are no identifiers, files that are gone, have changed since the marker was written, or that the ledger
+        and not taken: names that are not identifiers, files that are gone, have changed since the marker was written, or that the ledger
         knows in another version. The names' rule is in docs/ledger.md. `storage_options`: for both; left out: the destination's.
         """
         options = self._options if storage_options is None else storage_options
@@ -347,7 +348,7 @@ class Verbs:
         return Log(self._store).refresh().target() or 256 << 20
 
     def _where(self, runner: Runner, where: str) -> Callable[[Fold], Any]:
-        """What chooses rows by a condition in SQL, on Spark."""
+        """A choice of rows by a condition in SQL, on Spark."""
         with about("where"):
             if not isinstance(runner, OnSpark):
                 raise UsageError(f"where={quoted(where)} is SQL, and needs Spark. Leave spark= out, or pass a session, or choose by paths.")
@@ -399,7 +400,7 @@ def _check_functions(words: Words, function: UserFunction | None, reduce: Reduce
         said_so = f"went through reduce={words.reduce!r}, and retry needs it" if words.reduce else "went through no shuffle"
         raise UsageError(f"the rows of this destination {said_so}: reduce=.")
     if function is not None and not callable(function):
-        raise UsageError(f"function={quoted(function)} is no function.")
+        raise UsageError(f"function={quoted(function)} is not a function.")
 
 
 def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -29,7 +29,7 @@ Item = tuple[Source | None, dict[str, int], str]
 
 @dataclass(frozen=True)
 class Verified(display.Shown):
-    """What re-reading the data files showed: `damaged` holds (data file, source path, what is wrong)."""
+    """The result of re-reading the data files: `damaged` holds (data file, source path, what is wrong)."""
 
     dest: str
     data_files: int

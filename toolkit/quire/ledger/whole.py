@@ -1,4 +1,4 @@
-"""What leaves where the ledger does not say in which file a split's rows are: whole commits, with all of their files.
+"""Removal where the ledger does not say in which file a split's rows are: whole commits, with all of their files.
 
 After a shuffle, and in what a user's own job has written, a file holds something of every split of its commit. So no single split can
 leave: what it gave would stay, and would be there twice after the next run.
@@ -27,7 +27,7 @@ _KEY = ["path", "version", "start", "length"]
 def leaving(log: Log, folded: Fold, drops: pa.Table, live: dict[str, Live], named: Callable[[str], str]) -> list[PlannedTask]:
     """The tasks by which the rows `drops` leave, and all files of their commits; RefusedError if others of a commit's rows would stay.
 
-    What was set aside or held back has given nothing, and leaves alone.
+    Quarantined or held-back rows have no output, and leave alone.
     """
     keys, gone, staying = _keys(drops), Counter[int](), dict[int, str]()
     counts = Counter[int]()
