@@ -20,6 +20,7 @@ ATTEMPT, FILES, READING, JOBS, ROUNDS = (
 )
 ROWS, TALLY = "engine/rows.py", "engine/tally.py"
 TAKE_UP = "engine/take_up.py"
+KINDS = "engine/kinds/__init__.py"
 CONFLICTS, FOLD, ANTIJOIN, SEGMENTS = "coverage/conflicts.py", "coverage/fold.py", "coverage/antijoin.py", "coverage/segments.py"
 CONSOLIDATE = "consolidate.py"
 ENTRIES, SHUFFLE, CLAIMS, RUNNER = "commit/entries.py", "engine/closers/shuffle.py", "ledger/claims.py", "spark/runner.py"
@@ -114,7 +115,7 @@ MUTANTS = (
     m("a job that can never be done stays open", JOBS, "                _refuse(log, job, refused)\n", "                raise RefusedError(refused.text)\n", first="tests/load/test_load_edges.py"),
     m("the rows of each data file are looked for anew", CARRY, "        if held != self._held:\n", "        if True:\n", first="tests/test_growth.py::test_no_object_is_read_again_for_each_of_many_data_files"),
     # runs of which nothing came
-    m("a run of which all was quarantined looks like a success", ROUNDS, "            if self.useful or self.left or not self.bad + self.rejected:", "            if True:", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
+    m("a run of which all was quarantined looks like a success", KINDS, "    if call.useful or call.left or not files + records:", "    if True:", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
     m("all is quarantined, and the call returns as ever", "engine/loop.py", "return report if made.max_quarantined is not None else report.checked()", "return report", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
     m("a glob that matches nothing looks like an empty source", ROUNDS, "    if found and not any(commit.job", "    if False and not any(commit.job", first="tests/engine/test_nothing_there.py::test_what_matches_nothing_that_is_there_is_refused"),
     m("a source that cannot be listed looks like an empty one", "planning/misspelt.py", "    if listed.troubles and not (", "    if False and not (", first="tests/engine/test_nothing_there.py::test_a_source_that_cannot_be_listed_is_not_an_empty_one"),

@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from quire.commit import names
-from quire.commit.entries import OFFSETS, Abort, Commit, PlanHead, Task, Words
+from quire.commit.entries import Abort, Commit, PlanHead, Task, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
-from quire.coverage.live import totals
 from quire.engine import job as jobs
+from quire.engine import kinds
 from quire.engine.attempt import Work
 from quire.engine.report import Report
 from quire.engine.request import Options
@@ -29,7 +29,6 @@ from quire.planning.rewriting import refuse_missing
 from quire.progress import Progress, Step
 from quire.skew import SkewResult
 from quire.sources.files import Root
-from quire.sources.kafka.topics import is_kafka
 from quire.sources.transforms import schemas
 from quire.spark.runner import Runner
 from quire.storage import Store
@@ -56,6 +55,7 @@ def _rounds(
     call: _Call, made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None, *, waits: bool
 ) -> Report:  # fmt: skip
     started, retries, store = time.monotonic(), bars.retries, made.store(bars.again)
+    kind = call.kind
     supersede = False  # the round takes what was gathered in another version: a job of its own, since it is all or nothing
     with about("dest"):
         check_destination(store, made.append)
@@ -71,7 +71,7 @@ def _rounds(
             found, planned = planned, None
             if found is None:
                 wanted = made.wanted(call.tired(1 if supersede else TWICE), supersede=supersede)
-                found = planning.make(runner, store, log, log.tip, identity.job(log.tip), wanted, bars)
+                found = planning.make(kind.plan, runner, log, log.tip, identity.job(log.tip), wanted, bars)
             if not supersede:
                 call.saw(found)
                 check_found(log, made, found, waits=waits, again=bool(call.taken_up))
@@ -103,7 +103,7 @@ class _Call:
     """What this call has seen so far. It decides only when the call ends; what is done stands in the log."""
 
     def __init__(self, made: Options, bars: Progress) -> None:
-        self.made, self.bars = made, bars
+        self.made, self.bars, self.kind = made, bars, kinds.named(made.words.kind)
         self.taken_up = Counter[str]()  # paths that were left out, or replaced in quarantine
         self.left: dict[str, str] = {}
         self.head: PlanHead | None = None  # of the job under way
@@ -181,7 +181,7 @@ class _Call:
                 self.taken_up.update({u.path for u in task.uncovers})
                 if task.set_aside and len(self.bad_examples) < EXAMPLES and task.segment:
                     rows = segments.read(store, task.segment, ["path", "start", "state", "reason"]).to_pylist()
-                    self.bad_examples += [(_shown(r["path"], r["start"]), r["reason"]) for r in rows if r["state"] == "bad"]
+                    self.bad_examples += [(self.kind.split(r["path"], r["start"]), r["reason"]) for r in rows if r["state"] == "bad"]
         self.taken_up.update({item.path for item in left})
         self.left.update({item.path: item.why for item in left})
         return isinstance(outcome, Commit) and not left and not outcome.dropped and not lost
@@ -200,7 +200,7 @@ class _Call:
 
     def state(self) -> str:
         """How far this call has come, for an error that ends it: from what it knows, since the store may not answer."""
-        taken = f"{self.records:,} records were loaded" if self.made.source else f"{self.files:,} files were gathered"
+        taken = self.kind.taken(self.files, self.records)
         before = f"{taken} by this call and stay; " if self.files or self.records else ""
         dest = self.made.dest
         if self.head is None:
@@ -214,22 +214,6 @@ class _Call:
         done = f"{step.tasks:,} of the {self.head.tasks:,} tasks of job {self.head.job} are done and kept, nothing of it is visible"
         return f"{before}{done}: call again to go on, or give it up with recover({dest!r}, abort={self.head.job!r})."
 
-    def _failure(self, log: Log) -> str:
-        """In words, that nothing of the input was of use: what this call has read, or where that is nothing, what is there since before."""
-        topics = bool(self.made.source)
-        if self.jobs:
-            if self.useful or self.left or not self.bad + self.rejected:
-                return ""
-            files, records = (0, self.bad + self.rejected) if topics else (self.bad, self.rejected)
-            aside = [f"{n:,} {what}{'s' * (n != 1)}" for n, what in ((files, "file"), (records, "record")) if n]
-            return f"nothing that was read could be processed, and {' and '.join(aside)} went into quarantine"
-        if topics:  # only the ledger tells what became of what is there
-            found = totals(log, fold(log))
-            return "nothing is new, and all that was read before is quarantined" if found.set_aside and not found.data_files else ""
-        if 0 < self.quarantined == self.done:
-            return f"nothing is new, and of {self.done:,} file{'s' * (self.done != 1)} that were read before all are quarantined"
-        return ""
-
     def report(self, log: Log, took: float, retries: int) -> Report:
         """For the user."""
         made, listed = self.made, self.listed.listed if self.listed else None
@@ -240,7 +224,7 @@ class _Call:
             troubles = list(listed.troubles)
             changed, count = list(listed.reported_examples), listed.reported
         return Report(
-            source=made.source or ", ".join(r.url for r in made.roots), dest=made.dest, files=self.files, bytes=self.bytes,
+            **self.kind.report(made.roots, self, log), dest=made.dest, files=self.files, bytes=self.bytes,
             written=self.written, records=self.records, lost=self.lost, data_files=self.data_files,
             quarantined=tuple(self.bad_examples[:EXAMPLES]), quarantined_count=self.bad + self.rejected,
             changed=tuple(changed), changed_count=count, longer_count=listed.longer if listed else 0, unreadable=tuple(troubles),
@@ -249,7 +233,7 @@ class _Call:
             young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
             held_back=self.held + (listed.held if listed else 0), seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted if listed else 0, deleted_examples=tuple(listed.deleted_examples) if listed else (),
-            reduce=made.words.reduce, quarantined_before=self.quarantined, failure=self._failure(log),
+            reduce=made.words.reduce, quarantined_before=self.quarantined,
         )  # fmt: skip
 
 
@@ -321,18 +305,13 @@ def check_words(log: Log, made: Options) -> None:
         )
 
 
-def _shown(path: str, start: int) -> str:
-    """What was set aside: a file, or a record."""
-    return f"{path} offset {start:,}" if is_kafka(path) else path
-
-
 def _check_marks(log: Log, made: Options) -> None:
     """Refuse files where offsets are marked as done elsewhere, and topics where files are."""
-    ours, theirs = ("topics", "files") if made.words.kind == OFFSETS else ("files", "topics")
-    if any(is_kafka(source.first) is (theirs == "topics") for source in fold(log).sources):
+    kind = kinds.named(made.words.kind)
+    if other := next((source.first for source in fold(log).sources if not kind.owns(source.first)), None):
         raise RefusedError(
-            f"the ledger of {made.dest} has marks of {theirs} that another tool has done, and this call reads {ours}: nothing was read. "
-            f"Choose another destination."
+            f"the ledger of {made.dest} has marks of what another tool has done that is not {kind.noun}, as {other}, and this call reads "
+            f"{kind.noun}: nothing was read. Choose another destination."
         )
 
 

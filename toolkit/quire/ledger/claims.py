@@ -32,7 +32,7 @@ from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.conflicts import conflicts, examples
 from quire.coverage.fold import fold
-from quire.engine import driver, request
+from quire.engine import driver, kinds, request
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.request import Options
@@ -252,7 +252,7 @@ def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | Changes:
 
     def plan(log: Log, identity: Identity) -> tuple[PlanHead, planning.Planned] | None:
         nonlocal changes
-        found = planning.make(runner, store, log, log.tip, identity.job(log.tip), made.wanted(), bars)
+        found = planning.make(kinds.named(CLAIM).plan, runner, log, log.tip, identity.job(log.tip), made.wanted(), bars)
         changes = Changes(found.listed.reported, found.listed.longer)
         return (identity.head(found.base, found.plan, len(found.tasks)), found) if found.tasks else None
 

@@ -13,20 +13,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.commit.entries import OFFSETS
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.coverage.quarantine import KEPT
 from quire.engine.closers import Reduce
 from quire.errors import scrub
 from quire.ledger.identifiers import place_of
-from quire.ledger.job import Changed, Dest, Planned, change, not_named
+from quire.ledger.job import Changed, Dest, Planned, change, not_named, words_of
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Cut, Run
 from quire.planning.pack import pack
 from quire.sources.files import Root, Unread, located, places
 from quire.sources.identity import by_content, identified, with_stored
 from quire.sources.kafka.positions import reached
-from quire.sources.kafka.topics import Topics, is_kafka, key_of
+from quire.sources.kafka.topics import Topics, key_of
 from quire.sources.kafka.topics import named as name_of
 from quire.sources.transforms import UserFunction
 from quire.storage import Store, Trouble, below
@@ -55,7 +56,7 @@ def retry(
     def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
         left, runs, roots = list[tuple[str, str]](), list[Run](), list[Root]()
         rows = _fresh(chosen(fold(log, base)).to_pylist(), max_attempts, left)
-        chosen_by = _of_topics if rows and is_kafka(rows[0]["path"]) else _by_root
+        chosen_by = _of_topics if rows and words_of(log).kind == OFFSETS else _by_root
         by_root = chosen_by(dest, log, rows, sources, left)
         for root, folder, splits in by_root:
             if root not in roots:

@@ -11,7 +11,7 @@ from typing import Any
 from quire import skew
 from quire.commit import names
 from quire.commit.log import Log
-from quire.coverage.fold import fold
+from quire.coverage.fold import Fold, fold
 from quire.errors import QuireError
 from quire.planning import offsets, pack
 from quire.planning.changes import Policy
@@ -79,57 +79,81 @@ def evenness(tasks: Iterable[tuple[str, int, int, int]], planner: str, parts: in
     return skew.check(sizes, expected=max(mean, budget) if planner == "balanced" and sizes else None, unit="bytes")
 
 
-def make(runner: Runner, store: Store, log: Log, base: int, job: str, wanted: Wanted, progress: Progress) -> Planned:
+@dataclass(frozen=True)
+class Look:
+    """What a kind of input needs to list what is there and take out what is done: the plan that is made, of which job, from which log."""
+
+    runner: Runner
+    log: Log
+    base: int
+    job: str
+    plan: str
+    wanted: Wanted
+    progress: Progress
+
+    @property
+    def fold(self) -> Fold:
+        """The ledger that the plan rests on."""
+        return fold(self.log, self.base)
+
+
+Lister = Callable[[Look], tuple[Listed, float]]  # writes the rows of the plan; with bytes written for a byte read
+
+
+def make(lister: Lister, runner: Runner, log: Log, base: int, job: str, wanted: Wanted, progress: Progress) -> Planned:
     """List, anti-join with the ledger at `base`, pack and write the plan (with no tasks: there is nothing to do, and nothing is written).
 
     Only objects in names of this plan's own are written; whoever puts plan.json decides whether they count.
     """
-    plan = names.new_id()
+    look = Look(runner, log, base, job, names.new_id(), wanted, progress)
     try:
-        return _make(runner, store, log, base, job, plan, wanted, progress)
+        return _make(look, *lister(look))
     except BaseException:  # an interrupt too
         with suppress(QuireError):  # what goes wrong now is not what the user should hear of
-            discard(store, job, plan)
+            discard(log.store, job, look.plan)
         raise
 
 
-def _make(runner: Runner, store: Store, log: Log, base: int, job: str, plan: str, wanted: Wanted, progress: Progress) -> Planned:
-    if wanted.offsets is None:
-        listed, ratio = _list_files(runner, log, base, job, plan, wanted, progress)
-    else:
-        with progress.phase("listing", total=len(wanted.offsets.ends), unit="partition") as bar:
-            listed, ratio = offsets.listed(wanted.offsets, fold(log, base), store, wanted.cut, job, plan, progress.again)
-            bar.to(len(wanted.offsets.ends))
-    runs = [Run(**run) for run in listed.runs]
-    planned = Planned(
-        job, base, plan, pack.pack(runs, wanted.cut, ratio, [root.account for root in wanted.roots]), listed, ratio, wanted.cut
-    )
+def _make(look: Look, listed: Listed, ratio: float) -> Planned:
+    wanted, store = look.wanted, look.log.store
+    tasks = pack.pack([Run(**run) for run in listed.runs], wanted.cut, ratio, [root.account for root in wanted.roots])
+    planned = Planned(look.job, look.base, look.plan, tasks, listed, ratio, wanted.cut)
     if not listed.splits:
         return planned
-    pack.check_complete(planned.tasks, listed.splits, listed.split_bytes, wanted.cut)
-    planned.tasks.extend(rewriting(listed.drops, live_files(log, base), wanted.cut.target) if listed.drops else ())
-    pack.write_head(store, names.plan_parquet(job, plan), planned.tasks)
+    pack.check_complete(tasks, listed.splits, listed.split_bytes, wanted.cut)
+    tasks.extend(rewriting(listed.drops, live_files(look.log, look.base), wanted.cut.target) if listed.drops else ())
+    pack.write_head(store, names.plan_parquet(look.job, look.plan), tasks)
     return planned
 
 
-def _list_files(
-    runner: Runner, log: Log, base: int, job: str, plan: str, wanted: Wanted, progress: Progress
-) -> tuple[Listed, float]:  # fmt: skip
+def list_files(look: Look) -> tuple[Listed, float]:
+    """The files of a source that are not done, listed by tasks."""
+    wanted, progress = look.wanted, look.progress
     listing = Listing(
-        wanted.dest, wanted.dest_options, job, plan, wanted.roots, wanted.selection, fold(log, base), wanted.cut, wanted.estimate,
+        wanted.dest, wanted.dest_options, look.job, look.plan, wanted.roots, wanted.selection, look.fold, wanted.cut, wanted.estimate,
         wanted.policy,
     )  # fmt: skip
     every = bool(listing.fold.sources)
     with progress.phase("listing", unit="dir") as bar:
         found = list[Piece]()
-        for piece in pieces(wanted.roots, wanted.selection, runner.parallelism, progress.again, every=every):
+        for piece in pieces(wanted.roots, wanted.selection, look.runner.parallelism, progress.again, every=every):
             found.append(piece)
             bar.update(1)
     with progress.phase("planning", total=len(found), unit="dir") as bar:
-        listed = _merge(runner, listing, found, lambda: bar.update(0))
+        listed = _merge(look.runner, listing, found, lambda: bar.update(0))
         bar.to(len(found), retries=listed.retries)
     ratio = wanted.ratio if wanted.ratio is not None else listed.sampled_out / listed.sampled if listed.sampled else 1.0
     return listed, ratio
+
+
+def list_offsets(look: Look) -> tuple[Listed, float]:
+    """The offsets of topics that are not done."""
+    wanted = look.wanted.offsets
+    assert wanted is not None
+    with look.progress.phase("listing", total=len(wanted.ends), unit="partition") as bar:
+        found = offsets.listed(wanted, look.fold, look.log.store, look.wanted.cut, look.job, look.plan, look.progress.again)
+        bar.to(len(wanted.ends))
+    return found
 
 
 def discard(store: Store, job: str, plan: str) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 import pyarrow.compute as pc
 
 from quire.engine.attempt import Attempt
+from quire.engine.kinds.listing import OfFiles
 from quire.planning.listing import Run
 from quire.planning.pack import read_rows
 
 __all__ = ["ClaimKind"]
 
 
-class ClaimKind:
+class ClaimKind(OfFiles):
     """Marks splits."""
 
     name, phase = "claim", "marking"

@@ -11,6 +11,7 @@ import xxhash
 from quire.coverage.tails import fingerprint, mark, unfinished
 from quire.engine.attempt import Again, Attempt
 from quire.engine.kinds import reading
+from quire.engine.kinds.listing import OfFiles
 from quire.engine.kinds.reading import Answers, FileSplit, Planned, Span, cut, hold, reject, write
 from quire.engine.rows import Bare, Record, Written
 from quire.formats.lines import LONGEST
@@ -30,10 +31,10 @@ _TOO_LONG = f"is longer than one value may be: {LONGEST:,} bytes. Break it at it
 digest = xxhash.xxh3_64_intdigest
 
 
-class FilesKind:
+class FilesKind(OfFiles):
     """Reads files, and writes what the transform makes of each."""
 
-    name, phase = "files", "gathering"
+    name = "files"
 
     def attempt(self, attempt: Attempt, source: Root, runs: list[Run]) -> None:
         """Read what a task has of one source."""

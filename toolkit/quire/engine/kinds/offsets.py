@@ -10,23 +10,29 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.commit.entries import Left
+from quire.commit.log import Log
+from quire.coverage.fold import fold
+from quire.coverage.live import totals
 from quire.coverage.ranges import LOST
 from quire.engine.attempt import Again, Attempt
+from quire.engine.kinds import Calling, nothing_useful
 from quire.engine.kinds.reading import cut
 from quire.engine.rows import Bare, Record
 from quire.errors import FormatError, RefusedError, TransientError, UsageError
 from quire.formats.folders import FolderWriter
-from quire.planning.listing import Run
+from quire.planning.listing import Listed, Run
 from quire.planning.pack import read_rows
+from quire.planning.plan import Look, list_offsets
 from quire.sources.kafka import offsets
 from quire.sources.kafka.client import Cluster, cluster_of
 from quire.sources.kafka.offsets import Fetched
 from quire.sources.kafka.records import Loading, Part, Rejected, check_by
-from quire.sources.kafka.topics import Key, Topics, key_of, named
+from quire.sources.kafka.topics import Key, Topics, is_kafka, key_of, named
 from quire.storage import Gone
 
 if TYPE_CHECKING:
@@ -55,7 +61,32 @@ class _Planned(NamedTuple):
 class OffsetsKind:
     """Reads ranges of offsets, and writes the records in them."""
 
-    name, phase = "offsets", "gathering"
+    name, phase, noun = "offsets", "gathering", "topics"
+
+    def plan(self, look: Look) -> tuple[Listed, float]:
+        """Ask for the offsets that are not done."""
+        return list_offsets(look)
+
+    def owns(self, path: str) -> bool:
+        """Whether a path of the ledger is a partition's."""
+        return is_kafka(path)
+
+    def split(self, path: str, start: int) -> str:
+        """A record is named by its offset."""
+        return f"{path} offset {start:,}"
+
+    def taken(self, files: int, records: int) -> str:
+        """How much a call has taken."""
+        return f"{records:,} records were loaded"
+
+    def report(self, roots: Sequence[Topics], call: Calling, log: Log) -> dict[str, str]:
+        """Where records come from, and whether all of them are quarantined."""
+        if call.jobs:
+            failure = nothing_useful(call, 0, call.bad + call.rejected)
+        else:  # only the ledger tells what became of what is there
+            found = totals(log, fold(log))
+            failure = "nothing is new, and all that was read before is quarantined" if found.set_aside and not found.data_files else ""
+        return {"source": ", ".join(topics.shown for topics in roots), "failure": failure}
 
     def attempt(self, attempt: Attempt, source: Topics, runs: list[Run]) -> None:
         """Read what a task has of one cluster."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from quire.coverage.tails import fingerprint, mark
 from quire.engine.attempt import Attempt
 from quire.engine.kinds import reading
+from quire.engine.kinds.listing import OfFiles
 from quire.engine.kinds.reading import Answers, FileSplit, Planned, Span, cut, hold, reject, write
 from quire.engine.tally import why
 from quire.errors import FormatError
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["SplitsKind"]
 
 
-class SplitsKind:
+class SplitsKind(OfFiles):
     """Reads splits, and gives each to the function."""
 
-    name, phase = "splits", "gathering"
+    name = "splits"
 
     def attempt(self, attempt: Attempt, source: Root, runs: list[Run]) -> None:
         """Read what a task has of one source."""
