@@ -137,7 +137,7 @@ def test_forgetting_what_was_never_done_is_refused(tmp_path: Path) -> None:
     source, _, ledger = gathered(tmp_path)
     with refused(UsageError, 2, "nope.txt", "not in the ledger"):
         ledger.forget([source / "d0/f0000.txt", source / "nope.txt"], **HERE)
-    with refused(UsageError, 2, "no data file"):
+    with refused(UsageError, 2, "not a live data file"):
         ledger.forget(file="part-1.txt", **HERE)
     with refused(UsageError, 2, "one of the three"):
         ledger.forget(**HERE)

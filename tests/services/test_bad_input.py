@@ -202,7 +202,7 @@ def test_no_such_host(scheme: str, reached: Reached, local: Path, out: Path) -> 
         out,
         "unknown host",
         "no-such-account.invalid",
-        "Look at",
+        "Check",
     )
 
 

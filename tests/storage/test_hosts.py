@@ -21,8 +21,8 @@ NAMENODES = {"namenodes": {"cluster": ["nn1.invalid", "nn2.invalid:9871"]}}
 AZURE = {"account_name": "mispelt", "account_key": base64.b64encode(b"0" * 32).decode()}
 S3 = {"key": "k", "secret": "hunter2", "endpoint_url": "https://mispelt.invalid"}
 PLACES = [
-    pytest.param("webhdfs://mispelt.invalid/x", {}, ("'mispelt.invalid'", "Look at the URL"), id="webhdfs"),
-    pytest.param("webhdfs://cluster/x", NAMENODES, ("'nn1.invalid' or 'nn2.invalid'", "Look at the option namenodes"), id="namenodes"),
+    pytest.param("webhdfs://mispelt.invalid/x", {}, ("'mispelt.invalid'", "Check the URL"), id="webhdfs"),
+    pytest.param("webhdfs://cluster/x", NAMENODES, ("'nn1.invalid' or 'nn2.invalid'", "Check the option namenodes"), id="namenodes"),
     pytest.param("abfs://container/x", AZURE, ("'mispelt.blob.core.windows.net'", "Check the account's name"), id="abfs"),
     pytest.param("s3://bucket/x", S3, ("mispelt.invalid", "Check endpoint_url"), id="s3"),
 ]
@@ -121,7 +121,7 @@ def test_why_a_name_was_not_found_decides(error: Any, why: str) -> None:
 
 
 def test_a_name_that_no_host_can_have_is_told_at_once(patience: Asked) -> None:
-    with refused(StorageError, StorageError.exit_code, "unknown host 'aaaa", "Look at the URL"):
+    with refused(StorageError, StorageError.exit_code, "unknown host 'aaaa", "Check the URL"):
         connect(normalise(f"webhdfs://{'a' * 70}/x")).get("a")
     assert not patience
 

@@ -263,7 +263,7 @@ def test_connections_that_cannot_be_made_are_an_error() -> None:
         raise StorageError("unknown host 'x'")
         yield
 
-    with pytest.raises(StorageError, match="no host"):
+    with pytest.raises(StorageError, match="unknown host"):
         list(window.read(requests(3), broken))
 
 

@@ -139,7 +139,7 @@ def unreachable(what: str, error: BaseException, access: Access, where: str, kno
     datanode = where not in access.namenodes
     if why == "no host":
         hosts = access.hosts
-        advice = f"Look at the {'option namenodes' if len(access.namenodes) > 1 else 'URL'}, or at this machine's network"
+        advice = f"Check the {'option namenodes' if len(access.namenodes) > 1 else 'URL'}, or this machine's network"
         if datanode:
             hosts = (where.rpartition(":")[0],)
             advice = "The namenode calls a datanode so: let this machine know the name, or give the option data_proxy"
