@@ -31,9 +31,9 @@ def append(path: Path, data: bytes) -> None:
     os.utime(path, ns=(later, later))
 
 
-def forbidden(*args: Any) -> Any:
-    """In `_settled`'s place: the file of the split, which is not allowed to be read."""
-    return args[0].file, Unreadable("no permission")
+def forbidden(*args: Any, **kwargs: Any) -> Any:
+    """In `settle`'s place: the split is not allowed to be read."""
+    return Unreadable("no permission")
 
 
 def lines(dest: Path) -> list[bytes]:
@@ -274,7 +274,7 @@ def test_an_end_that_was_set_aside_is_read_again_when_the_file_grows(tmp_path: P
     gather(source, dest, **TAIL)
     append(source / "a.log", b"two\n")
     with monkeypatch.context() as patch:
-        patch.setattr("quire.engine.kinds.reading.FileSplit._settled", forbidden)
+        patch.setattr("quire.engine.kinds.reading.FileSplit.settle", forbidden)
         assert gather(source, dest, **TAIL).set_aside_count == 1
     append(source / "a.log", b"three\n")
     assert gather(source, dest, **TAIL).set_aside_count == 0
@@ -285,7 +285,7 @@ def test_an_end_that_was_set_aside_is_read_again_when_the_file_grows(tmp_path: P
 def test_what_was_retried_is_followed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr("quire.engine.kinds.reading.FileSplit._settled", forbidden)
+        patch.setattr("quire.engine.kinds.reading.FileSplit.settle", forbidden)
         assert gather(source, dest, **TAIL).set_aside_count == 1
     assert Ledger(dest).retry(source, spark=gather_runner(), progress=False).gathered == 1
     assert lines(dest) == [b"one"]

@@ -70,14 +70,13 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
         try:
             with nullcontext() if work.convert.of_user else without_collector():
                 done = one.run()
-        except Again as e:
+        except BaseException as e:
+            one.output.abort()
+            if not isinstance(e, Again):
+                raise
             memo[e.key] = e.known
             if isinstance(e.known, Exception):
                 e.known.with_traceback(None)  # which would hold on to all that the attempt had opened
-            one.output.abort()
-        except BaseException:
-            one.output.abort()
-            raise
         else:
             if not put_manifest(store, job, done):
                 one.output.abort()

@@ -10,7 +10,7 @@ from quire.commit.entries import Left
 from quire.commit.log import Log
 from quire.coverage.carry import Carrying
 from quire.coverage.fold import fold
-from quire.engine.rows import Bare, Record
+from quire.engine.rows import Record, Row
 from quire.errors import FormatError, NotFoundError
 from quire.sources.transforms.columns import fit
 from quire.sources.transforms.functions import WrongTypeError
@@ -39,8 +39,8 @@ def carry(attempt: Attempt) -> None:
                     writer.add(record)
                 else:
                     writer.add_stream(record, row["written"])
-                parts = [Bare(**{c: each[c] for c in _COLUMNS}) for each in (row, *row["riders"])]
-                rows.add(parts, Record(row["written"], row["records"], row["checksum"]))
+                parts = [Row(**{c: each[c] for c in _COLUMNS}) for each in (row, *row["riders"])]
+                rows.add(parts, Record(row["records"], row["written"], row["checksum"]))
         except NotFoundError as e:
             attempt.left.append(Left(name, str(e)))
         except WrongTypeError as e:

@@ -12,44 +12,27 @@ from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
 from quire.engine.output import DataFiles
 from quire.formats.parquet import CONTENT, checksum
 
-__all__ = ["Bare", "Record", "SegmentRows", "Written"]
-
-_EMPTY = xxhash.xxh3_64_intdigest(b"")
+__all__ = ["Record", "Row", "SegmentRows"]
 
 
 class Record(NamedTuple):
     """What the writer was given."""
 
-    written: int  # bytes
     records: int  # lines or rows
+    written: int  # bytes
     checksum: int
 
     @classmethod
     def of(cls, made: bytes | pa.RecordBatch) -> Record:
         """A record that is held as a whole."""
         if isinstance(made, bytes):
-            return cls(len(made), made.count(b"\n"), xxhash.xxh3_64_intdigest(made))
+            return cls(made.count(b"\n"), len(made), xxhash.xxh3_64_intdigest(made))
         size = sum(map(len, made.column("content").to_pylist())) if made.schema.equals(CONTENT) else made.nbytes
-        return cls(size, made.num_rows, checksum(made))
+        return cls(made.num_rows, size, checksum(made))
 
 
-class Written(NamedTuple):
-    """A row with a record."""
-
-    path: str
-    version: str
-    start: int
-    length: int
-    written: int
-    records: int
-    checksum: int
-    fingerprint: int | None
-    state: str = "done"
-    reason: str | None = None
-
-
-class Bare(NamedTuple):
-    """A row without a record of its own."""
+class Row(NamedTuple):
+    """The columns of a segment, in an order in which one says no more than one has to; without a record of its own it has the last six."""
 
     path: str
     version: str
@@ -60,7 +43,9 @@ class Bare(NamedTuple):
     tries: int | None = None
     fingerprint: int | None = None
     records: int = 0
-    data_file: str | None = None  # where the record lies with which it leaves the ledger
+    written: int = 0
+    checksum: int = xxhash.xxh3_64_intdigest(b"")
+    data_file: str | None = None
     offset: int | None = None
     skip: int | None = None
 
@@ -70,12 +55,12 @@ class SegmentRows:
 
     def __init__(self, output: DataFiles, *, carried: bool) -> None:
         self.output, self.carried = output, carried
-        self.written: list[Written] = []  # in the writer's order
-        self.bare: list[Bare] = []
+        self.written: list[Row] = []  # those with a record, in the writer's order
+        self.bare: list[Row] = []  # those without
         self.segment = SegmentWriter()
-        self._riders: dict[tuple[str, str, int], list[Bare]] = {}  # by path, version and start of a written row
+        self._riders: dict[tuple[str, str, int], list[Row]] = {}  # by path, version and start of a written row
 
-    def add(self, parts: list[Bare], record: Record | None) -> None:
+    def add(self, parts: list[Row], record: Record | None) -> None:
         """The parts of a split for which one record stands, or none: the first one has it, and the others ride with it.
 
         They name its place, and that nothing was written for them alone: so all of them leave the ledger together.
@@ -84,7 +69,7 @@ class SegmentRows:
             self.bare += parts
             return
         first, *rest = parts
-        self.written.append(Written(*first[:4], *record, first.fingerprint, first.state, first.reason))
+        self.written.append(Row(*first[:8], *record))
         if rest:
             self._riders[first[:3]] = rest
 
@@ -101,14 +86,13 @@ class SegmentRows:
         rows, self.written = self.written[:n], self.written[n:]
         tables = list[pa.Table]()
         if rows:
-            columns = _columns(rows)
-            places = self.output.places(columns["records"])
+            places = self.output.places([row.records for row in rows])
             for row, *place in zip(rows, *places, strict=True) if self._riders else ():
-                self.bare += (Bare(*rider[:9], *place) for rider in self._riders.pop(row[:3], ()))
+                self.bare += (Row(*rider[:11], *place) for rider in self._riders.pop(row[:3], ()))
             unknown = {"written": None, "checksum": None} if self.output.waits else {}
-            tables.append(self._table({**columns, **dict(zip(Bare._fields[9:], places, strict=True)), **unknown}, n))
+            tables.append(self._table({**_columns(rows), **dict(zip(Row._fields[11:], places, strict=True)), **unknown}, n))
         if self.bare:
-            tables.append(self._table({**_columns(self.bare), "written": 0, "checksum": _EMPTY}, len(self.bare)))
+            tables.append(self._table(_columns(self.bare), len(self.bare)))
             self.bare = []
         if tables:
             table = pa.concat_tables(tables)
@@ -120,8 +104,8 @@ class SegmentRows:
         return pa.table([_column(columns.get(f.name), f.type, n) for f in SCHEMA], schema=SCHEMA)
 
 
-def _columns(rows: list[Any]) -> dict[str, Any]:
-    return dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))
+def _columns(rows: list[Row]) -> dict[str, Any]:
+    return dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
 
 
 def _column(found: Any, kind: pa.DataType, n: int) -> Any:

@@ -22,7 +22,7 @@ from quire.coverage.ranges import LOST
 from quire.engine.attempt import Again, Attempt
 from quire.engine.kinds import Calling, nothing_useful
 from quire.engine.kinds.reading import cut
-from quire.engine.rows import Bare, Record
+from quire.engine.rows import Record, Row
 from quire.errors import FormatError, RefusedError, TransientError, UsageError
 from quire.formats.folders import FolderWriter
 from quire.planning.listing import Listed, Run
@@ -111,7 +111,7 @@ class _Loader:
                 self.tally.bytes_out += sum(n for uncover in out for _, n in uncover.ranges)  # an offset counts once, in quarantine or not
             if one.before is not None:
                 state, start, end = one.before
-                self.rows.bare.append(Bare(one.path, one.version, start, end - start, state, _WHY[state]))
+                self.rows.bare.append(Row(one.path, one.version, start, end - start, state, _WHY[state]))
                 if state == LOST:
                     self._count(end - start, lost=True)
         spans, stayed = [offsets.Span(one.key, one.start, one.end) for one in planned], self.tally.bad
@@ -153,7 +153,7 @@ class _Loader:
         key, length = (one.path, one.version), found.end - found.start
         self._count(length, lost=found.lost)
         if found.lost:
-            self.rows.bare.append(Bare(*key, found.start, length, LOST, _WHY[LOST]))
+            self.rows.bare.append(Row(*key, found.start, length, LOST, _WHY[LOST]))
             return
         parts, rejected = list[Part](), list[Rejected]()
         if found.records is not None:
@@ -166,11 +166,11 @@ class _Loader:
             self._reject(one, record)
         if one.replaces and not done:
             self._again()
-        rows = [Bare(*key, *span) for span in done]
+        rows, writer = [Row(*key, *span) for span in done], self.attempt.output.writer
         if not parts:
             self.rows.add(rows, None)
         for i, part in enumerate(parts):
-            self._write(part)
+            writer.add(part.made, *[part.folder] if isinstance(writer, FolderWriter) else [])
             self.rows.add(rows if i == 0 else [rows[0]._replace(length=0)], Record.of(part.made))
 
     def _stays(self, one: _Planned) -> None:
@@ -183,7 +183,7 @@ class _Loader:
 
     def _reject(self, one: _Planned, record: Rejected) -> None:
         tries = self.quarantined.tries((one.path, one.start))
-        row = Bare(one.path, one.version, record.offset, 1, "bad", record.reason, tries, None, 1)
+        row = Row(one.path, one.version, record.offset, 1, "bad", record.reason, tries, None, 1)
         self.quarantined.record(row, record.value, len(record.value or b""), record.message)
 
     def _again(self) -> None:
@@ -199,13 +199,6 @@ class _Loader:
             except UsageError as e:
                 raise RefusedError(f"{e} Or let the function give it.") from None
             self.loading = dataclasses.replace(loading, schema=columns)
-
-    def _write(self, part: Part) -> None:
-        writer = self.attempt.output.writer
-        if isinstance(writer, FolderWriter):
-            writer.add(part.made, part.folder)
-        else:
-            writer.add(part.made)
 
 
 def _planned(attempt: Attempt, source: Topics, runs: list[Run]) -> list[_Planned]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from quire.coverage.tails import Mark, reread
 from quire.engine.attempt import Attempt
-from quire.engine.rows import Bare, Record
+from quire.engine.rows import Record, Row
 from quire.errors import FormatError
 from quire.formats.lines import LONGEST, longer
 from quire.planning.listing import Run
@@ -87,25 +87,20 @@ class FileSplit:
             return content
         if isinstance(content, Gone) and beginning:
             self.length = min(self.length, APPENDED)
-        self.file, content = self._settled(content)
-        self.request = Request(self.request.name, self.file.version, self.file.size, self.start, self.length)
-        return content
-
-    def _settled(self, content: Content) -> tuple[FileInfo, Content]:
-        if isinstance(content, bytes | Unreadable):
-            return self.file, content
-        if not isinstance(content, Gone):
-            if self.length > APPENDED:
-                return self.file, content  # a stream is written as it comes; if it changes, the attempt starts again with a beginning
+        # A longer stream is written as it comes: if it changes, the attempt starts again, and takes a beginning.
+        if not isinstance(content, bytes | Gone | Unreadable) and self.length <= APPENDED:
             try:
-                return self.file, b"".join(content)
+                content = b"".join(content)
             except Gone as e:
                 content = e
-        marks = [Mark(*each) for each in json.loads(self.follows or "[]")]
-        seen = reread(self.store, self.request.name, self.file.version, self.file.size, marks, self.span)
-        if seen is None:
-            return self.file, content
-        return FileInfo(self.file.path, seen[0].size, seen[0].version, seen[0].modified or self.file.modified), seen[1]
+        if isinstance(content, Gone):
+            marks = [Mark(*each) for each in json.loads(self.follows or "[]")]
+            seen = reread(self.store, self.request.name, self.file.version, self.file.size, marks, self.span)
+            if seen is not None:
+                self.file = FileInfo(self.file.path, seen[0].size, seen[0].version, seen[0].modified or self.file.modified)
+                content = seen[1]
+        self.request = Request(self.request.name, self.file.version, self.file.size, self.start, self.length)
+        return content
 
 
 def read(attempt: Attempt, source: Root, runs: list[Run], ask: Ask, take: Take) -> None:
@@ -155,7 +150,7 @@ def hold(attempt: Attempt, split: FileSplit, rest: int) -> int:
             raise Gone("changed while it was read")
     elif rest:
         attempt.tally.held += 1
-        attempt.rows.bare.append(Bare(split.file.path, split.file.version, split.start + split.length - rest, rest, "held"))
+        attempt.rows.bare.append(Row(split.file.path, split.file.version, split.start + split.length - rest, rest, "held"))
     return split.length - rest
 
 
@@ -166,7 +161,7 @@ def write(attempt: Attempt, file: FileInfo, done: list[Span], made: bytes | pa.R
     if len(made):
         made = attempt.output.fit(file.path, made) if isinstance(made, pa.RecordBatch) and attempt.work.convert.of_user else made
         attempt.output.writer.add(made)
-    rows = [Bare(file.path, file.version, *span, fingerprint=marks[span]) for span in done]
+    rows = [Row(file.path, file.version, *span, fingerprint=marks[span]) for span in done]
     attempt.rows.add(rows, Record.of(made) if len(made) else None)
 
 
@@ -174,7 +169,7 @@ def reject(attempt: Attempt, split: FileSplit, aside: Mapping[Span, Rejected], m
     """Quarantine single records of a split, each with the part that it covers."""
     quarantined = attempt.quarantined
     for span, rejected in aside.items():
-        row = Bare(split.file.path, split.file.version, *span, "bad", rejected.reason, quarantined.tries(split.at), marks[span], 1)
+        row = Row(split.file.path, split.file.version, *span, "bad", rejected.reason, quarantined.tries(split.at), marks[span], 1)
         quarantined.record(row, rejected.record, rejected.length, rejected.message)
 
 
