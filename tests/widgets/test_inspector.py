@@ -168,6 +168,7 @@ def test_forget_asks_first_and_no_keeps_everything(dest: Path) -> None:
     question = one(widget, "quire-question").value
     assert 'role="alert"' in question
     assert "Forget 5 files?" in text_of(question)
+    assert "Without Spark a file leaves whole, with the good records that it has." in text_of(question)
     assert "bad0.xml" in question
     click(widget, "no")
     assert (ask.layout.display, widget.state, quire.Ledger(dest).version) == ("none", "idle", 2)

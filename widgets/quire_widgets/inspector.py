@@ -231,6 +231,8 @@ class LedgerInspector(Form):
         files = self._summary.set_aside if reason is None else int(chosen["files"].sum())
         what = f"Forget {_files(files)}{f' ({reason})' if reason else ''}?"
         then = "They leave the ledger in one commit, and the next run reads them as new if the source still has them."
+        if isinstance(self._spark, quire.InProcess):  # only SQL chooses single rows
+            then = f"{then} Without Spark a file leaves whole, with the good records that it has."
         self._ask.ask(f"{what} {then} Among them: {', '.join(chosen['example'].tolist()[:SHOWN])}")
 
     def answer(self, yes: bool, *, last_copy: bool = False) -> None:
