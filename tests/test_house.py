@@ -1,9 +1,12 @@
-"""What importing quire costs, and what it does not bring along."""
+"""What importing quire costs, what it does not bring along, and what the house finds in its rooms."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+
+from house import ROOT, Module, lines_of, strangers
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -17,3 +20,33 @@ def test_import_quire_draws_nothing() -> None:
 
 def test_asking_for_a_session_is_what_loads_pyspark() -> None:
     assert "pyspark" not in loaded_by("import quire.spark.session")
+
+
+def module(room: str, text: str) -> Module:
+    return Module(ROOT / "toolkit/quire" / room / "x.py", room, ast.parse(text), frozenset(lines_of(text)))
+
+
+def test_a_private_name_of_another_room_is_found_however_it_is_reached() -> None:
+    home = module("home", "def _made(): ...\nclass A:\n    def __init__(self):\n        self._held = self._made = 1\n")
+    assert strangers([home, module("home", "from quire.home.x import _made\nfrom quire.home import x\nx._made(), A()._held")]) == []
+    abroad = [
+        "from quire.home.x import _made",
+        "from quire.home import x\nx._made()",
+        "def use(a):\n    return a._held",
+        "from quire import home as h\nh._made",
+    ]
+    for text in abroad:
+        assert len(strangers([home, module("away", text)])) == 1, text
+    own = module("away", "class B:\n    _held = 1\ndef use(b, row):\n    return b._held, row._replace(a=1), b.__class__")
+    assert strangers([home, own]) == [], "a name that the room has, too, and what Python calls so"
+
+
+def test_what_holds_more_than_one_thing_is_found() -> None:
+    fields = "".join(f"    f{i}: int\n" for i in range(16))
+    found = module("a", f"@dataclass\nclass A:\n{fields}").large()
+    assert [line.split(" ", 1)[1] for line in found] == ["A: 17 lines of code, 16 attributes"]
+    lines = "".join(f"    a{i} = 1\n" for i in range(200))
+    assert list(module("a", f"class A:\n    '''Words.'''\n{lines}").large()), "201 lines of code"
+    assert not list(module("a", f"class A:\n    '''Words.'''\n{lines[11:]}").large()), "200, and docstrings are none"
+    assert list(module("a", "def f(a, b, c, d, e, f, g, h, i): ...").long())
+    assert not list(module("a", "def f(self, a, b, c, d, e, f, g, h, **given: Unpack[Settings]): ...").long())

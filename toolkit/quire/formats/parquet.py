@@ -144,14 +144,11 @@ class ParquetWriter:
             file.sink.discard()
 
 
-class _StoredFile(io.RawIOBase):
-    """An object in a store as pyarrow wants a file; it reads only what is asked for."""
+class Seekable(io.RawIOBase):
+    """What pyarrow wants of a file that it reads; `size` is its length."""
 
-    def __init__(self, store: Store, name: str) -> None:
-        found = store.stat(name)
-        self.store, self.name, self.size, self.at = store, name, found.size if found else -1, 0
-        if found is None:
-            store.get(name)  # says that it is not there
+    at = 0
+    size: int
 
     def readable(self) -> bool:
         return True
@@ -165,6 +162,16 @@ class _StoredFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0) -> int:
         self.at = offset + (0, self.at, self.size)[whence]
         return self.at
+
+
+class _StoredFile(Seekable):
+    """An object in a store as pyarrow wants a file; it reads only what is asked for."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        found = store.stat(name)
+        self.store, self.name, self.size = store, name, found.size if found else -1
+        if found is None:
+            store.get(name)  # says that it is not there
 
     def read(self, n: int = -1) -> bytes:
         data = self.store.get_range(self.name, self.at, self.size - self.at if n is None or n < 0 else n)

@@ -10,7 +10,6 @@ numbers into their dictionary, a batch at a time, and written out while all of i
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.errors import QuireError
-from quire.formats.parquet import DAMAGED, ParquetFile
+from quire.formats.parquet import DAMAGED, ParquetFile, Seekable
 from quire.sources.pages import DELTAS, Group, footer, pages
 from quire.sources.ranges import read
 from quire.sources.transforms.content import BadContent
@@ -155,26 +154,13 @@ def _spread(column: pa.Array) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------------------ reading
-class _Ranges(io.RawIOBase):
+class _Ranges(Seekable):
     """A file as pyarrow wants it, of which the end is here and other ranges are fetched."""
 
     def __init__(self, store: Store, asked: Request, tail: bytes) -> None:
-        self.store, self.asked, self.at = store, asked, 0
+        self.store, self.asked, self.size = store, asked, asked.size
         self.tail, self.held = (asked.start, tail), (0, b"")
         self.failed: BaseException | None = None  # pyarrow may have its own words for it
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.at
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self.at = offset + (0, self.at, self.asked.size)[whence]
-        return self.at
 
     def fetch(self, start: int, end: int) -> None:
         """Hold a range, in place of the one before."""

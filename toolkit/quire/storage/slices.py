@@ -19,6 +19,30 @@ _HIGH = "\ud7a3"  # hardly a name goes on with it, and all orders agree on it
 _LAST = "\ud7ff"
 
 
+UNSAYABLE = frozenset(("", ".", ".."))  # parts of a name: `scan` tells of them, `walk` leaves them out
+_WHY = "an empty part, '.' or '..' in the name, which no path can say: copy it to another name"
+
+
+def level(below: str, cut: int, prefixes: Iterable[str], files: Iterable[tuple[str, Entry]]) -> list[tuple[str, Item]]:
+    """A page of one level: the last parts of names, and what they are. `files` are keys with what they hold, `cut` is the root's length."""
+    start, items = len(below), list[tuple[str, Item]]()
+    for prefix in prefixes:
+        last = prefix[start:-1]
+        item = (last + "/", Trouble(prefix[cut:], "unreadable", _WHY)) if last in UNSAYABLE else (last, Folder(prefix[cut:-1]))
+        items.append(item)
+    for key, entry in files:
+        last = key[start:]
+        if last or entry.size:  # else it is a mark of the directory
+            items.append((last, Trouble(key[cut:], "unreadable", _WHY) if last in UNSAYABLE else entry))
+    return items
+
+
+def names(items: Iterable[Item]) -> Iterator[tuple[str, bool]]:
+    """`peek`, from what `scan` gives."""
+    for item in items:
+        yield "." if isinstance(item, Trouble) else item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
+
+
 def plain(name: str) -> bool:
     """Whether all services agree on which names come before this one."""
     return max(name, default="") <= _LAST

@@ -138,22 +138,13 @@ class Rest:
         return self._session
 
     def send(
-        self,
-        method: str,
-        what: str,
-        name: str = "",
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | memoryview = b"",
-        *,
-        also: tuple[int, ...] = (),
-        refused: tuple[str, ...] = (),
-        limit: int | None = None,
-    ) -> Answer:
+        self, method: str, what: str, name: str = "", query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None,
+        body: bytes | memoryview = b"", *, answers: tuple[int | str, ...] = (), limit: int | None = None,
+    ) -> Answer:  # fmt: skip
         """The answer to one request about a blob, or about the container if the name is empty.
 
-        Raises what `explained` makes of a status that is neither a success nor in `also`, unless the service's code is one of
-        `refused`. `limit`: bytes of a body that is too long to be held; of it nothing is read.
+        Raises what `explained` makes of it, unless it is a success, or its status or the service's code is one of `answers`. `limit`:
+        bytes of a body that is too long to be held; of it nothing is read.
         """
         path = f"/{self.container}/{name}" if name else f"/{self.container}"
         url, signed = self.account.signed(method, path, query or {}, headers or {}, len(body))
@@ -173,10 +164,10 @@ class Rest:
                 answer = Answer(found.status_code, found.headers, content)
         except (RequestException, HTTPError, OSError) as e:
             raise unreachable(what, self.account, e) from None  # what comes from below names the URL, with its signature
-        if answer.status < 300 or answer.status in also:
+        if answer.status < 300 or answer.status in answers:
             return answer
         said = refusal(*answer)
-        if said.code in refused:
+        if said.code in answers:
             return answer
         raise explained(what, said, self.account, self.container)
 
@@ -200,7 +191,7 @@ class Rest:
         headers = dict[str, str]()
         if start:
             beginning, seeking = {**query, "startFrom": start}, {"x-ms-version": SEEKING}
-            first = self.send("GET", what, query=beginning, headers=seeking, also=(400,))
+            first = self.send("GET", what, query=beginning, headers=seeking, answers=(400,))
             if first.status < 300:
                 query, headers = beginning, seeking
         if not headers:

@@ -215,28 +215,16 @@ class AzureStore:
 
     def _items(self, pages: Iterable[Page], folder: str) -> Iterator[list[tuple[str, slices.Item]]]:
         """Pages of one level: the last parts of names, and what they are."""
-        cut, start, before = len(self.root), len(self._below(folder)), ""
+        below, before = self._below(folder), ""
         for page in pages:
-            items = list[tuple[str, slices.Item]]()
-            for prefix in page.prefixes:
-                if prefix == before:
-                    continue  # what lies below it goes over the end of a page
-                before, last = prefix, prefix[start:-1]
-                if last in _UNSAYABLE:
-                    why = "no path can say an empty part, '.' or '..': copy what is below to another name"
-                    items.append((last + "/", Trouble(prefix[cut:], "unreadable", why)))
-                else:
-                    items.append((last, Folder(prefix[cut:-1])))
-            for name, size, etag, modified, is_folder in page.blobs:
-                last = name[start:]
-                if is_folder or (not last and not size):
-                    continue
-                if last in _UNSAYABLE:
-                    why = "no path can say a name that ends in '/', '.' or '..': copy it to another name"
-                    items.append((last, Trouble(name[cut:], "unreadable", why)))
-                else:
-                    items.append((last, Entry(name[cut:], size, etag, moment(modified))))
-            yield items
+            # What lies below a directory goes over the end of a page: then the next one begins with it again.
+            prefixes = [prefix for prefix in page.prefixes if prefix != before]
+            before = page.prefixes[-1] if page.prefixes else before
+            files = ((blob[0], self._entry(*blob[:4])) for blob in page.blobs if not blob[4])
+            yield slices.level(below, len(self.root), prefixes, files)
+
+    def _entry(self, name: str, size: int, etag: str, modified: str) -> Entry:
+        return Entry(name[len(self.root) :], size, etag, moment(modified))
 
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
         return slices.within(self._items(self._pages(folder, after), folder), folder, after, until, self.is_folder)
@@ -247,15 +235,14 @@ class AzureStore:
         return slices.first_of(self._items(pages, folder), "", most)
 
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
-        for item in self.scan(folder):
-            yield "." if isinstance(item, Trouble) else item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
+        return slices.names(self.scan(folder))
 
     def walk(self, folder: str = "") -> Iterator[Entry]:
         cut = len(self.root)
         for page in self.rest.pages(f"cannot list {self.shown(folder)}", self._below(folder)):
             for name, size, etag, modified, is_folder in page.blobs:
-                if not is_folder and _UNSAYABLE.isdisjoint(name[cut:].split("/")):
-                    yield Entry(name[cut:], size, etag, moment(modified))
+                if not is_folder and slices.UNSAYABLE.isdisjoint(name[cut:].split("/")):
+                    yield self._entry(name, size, etag, modified)
 
     def get(self, name: str) -> bytes:
         answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._path(name), limit=LARGEST)
@@ -268,7 +255,7 @@ class AzureStore:
             self.rest.send("HEAD", f"cannot read {self.shown(name)}", self._path(name))
             return b""
         asked = {"Range": f"bytes={start}-{start + length - 1}"}
-        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._path(name), headers=asked, also=(416,))
+        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._path(name), headers=asked, answers=(416,))
         return b"" if answer.status == 416 else answer.body
 
     def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
@@ -287,7 +274,7 @@ class AzureStore:
         path = self._new(name)
         fits(self.shown(name), data)
         headers = {"x-ms-blob-type": "BlockBlob", "If-None-Match": "*"}
-        answer = self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers=headers, body=data, refused=_TAKEN)
+        answer = self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers=headers, body=data, answers=_TAKEN)
         return answer.status < 300
 
     def create(self, name: str) -> Sink:
@@ -312,7 +299,7 @@ class AzureStore:
             {"comp": "blocklist"},
             {"If-None-Match": "*"} if absent else {},
             _listed(prefix, count),
-            refused=(*_TAKEN, "InvalidBlockList") if absent else (),
+            answers=(*_TAKEN, "InvalidBlockList") if absent else (),
         )
         return "" if answer.status < 300 else answer.headers.get("x-ms-error-code", "")
 
@@ -353,7 +340,7 @@ class AzureStore:
         for page in self.rest.pages(what, self._below(folder), include="uncommittedblobs"):
             for name, size, _, _, _ in page.blobs:
                 below = name[len(self.root) :]
-                if not size and _UNSAYABLE.isdisjoint(below.split("/")) and self._waits(name):
+                if not size and slices.UNSAYABLE.isdisjoint(below.split("/")) and self._waits(name):
                     yield below, ""
 
     def _waits(self, path: str) -> bool:
@@ -387,7 +374,7 @@ class AzureStore:
             headers = {"x-ms-copy-source": source, "x-ms-source-if-match": f'"{there.version}"'}
             headers |= {"If-Match": etag} if etag else {"If-None-Match": "*"}
             refused = (*_TAKEN, "BlobNotFound", "CannotVerifyCopySource", "SourceConditionNotMet", "PendingCopyOperation")
-            self.rest.send("PUT", what, path, headers=headers, refused=refused)
+            self.rest.send("PUT", what, path, headers=headers, answers=refused)
 
     def _copied(self, new: str) -> tuple[str, str]:
         """How far a copy has come, and the etag of what is there: "" none, success, pending, or failed."""
@@ -415,12 +402,12 @@ class AzureStore:
     def remove_if(self, name: str, version: str) -> bool:
         """The service refuses it for a blob with snapshots: they may belong to somebody else."""
         what, headers = f"cannot remove {self.shown(name)}", {"If-Match": f'"{version}"'}
-        answer = self.rest.send("DELETE", what, self._path(name), headers=headers, refused=("BlobNotFound", "ConditionNotMet"))
+        answer = self.rest.send("DELETE", what, self._path(name), headers=headers, answers=("BlobNotFound", "ConditionNotMet"))
         return answer.status != 412 or self.stat(name) is None
 
     def _delete(self, path: str) -> None:
         headers = {"x-ms-delete-snapshots": "include"}
-        self.rest.send("DELETE", f"cannot remove {self.shown(path[len(self.root) :])}", path, headers=headers, refused=("BlobNotFound",))
+        self.rest.send("DELETE", f"cannot remove {self.shown(path[len(self.root) :])}", path, headers=headers, answers=("BlobNotFound",))
 
     def remove_tree(self, folder: str) -> None:
         below = self._path(folder) + "/"
@@ -442,10 +429,9 @@ class AzureStore:
     def create_container(self) -> None:
         """Make the container, unless it is there."""
         what = f"cannot create the container of {self.url}"
-        self.rest.send("PUT", what, query={"restype": "container"}, refused=("ContainerAlreadyExists",))
+        self.rest.send("PUT", what, query={"restype": "container"}, answers=("ContainerAlreadyExists",))
 
 
-_UNSAYABLE = frozenset(("", ".", ".."))  # parts of a name: `scan` tells of them, `walk` leaves them out
 _TAKEN = ("BlobAlreadyExists", "ConditionNotMet")
 
 

@@ -36,8 +36,6 @@ LONGEST = 1024  # bytes of a key
 WHOLE, SHARE = 4 << 30, 1 << 30  # bytes that are copied by one request, of which the service takes 5 GiB, and those of a part beyond
 COPYING = 4  # parts of one object at once
 _CHANGED = ("NoSuchKey", "404", "PreconditionFailed", "412")
-_UNSAYABLE = frozenset(("", ".", ".."))  # parts of a name
-_MARKED = "an empty part, '.' or '..' in the name, which no path can say: copy it to another name"
 
 
 def opened(url: str, options: Mapping[str, object] | None) -> S3Store:
@@ -129,28 +127,12 @@ class S3Store:
     def _level(self, folder: str, after: str = "", most: int = 0) -> Iterator[list[tuple[str, slices.Item]]]:
         """The pages of one level from about `after` on: the last parts of names, and what they are."""
         below = self._below(folder)
-        start, cut = len(below), len(self.root)
         asked: dict[str, Any] = {"Delimiter": "/"} | ({"MaxKeys": min(most, PAGE)} if most else {})
         if self._in_order and slices.plain(after) and (before := slices.just_before(after)):
             asked["StartAfter"] = below + before
         for page in self._pages(folder, **asked):
-            items = list[tuple[str, slices.Item]]()
-            for found in page.get("CommonPrefixes", ()):
-                prefix = found["Prefix"]
-                last = prefix[start:-1]
-                if last in _UNSAYABLE:
-                    items.append((last + "/", Trouble(prefix[cut:], "unreadable", _MARKED)))
-                else:
-                    items.append((last, Folder(prefix[cut:-1])))
-            for found in page.get("Contents", ()):
-                last = found["Key"][start:]
-                if not last and not found["Size"]:
-                    continue
-                if last in _UNSAYABLE:
-                    items.append((last, Trouble(found["Key"][cut:], "unreadable", _MARKED)))
-                else:
-                    items.append((last, self._entry(found)))
-            yield items
+            files = ((found["Key"], self._entry(found)) for found in page.get("Contents", ()))
+            yield slices.level(below, len(self.root), (found["Prefix"] for found in page.get("CommonPrefixes", ())), files)
 
     def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
         if self._in_order:
@@ -164,8 +146,7 @@ class S3Store:
         return Entry(found["Key"][len(self.root) :], found["Size"], found["ETag"].strip('"'), _moment(found["LastModified"]))
 
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
-        for item in self.scan(folder):
-            yield "." if isinstance(item, Trouble) else item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
+        return slices.names(self.scan(folder))
 
     def walk(self, folder: str = "") -> Iterator[Entry]:
         for page in self._pages(folder):
