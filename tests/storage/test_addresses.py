@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
+import services.example  # noqa: F401 (by it hdfs:// is known)
 from checker import tree
 from gathering import documents, gather, refused, snapshot, write
 from quire import InProcess, Ledger, RefusedError, UsageError
