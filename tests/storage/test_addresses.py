@@ -98,7 +98,7 @@ def test_a_log_sends_nobody_to_its_brokers(tmp_path: Path, monkeypatch: pytest.M
     gather(tmp_path / "in", tmp_path / "out", transform="xml")
     entry = tmp_path / "out/_quire/log/00000000000000000001.json"
     entry.write_text(json.dumps(json.loads(entry.read_bytes()) | {"source": "kafka://attacker.example:9092/t"}))
-    forge(tmp_path / "out", {"transform": "records", "format": "parquet", "split": "offsets"}, path="kafka://c/t/0", state="bad")
+    forge(tmp_path / "out", {"transform": "records", "format": "parquet", "kind": "offsets"}, path="kafka://c/t/0", state="bad")
     for name in ("quire.sources.kafka.positions.cluster_of", "quire.sources.kafka.client.cluster_of"):
         monkeypatch.setattr(name, None)
     password = {"sasl.password": "hunter2"}
