@@ -119,7 +119,7 @@ def _places(store: Store, files: list[str], folded: Fold, folders: dict[str, str
 
 def _nothing(store: Store, version: int | None = None) -> UsageError:
     at = "" if version is None else f" at version {version}"
-    advice = "Look for a typing mistake, or run quire consolidate first." if version is None else "ledger.history() lists them."
+    advice = "Check the spelling, or run quire consolidate first." if version is None else "ledger.history() lists them."
     return UsageError(f"there is nothing to read in {store.url}: no commit is published{at}. {advice}")
 
 

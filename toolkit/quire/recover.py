@@ -48,7 +48,7 @@ def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_opti
     """
     store = connect(canonical(dest, storage_options), storage_options)
     if not store.is_folder(names.STATE):
-        raise UsageError(f"{store.url} holds nothing of quire's. Look for a typing mistake.")
+        raise UsageError(f"{store.url} holds nothing of quire's. Check the spelling.")
     before = Log(store).refresh()
     log = protocol.recover(store, abort).refresh()
     new = log.since(before.tip)

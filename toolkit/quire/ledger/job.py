@@ -202,7 +202,7 @@ def _change(
             refuse_missing(log, outcome.left)
             gone = [f"{item.path}: {item.why}" for item in outcome.left[:1]]
             why = "; ".join(gone) or getattr(outcome, "why", "its output was lost")
-    raise QuireError(f"{intent['verb']} of {dest.url} was thwarted {TRIES} times, the last time since {why or 'others kept committing'}. "
+    raise QuireError(f"{intent['verb']} of {dest.url} gave up after {TRIES} tries, the last reason: {why or 'others kept committing'}. "
                      f"Nothing is lost: call again.")  # fmt: skip
 
 
@@ -219,7 +219,7 @@ def words_of(log: Log, empty: Words | None = None) -> Words:
     """The destination's spec; if it is empty, `empty`, or UsageError."""
     if words := _words(log, empty):
         return words
-    raise UsageError(f"there is nothing in {log.store.url} to change: no commit is in its log. Look for a typing mistake.")
+    raise UsageError(f"there is nothing in {log.store.url} to change: no commit is in its log. Check the spelling.")
 
 
 def _words(log: Log, empty: Words | None) -> Words | None:

@@ -151,7 +151,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             check_destination(self._store, append=False)
         elif not self._store.is_folder(names.STATE):
             raise UsageError(
-                f"{self._url} holds no ledger: nothing was gathered there. Look for a typing mistake, or run quire consolidate first."
+                f"{self._url} holds no ledger: nothing was gathered there. Check the spelling, or run quire consolidate first."
             )
         self.refresh()
 

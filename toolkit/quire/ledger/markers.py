@@ -89,7 +89,7 @@ def import_markers(dest: Dest, markers: Root, roots: tuple[Root, ...], also: tup
         lines = by_lines(words)
         job = Importing(markers, roots, also, dest.url, dest.options, fold(log, base), named, content, whole, lines)
         if not markers.store().is_folder():
-            raise UsageError(f"no directory of markers at {markers.url}. Look for a typing mistake.")
+            raise UsageError(f"no directory of markers at {markers.url}. Check the spelling.")
         places = list(pieces((markers,), _SELECTION, dest.runner.parallelism, dest.bars.again))
         tasks, total = list[PlannedTask](), _Found()
         for outcome in dest.runner.run(functools.partial(_import, job), places):

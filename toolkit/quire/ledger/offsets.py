@@ -137,9 +137,7 @@ class OffsetsOf:
             if isinstance(offsets, str):
                 wanted = committed(cluster, offsets, keys)
                 if not wanted:
-                    raise UsageError(
-                        f"the consumer group {offsets!r} has committed no offset of {topics.shown}. Look for a typing mistake."
-                    )
+                    raise UsageError(f"the consumer group {offsets!r} has committed no offset of {topics.shown}. Check the spelling.")
             else:
                 wanted = _checked(offsets, keys)
             for key, end in cluster.ends(wanted).items():

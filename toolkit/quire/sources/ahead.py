@@ -1,4 +1,4 @@
-"""Lets who makes items work in a thread of its own, a little ahead of who takes them: reading goes on while what was read is written."""
+"""Prefetches from a producer thread, a few items ahead of the consumer: reading continues while items are written."""
 
 from __future__ import annotations
 

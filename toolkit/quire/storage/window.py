@@ -6,7 +6,7 @@ second, whatever the machine. Here hundreds are asked for at once and answered i
 - Held memory is bounded in bytes: a long object is asked for in pieces, and pieces are not asked for while those that wait for
   their reader fill the budget. The first in the row is always asked for, so nothing waits for ever.
 - A service that is throttled (429, 503) gets fewer requests at once, none before the time that it names, and slowly more again.
-- A piece that fails for the moment is asked for again, longer and longer apart. After `PATIENCE` seconds the file is `Unreadable`,
+- A piece that fails for the moment is retried with exponential backoff. After `PATIENCE` seconds the file is `Unreadable`,
   in the service's words, if others could be read meanwhile; if none could, it is the service that is away, and that is raised.
 
 A store gives `opened`, an asynchronous context with its connections, whose value fetches the bytes of one request. It raises `Gone`

@@ -145,7 +145,7 @@ def check(one: UnderTest, place: Place) -> None:
             raise UsageError(f"{one.name} is for {', '.join(one.schemes)}, and this is {place.kind}")
         return
     if one.quire not in ours():
-        raise UsageError(f"quire knows no committer {one.quire!r}. Register it, or look for a typing mistake.")
+        raise UsageError(f"quire knows no committer {one.quire!r}. Register it, or check its spelling.")
     if one.quire not in [by.name for by in serving(place.store(), one.quire)]:
         raise UsageError(f"quire's {one.quire} does not work on this kind of store")
 

@@ -56,7 +56,7 @@ def normalise(scheme: str, rest: str) -> str:
     if any(name in ("", ".", "..") for name in names):
         raise UsageError(f"{said!r} has an empty part, '.' or '..' in its path. Write the path as it is.")
     if any(":" in name for name in names):
-        raise UsageError(f"{said!r} has a ':' in its path, which no name in HDFS holds. Look for a typing mistake.")
+        raise UsageError(f"{said!r} has a ':' in its path, which no name in HDFS holds. Check the spelling.")
     return "/".join([f"webhdfs://{match[1].lower()}:{int(match[2] or PORT)}", *names])
 
 
