@@ -169,7 +169,7 @@ def test_options_with_secrets_are_in_no_object_that_shows_itself(places: Path) -
         assert MARK not in repr(thing) + str(thing), type(thing)
     assert made.dest_options
     assert MARK in str(dict(made.dest_options)), "they are there for the store"
-    assert MARK not in json.dumps(made.intent)
+    assert MARK not in json.dumps(made.identity.intent)
 
 
 class Stop(Exception):

@@ -20,7 +20,7 @@ from quire.commit.log import Log
 from quire.engine import driver, request
 from quire.engine.attempt import Work
 from quire.engine.closers import shuffle
-from quire.engine.request import Options
+from quire.engine.request import Request
 from quire.errors import QuireError, RefusedError, UsageError
 from quire.progress import Progress
 from quire.read import first_rows
@@ -52,7 +52,7 @@ def in_order(rows: pa.Table) -> pa.Table:
     return rows.sort_by([("word", "descending"), ("file", "ascending")])
 
 
-def made(source: Any, dest: Any, reduce: Any = count, **settings: Any) -> Options:
+def made(source: Any, dest: Any, reduce: Any = count, **settings: Any) -> Request:
     settings = {"transform": words, "format": "parquet", **settings}
     return request.reducing(request.build(source, dest, **settings), reduce)
 
@@ -511,7 +511,7 @@ def _work(tmp_path: Path) -> Work:
         tasks=3,
         committer="rename",
         words=options_.words,
-        intent=options_.intent,
+        intent=options_.identity.intent,
         closer="shuffle",
     )
     return Work(options_.dest, None, (), head, options_.convert)

@@ -117,7 +117,7 @@ MUTANTS = (
     # runs of which nothing came
     m("a run of which all was quarantined looks like a success", KINDS, "    if call.useful or call.left or not files + records:", "    if True:", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
     m("all is quarantined, and the call returns as ever", "engine/loop.py", "return report if made.max_quarantined is not None else report.checked()", "return report", first="tests/engine/test_all_quarantined.py::test_the_quarantine_is_committed_and_the_error_has_the_report"),
-    m("a glob that matches nothing looks like an empty source", ROUNDS, "    if found and not any(commit.job", "    if False and not any(commit.job", first="tests/engine/test_nothing_there.py::test_what_matches_nothing_that_is_there_is_refused"),
+    m("a glob that matches nothing looks like an empty source", ROUNDS, "    if found and not any(True", "    if False and not any(True", first="tests/engine/test_nothing_there.py::test_what_matches_nothing_that_is_there_is_refused"),
     m("a source that cannot be listed looks like an empty one", "planning/misspelt.py", "    if listed.troubles and not (", "    if False and not (", first="tests/engine/test_nothing_there.py::test_a_source_that_cannot_be_listed_is_not_an_empty_one"),
     # bounds
     m("a file that is too large is read whole to be set aside", FILES, "            return Request(name, version, size, 0, 0)\n", "            return Request(name, version, size, 0, size)\n", first="tests/engine/test_plans.py::test_of_a_file_above_max_file_size_no_byte_is_asked_for"),

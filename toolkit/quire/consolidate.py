@@ -15,7 +15,7 @@ from quire.engine import kinds, request
 from quire.engine.driver import check_destination, check_found, check_words, gather
 from quire.engine.loop import checked, repeat
 from quire.engine.report import Report, changed_since
-from quire.engine.request import Options, Settings, shows_settings
+from quire.engine.request import Request, Settings, shows_settings
 from quire.errors import about, printable
 from quire.interrupts import all_interruptible, interruptible
 from quire.ledger import tables as inspection
@@ -107,7 +107,7 @@ def plan(
 class Plan:
     """What would be done: `.tasks` (a DataFrame), `.files()`, `.bytes`, `.skew()`, `.estimate`, and `.run()` to do it."""
 
-    def __init__(self, made: Options, runner: Runner, planned: planning.Planned) -> None:
+    def __init__(self, made: Request, runner: Runner, planned: planning.Planned) -> None:
         self._options, self._runner, self._planned = made, runner, planned
         self._discarded = False
 

@@ -14,11 +14,11 @@ from quire.engine import request
 from quire.engine.loader import Call, Job
 from quire.engine.loop import repeat
 from quire.engine.report import LoadReport
+from quire.engine.take_up import Identity
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import compression_for
 from quire.formats.parquet import RECORDS
 from quire.interrupts import interruptible
-from quire.planning.changes import Policy
 from quire.planning.listing import Cut
 from quire.progress import Progress, Step
 from quire.sources import transforms
@@ -156,10 +156,9 @@ def check(
     }  # fmt: skip
     convert = Convert("callable" if transform else name, laid_out, compression, int(LARGEST * target), target, loading=loading)
     made = Job(
-        roots=(topics,), dest=to, dest_options=to_options, convert=convert, words=words,
-        cut=Cut("balanced", "flat", 1, "xxh64", target, True), committer=by, include=(), exclude=(), hidden=False, follow_links=False,
-        min_age=None, max_quarantined=0 if on_error == "fail" else max_quarantined, policy=Policy(), append=flag(append, "append"),
-        intent=intent, most=None if max_bytes is None else parse_target(max_bytes, "max_bytes"),
+        (topics,), to, to_options, Identity(intent, words, by, source=topics.shown), convert,
+        Cut("balanced", "flat", 1, "xxh64", target, True), max_quarantined=0 if on_error == "fail" else max_quarantined,
+        append=flag(append, "append"), most=None if max_bytes is None else parse_target(max_bytes, "max_bytes"),
     )  # fmt: skip
     return Call(made, end, consumer_group)
 

@@ -19,7 +19,7 @@ from quire.engine.closers import Reduce
 from quire.engine.driver import check_destination, check_words
 from quire.engine.loop import repeat
 from quire.engine.report import Report
-from quire.engine.request import Options, Settings
+from quire.engine.request import Request, Settings
 from quire.errors import UsageError, about, choose
 from quire.formats import parquet
 from quire.interrupts import interruptible
@@ -143,7 +143,7 @@ class Call:
     reduce: Reduce | None
     settings: dict[str, Any] = field(repr=False)
 
-    def options(self, format: str, columns: pa.Schema | None) -> Options:
+    def options(self, format: str, columns: pa.Schema | None) -> Request:
         """The call as a job, with this format and these columns (None: the first rows of each task say them)."""
         tail = self.on_append == "tail"
         made = request.build(
@@ -157,17 +157,17 @@ class Call:
             made.cut, streams=self.split != "file" and not holds, longest=self.longest, uncut=UNCUT if self.split == "lines" else ()
         )  # fmt: skip
         intent = {
-            **made.intent, "split": self.split, "split_size": self.longest, "schema": "" if columns is None else schemas.text(columns),
+            "split": self.split, "split_size": self.longest, "schema": "" if columns is None else schemas.text(columns),
             **({"on_append": self.on_append, "flush": self.flush} if self.on_append != "error" else {}),
         }  # fmt: skip
         job = replace(
-            made, convert=replace(made.convert, holds=holds, process=processing),
-            words=replace_words(made.words, kind=entries.SPLITS, split=self.split), cut=cut,
-            policy=replace(made.policy, on_append=self.on_append, flush=self.flush), intent=intent,
+            made.named(replace_words(made.words, kind=entries.SPLITS, split=self.split), **intent), cut=cut,
+            convert=replace(made.convert, holds=holds, process=processing),
+            policy=replace(made.policy, on_append=self.on_append, flush=self.flush),
         )  # fmt: skip
         return job if self.reduce is None else request.reducing(job, self.reduce, self.settings.get("version"))
 
-    def decided(self, made: Options) -> Options:
+    def decided(self, made: Request) -> Request:
         """With format and columns as the destination has them, or an open job of the same call, or else as the function gives them."""
         store, kind, columns = made.store(), self.format, self.columns
         with about("dest"):
@@ -182,7 +182,7 @@ class Call:
             kind, columns = _of_open_job(store, log, made) or self._of_first_rows(made, kind)
         return self.options(kind, columns)
 
-    def _of_first_rows(self, made: Options, format: str | None) -> tuple[str, pa.Schema | None]:
+    def _of_first_rows(self, made: Request, format: str | None) -> tuple[str, pa.Schema | None]:
         """What the function gives for the first files: the first rows say the columns, later ones the types of those without a value."""
         processing, first, wrong = made.convert.process, None, None  # the columns so far, and why they do not do
         assert processing is not None
@@ -227,10 +227,11 @@ def _given(processing: Processing, root: Root, entry: Entry) -> bytes | pa.Table
         return None
 
 
-def _of_open_job(store: Store, log: Log, made: Options) -> tuple[str, pa.Schema | None] | None:
+def _of_open_job(store: Store, log: Log, made: Request) -> tuple[str, pa.Schema | None] | None:
     """What an unfinished job of the same call has frozen."""
     for head in protocol.open_jobs(store, log):
-        if {k: v for k, v in head.intent.items() if k not in _LEFT_OPEN} == {k: v for k, v in made.intent.items() if k not in _LEFT_OPEN}:
+        ours, theirs = ({k: v for k, v in each.items() if k not in _LEFT_OPEN} for each in (made.identity.intent, head.intent))
+        if ours == theirs:
             frozen = str(head.intent.get("schema") or "")
             return head.words.format, schemas.parse(frozen) if frozen else None
     return None

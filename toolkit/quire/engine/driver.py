@@ -19,7 +19,7 @@ from quire.engine import job as jobs
 from quire.engine import kinds
 from quire.engine.attempt import Work
 from quire.engine.report import Report
-from quire.engine.request import Options
+from quire.engine.request import Request
 from quire.engine.take_up import Identity, take_up, with_state
 from quire.errors import QuireError, RefusedError, about
 from quire.planning import plan as planning
@@ -39,7 +39,7 @@ TWICE = 2  # a call takes a path up at most this often, so it ends though a file
 
 
 def gather(
-    made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None = None, *, waits: bool = False
+    made: Request, runner: Runner, bars: Progress, planned: planning.Planned | None = None, *, waits: bool = False
 ) -> Report:  # fmt: skip
     """Rounds until nothing is left; each round ends a job, ours or another's.
 
@@ -52,7 +52,7 @@ def gather(
 
 
 def _rounds(
-    call: _Call, made: Options, runner: Runner, bars: Progress, planned: planning.Planned | None, *, waits: bool
+    call: _Call, made: Request, runner: Runner, bars: Progress, planned: planning.Planned | None, *, waits: bool
 ) -> Report:  # fmt: skip
     started, retries, store = time.monotonic(), bars.retries, made.store(bars.again)
     kind = call.kind
@@ -102,7 +102,7 @@ def _rounds(
 class _Call:
     """What this call has seen so far. It decides only when the call ends; what is done stands in the log."""
 
-    def __init__(self, made: Options, bars: Progress) -> None:
+    def __init__(self, made: Request, bars: Progress) -> None:
         self.made, self.bars, self.kind = made, bars, kinds.named(made.words.kind)
         self.taken_up = Counter[str]()  # paths that were left out, or replaced in quarantine
         self.left: dict[str, str] = {}
@@ -252,7 +252,7 @@ def check_destination(store: Store, append: bool) -> None:
             )
 
 
-def check_found(log: Log, made: Options, planned: planning.Planned, *, waits: bool = False, again: bool = False) -> None:
+def check_found(log: Log, made: Request, planned: planning.Planned, *, waits: bool = False, again: bool = False) -> None:
     """Refuse a source that cannot be listed and globs that match nothing (but if the call `waits`); what planning has written goes.
 
     `again`: files that this call has taken up before are not in the listing, so it does not say what is there.
@@ -268,24 +268,24 @@ def check_found(log: Log, made: Options, planned: planning.Planned, *, waits: bo
         raise
 
 
-def _check_names(log: Log, made: Options, listed: Listed) -> None:
+def _check_names(log: Log, made: Request, listed: Listed) -> None:
     """Refuse globs that match none of the names that are there.
 
     Where a job of the same call was committed, what matched may have gone since.
     """
     roots = [root for root in made.roots if isinstance(root, Root)]
-    found = unmatched(roots, made.include, listed)
-    if found and not any(commit.job.endswith(f"-{made.identity.hash}") for _, commit in log.backwards()):
-        found.refuse(made.exclude)
+    found = unmatched(roots, made.selection.include, listed)
+    if found and not any(True for _ in log.ending(made.identity.hash)):
+        found.refuse(made.selection.exclude)
 
 
-def check_words(log: Log, made: Options) -> None:
+def check_words(log: Log, made: Request) -> None:
     """Refuse to mix two transforms or formats in one destination."""
     commit = log.saying()
     if commit is None:
         _check_marks(log, made)
         return
-    if commit.verb == "run" and commit.identity != (identity := made.intent.get("identity", "")):
+    if commit.verb == "run" and commit.identity != (identity := made.identity.intent.get("identity", "")):
         raise RefusedError(
             f"the destination {made.dest} knows its files by identity={commit.identity or 'store'!r}, and this call says "
             f"{identity or 'store'!r}: every file would look rewritten. Say the same, or choose another destination."
@@ -305,7 +305,7 @@ def check_words(log: Log, made: Options) -> None:
         )
 
 
-def _check_marks(log: Log, made: Options) -> None:
+def _check_marks(log: Log, made: Request) -> None:
     """Refuse files where offsets are marked as done elsewhere, and topics where files are."""
     kind = kinds.named(made.words.kind)
     if other := next((source.first for source in fold(log).sources if not kind.owns(source.first)), None):

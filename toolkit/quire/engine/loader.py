@@ -18,7 +18,7 @@ from quire.coverage.fold import fold
 from quire.coverage.ranges import Known
 from quire.engine.driver import check_destination, check_words
 from quire.engine.report import LoadReport, Report
-from quire.engine.request import Options
+from quire.engine.request import Request
 from quire.errors import NotFoundError, RefusedError, UsageError, about
 from quire.formats.measure import written
 from quire.planning.offsets import Offsets
@@ -43,7 +43,7 @@ LOOKED_AT = 64 << 10  # bytes of records by which a function shows its columns
 
 
 @dataclass(frozen=True)
-class Job(Options):
+class Job(Request):
     """A call as a job. `ends` are of the run under way."""
 
     ends: Mapping[Key, int] = field(default_factory=dict)
@@ -56,11 +56,6 @@ class Job(Options):
         (found,) = self.roots
         assert isinstance(found, Topics)
         return found
-
-    @property
-    def source(self) -> str:
-        """What stands in the log, and in the report."""
-        return self.topics.shown
 
     def wanted(self, without: frozenset[str] = frozenset(), *, supersede: bool = False) -> Wanted:
         """What to plan; nothing is gathered in two versions."""
@@ -89,7 +84,7 @@ class Call:
     notes: list[str] = field(default_factory=list)
     job: Job | None = None  # of the run under way
 
-    def decided(self, bars: Progress, _: Options) -> Job:
+    def decided(self, bars: Progress, _: Request) -> Job:
         """The job of a run: topics with their ids, the stable ends, and the columns of the rows."""
         made, self.notes = self.made, []
         store = made.store()
@@ -105,7 +100,7 @@ class Call:
         if self.until is not None:
             with about("until"):
                 ends = self.until.ends(cluster, ends, bars.again, first=not log.source())
-        self.job = replace(made, roots=(topics,), ends=ends, intent={"cluster": topics.cluster, **made.intent})
+        self.job = replace(made, roots=(topics,), ends=ends, identity=made.named(cluster=topics.cluster).identity)
         if made.convert.of_user:
             self.job = self._with_columns(self.job, log, cluster)
         return self.job
@@ -168,7 +163,7 @@ class Call:
         with about("partition_by"):
             records.check_by(loading.by, columns)
         convert = dataclasses.replace(made.convert, loading=replace(loading, schema=columns))
-        return replace(made, convert=convert, intent={**made.intent, "schema": schemas.text(columns)})
+        return replace(made, convert=convert, identity=made.named(schema=schemas.text(columns)).identity)
 
     def told(self, report: Report) -> LoadReport:
         """The report of a run; after it, the consumer group follows."""
@@ -193,7 +188,7 @@ def check_cluster(log: Log, topics: Topics, dest: str) -> None:
 def _of_open_job(made: Job, log: Log) -> pa.Schema | None:
     """The columns that an unfinished job of the same call has frozen."""
     for head in protocol.open_jobs(made.store(), log):
-        if {k: v for k, v in head.intent.items() if k != "schema"} == made.intent and head.intent.get("schema"):
+        if {k: v for k, v in head.intent.items() if k != "schema"} == made.identity.intent and head.intent.get("schema"):
             return schemas.parse(str(head.intent["schema"]))
     return None
 

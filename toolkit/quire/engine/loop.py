@@ -11,7 +11,7 @@ from types import FrameType
 from quire.arguments import seconds, whole
 from quire.engine.driver import gather
 from quire.engine.report import Report
-from quire.engine.request import Options
+from quire.engine.request import Request
 from quire.errors import AllQuarantined, UsageError
 from quire.interrupts import raised
 from quire.progress import Progress
@@ -21,8 +21,8 @@ __all__ = ["checked", "repeat"]
 
 
 def repeat(
-    made: Options, runner: Runner, bars: Progress, every: str | float | None, max_runs: int | None,
-    decide: Callable[[Options], Options] = lambda made: made, told: Callable[[Report], Report] = lambda report: report,
+    made: Request, runner: Runner, bars: Progress, every: str | float | None, max_runs: int | None,
+    decide: Callable[[Request], Request] = lambda made: made, told: Callable[[Report], Report] = lambda report: report,
     stop: threading.Event | None = None,
 ) -> Report:  # fmt: skip
     """Run a call once, or again and again; `decide` completes it before each run, `told` does so with its report. The last report.
@@ -53,7 +53,7 @@ def repeat(
                 return report
 
 
-def checked(made: Options, report: Report) -> Report:
+def checked(made: Request, report: Report) -> Report:
     """The report; AllQuarantined if nothing of the input could be processed, and the call does not say how much of that it allows."""
     return report if made.max_quarantined is not None else report.checked()
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from quire.arguments import parse_target, seconds, whole
 from quire.commit.committers import choice
-from quire.commit.entries import CLAIM, Words
+from quire.commit.entries import Words
 from quire.commit.held import Held
 from quire.engine.attempt import Convert
 from quire.engine.take_up import Identity
@@ -36,64 +36,45 @@ LAYOUTS = ("flat", "directories")
 
 
 @dataclass(frozen=True)
-class Options:
-    """A call, checked. `intent` is what makes two calls the same job; secrets are no part of it."""
+class Request:
+    """A call, checked: what it reads, how, and which job of which destination that is."""
 
     roots: tuple[files.Root, ...]
     dest: str
     dest_options: files.Options = field(repr=False)
+    identity: Identity
     convert: Convert
-    words: Words
     cut: Cut
-    committer: str
-    include: tuple[str, ...]
-    exclude: tuple[str, ...]
-    hidden: bool
-    follow_links: bool
-    min_age: float | None
-    max_quarantined: int | None
-    policy: Policy
-    append: bool
-    intent: dict[str, Any]
+    selection: files.Selection = field(default_factory=files.Selection)
+    min_age: float | None = None  # seconds
+    max_quarantined: int | None = None
+    policy: Policy = field(default_factory=Policy)
+    append: bool = False
     reduce: Callable[[Any], Any] | None = field(default=None, repr=False)  # all rows of a job go through it together
     held: Held = field(default_factory=Held, repr=False, compare=False)  # the destination's log, for all runs of the call
 
     @property
-    def closer(self) -> str:
-        """Who writes all that the job shows, in its last task; "" where each task shows its own."""
-        return "shuffle" if self.reduce is not None else CLAIM if self.words.kind == CLAIM else ""
-
-    @property
-    def source(self) -> str:
-        """What stands in the log of where topics come from; nothing of files, which the ledger's paths name."""
-        return ""
-
-    @property
-    def identity(self) -> Identity:
-        """What makes two calls the same job."""
-        return Identity(self.intent, self.words, self.committer, self.closer, self.source)
+    def words(self) -> Words:
+        """What the destination holds after it."""
+        return self.identity.words
 
     def store(self, told: Told = silent) -> Store:
         """The destination; `told` hears of what is tried again."""
         return connect(self.dest, self.dest_options, told)
 
+    def named(self, words: Words | None = None, **intent: Any) -> Request:
+        """The same, as another job: of which these words are said, and which is meant by these intentions, too."""
+        given = dataclasses.replace(self.identity, words=words or self.words, intent={**self.identity.intent, **intent})
+        return dataclasses.replace(self, identity=given)
+
     def wanted(self, without: frozenset[str] = frozenset(), *, supersede: bool = False) -> Wanted:
         """What to list and plan, now: what is new, or (`supersede`) what was gathered in another version."""
         newest = None if self.min_age is None else time.time_ns() - int(self.min_age * 1e9)
-        selection = files.Selection(self.include, self.exclude, self.hidden, self.follow_links, newest, without)
+        selection = dataclasses.replace(self.selection, newest=newest, without=without)
         known = self.convert.transform in ("lines", "raw") and self.convert.compression == "none" and self.convert.format != "parquet"
         estimate = None if known or self.convert.transform == "callable" else Estimate(self.convert)
-        ratio = 1.0 if estimate is None else None
-        return Wanted(
-            self.roots,
-            selection,
-            self.cut,
-            self.dest,
-            self.dest_options,
-            estimate,
-            ratio,
-            dataclasses.replace(self.policy, supersede=supersede),
-        )
+        ratio, policy = 1.0 if estimate is None else None, dataclasses.replace(self.policy, supersede=supersede)
+        return Wanted(self.roots, selection, self.cut, self.dest, self.dest_options, estimate, ratio, policy)
 
 
 @dataclass(frozen=True)
@@ -182,7 +163,7 @@ def build(
     keep_messages: bool = False, version: str | None = None, storage_options: Mapping[str, Any] | None = None,
     source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, append: bool = False,
     waits: bool = False,
-) -> Options:  # fmt: skip
+) -> Request:  # fmt: skip
     """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line.
 
     `waits`: the call is repeated, so a place that is not there yet, in a store without directories, may fill later.
@@ -259,13 +240,13 @@ def build(
     words = Words(
         transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout
     )
-    return Options(
-        roots, to, to_options, convert, words, cut, by, include, exclude, hidden,
-        follow_links, age, 0 if on_error == "fail" else max_quarantined, policy, append, intent,
+    return Request(
+        roots, to, to_options, Identity(intent, words, by), convert, cut, files.Selection(include, exclude, hidden, follow_links), age,
+        0 if on_error == "fail" else max_quarantined, policy, append,
     )  # fmt: skip
 
 
-def reducing(made: Options, reduce: Callable[[Any], Any], version: str | None = None) -> Options:
+def reducing(made: Request, reduce: Callable[[Any], Any], version: str | None = None) -> Request:
     """The same call, whose rows go through `reduce` together (see `quire.engine.closers.shuffle`), all of a job's in one commit.
 
     `version` names the edition of the function instead of a hash of its source. UsageError for what does not go with a shuffle.
@@ -283,5 +264,5 @@ def reducing(made: Options, reduce: Callable[[Any], Any], version: str | None = 
                 "what came out of a shuffle cannot be taken apart, so a single file's rows cannot be replaced: with reduce= leave "
                 "on_change and on_append at 'error', or forget the whole commit first."
             )
-    words = replace(made.words, reduce=name.rpartition("@")[0])
-    return dataclasses.replace(made, reduce=reduce, words=words, intent={**made.intent, "reduce": name})
+    named = made.named(replace(made.words, reduce=name.rpartition("@")[0]), reduce=name)
+    return dataclasses.replace(named, reduce=reduce, identity=dataclasses.replace(named.identity, closer="shuffle"))

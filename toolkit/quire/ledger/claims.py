@@ -35,7 +35,7 @@ from quire.coverage.fold import fold
 from quire.engine import driver, kinds, request
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
-from quire.engine.request import Options
+from quire.engine.request import Request
 from quire.engine.take_up import Identity, take_up, with_state
 from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, UsageError
 from quire.interrupts import all_interruptible
@@ -220,7 +220,7 @@ class Claims:
     def _made(
         self, source: Any, include: Any, exclude: Any, hidden: bool, follow_links: bool, min_age: Any,
         source_options: Mapping[str, Any] | None, *, append: bool,
-    ) -> Options:  # fmt: skip
+    ) -> Request:  # fmt: skip
         made = request.build(
             source, self._url, transform="raw", format="raw", include=include, exclude=exclude, hidden=hidden, follow_links=follow_links,
             min_age=min_age, storage_options=self._options, source_options=source_options, append=append,
@@ -228,12 +228,12 @@ class Claims:
         by = "rename" if self._store.can_rename else "copy"
         cut = Cut("balanced", "flat", 1, "xxh64", TOGETHER, False)
         asked = ("sources", "dest", "include", "exclude", "hidden", "follow_links", "min_age")
-        intent = {"verb": CLAIM, "committer": by, "target": 0, **{key: made.intent[key] for key in asked}}
-        return dataclasses.replace(made, words=UNWRITTEN, cut=cut, committer=by, intent=intent)
+        intent = {"verb": CLAIM, "committer": by, "target": 0, **{key: made.identity.intent[key] for key in asked}}
+        return dataclasses.replace(made, identity=Identity(intent, UNWRITTEN, by, closer=CLAIM), cut=cut)
 
 
 # ------------------------------------------------------------------------------------------------------------------ the beginning
-def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | Changes:
+def _begin(made: Request, runner: Runner, bars: Progress) -> _Begun | Changes:
     """An open job of this claim, ours or one that a killed claim has left; where nothing is left to do, how many files have changed.
 
     Commits of others since a job was planned end it: its splits are planned anew.
@@ -267,7 +267,7 @@ def _begin(made: Options, runner: Runner, bars: Progress) -> _Begun | Changes:
             return begun
 
 
-def _changed(log: Log, made: Options, runner: Runner) -> Changes:
+def _changed(log: Log, made: Request, runner: Runner) -> Changes:
     """How many files were rewritten or appended to since they were done."""
     wanted = made.wanted()
     listing = Listing(wanted.dest, wanted.dest_options, "", "", wanted.roots, wanted.selection, fold(log), wanted.cut)
@@ -279,7 +279,7 @@ def _changed(log: Log, made: Options, runner: Runner) -> Changes:
     return Changes(table.num_rows, pc.sum(pc.starts_with(table.column("reason"), APPENDED)).as_py() or 0)
 
 
-def _marked(log: Log, made: Options, head: PlanHead, runner: Runner, bars: Progress, changes: Changes) -> _Begun | None:
+def _marked(log: Log, made: Request, head: PlanHead, runner: Runner, bars: Progress, changes: Changes) -> _Begun | None:
     """The job with its splits marked; None: it is over now, and may have been before."""
     store, work = log.store, Work(made.dest, made.dest_options, made.roots, head, made.convert)
     found = jobs.results(runner, log, work, bars)
@@ -314,7 +314,7 @@ def _rows(dest: str, dest_options: Any, runs: list[Run], i: int) -> Iterator[pa.
 
 
 def _table(
-    runner: Runner, made: Options, n: int, rows: Callable[[int], Iterator[pa.Table]], schema: pa.Schema = SPLITS, kinds: str = SPARK
+    runner: Runner, made: Request, n: int, rows: Callable[[int], Iterator[pa.Table]], schema: pa.Schema = SPLITS, kinds: str = SPARK
 ) -> Any:
     """The result of `rows` for each number below n: on Spark a frame, computed by its tasks."""
     if not isinstance(runner, OnSpark):
@@ -327,7 +327,7 @@ def _table(
     return frame_of(runner.spark, n, batches, kinds, made.dest, [root.url for root in made.roots], min(n, 8 * runner.parallelism))
 
 
-def _nothing(made: Options, runner: Runner, changes: Changes) -> Iterator[Claim]:
+def _nothing(made: Request, runner: Runner, changes: Changes) -> Iterator[Claim]:
     """A claim without a split. Files that its block writes all the same belong to no split, and are not kept."""
     store = made.store()
     job = made.identity.job(Log(store).refresh().tip)
