@@ -145,7 +145,7 @@ class ParquetWriter:
 
 
 class Seekable(io.RawIOBase):
-    """What pyarrow wants of a file that it reads; `size` is its length."""
+    """The interface that pyarrow needs of a file that it reads; `size` is its length."""
 
     at = 0
     size: int
