@@ -1,6 +1,6 @@
 """Finds plain breaches of the project's English, with file and line, and fails where there is one.
 
-    python tests/english.py              all pages, and all Python of the rooms that are held to it
+    python tests/english.py              all pages, and all Python of the library and its widgets
     python tests/english.py docs/kafka.md toolkit/quire/engine
 
 Two rules are checked:
@@ -24,20 +24,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("*.md", "docs/*.md", "examples/*/*.md", "notebooks/*.md", "notebooks/*.ipynb", "sample_data/*.md", "tests/benchmarks/*.md")
-# Python is held to the rules room by room; a room that is not named here is not clean yet.
-ROOMS = (
-    *(
-        f"toolkit/quire/{room}"
-        for room in ("sources", "coverage", "formats", "storage", "spark", "skew", "plots", "samples", "cli", "committers")
-    ),
-    *(
-        f"toolkit/quire/{module}.py"
-        for module in ("arguments", "display", "errors", "interrupts", "packaging", "progress", "read", "reasons")
-    ),
-    "toolkit/quire/recover.py",
-    "toolkit/quire/__init__.py",
-    "widgets",
-)
+# Python that is held to the rules.
+ROOMS = ("toolkit", "widgets")
 
 BEGINS = re.compile(
     r"(?:^|[.!?:][\"'”’)\]*_]*\s)\s*"  # the beginning, or the end of a sentence and what closes with it

@@ -63,7 +63,7 @@ def consolidate(
     on_append    what of a file that only became longer: "error" (it is reported) | "tail" (its new lines are gathered; a last line
                  without newline is held back until it is whole, or until `flush`) | "reprocess"
     identity     how a file's version is known: "store" (its etag, or time and size) | "content" (a hash of its content: every listed file
-                 is read, also by another call; what `rsync -t` has changed is seen, and a mere copy is no change)
+                 is read, also by another call; what `rsync -t` has changed is seen, and a mere copy does not count)
     flush        take last lines without newline too
     max_quarantined  give up, with nothing committed, if more files are to be quarantined. Left out: as many as there are, but if all are,
                  that is committed and AllQuarantined is raised
@@ -105,7 +105,7 @@ def plan(
 
 @all_interruptible
 class Plan:
-    """What would be done: `.tasks` (a DataFrame), `.files()`, `.bytes`, `.skew()`, `.estimate`, and `.run()` to do it."""
+    """The work that would be done: `.tasks` (a DataFrame), `.files()`, `.bytes`, `.skew()`, `.estimate`, and `.run()` to do it."""
 
     def __init__(self, made: Request, runner: Runner, planned: planning.Planned) -> None:
         self._options, self._runner, self._planned = made, runner, planned

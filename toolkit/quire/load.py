@@ -55,7 +55,7 @@ def load(
     new to the ledger begin at their earliest record. A second call loads what is new; one that was killed is gone on with; of two at once
     one wins, and the other loads the rest.
 
-    source        "kafka://host:9092[,host:9092…]/topic[,topic…]"; what is no name of a topic is a regular expression for whole names
+    source        "kafka://host:9092[,host:9092…]/topic[,topic…]"; what is not a topic's name is a regular expression for whole names
     dest          a directory of quire's own
     transform     function(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch, which makes columns of records; left out: the records as
                   they are: key, value, headers, topic, partition, offset, timestamp, timestamp_type. Records for which it raises are
@@ -89,7 +89,7 @@ def load(
         append=append, storage_options=storage_options, source_options=source_options, dest_options=dest_options,
     )  # fmt: skip
     if stop is not None and not isinstance(stop, threading.Event):
-        raise UsageError(f"stop={quoted(stop)} is no threading.Event, which ends the call after a commit once it is set.")
+        raise UsageError(f"stop={quoted(stop)} is not a threading.Event, which ends the call after a commit once it is set.")
     bars = Progress(progress, "range")
     runner = runner_of(spark, call.made.store(), call.made.roots)
     with about("source"):
@@ -122,7 +122,7 @@ def check(
     if until is not None and every is not None:
         raise UsageError("until= says where a call ends, and every= that it does not end. Leave one of them out.")
     if consumer_group is not None and (not isinstance(consumer_group, str) or not consumer_group):
-        raise UsageError(f"consumer_group={quoted(consumer_group)} is no group's name.")
+        raise UsageError(f"consumer_group={quoted(consumer_group)} is not a group's name.")
     if schema is not None and transform is None:
         raise UsageError("schema= is for the columns of a function, transform=; records have their own.")
     with about("compression"):
@@ -137,7 +137,7 @@ def check(
     if partition_by is not None:
         with about("partition_by"):
             if not isinstance(partition_by, str) or not partition_by:
-                raise UsageError(f"partition_by={quoted(partition_by)} is no column's name.")
+                raise UsageError(f"partition_by={quoted(partition_by)} is not a column's name.")
             if transform is None or columns is not None:
                 records.check_by(partition_by, columns if columns is not None else RECORDS)
     loading = Loading(
@@ -166,7 +166,7 @@ def check(
 def _format(transform: BatchFunction | None, format: str | None) -> str:
     if transform is not None and not callable(transform):
         with about("transform"):
-            raise UsageError(f"transform={quoted(transform)} is no function. It is given a pyarrow.RecordBatch, and returns one.")
+            raise UsageError(f"transform={quoted(transform)} is not a function. It is given a pyarrow.RecordBatch, and returns one.")
     laid_out = "parquet" if format is None else choose(format, ("parquet", "lines"), "format")
     if transform is not None and laid_out != "parquet":
         with about("format"):

@@ -58,7 +58,7 @@ def process(
 
     source      a directory's path or URL, a glob, a list of them, or of (url, options) pairs
     function    is given a `quire.Split` and its content; returns a pyarrow Table or RecordBatch, a pandas DataFrame, an iterable of dicts,
-                bytes (lines), or None. What it raises sets the split aside; `split.reject(record, error)` sets one record aside
+                bytes (lines), or None. An exception of it quarantines the split; `split.reject(record, error)` quarantines one record
     dest        a directory of quire's own
     spark       a SparkSession; left out: `quire.session()`
     split       "file": content is a file's bytes | "lines": the bytes of the lines that begin in a range of about `split_size` (of
@@ -129,7 +129,7 @@ def check(
 
 @dataclass(frozen=True)
 class Call:
-    """A call, checked. What it leaves open (None) are the format and the columns of the rows."""
+    """A call, checked. It may leave open (None) the format and the columns of the rows."""
 
     source: Any = field(repr=False)
     function: ProcessFunction
@@ -183,7 +183,7 @@ class Call:
         return self.options(kind, columns)
 
     def _of_first_rows(self, made: Request, format: str | None) -> tuple[str, pa.Schema | None]:
-        """What the function gives for the first files: the first rows say the columns, later ones the types of those without a value."""
+        """The columns that the function gives for the first files: the first rows name them, later ones type those without a value."""
         processing, first, wrong = made.convert.process, None, None  # the columns so far, and why they do not do
         assert processing is not None
         for root, entry in first_files(made.roots, made.wanted().selection, LOOKED_AT):
@@ -213,7 +213,7 @@ class Call:
 
 
 def _given(processing: Processing, root: Root, entry: Entry) -> bytes | pa.Table | None:
-    """What the function returns for the beginning of a file; None also where it raises, which the job will tell of."""
+    """The function's return for the beginning of a file; None also where it raises, which the job will tell of."""
     length = entry.size if processing.whole(entry.name) else min(entry.size, SAMPLE)
     store = root.store()
     try:
@@ -228,7 +228,7 @@ def _given(processing: Processing, root: Root, entry: Entry) -> bytes | pa.Table
 
 
 def _of_open_job(store: Store, log: Log, made: Request) -> tuple[str, pa.Schema | None] | None:
-    """What an unfinished job of the same call has frozen."""
+    """The format and columns that an unfinished job of the same call has frozen."""
     for head in protocol.open_jobs(store, log):
         ours, theirs = ({k: v for k, v in each.items() if k not in _LEFT_OPEN} for each in (made.identity.intent, head.intent))
         if ours == theirs:

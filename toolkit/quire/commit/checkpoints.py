@@ -66,7 +66,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """What a version holds, in numbers."""
+    """The numbers of a version."""
 
     commits: Natural = 0
     files: int = 0
@@ -113,7 +113,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
         return names.checkpoint_head(self.version, self.id)
 
     def pieces(self, kind: str) -> list[tuple[str, Piece]]:
-        """The pieces of a kind, with their names; one without rows is no object."""
+        """The pieces of a kind, with their names; one without rows has no object."""
         found: tuple[Piece, ...] = getattr(self, kind)
         return [(names.checkpoint_piece(self.version, self.id, kind, i), piece) for i, piece in enumerate(found) if piece.rows]
 

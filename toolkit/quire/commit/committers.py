@@ -1,4 +1,4 @@
-"""What a committer is, which ones there are, and which of them a store can serve. Each is a file beside this one.
+"""The interface of committers, those that there are, and which of them a store can serve. Each is a file beside this one.
 
 A committer decides where an attempt's output waits and how it becomes visible. In Hadoop's words: `create` is setup_task,
 `commit_task` and `abort_task` are themselves, `publish` is commit_job for one file, `clean` is what abort_job and the end
@@ -35,7 +35,7 @@ class Committer(Protocol):
         ...
 
     def handle(self, job: str, task: int, attempt: str, final: str, sink: Sink) -> str:
-        """What `publish` needs to know of a file whose sink is closed; no secret."""
+        """The text by which `publish` finds a file whose sink is closed; it holds no secret."""
         ...
 
     def commit_task(self, store: Store, job: str, task: Task) -> None:
@@ -61,7 +61,7 @@ class Committer(Protocol):
 
 @runtime_checkable
 class Adopting(Protocol):
-    """What a committer may offer beside: it publishes what others have written into an attempt's folder, by whatever means."""
+    """An offer that a committer may make beside: it publishes files that others have written into an attempt's folder."""
 
     def adopt(self, store: Store, entry: Entry) -> str:
         """The handle of a file that lies there."""

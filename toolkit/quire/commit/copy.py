@@ -1,7 +1,7 @@
 """The committer of stores that cannot rename, for output that lies there as objects already: what a user's own job has written.
 
 Publishing copies each whole object within the store, on condition of the version that the manifest names, so no byte passes through
-quire. A copy is one step for whoever reads the new name, and made again it makes the same. What was copied is removed when the job is
+quire. A copy is one step for whoever reads the new name, and made again it makes the same. The original is removed when the job is
 cleaned. Where quire writes by itself, `upload` does without the copy.
 """
 
@@ -67,7 +67,7 @@ class Copies:
         return {job for name, _ in self._pending(store) if (job := names.job_of_data_file(name))}
 
     def _pending(self, store: Store) -> list[tuple[str, str]]:
-        """What long objects have left that were being written or copied, in parts, when their process died."""
+        """Remove the parts of long objects that were being written or copied when their process died."""
         return list(store.pending()) if store.can_upload and not store.pieces_expire else []
 
 

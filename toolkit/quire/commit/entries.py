@@ -1,6 +1,6 @@
 """The entries of the commit log, manifests and plan heads: their fields, and how they are written as JSON and read back.
 
-Every object names its format; one of a newer quire is refused, not guessed. What is read is checked before it is used:
+Every object names its format; one of a newer quire is refused, not guessed. All fields are checked before they are used:
 types here, names in `names.py`.
 """
 
@@ -54,7 +54,7 @@ class DataFile(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What the winning attempt of a task did: the manifest's content and, kept, the commit entry's."""
+    """The result of the attempt that won a task: the manifest's content and, kept, the commit entry's."""
 
     task: Natural
     attempt: str
@@ -104,7 +104,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
-    """What a destination holds; the same for all of its commits, but for those that hold marks alone and say nothing of it."""
+    """The contents of a destination; the same for all of its commits, but for those that hold marks alone and say nothing of it."""
 
     transform: str
     format: str
@@ -161,7 +161,7 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
 
     @property
     def verb(self) -> str:
-        """What the job does: it reads files ("run"), or changes what is there ("forget", "compact", …)."""
+        """The work of the job: it reads files ("run"), or changes what is there ("forget", "compact", …)."""
         return str(self.intent.get("verb", "run"))
 
     @property

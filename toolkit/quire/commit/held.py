@@ -1,6 +1,6 @@
 """The log of a destination, held from run to run of a call that goes on and on: it reads what has come since, and not all again.
 
-Entries never change, so holding them is no second truth; but that they are still there is looked at, as a destination may be deleted and
+Entries never change, so holding them is not a second truth; but that they are still there is looked at, as a destination may be deleted and
 made again between two runs. Where a checkpoint has come, which stands for what is held, the log is opened anew: so it stays short.
 """
 

@@ -1,7 +1,7 @@
 """The commit log of a destination: numbered entries from 1 on, each created once at the tip and never rewritten or deleted.
 
 Reading begins at the newest checkpoint and goes to the tip; appending reads, computes the entry from that read, puts it if absent and
-reads again, whatever the answer was. `Log` holds entries that it has read, and entries never change, so holding them is no second truth.
+reads again, whatever the answer was. `Log` holds entries that it has read, and entries never change, so holding them is not a second truth.
 Those below the checkpoint are read one by one where somebody asks for them. A *version* is the number of an entry: version v is what
 the entries 1..v say.
 """
@@ -119,7 +119,7 @@ class Log:
         return found
 
     def _read_listed(self) -> None:
-        """What a listing shows is a first guess where there is no checkpoint, so the log is short."""
+        """Begin with the entries that a listing shows: without a checkpoint the log is short."""
         for entry in self._there(self._listed()):
             self._take(entry)
 
@@ -202,7 +202,7 @@ class Log:
             self._published.setdefault(entry.job, (number, entry))
 
     def _earlier(self, job: str) -> tuple[int, int]:
-        """What the checkpoint says of a job of which entries may stand below those that are held: its outcome, its `published`."""
+        """The checkpoint's numbers of a job of which entries may stand below those that are held: its outcome, its `published`."""
         planned_from = names.base_of(job)
         if self.base is None or planned_from is None or planned_from >= self._start:
             return 0, 0
@@ -238,7 +238,7 @@ class Log:
         return number, entry
 
     def outcomes(self) -> Iterator[Commit | Abort]:
-        """What decided each job."""
+        """The entries that decided each job."""
         self._load(0)
         return (entry for _, entry in self._outcomes.values())
 
@@ -302,7 +302,7 @@ class Log:
         return next((commit for _, commit in self.recent(until) if commit.words.said), None)
 
     def words(self, until: int | None = None, *, reader: bool = False) -> Words | None:
-        """What the destination holds at a version; None where no commit says it (to a reader: none of which anything counts)."""
+        """The contents of the destination at a version; None where no commit says it (to a reader: none of which anything counts)."""
         found = self.saying(until)
         if found is None or (reader and not self.holds(until)):
             return None
@@ -319,7 +319,7 @@ class Log:
         return bool(self.base and self.base.by_content) or any(c.identity == "content" for _, c in self.recent())
 
     def schemas(self) -> set[str]:
-        """Of the rows that users' functions gave, where they count."""
+        """The schemas of rows that users' functions gave, where they count."""
         found = {t.schema for _, commit in self.recent() for t in self.in_effect(commit)}
         return (found | set(self.base.schemas if self.base else ())) - {""}
 
@@ -334,7 +334,7 @@ class Log:
         return found[-1] if found else self.base.source if self.base else ""
 
     def transforms(self) -> set[str]:
-        """Of all commits; "" of those that say nothing of what the destination holds."""
+        """The transforms of all commits; "" of those that say nothing of what the destination holds."""
         return {commit.words.transform for _, commit in self.recent()} | set(self.base.transforms if self.base else ())
 
     def filling(self) -> tuple[int, Commit] | None:
@@ -347,7 +347,7 @@ class Log:
         """The commit with a number that stands in a row of the ledger, or in a checkpoint."""
         entry = self._entry(number)
         if not isinstance(entry, Commit):
-            raise FormatError(f"{self.store.url} has rows of commit {number}, which is no commit: somebody has forged them.")
+            raise FormatError(f"{self.store.url} has rows of commit {number}, which is not a commit: somebody has forged them.")
         return entry
 
     def target(self) -> int:
@@ -356,7 +356,7 @@ class Log:
         return found[-1] if found else self.base.target if self.base else 0
 
     def on_append(self) -> str:
-        """What the last run did with files that grow."""
+        """The last run's way with files that grow."""
         found = [commit.on_append for _, commit in self.recent() if commit.verb == "run"]
         return found[-1] if found else self.base.on_append if self.base else ""
 

@@ -49,7 +49,7 @@ def entry(number: int) -> str:
 
 
 def base_of(job: str) -> int | None:
-    """The version that a job was planned from, which its name begins with; None: that is no job's name."""
+    """The version that a job was planned from, which its name begins with; None: that is not a job's name."""
     return int(job.partition("-")[0]) if _IS_JOB.fullmatch(job) else None
 
 
@@ -122,7 +122,7 @@ def checkpoint_piece(version: int, checkpoint: str, kind: str, number: int) -> s
 
 
 def head_of_piece(piece: str) -> str | None:
-    """The head of the checkpoint that a piece belongs to; None: it is no piece."""
+    """The head of the checkpoint that a piece belongs to; None: it is not a piece."""
     head = f"{piece.rpartition('/')[0]}.json"
     return head if checkpoint_of_head(head) else None
 
@@ -144,7 +144,7 @@ def segment_of(data_file: str) -> str:
 
 
 def job_of_segment(name: str) -> str | None:
-    """Of a segment, or of a quarantine file."""
+    """The job of a segment, or of a quarantine file."""
     match = _SEGMENT.fullmatch(name.removeprefix(f"{LEDGER}/").removeprefix(f"{QUARANTINE}/"))
     return match[1] if match else None
 

@@ -73,7 +73,7 @@ def plan_head(store: Store, job: str) -> PlanHead | None:
 
 
 def jobs(store: Store) -> dict[str, set[str]]:
-    """The jobs that have left anything in jobs/ (at least a directory), with the names of it; what others have put there is no job."""
+    """The jobs that have left anything in jobs/ (at least a directory), with the names of it; what others have put there is not a job."""
     found = defaultdict[str, set[str]](set)
     for item in store.scan(names.JOBS):
         if isinstance(item, Folder):
@@ -102,7 +102,7 @@ def put_manifest(store: Store, job: str, task: Task) -> bool:
 
 
 def get_manifest(store: Store, job: str, task: int) -> Task | None:
-    """What the attempt that won the task did; None: nobody has won yet, or the job is over."""
+    """The result of the attempt that won the task; None: nobody has won yet, or the job is over."""
     name = names.manifest(job, task)
     try:
         manifest: Manifest = decode(store.get(name), Manifest, f"{store.url}/{name}")
@@ -204,7 +204,7 @@ def abort(log: Log, job: str, why: str) -> None:
 
 
 def _committers_of(committer: str, store: Store) -> list[Committer]:
-    """Who may have left output of a job. An abort may not know, since the plan came after its look: then all that work here."""
+    """The committers that may have left output of a job: all that work here, where an abort came before the plan that names one."""
     return [by for by in serving(store, committer) if committer in ("", by.name)]
 
 
@@ -237,7 +237,7 @@ def clean(log: Log, job: str) -> None:
 
 
 def _of_job(store: Store, folder: str, job: str) -> Iterator[File]:
-    """What lies in a folder under names that begin with a job's: a ledger has many more."""
+    """The files in a folder under names that begin with a job's: a ledger has many more."""
     return (e for e in store.scan(folder, after=f"{job}-", until=f"{job}.") if isinstance(e, File))
 
 

@@ -84,7 +84,7 @@ def attempt(work: Work, task: int) -> dict[str, Any]:
 
 
 class Attempt:
-    """What an attempt writes, the rows of it, what it quarantines, and the numbers of all that: a kind of input fills them."""
+    """The output of an attempt, its ledger rows, its quarantine and the numbers of all that: a kind of input fills them."""
 
     def __init__(
         self, work: Work, store: Store, task: int, planned: PlannedTask, memo: dict[Any, Any], retries: list[str]

@@ -43,7 +43,7 @@ def gather(
 ) -> Report:  # fmt: skip
     """Rounds until nothing is left; each round ends a job, ours or another's.
 
-    `waits`: a source in which nothing has the names that are asked for may have it later, and is no mistake.
+    `waits`: a source in which nothing has the names that are asked for may have it later, and is not a mistake.
     A store that does not do what it should ends the call with one line: what was done, what was not, and how to go on.
     """
     call = _Call(made, bars)
@@ -100,7 +100,7 @@ def _rounds(
 
 
 class _Call:
-    """What this call has seen so far. It decides only when the call ends; what is done stands in the log."""
+    """The state of this call so far. It decides only when the call ends; what is done stands in the log."""
 
     def __init__(self, made: Request, bars: Progress) -> None:
         self.made, self.bars, self.kind = made, bars, kinds.named(made.words.kind)
@@ -296,7 +296,7 @@ def check_words(log: Log, made: Request) -> None:
             mixed = [f"went through reduce={w.reduce!r}" if w.reduce else "went through no shuffle" for w in (there, ours)]
             raise RefusedError(
                 f"the rows of the destination {made.dest} {mixed[0]}, and those of this call {mixed[1].replace('went', 'would go')}: "
-                f"nobody could tell them apart. Say the same, or choose another destination."
+                f"mixing them is not supported. Say the same, or choose another destination."
             )
         raise RefusedError(
             f"the destination {made.dest} holds transform {there.transform!r}, format {there.format!r}, compression "

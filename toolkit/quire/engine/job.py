@@ -211,7 +211,7 @@ def _watch(log: Log, job: str, planned: list[PlannedTask], shares: _Shares, bar:
 
 
 class _Shares:
-    """What of each task is of which account, for a progress line that shows them apart."""
+    """The bytes of each account in each task, for a progress line that shows them apart."""
 
     def __init__(self, planned: Sequence[PlannedTask], accounts: Sequence[str]) -> None:
         self.totals = dict[str, int]()

@@ -52,13 +52,13 @@ class Job(Request):
 
     @property
     def topics(self) -> Topics:
-        """What is loaded."""
+        """The topics that are loaded."""
         (found,) = self.roots
         assert isinstance(found, Topics)
         return found
 
     def wanted(self, without: frozenset[str] = frozenset(), *, supersede: bool = False) -> Wanted:
-        """What to plan; nothing is gathered in two versions."""
+        """The offsets to plan; nothing is gathered in two versions."""
         loading = self.convert.loading
         assert loading is not None
         measure = functools.partial(_written, loading, self.convert.compression)
@@ -159,7 +159,7 @@ class Call:
             there = schemas.frozen(log)
         columns = schemas.agreed(there, columns, made.dest) or _of_open_job(made, log) or _of_first_records(made, loading, cluster)
         if columns is None:
-            return made  # there is no record yet
+            return made  # no record has come yet
         with about("partition_by"):
             records.check_by(loading.by, columns)
         convert = dataclasses.replace(made.convert, loading=replace(loading, schema=columns))
@@ -194,7 +194,7 @@ def _of_open_job(made: Job, log: Log) -> pa.Schema | None:
 
 
 def _of_first_records(made: Job, loading: Loading, cluster: Cluster) -> pa.Schema | None:
-    """What the function gives for some of the first records; None where there is none yet."""
+    """The columns that the function gives for some of the first records; None where there is none yet."""
     starts = cluster.starts(made.ends)
     spans = [offsets.Span(key, starts[key], end) for key, end in sorted(made.ends.items()) if starts[key] < end]
     some, _ = offsets.sample(cluster, spans[: offsets.AT_ONCE], LOOKED_AT, seconds=offsets.PATIENCE)

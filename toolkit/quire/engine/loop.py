@@ -1,4 +1,4 @@
-"""What the calls that read a source share: how they are repeated, and what their report raises."""
+"""All calls that read a source share this: how they are repeated, and what their report raises."""
 
 from __future__ import annotations
 

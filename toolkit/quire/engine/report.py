@@ -1,4 +1,4 @@
-"""What a call of the main job did, for people, notebooks and programs."""
+"""The result of a call, for people, notebooks and programs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Report:
     left_out          (path, reason) of files that vanished, or changed while they were read, twice, or whose new version cannot be parsed
                       (on_change="reprocess": what was gathered before stays); the next call tries again
     done              files that were gathered or set aside before
-    deleted           files that were gathered before and are no longer at their source: their output stays; `deleted_examples` of them
+    deleted           files that were gathered before and have gone at their source: their output stays; `deleted_examples` of them
     young, links      files changed within `min_age`; symbolic links that were not followed
     jobs              of this call, in the log's order; `version` is the log's number at the end
     retries           how often something was tried again because a store was busy or did not answer
@@ -246,7 +246,7 @@ class LoadReport(Report):
 
     @property
     def nothing(self) -> bool:
-        """Of topics there is always something to say."""
+        """A load always has something to say."""
         return False
 
     @property

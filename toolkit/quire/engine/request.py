@@ -55,7 +55,7 @@ class Request:
 
     @property
     def words(self) -> Words:
-        """What the destination holds after it."""
+        """The contents of the destination after it."""
         return self.identity.words
 
     def store(self, told: Told = silent) -> Store:
@@ -68,7 +68,7 @@ class Request:
         return dataclasses.replace(self, identity=given)
 
     def wanted(self, without: frozenset[str] = frozenset(), *, supersede: bool = False) -> Wanted:
-        """What to list and plan, now: what is new, or (`supersede`) what was gathered in another version."""
+        """The listing and plan to make now: of what is new, or (`supersede`) what was gathered in another version."""
         newest = None if self.min_age is None else time.time_ns() - int(self.min_age * 1e9)
         selection = dataclasses.replace(self.selection, newest=newest, without=without)
         known = self.convert.transform in ("lines", "raw") and self.convert.compression == "none" and self.convert.format != "parquet"
@@ -84,7 +84,7 @@ class Estimate:
     convert: Convert
 
     def __call__(self, content: bytes, file: FileInfo) -> int:
-        """What the content of one file becomes, compressed as it will be (a file alone: a little more than among others)."""
+        """The size that the content of one file comes to, compressed as it will be (a file alone: a little more than among others)."""
         try:
             made = self.convert.records(content, file)
         except BadContent:
@@ -148,7 +148,7 @@ def check_names(settings: Iterable[str]) -> None:
 
 
 def check_options(storage_options: object, source_options: object, dest_options: object) -> None:
-    """UsageError for options that are no dictionary."""
+    """UsageError for options that are not a dictionary."""
     for what, given in (("storage_options", storage_options), ("source_options", source_options), ("dest_options", dest_options)):
         if given is not None and not isinstance(given, Mapping):
             raise UsageError(f"{what} is a dictionary of options for the store, not {type(given).__name__}.")

@@ -16,7 +16,7 @@ __all__ = ["Record", "Row", "SegmentRows"]
 
 
 class Record(NamedTuple):
-    """What the writer was given."""
+    """A record that the writer was given."""
 
     records: int  # lines or rows
     written: int  # bytes
@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
 
 class SegmentRows:
-    """What an attempt says in the ledger; `carried`: of rows that were there, and whose data file goes."""
+    """The ledger rows of an attempt; `carried`: of rows that were there, and whose data file goes."""
 
     def __init__(self, output: DataFiles, *, carried: bool) -> None:
         self.output, self.carried = output, carried

@@ -27,7 +27,7 @@ __all__ = ["Identity", "TakenUp", "take_up", "with_state"]
 
 @dataclass(frozen=True)
 class Identity:
-    """What makes two calls the same job, and what its commit will say.
+    """The name of a job, by which two calls are the same, and what its commit will say.
 
     intent  what the call asks for, without secrets; `named`, where it is given, is the part of it that names the job
     empty   what an open job may say of its output, too, if it was planned when the log said nothing of it

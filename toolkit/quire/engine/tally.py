@@ -69,12 +69,12 @@ class Replaced:
 
     @property
     def uncovers(self) -> tuple[Uncover, ...]:
-        """What leaves the ledger."""
+        """The rows that leave the ledger."""
         return tuple(uncover for uncover in self._uncovers if uncover not in self._withdrawn)
 
 
 class Quarantined:
-    """What an attempt quarantines, splits and single records, and what quarantine knew of the splits that it reads."""
+    """The splits and single records that an attempt quarantines, and what quarantine knew of the splits that it reads."""
 
     def __init__(self, store: Store, rows: SegmentRows, tally: Tally) -> None:
         self.rows, self.tally = rows, tally

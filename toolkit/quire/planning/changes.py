@@ -1,4 +1,4 @@
-"""What becomes of files that the ledger knows in another version: reported, left alone, their new end taken, or read again whole."""
+"""Files that the ledger knows in another version: reported, left alone, their new end taken, or read again whole."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOKING = 16  # files whose ends are compared at once
 
 @dataclass(frozen=True)
 class Policy:
-    """What the user wants: "error" (report) | "ignore" | "tail" | "reprocess", for files that have grown, and for other changes."""
+    """The user's wish: "error" (report) | "ignore" | "tail" | "reprocess", for files that have grown, and for other changes."""
 
     on_append: str = "error"
     on_change: str = "error"
@@ -59,7 +59,7 @@ class Changes(NamedTuple):
 
 @dataclass
 class Decided:
-    """What a listing does with the files that are known in another version."""
+    """The way of a listing with files that are known in another version."""
 
     again: list[dict[str, Any]] = field(default_factory=list)  # splits: rows of the listing with start, length, replaces and follows
     superseded: list[dict[str, Any]] = field(default_factory=list)  # rows of the ledger that leave
@@ -109,7 +109,7 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
 
 
 def _decide_purging(known: list[Known], policy: Policy, grown: dict[str, Prefix], found: Decided) -> None:
-    """Files of a purge that has not come to its end. What was there must neither leave nor be read twice."""
+    """Files of a purge that has not come to its end. Their rows must neither leave nor be read twice."""
     for file, _ in known:
         before = grown.get(file["path"])
         if before is not None and before.end:
@@ -151,7 +151,7 @@ def _grown(known: list[Known], source: Callable[[], Store], root: str, *, lines:
         try:
             seen = reread(store, file["path"][cut:], file["version"], file["size"], before.marks, (before.end, 0), lines=lines)
         except Unreadable:
-            return False  # what cannot be read is no tail; the job says why it cannot
+            return False  # what cannot be read is not a tail; the job says why it cannot
         if seen is not None:
             file["size"], file["version"] = seen[0].size, seen[0].version
             file["modified"] = seen[0].modified or file["modified"]

@@ -1,7 +1,7 @@
 """Where to cut a directory of unknown many names, in a store whose listing begins at any of them.
 
 Nobody counts the names. Places that may lie between them are made up from the characters that names have shown so far, and the store is
-asked for the first names behind each, many at once: what comes are real names, and places to cut. What lies between two of them is
+asked for the first names behind each, many at once: what comes are real names, and places to cut. The stretch between two of them is
 known to be little, or is taken to weigh as much as what begins with another character in the same place. The heaviest are cut further.
 So slices of about one size come out where names are spread evenly, as numbers, hashes and times are; elsewhere some are longer.
 """
@@ -23,7 +23,7 @@ First = Callable[[str, int], list[str]]  # (after, most) → the first names fro
 FEW = 50  # names that come with an answer: fewer between two cuts are not worth a slice
 HEAVY = 2  # times what a slice should weigh: such a span is cut further, as there are several slices for each lister
 ROUNDS = 8
-QUESTIONS = 8  # for each slice that is wanted, and 256 at least, after which there is no further round
+QUESTIONS = 8  # for each slice that is wanted, and 256 at least, after which no further round comes
 TRIED = 128  # characters tried in one place: of scripts with thousands of them, some
 LEVELS = 64  # characters of a name at which it is asked whether another one differs from it there
 USUAL = "05AMZamz"  # characters tried where no name has shown them, too
@@ -94,7 +94,7 @@ class _Cuts:
         return found
 
     def _weights(self, names: list[str]) -> list[float]:
-        """Of the spans that begin with these names: 1 in all. Those with few names weigh nothing, unless there are no others."""
+        """The weights of the spans that begin with these names: 1 in all. Those with few names weigh nothing, unless all have few."""
         counts, weights = self._counts(names), dict.fromkeys(names, 0.0)
         waiting = [(names, 1.0)]
         while waiting:

@@ -1,4 +1,4 @@
-"""Which gathered files are no longer at their source: what a task has listed of its piece, against the ledger's rows for that piece.
+"""Gathered files that have gone at their source: what a task has listed of its piece, against the ledger's rows for that piece.
 
 Nothing is told of what was just not listed: what lies behind a link that is not followed, below a directory that cannot be read, in a
 hidden one, or is not meant by the call. A file that is there and not taken (too young, say) is there. A task keeps 8 bytes of each name.
@@ -26,7 +26,7 @@ _LAST = "\U0010ffff"
 
 
 class Seen:
-    """What was listed of a piece, whether it was wanted or not."""
+    """The listing of a piece, whether it was wanted or not."""
 
     def __init__(self, root: Root, selection: Selection, piece: Piece) -> None:
         self.root, self.selection, self.piece = root, selection, piece

@@ -106,7 +106,7 @@ class Run:
 
 @dataclass
 class Listed:
-    """What a task found in its piece; names only as examples."""
+    """The finds of a task in its piece; names only as examples."""
 
     files: int = 0  # listed and wanted
     bytes: int = 0
@@ -125,7 +125,7 @@ class Listed:
     reported_examples: list[tuple[str, str]] = field(default_factory=list)
     outdated: int = 0  # what a round of its own reads again whole
     held: int = 0  # files with a last line that waits for its end
-    deleted: int = 0  # gathered files that are no longer there
+    deleted: int = 0  # gathered files that have gone
     deleted_examples: list[str] = field(default_factory=list)
     unreadable: int = 0  # what could not be listed or planned
     troubles: list[tuple[str, str]] = field(default_factory=list)  # of it, (path, reason)
@@ -237,7 +237,7 @@ def _identified(root: Root, entries: list[Entry], found: Listed) -> tuple[list[E
 
 
 def list_deleted(listing: Listing, piece: Piece) -> Iterator[pa.Table]:
-    """The gathered files that are no longer in a piece of the source, as `DELETED` has them."""
+    """The gathered files that have gone from a piece of the source, as `DELETED` has them."""
     seen = Seen(listing.roots[piece.root], listing.selection, piece)
     for _ in _chunks(listing, piece, Listed(), seen):
         pass
@@ -308,7 +308,7 @@ def _chunks(listing: Listing, piece: Piece, found: Listed, seen: Seen) -> Iterat
 def _shown(
     store: Store, selection: Selection, folder: str, after: str, until: str, seen: Seen
 ) -> Iterator[Entry | Folder | Trouble]:  # fmt: skip
-    """What of a directory is not hidden and has a name in [after, until)."""
+    """The part of a directory that is not hidden and has a name in [after, until)."""
     for item in store.scan(folder, after=after, until=until, follow=selection.links):
         if item.__class__ is Entry:  # nearly all; the store has kept to the range
             if selection.shows(item.name[item.name.rfind("/") + 1 :]):
@@ -329,7 +329,7 @@ def _shown(
 
 
 def globs_of(root: Root) -> list[str]:
-    """What of a root was asked for by globs: not by the names of directories, which are there."""
+    """The part of a root that was asked for by globs: not by the names of directories, which are there."""
     return [wanted for wanted in root.wanted if is_glob(wanted)]
 
 

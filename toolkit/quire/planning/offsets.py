@@ -46,7 +46,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Offsets:
-    """What to plan: the partitions of the topics, up to these ends."""
+    """The offsets to plan: the partitions of the topics, up to these ends."""
 
     topics: Topics
     ends: Mapping[Key, int]
@@ -60,7 +60,7 @@ class Offsets:
 
 @dataclass
 class _Range:
-    """What of a partition is to be done: `before` says what lies before it, and is written with it: a state, and a range."""
+    """The offsets of a partition that are to be done: `before` says what lies before it, and is written with it: a state, and a range."""
 
     key: Key
     start: int
@@ -108,7 +108,7 @@ def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: s
 
 
 def _ranges(wanted: Offsets, known: Mapping[str, Covered], found: Listed, told: Told) -> list[_Range]:
-    """What no row covers, in the order of topics and partitions."""
+    """The offsets that no row covers, in the order of topics and partitions."""
     topics = wanted.topics
     cluster = cluster_of(topics.servers, topics.options)
     _check_ends(wanted, known, cluster, told)

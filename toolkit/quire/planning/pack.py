@@ -36,8 +36,8 @@ HEAD = pa.schema(
 class PlannedTask:
     """A task: the runs that it reads in this order; or the data files that it removes and writes again, less the rows in `drops`.
 
-    A task with `drops` and nothing to remove takes those of these rows out of the ledger that have no data file. What is in `marks` is not
-    read: it becomes rows in state `mark`.
+    A task with `drops` and nothing to remove takes those of these rows out of the ledger that have no data file. Splits in `marks` are not
+    read: they become rows in state `mark`.
     """
 
     folder: str
@@ -91,7 +91,7 @@ def _by_account(runs: list[Run], accounts: Sequence[str]) -> list[list[Run]]:
 
 
 def _alone(apart: list[list[Run]]) -> Iterator[list[Run]]:
-    """What is packed for itself: an account's runs, or those of several accounts that have little."""
+    """The runs that are packed for themselves: an account's runs, or those of several accounts that have little."""
     rest = list[Run]()
     for some in apart:
         if len(apart) > 1 and sum(run.bytes for run in some) < SMALL and sum(run.rows for run in some) < FEW:
@@ -186,7 +186,7 @@ def _read_head(store: Store, name: str, first: int, task: int | None = None) -> 
                 planned.removes[r["removes"]] = r["bytes"]
                 continue
             if not r["object"].startswith(name.removesuffix(".parquet") + "-"):
-                raise ValueError(f"{r['object'][:200]!r} is no object of its own")
+                raise ValueError(f"{r['object'][:200]!r} is not an object of its own")
             if not r["rows"]:  # a run has rows
                 planned.drops += (r["object"],)
                 continue

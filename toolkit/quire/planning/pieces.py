@@ -47,7 +47,7 @@ class Piece:
 
 
 class _Seen(NamedTuple):
-    """What a look at a directory has brought."""
+    """The result of a look at a directory."""
 
     files: int = 0
     folders: Sequence[str] = ()
@@ -64,7 +64,7 @@ def pieces(
 ) -> Iterator[Piece]:  # fmt: skip
     """Cut the trees into pieces, breadth first; what is not looked at any more is a piece with all that lies below it.
 
-    `every`: also directories in which no file is, for who wants to know what is no longer there.
+    `every`: also directories in which no file is, for who wants to know what has gone.
     """
     names = 0
     enough = max(32, 16 * parallelism)
@@ -106,7 +106,7 @@ class _Looks:
         self.asking.shutdown(wait=True, cancel_futures=True)
 
     def at(self, folder: str, waiting: deque[str]) -> _Seen:
-        """What is in a directory; `waiting` are those that will be asked for next."""
+        """The entries of a directory; `waiting` are those that will be asked for next."""
         if not isinstance(self.store, Seeking):
             return _look(self.store, folder, self.selection, root_folder=not folder)
         for one in (folder, *islice(waiting, LOOKING - 1)):

@@ -29,7 +29,7 @@ MOST_PARTS = 2_000_000
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to plan, whatever the state of the destination."""
+    """The wish of a call, whatever the state of the destination."""
 
     roots: tuple[Root, ...]
     selection: Selection
@@ -81,7 +81,7 @@ def evenness(tasks: Iterable[tuple[str, int, int, int]], planner: str, parts: in
 
 @dataclass(frozen=True)
 class Look:
-    """What a kind of input needs to list what is there and take out what is done: the plan that is made, of which job, from which log."""
+    """The means of a kind of input to list what is there and take out what is done: the plan that is made, of which job, from which log."""
 
     runner: Runner
     log: Log

@@ -27,7 +27,7 @@ TOLD = SPLITS.append(pa.field("reason", pa.string()))  # why a file is told that
 
 
 def undone(listing: Listing, piece: Piece, *, changed: bool = False) -> Iterator[pa.Table]:
-    """What of a piece is to be done, as rows of `SPLITS`; of `TOLD`, where `changed` asks for what has changed since, too."""
+    """The splits of a piece that are to be done, as rows of `SPLITS`; of `TOLD`, where `changed` asks for what has changed since, too."""
     dest, policy = connect(listing.dest, listing.dest_options), Policy(told=changed)
     root = listing.roots[piece.root]
     for entries in _chunks(listing, piece, Listed(), Blind(root, listing.selection, piece)):

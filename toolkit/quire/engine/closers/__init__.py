@@ -46,7 +46,7 @@ REGISTRY = Registry(
 
 
 def of(head: PlanHead) -> Closer:
-    """Who closes a job; FormatError if nobody brings it."""
+    """The closer of a job; FormatError if nobody brings it."""
     found: Closer | None = REGISTRY.make(head.closer)
     if found is None:
         raise FormatError(

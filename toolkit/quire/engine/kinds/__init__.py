@@ -22,7 +22,7 @@ __all__ = ["REGISTRY", "Kind", "of"]
 
 
 class Calling(Protocol):
-    """What a call has seen so far, for its report."""
+    """The state of a call so far, for its report."""
 
     jobs: list[str]
     left: dict[str, str]  # what was left to the next call, and why

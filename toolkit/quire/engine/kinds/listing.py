@@ -1,4 +1,4 @@
-"""What is the same of all kinds of input that are files: how they are listed, and what a report says of them."""
+"""All kinds of input that are files have this in common: how they are listed, and what a report says of them."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class _Loader:
             self.rows.add(rows if i == 0 else [rows[0]._replace(length=0)], Record.of(part.made))
 
     def _stays(self, one: _Planned) -> None:
-        """What is in quarantine, and gone at its source since then: there its value is still, and so it is left there."""
+        """Leave a record in quarantine that has gone at its source since: only there its value still is."""
         old = self.quarantined.earlier(one.path, one.version, one.start)
         error, content, message = (old["error"], old["content"], old["message"]) if old else ("", None, None)
         self._reject(one, Rejected(one.start, content, error if error.endswith(_GONE) else error + _GONE, message))

@@ -1,4 +1,4 @@
-"""What all kinds do that read files: ask for the splits of a plan, and say in the ledger what became of each.
+"""All kinds that read files do this: ask for the splits of a plan, and say in the ledger what became of each.
 
 Records that are rejected cut a split: `done` before, between and behind them, `bad` for each of them. All parts that are done stand for
 the one output.
@@ -143,7 +143,7 @@ def _check_paths(paths: pa.ChunkedArray, source: Root, job: str) -> None:
 def hold(attempt: Attempt, split: FileSplit, rest: int) -> int:
     """Leave the last `rest` bytes, a line without its end, to a later run; how many lie before them.
 
-    Where the file goes on behind them by now, they are no last line: the next round reads on from here.
+    Where the file goes on behind them by now, they are not a last line: the next round reads on from here.
     """
     if rest and not split.ends:
         if rest == split.length:
