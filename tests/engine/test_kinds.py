@@ -11,12 +11,13 @@ import pytest
 from gathering import documents, gather, refused, write
 from quire.commit.entries import UNSAID, PlanHead
 from quire.engine import kinds
+from quire.engine.kinds.listing import OfFiles
 from quire.errors import FormatError, UsageError
 
 HEAD = PlanHead(job="0-0123456789abcdef", base=0, plan="0" * 12, tasks=1, committer="rename", words=UNSAID, intent={})
 
 
-class Drawer:
+class Drawer(OfFiles):
     name, phase = "drawer", "looking"
 
     def attempt(self, attempt: Any, source: Any, runs: list[Any]) -> None:
@@ -42,7 +43,7 @@ def test_a_package_brings_a_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("what", "said"),
     [
         ("no_such_module_anywhere:X", "cannot be loaded: No module named 'no_such_module_anywhere'. Install it again"),
-        ("builtins:object", "has no attempt, so it cannot be used"),
+        ("builtins:object", "has no plan, attempt, owns, split, taken, report, so it cannot be used"),
         (f"{__name__}:Drawer", "calls itself 'drawer', so it cannot be used"),
     ],
 )

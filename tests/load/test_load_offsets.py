@@ -129,11 +129,11 @@ def test_marks_of_offsets_and_of_files_do_not_mix(kafka: Mock, tmp_path: Path) -
     here = {"spark": quire.InProcess(), "progress": False}
     quire.Ledger(tmp_path / "topics", create=True).import_offsets(source(kafka, name), {0: 5}, **here)  # type: ignore[arg-type]
     folder = write(tmp_path / "in", {"f.txt": b"line\n"})
-    with refused(RefusedError, 2, "marks of topics", "this call reads files"):
+    with refused(RefusedError, 2, "marks of 'kafka://", "this call reads files"):
         gather(folder, tmp_path / "topics")
     write(tmp_path / "markers", {identifier(str(folder / "f.txt"), 0, 5): b""})
     quire.Ledger(tmp_path / "files", create=True).import_markers(tmp_path / "markers", folder, **here)  # type: ignore[arg-type]
-    with refused(RefusedError, 2, "marks of files", "this call reads topics"):
+    with refused(RefusedError, 2, f"marks of '{folder.as_uri()}/f.txt'", "this call reads topics"):
         load(kafka, name, tmp_path / "files")
 
 

@@ -21,7 +21,7 @@ from quire.engine.attempt import Work
 from quire.engine.report import Report
 from quire.engine.request import Request
 from quire.engine.take_up import Identity, take_up, with_state
-from quire.errors import QuireError, RefusedError, about
+from quire.errors import QuireError, RefusedError, about, quoted
 from quire.planning import plan as planning
 from quire.planning.listing import EXAMPLES, Listed
 from quire.planning.misspelt import check_listed, unmatched
@@ -310,8 +310,8 @@ def _check_marks(log: Log, made: Request) -> None:
     kind = kinds.named(made.words.kind)
     if other := next((source.first for source in fold(log).sources if not kind.owns(source.first)), None):
         raise RefusedError(
-            f"the ledger of {made.dest} has marks of what another tool has done that is not {kind.noun}, as {other}, and this call reads "
-            f"{kind.noun}: nothing was read. Choose another destination."
+            f"the ledger of {made.dest} has marks of {quoted(other, 100)}, which another tool has done, and this call reads {kind.noun}: "
+            f"nothing was read. Choose another destination."
         )
 
 
