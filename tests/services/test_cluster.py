@@ -425,7 +425,7 @@ def test_no_secret_is_in_any_log_event_page_or_file(cluster: Cluster, place: Pat
             frame.explain(True)
             print(frame.count(), spark.sql("SET").collect())
         """)
-        assert "MapInArrow work(" in said
+        assert "MapInArrow read(" in said
         assert secret not in said
     page = cluster.drivers["classic"]("print(spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId)").split()
     pages = [

@@ -91,6 +91,7 @@ def test_settings_for_local_disk_are_safe_as_pasted(tmp_path: Path, format: str)
     assert "FileOutputCommitter" in tidy(advice.url).committer
 
 
+@pytest.mark.nightly
 def test_settings_for_jobs_at_once_on_local_disk_are_safe_as_pasted(tmp_path: Path, jars: str) -> None:
     advice = committers.advise(str(tmp_path / "out"), {"append", "concurrent_jobs", "many_files"})
     found = pasted(advice, tmp_path / "spark", jars, format="json", concurrent=True)

@@ -38,7 +38,13 @@ def _empty() -> Iterator[None]:
 
 @pytest.mark.services
 @pytest.mark.parametrize(
-    ("service", "committer"), [("azurite", "upload"), ("seaweedfs", "upload"), ("hdfs-real", "rename"), ("hdfs-real", "rename_v2")]
+    ("service", "committer"),
+    [
+        ("azurite", "upload"),
+        ("seaweedfs", "upload"),
+        ("hdfs-real", "rename"),
+        pytest.param("hdfs-real", "rename_v2", marks=pytest.mark.nightly),
+    ],
 )
 def test_crashes(service: str, committer: str, request: pytest.FixtureRequest, tried: Callable[[Line], None]) -> None:
     """Each byte once, and no upload, block list or temporary file left over, whatever the request that was the last one."""

@@ -17,6 +17,7 @@ from services import s3
 pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]
 
 
+@pytest.mark.nightly
 def test_v2_leaks_and_doubles_and_quire_does_neither(tmp_path: Path) -> None:
     """4,000 rows in 40 files by four tasks; three are committed when the driver dies."""
     matrix = lab.run(["v2", "quire_rename"], "driver_in_job", tmp_path, progress=False)
