@@ -81,7 +81,7 @@ def test_a_client_that_is_not_installed_is_one_line_before_anything_starts(tmp_p
     [
         ({"format": "json"}, "unknown format"),
         ({"format": "lines", "transform": len}, "columns"),
-        ({"transform": "lines"}, "no function"),
+        ({"transform": "lines"}, "is not a function"),
         ({"newlines": "escape"}, "lines"),
         ({"newlines": "keep"}, "unknown newlines"),
         ({"on_data_loss": "ignore"}, "unknown on_data_loss"),
