@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_head
 
 from gathering import documents, gather, refused, write
 from quire.commit.entries import UNSAID, PlanHead
-from quire.engine import kinds
+from quire.engine import closers, kinds
 from quire.engine.kinds.listing import OfFiles
 from quire.errors import FormatError, UsageError
 
@@ -43,7 +44,7 @@ def test_a_package_brings_a_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("what", "said"),
     [
         ("no_such_module_anywhere:X", "cannot be loaded: No module named 'no_such_module_anywhere'. Install it again"),
-        ("builtins:object", "has no plan, attempt, owns, split, taken, report, so it cannot be used"),
+        ("builtins:object", "has no plan, attempt, owns, split, taken, report, phase, noun, so it cannot be used"),
         (f"{__name__}:Drawer", "calls itself 'drawer', so it cannot be used"),
     ],
 )
@@ -64,3 +65,9 @@ def test_a_plan_of_a_kind_that_nobody_brings_is_one_line(monkeypatch: pytest.Mon
     monkeypatch.setattr(kinds, "REGISTRY", replace(kinds.REGISTRY, own={}))
     with refused(FormatError, 2, "the plan of job 0-0123456789abcdef reads 'files'", "install the package that brings it"):
         kinds.of(HEAD)
+
+
+def test_a_job_with_a_closer_that_nobody_brings_is_one_line() -> None:
+    head = replace_head(HEAD, closer="drawer")
+    with refused(FormatError, 2, "job 0-0123456789abcdef is closed by 'drawer'", "install the package that brings it"):
+        closers.of(head)

@@ -62,6 +62,7 @@ class Registry:
     reserved: tuple[str, ...] = ()  # names that mean something else
     needs: tuple[str, ...] = ()  # methods of the objects that the classes make
     flags: tuple[str, ...] = ()  # their attributes that are True or False
+    texts: tuple[str, ...] = ()  # their attributes that are words
     docs: str = ""  # where it stands what they do
     _loaded: dict[str, Any] = field(default_factory=dict, repr=False)  # by entry points' values
 
@@ -95,6 +96,7 @@ class Registry:
             made = kind()
         lacking = [need for need in self.needs if not callable(getattr(made, need, None))]
         lacking += [flag for flag in self.flags if not isinstance(getattr(made, flag, None), bool)]
+        lacking += [text for text in self.texts if not isinstance(getattr(made, text, None), str)]
         if lacking or getattr(made, "name", None) != name:
             what = f"has no {', '.join(lacking)}" if lacking else f"calls itself {scrub(str(getattr(made, 'name', None)), 80)!r}"
             raise UsageError(f"{self._shown(name)} {what}, so it cannot be used. {self.docs} says what it needs.")

@@ -76,7 +76,7 @@ REGISTRY = Registry(
         "offsets": "quire.engine.kinds.offsets:OffsetsKind",
         "claim": "quire.engine.kinds.claim:ClaimKind",
     },
-    needs=("plan", "attempt", "owns", "split", "taken", "report"), docs="quire.engine.kinds.Kind",
+    needs=("plan", "attempt", "owns", "split", "taken", "report"), texts=("phase", "noun"), docs="quire.engine.kinds.Kind",
 )  # fmt: skip
 
 
