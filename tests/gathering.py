@@ -20,13 +20,13 @@ MANY = 1_000_000  # of what may be quarantined
 
 def gather(source: Any, dest: Any, **settings: Any) -> Report:
     """`quire.consolidate`, in this process and without bars; a few bad files may be all that there is."""
-    settings = {"max_quarantined": MANY, **settings, "spark": settings.get("spark") or quire.InProcess()}
+    settings = {"max_quarantined": MANY, **settings, "spark": settings.get("spark") or quire.LocalRunner()}
     return quire.consolidate(source, dest, progress=False, **settings)
 
 
 def look(source: Any, dest: Any, **settings: Any) -> quire.Plan:
     """`quire.plan`, likewise."""
-    return quire.plan(source, dest, spark=quire.InProcess(), progress=False, **settings)
+    return quire.plan(source, dest, spark=quire.LocalRunner(), progress=False, **settings)
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> Path:

@@ -118,7 +118,7 @@ def acts(out: Path) -> Mapping[str, Callable[[], object]]:
         "failed": opened(lambda x: x.failed().to_string()),
         "locate": opened(lambda x: x.locate(first)),
         "read": opened(lambda x: x.read(first)),
-        "verify": opened(lambda x: str(x.verify(quire.InProcess()))),
+        "verify": opened(lambda x: str(x.verify(spark=quire.LocalRunner()))),
         "rows": lambda: list(first_rows(connect(normalise(out)), 1000)),
         "plan": lambda: str(look(source, out, transform=kind)),
         "gather": lambda: gather(source, out, transform=kind),

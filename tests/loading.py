@@ -25,7 +25,7 @@ def load(cluster: Kafka, topics: str, dest: Any, transform: Any = None, **settin
     """`quire.load`, in this process and without bars; a few bad records may be all that there is."""
     settings = {
         "max_quarantined": MANY,
-        "spark": quire.InProcess(),
+        "spark": quire.LocalRunner(),
         "progress": False,
         "source_options": dict(cluster.settings),
         **settings,

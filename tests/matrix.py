@@ -51,7 +51,7 @@ def consolidate(**options: Any) -> Callable[[str, str, str], quire.Report]:
 
     def work(source: str, dest: str, committer: str) -> quire.Report:
         return quire.consolidate(
-            source, dest, max_quarantined=1000, spark=quire.InProcess(), progress=False, committer=committer, **options
+            source, dest, max_quarantined=1000, spark=quire.LocalRunner(), progress=False, committer=committer, **options
         )
 
     return work
@@ -62,7 +62,7 @@ def _xml(tree: sim.Tree) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- what changes a ledger
-HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
 
 
 def _verbs(dest: str) -> set[str]:
@@ -94,10 +94,10 @@ def checkpoints(source: str, dest: str, committer: str) -> None:
     """Gather in two calls, merge the ledger after each, change what the first checkpoint holds, and merge once more."""
     consolidate(transform="lines", target_size="120 B", include="d0/*")(source, dest, committer)
     ledger = quire.Ledger(dest)
-    ledger.checkpoint(HERE["spark"])
+    ledger.checkpoint(spark=HERE["spark"])
     consolidate(transform="lines", target_size="250 B")(source, dest, committer)
     ledger.compact("1000 B", committer=committer, **HERE)
-    ledger.checkpoint(HERE["spark"])
+    ledger.checkpoint(spark=HERE["spark"])
     ledger.expire(grace="30000 days")  # the witness folds from the segments
 
 
@@ -194,7 +194,7 @@ def processes(source: str, dest: str, committer: str) -> None:
     """Run a function on ranges of lines, then on others; try what it rejected again, merge, delete what nobody reads any more."""
     for size in ("23 B", "50 B"):
         more = {"format": "lines", "max_quarantined": 1000, "committer": committer}
-        quire.process(source, shouted, dest, split="lines", split_size=size, target_size="60 B", **more, **HERE)
+        quire.process(source, dest, shouted, split="lines", split_size=size, target_size="60 B", **more, **HERE)
     ledger = quire.Ledger(dest)
     if "retry" not in _verbs(dest):
         ledger.retry(source, function=shouted, committer=committer, max_quarantined=1000, **HERE)
@@ -217,7 +217,7 @@ def reprocesses(source: str, dest: str, committer: str) -> None:
         for name, rewritten in content.items():
             if len(sim.Tree.of[source].versions(f"{source}/{name}")) == 1:
                 sim.Tree.of[source].put(name, rewritten)
-        quire.process(source, shouted, dest, format="lines", on_change="reprocess", max_quarantined=1000, committer=committer, **more)
+        quire.process(source, dest, shouted, format="lines", on_change="reprocess", max_quarantined=1000, committer=committer, **more)
         sim.Tree.of[source].called()
     quire.Ledger(dest).expire()
 
@@ -236,7 +236,7 @@ def in_order(rows: pa.Table) -> pa.Table:
 def shuffles(source: Any, dest: str, committer: str) -> None:
     """Gather, all rows through one function."""
     plain = request.build(source, dest, transform="raw", format="parquet", planner="directory", target_size="400 B", committer=committer)
-    driver.gather(request.reducing(plain, in_order), quire.InProcess(), Progress(False))
+    driver.gather(request.reducing(plain, in_order), quire.LocalRunner(), Progress(False))
 
 
 def claims(source: Any, dest: str, committer: str) -> None:
@@ -261,7 +261,7 @@ def writes(source: str, dest: str, committer: str) -> None:
         with task.create(found[task.task]) as file:
             file.write(store.get(found[task.task]))
 
-    committers.run(quire.InProcess(), write, dest, tasks=len(found), name="nightly", committer=committer)
+    committers.run(write, dest, tasks=len(found), name="nightly", committer=committer, spark=quire.LocalRunner())
 
 
 def _four(tree: sim.Tree) -> None:

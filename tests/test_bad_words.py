@@ -25,7 +25,6 @@ from quire.errors import UsageError
         ({"committer": ["x"]}, ("unknown committer",)),
         ({"layout": "flatt"}, ("unknown layout 'flatt'", "'flat'")),
         ({"hash_function": "md5"}, ("unknown hash_function 'md5'", "xxh64, java, java_without_abs")),
-        ({"on_error": "ignore"}, ("unknown on_error", "quarantine, fail")),
         ({"on_change": "eror"}, ("unknown on_change", "'error'")),
         ({"target_sice": 1}, ("unknown option 'target_sice'", "Did you mean 'target_size'?")),
         ({"nonsense": 1}, ("unknown option 'nonsense'", "It is one of: transform, format")),

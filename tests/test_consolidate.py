@@ -255,9 +255,9 @@ def threads():
     return len(os.listdir("/proc/self/task")) - threading.active_count()  # those that Python does not know
 before = threads()
 for _ in range(2):
-    quire.consolidate(source, dest, spark=quire.InProcess(), target_size="12 B", progress=False)
+    quire.consolidate(source, dest, spark=quire.LocalRunner(), target_size="12 B", progress=False)
 ledger = quire.Ledger(dest)
-assert ledger.verify(quire.InProcess()).ok and len(ledger.failed()) == 0 and ledger.read(f"{source}/3") == b"a line"
+assert ledger.verify(spark=quire.LocalRunner()).ok and len(ledger.failed()) == 0 and ledger.read(f"{source}/3") == b"a line"
 print(threads() - before)
 """
     (tmp_path / "in").mkdir()

@@ -133,7 +133,7 @@ def use_all() -> None:
         lambda: str(quire.Ledger(OUT).summary()), lambda: quire.Ledger(OUT).history().to_string(), lambda: repr(quire.Ledger(OUT).skew()),
         lambda: quire.Ledger(OUT).tasks().to_string(), lambda: quire.Ledger(OUT).sizes().to_string(), lambda: quire.Ledger(OUT).failed(),
         lambda: quire.Ledger(OUT).locate(f"{IN}/d0/f0000.xml"), lambda: quire.Ledger(OUT).read(f"{IN}/d0/f0000.xml"),
-        lambda: quire.Ledger(OUT).verify(quire.InProcess()).as_dict(), lambda: list(first_rows(connect(OUT), 100)),
+        lambda: quire.Ledger(OUT).verify(spark=quire.LocalRunner()).as_dict(), lambda: list(first_rows(connect(OUT), 100)),
         lambda: gather(IN, OUT, transform="xml"), lambda: quire.recover(OUT, abort="open"),
     ]  # fmt: skip
     for act in acts:
@@ -665,7 +665,7 @@ def test_json_is_lines_that_stay_as_they_are_or_set_aside(content: bytes) -> Non
 
 
 # ---------------------------------------------------------------------------------------------------------- what users do, in any order
-HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
 VERBS = [
     "write", "write", "break", "gather", "gather", "purge", "purge", "forget", "forget last", "compact", "reprocess",
     "pin", "unpin", "expire", "checkpoint", "retry",
@@ -715,7 +715,7 @@ class History:
         elif verb == "expire":
             ledger.expire(grace=0)
         elif verb == "checkpoint":
-            ledger.checkpoint(HERE["spark"])
+            ledger.checkpoint(spark=HERE["spark"])
 
     def purged(self) -> set[tuple[str, str, bytes]]:
         """What the destination alone has: path, version, content."""
@@ -764,7 +764,7 @@ def test_in_any_history_totals_equal_the_rows_and_what_was_purged_or_pinned_stay
                 history.check(verb)
                 if verb != "forget last":
                     assert history.purged() >= before, f"{verb}: the last copy of what was purged is gone"
-            assert history.ledger.verify(HERE["spark"]).ok
+            assert history.ledger.verify(spark=HERE["spark"]).ok
 
 
 # ------------------------------------------------------------------------------------------------------------------- at length

@@ -53,7 +53,7 @@ from quire.storage import Entry, Trouble, connect
 from quire.storage.local import LocalStore
 
 OWN = str(Path(quire.__file__).parent)
-HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False, "max_quarantined": MANY}
+HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False, "max_quarantined": MANY}
 
 
 def steps(work: Callable[[], object]) -> int:
@@ -278,7 +278,7 @@ def test_what_pieces_tell_the_driver_of_troubles_does_not_grow_with_their_number
     monkeypatch.setattr("quire.planning.plan.list_piece", listed)
     for pieces in (3, 200):
         told.clear()
-        merged = plan._merge(quire.InProcess(), listing, [Piece(0, "")] * pieces, lambda: None)
+        merged = plan._merge(quire.LocalRunner(), listing, [Piece(0, "")] * pieces, lambda: None)
         assert len(told) == pieces
         assert sum(told) <= TOLD
         assert len(merged.troubles) == EXAMPLES
@@ -378,7 +378,7 @@ def small(source: Path, dest: Path) -> None:
 
 
 READING: dict[str, Callable[[Path, Path], object]] = {
-    "a checkpoint": lambda _, dest: Ledger(dest).checkpoint(HERE["spark"]),
+    "a checkpoint": lambda _, dest: Ledger(dest).checkpoint(spark=HERE["spark"]),
     "showing what there is": lambda source, dest: (
         Ledger(dest)._repr_html_(), Ledger(dest).rows(limit=1000)._repr_html_(), look(source, dest)._repr_html_()),
     "forgetting a data file": lambda _, dest: Ledger(dest).forget(
@@ -431,7 +431,7 @@ RECORDS: dict[str, tuple[Callable[[Path, Path], object], ...]] = {
     "retrying": (lambda _, dest: Ledger(dest).retry(function=everything, **{**HERE, "max_quarantined": None}),),
     "running after a retry": (
         lambda _, dest: Ledger(dest).retry(function=everything, **{**HERE, "max_quarantined": None}),
-        lambda source, dest: quire.process(source, halves, dest, split="lines", version="1", **HERE),
+        lambda source, dest: quire.process(source, dest, halves, split="lines", function_version="1", **HERE),
     ),
     "looking at what was rejected": (lambda _, dest: Ledger(dest).rejected(),),
     "looking at the ranges of a file": (lambda source, dest: (Ledger(dest).coverage(source / "a"), Ledger(dest).locate(source / "a")),),
@@ -446,7 +446,7 @@ def test_the_steps_of_a_call_grow_as_the_records_of_a_file_do(call: str, tmp_pat
     def made(n: int) -> Callable[[], object]:
         place = tmp_path / str(next(number))
         source = write(place / "in", {"a": b"".join(b"%06d\n" % i for i in range(2 * n))})
-        acts = [lambda source, dest: quire.process(source, halves, dest, split="lines", version="1", **HERE), *RECORDS[call]]
+        acts = [lambda source, dest: quire.process(source, dest, halves, split="lines", function_version="1", **HERE), *RECORDS[call]]
         for act in acts[:-1]:
             act(source, place / "out")
         return lambda: acts[-1](source, place / "out")

@@ -63,26 +63,26 @@ def test_an_interrupt_that_python_would_forget_ends_the_call_and_the_next_one_go
             meeting()
         return content
 
-    def progress(step: quire.Step) -> None:
+    def progress(step: quire.ProgressEvent) -> None:
         if where == "the progress" and step.phase == "gathering" and not calls:
             meeting()
 
     settings: dict[str, Any] = {"transform": function, "version": "1", "planner": "hash", "parts": 2}
     with pytest.raises(Interrupted, match="what was committed is safe"):
-        quire.consolidate(source, tmp_path / "out", spark=quire.InProcess(), progress=progress, **settings)
+        quire.consolidate(source, tmp_path / "out", spark=quire.LocalRunner(), progress=progress, **settings)
     assert len(calls) < 20
     gather(source, tmp_path / "out", **settings)
     assert len(check(source, tmp_path / "out").done) == 20
 
 
 def test_an_interrupt_that_comes_when_all_is_done_is_heard_too(tmp_path: Path) -> None:
-    def progress(step: quire.Step) -> None:
+    def progress(step: quire.ProgressEvent) -> None:
         if step.phase == "publishing" and step.done == step.total:
             dying()
 
     source = write(tmp_path / "in", documents(3))
     with pytest.raises(Interrupted):
-        quire.consolidate(source, tmp_path / "out", spark=quire.InProcess(), progress=progress)
+        quire.consolidate(source, tmp_path / "out", spark=quire.LocalRunner(), progress=progress)
     assert gather(source, tmp_path / "out").done == 3
 
 
@@ -98,12 +98,12 @@ def test_interrupts_at_random_moments_are_all_heard_and_lose_nothing(tmp_path: P
         def __del__(self) -> None:
             time.sleep(0.004)
 
-    def progress(step: quire.Step) -> None:
+    def progress(step: quire.ProgressEvent) -> None:
         Slow()
         gc.collect(0)
 
     def call(dest: Path) -> None:
-        quire.consolidate(source, dest, spark=quire.InProcess(), progress=progress, planner="hash", parts=4)
+        quire.consolidate(source, dest, spark=quire.LocalRunner(), progress=progress, planner="hash", parts=4)
 
     def interrupted(dest: Path) -> None:
         threading.Timer(rng.uniform(0, 0.15), signal.pthread_kill, (OURS.ident, signal.SIGINT)).start()
@@ -130,29 +130,29 @@ def test_a_second_interrupt_ends_what_the_first_one_waits_for(tmp_path: Path) ->
         return content
 
     with pytest.raises(Interrupted):
-        gather(source, tmp_path / "out", transform=stubborn, version="1")
+        gather(source, tmp_path / "out", transform=stubborn, function_version="1")
     assert gather(source, tmp_path / "out").files == 3
 
 
 def test_a_loop_ends_after_its_commit_and_at_once_if_asked_twice(tmp_path: Path) -> None:
     source, runs = write(tmp_path / "in", documents(3)), list[str]()
 
-    def once(step: quire.Step) -> None:
+    def once(step: quire.ProgressEvent) -> None:
         if step.phase == "gathering" and not runs:
             runs.append(step.phase)
             press()
 
-    report = quire.consolidate(source, tmp_path / "out", spark=quire.InProcess(), every="1 h", progress=once)
+    report = quire.consolidate(source, tmp_path / "out", spark=quire.LocalRunner(), every="1 h", progress=once)
     assert report.files == 3
 
-    def twice(step: quire.Step) -> None:
+    def twice(step: quire.ProgressEvent) -> None:
         if step.phase == "gathering":
             press()
             dying()
 
     write(tmp_path / "in", {"more.txt": b"more"})
     with pytest.raises(Interrupted):
-        quire.consolidate(source, tmp_path / "out", spark=quire.InProcess(), every="1 h", progress=twice)
+        quire.consolidate(source, tmp_path / "out", spark=quire.LocalRunner(), every="1 h", progress=twice)
     assert gather(source, tmp_path / "out").files == 1
 
 
@@ -168,13 +168,13 @@ def test_a_handler_of_the_users_own_decides(tmp_path: Path) -> None:
 
     before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
     try:
-        assert gather(source, tmp_path / "out", transform=pressing, version="1").files == 3
+        assert gather(source, tmp_path / "out", transform=pressing, function_version="1").files == 3
         assert len(heard) == 3
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        assert gather(source, tmp_path / "ignored", transform=pressing, version="1").files == 3
+        assert gather(source, tmp_path / "ignored", transform=pressing, function_version="1").files == 3
         signal.signal(signal.SIGINT, leave)
         with pytest.raises(SystemExit, match="7"):
-            gather(source, tmp_path / "left", transform=pressing, version="1")
+            gather(source, tmp_path / "left", transform=pressing, function_version="1")
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -186,7 +186,7 @@ def test_calls_in_another_thread_and_calls_in_calls_leave_the_handler_alone(tmp_
     thread.join()
     assert found[0].files == 3
 
-    def nested(step: quire.Step) -> None:
+    def nested(step: quire.ProgressEvent) -> None:
         if step.phase == "publishing":
             handler = signal.getsignal(signal.SIGINT)
             quire.Ledger(tmp_path / "out").history()
@@ -194,7 +194,7 @@ def test_calls_in_another_thread_and_calls_in_calls_leave_the_handler_alone(tmp_
             press()
 
     with pytest.raises(Interrupted):
-        quire.consolidate(source, tmp_path / "again", spark=quire.InProcess(), progress=nested)
+        quire.consolidate(source, tmp_path / "again", spark=quire.LocalRunner(), progress=nested)
 
 
 @pytest.mark.parametrize("presses", [2, pytest.param(40, marks=pytest.mark.chaos)])
@@ -218,7 +218,7 @@ def test_an_interrupt_ends_the_job_on_spark_wherever_it_meets_the_caller(tmp_pat
             signal.pthread_kill(OURS.ident or 0, signal.SIGINT)
             time.sleep(0.05)
 
-    def progress(step: quire.Step) -> None:
+    def progress(step: quire.ProgressEvent) -> None:
         for _ in range(20):
             spark._jvm.java.lang.Object()  # type: ignore[union-attr]  # whose end py4j tells the JVM in a callback
 
@@ -227,7 +227,7 @@ def test_an_interrupt_ends_the_job_on_spark_wherever_it_meets_the_caller(tmp_pat
         killing = threading.Thread(target=kill, args=(twice,))
         killing.start()
         try:
-            quire.consolidate(source, tmp_path / "out", spark=spark, transform=stuck, version="1", progress=progress)
+            quire.consolidate(source, tmp_path / "out", spark=spark, transform=stuck, function_version="1", progress=progress)
         finally:
             killing.join()  # the second one may come after the call
 

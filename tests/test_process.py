@@ -30,11 +30,11 @@ from quire.sources.transforms import schemas
 from quire.storage import connect, normalise
 from quire.storage.local import LocalStore
 
-HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
 
 
 def process(source: Any, function: Any, dest: Any, **settings: Any) -> Report:
-    return quire.process(source, function, dest, **{**HERE, "max_quarantined": MANY, **settings})
+    return quire.process(source, dest, function, **{**HERE, "max_quarantined": MANY, **settings})
 
 
 def rows(dest: Any) -> list[Any]:
@@ -80,7 +80,7 @@ def covered(dest: Any) -> None:
             assert row.start == at, f"{path}: {row.start} follows {at}"
             at += row.length
         assert at == int(row.version.rpartition("-")[2]), path
-    assert ledger.verify(quire.InProcess()).ok
+    assert ledger.verify(spark=quire.LocalRunner()).ok
     assert ledger.summary().ledger_rows == ledger._fold.rows(ledger._store, ["path"]).num_rows
 
 
@@ -102,12 +102,12 @@ def test_a_function_may_return_rows_in_any_of_the_usual_forms(tmp_path: Path, wa
         assert (split.name, split.start, split.length, split.attempt) == (split.path.rpartition("/")[2], 0, len(content), 1)
         return WAYS[way]([int(x) for x in content.split()])
 
-    report = process(source, function, tmp_path / "out", schema="id long, name string", version="1")
+    report = process(source, tmp_path / "out", function, schema="id long, name string", function_version="1")
     assert (report.files, report.set_aside_count) == (4, 0)
     found = sorted(rows(tmp_path / "out"), key=lambda row: row["id"])
     assert found == [{"id": i, "name": f"n{i}"} for i in (0, 1, 2, 10, 11, 12)]
     covered(tmp_path / "out")
-    assert process(source, function, tmp_path / "out", schema="id long, name string", version="1").files == 0
+    assert process(source, tmp_path / "out", function, schema="id long, name string", function_version="1").files == 0
 
 
 def test_bytes_become_lines_and_none_is_done_without_output(tmp_path: Path) -> None:
@@ -118,11 +118,11 @@ def test_bytes_become_lines_and_none_is_done_without_output(tmp_path: Path) -> N
         calls.append(split.name)
         return None if content == b"nothing" else content.upper()
 
-    report = process(source, function, tmp_path / "out")
+    report = process(source, tmp_path / "out", function)
     assert rows(tmp_path / "out") == [b"X", b"Z"]
     assert (report.files, Ledger(tmp_path / "out").summary().format) == (3, "lines")
     calls.clear()
-    assert process(source, function, tmp_path / "out").files == 0
+    assert process(source, tmp_path / "out", function).files == 0
     assert not calls, "the function was called for what is done"
 
 
@@ -133,10 +133,10 @@ def test_the_columns_are_those_of_the_first_rows_and_stay(tmp_path: Path) -> Non
     def function(split: Split, content: bytes) -> Any:
         return json.loads(content)
 
-    process(source, function, dest)
+    process(source, dest, function)
     assert [commit.schema for _, commit in Log(connect(normalise(dest))).refresh().commits()] == ["`n` bigint, `tag` string"]
     write(source, {"d": b'[{"n": 3.5, "tag": "y"}]', "e": b'[{"n": 4.0, "tag": null}]', "f": b'[{"n": 5}]', "g": b'[{"n": 6, "new": 1}]'})
-    report = process(source, function, dest)
+    report = process(source, dest, function)
     assert {path.rpartition("/")[2]: reason for path, reason in report.set_aside} == {
         "d": "TypeError: the column 'n' holds a value that is not of type int64 (ArrowInvalid)",
         "g": "TypeError: the rows have the column 'new', which the schema does not: n, tag",
@@ -146,14 +146,14 @@ def test_the_columns_are_those_of_the_first_rows_and_stay(tmp_path: Path) -> Non
     ) == [1, 2, 4, 5]
     before = Ledger(dest).version
     with refused(RefusedError, 2, "holds rows of the columns `n` bigint, `tag` string", "schema= says"):
-        process(source, function, dest, schema="n double, tag string")
+        process(source, dest, function, schema="n double, tag string")
     assert Ledger(dest).version == before
 
 
 def test_a_column_without_any_value_is_asked_for_before_anything_is_written(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a": b"1"})
     with refused(UsageError, 2, "the column 'x' has no value", "schema="):
-        process(source, lambda split, content: [{"x": None}], tmp_path / "out")
+        process(source, tmp_path / "out", lambda split, content: [{"x": None}])
     assert not (tmp_path / "out").exists()
 
 
@@ -173,9 +173,9 @@ def test_a_column_without_any_value_is_asked_for_before_anything_is_written(tmp_
 )
 def test_rows_that_lose_something_set_their_split_aside(tmp_path: Path, schema: str, values: list[Any], said: str) -> None:
     source = write(tmp_path / "in", {"a": b"1"})
-    of_dicts = process(source, lambda split, content: [{"x": value} for value in values], tmp_path / "dicts", schema=schema)
+    of_dicts = process(source, tmp_path / "dicts", lambda split, content: [{"x": value} for value in values], schema=schema)
     kind = pa.map_(pa.string(), pa.float64()) if "map" in schema else None
-    report = process(source, lambda split, content: pa.table({"x": pa.array(values, kind)}), tmp_path / "out", schema=schema)
+    report = process(source, tmp_path / "out", lambda split, content: pa.table({"x": pa.array(values, kind)}), schema=schema)
     assert (report.files, report.set_aside_count) == (of_dicts.files, of_dicts.set_aside_count) == (0, 1)
     assert said in report.set_aside[0][1]
     assert "TypeError" in report.set_aside[0][1]
@@ -195,9 +195,9 @@ def test_a_list_view_is_refused_with_its_column(tmp_path: Path, kind: pa.DataTyp
 
     if schema is None:  # no file gives columns
         with refused(UsageError, 2, why):
-            process(source, table, tmp_path / "out")
+            process(source, tmp_path / "out", table)
         return
-    ((_, said),) = process(source, table, tmp_path / "out", schema=schema).set_aside
+    ((_, said),) = process(source, tmp_path / "out", table, schema=schema).set_aside
     assert said == f"TypeError: {why}"
 
 
@@ -206,7 +206,7 @@ def test_a_line_of_compiled_code_is_not_named_as_the_users(tmp_path: Path) -> No
         return pa.table({"x": pa.array(["a"]).cast(pa.int64())})
 
     line = table.__code__.co_firstlineno + 1
-    ((_, why),) = process(write(tmp_path / "in", {"a": b"1"}), table, tmp_path / "out").set_aside
+    ((_, why),) = process(write(tmp_path / "in", {"a": b"1"}), tmp_path / "out", table).set_aside
     assert why == f"ArrowInvalid (test_process.py line {line})"
 
 
@@ -248,7 +248,7 @@ def test_each_line_is_given_once_however_the_files_are_cut(tmp_path: Path, end: 
 
     for size in ("1 B", "2 B", "7 B", "64 B", "100 B", "4 KiB"):
         dest = tmp_path / f"out{size}"
-        report = process(source, function, dest, split="lines", split_size=size, schema="id long, start long")
+        report = process(source, dest, function, split="lines", split_size=size, schema="id long, start long")
         assert (report.files, report.set_aside_count) == (4, 0)
         found = sorted(row["id"] for row in rows(dest))
         assert found == [-1] * (2 + 9 + 1) + list(range(61)), f"split_size={size}"
@@ -274,7 +274,7 @@ def test_each_row_group_is_given_once_however_the_files_are_cut(tmp_path: Path) 
     parquet(source, "c.parquet", 0, [])
     for size in ("100 B", "1000 B", "5000 B", "1 MiB"):
         dest = tmp_path / f"out{size}"
-        report = process(source, taken, dest, split="row_groups", split_size=size)
+        report = process(source, dest, taken, split="row_groups", split_size=size)
         assert (report.files, report.set_aside_count) == (3, 0)
         assert ids(dest) == list(range(478)), f"split_size={size}"
         covered(dest)
@@ -292,22 +292,22 @@ def test_another_split_size_repeats_nothing(tmp_path: Path, split: str) -> None:
             write(source, {name: records(100, start)})
 
     add("a", 0)
-    assert process(source, function, dest, split=split, split_size="1 MiB").files == 1
+    assert process(source, dest, function, split=split, split_size="1 MiB").files == 1
     add("b", 100)
-    assert process(source, function, dest, split=split, split_size="3 KiB").files == 1
-    assert process(source, function, dest, split=split, split_size="300 B").files == 0
+    assert process(source, dest, function, split=split, split_size="3 KiB").files == 1
+    assert process(source, dest, function, split=split, split_size="300 B").files == 0
     assert ids(dest) == list(range(200))
     covered(dest)
 
 
 def test_a_range_that_was_lost_is_taken_again_and_nothing_else(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(200)}), tmp_path / "out"
-    process(source, parsed, dest, split="lines", split_size="700 B", target_size="2000 B")
+    process(source, dest, parsed, split="lines", split_size="700 B", target_size="2000 B")
     ledger = Ledger(dest)
     file = ledger.files()["data_file"][1]
     ledger.forget(file=file, reason="lost", **HERE)
     assert len(ids(dest)) < 200
-    assert process(source, parsed, dest, split="lines", split_size="333 B").set_aside_count == 0
+    assert process(source, dest, parsed, split="lines", split_size="333 B").set_aside_count == 0
     assert ids(dest) == list(range(200))
     covered(dest)
 
@@ -320,7 +320,7 @@ def test_compressed_files_are_one_split_and_stay_compressed(tmp_path: Path) -> N
     def function(split: Split, content: bytes) -> Any:
         return parsed(split, gzip.decompress(content) if split.name.endswith(".gz") else content)
 
-    assert process(source, function, tmp_path / "out", split="lines", split_size="64 B").files == 2
+    assert process(source, tmp_path / "out", function, split="lines", split_size="64 B").files == 2
     assert ids(tmp_path / "out") == list(range(100))
 
 
@@ -330,7 +330,7 @@ def test_what_is_no_parquet_is_set_aside(tmp_path: Path) -> None:
     good = (source / "a.parquet").read_bytes()
     worse = good[:4] + b"\xff" * 60 + good[64:]
     write(source, {"b": b"no", "c": b"", "d": good[:-200] + bytes(192) + good[-8:], "e": worse, "f": good[:-3]})
-    report = process(source, taken, tmp_path / "out", split="row_groups")
+    report = process(source, tmp_path / "out", taken, split="row_groups")
     assert report.files == 1
     assert {path.rpartition("/")[2] for path, _ in report.set_aside} == {"b", "c", "d", "e", "f"}
     assert all("not a Parquet file, or damaged" in reason for _, reason in report.set_aside)
@@ -340,11 +340,11 @@ def test_what_is_no_parquet_is_set_aside(tmp_path: Path) -> None:
 def test_what_is_too_large_to_hold_is_set_aside(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a": b"x" * 5000, "b": records(3)})
     for split in ("file", "lines"):
-        report = process(source, parsed, tmp_path / split, split=split, split_size="500 B", max_file_size="1000 B")
+        report = process(source, tmp_path / split, parsed, split=split, split_size="500 B", max_file_size="1000 B")
         assert ids(tmp_path / split) == [0, 1, 2]
         assert all("larger than max_file_size" in r or "longer than max_file_size" in r for _, r in report.set_aside)
     parquet(tmp_path / "p", "a", 0, [1000])
-    report = process(tmp_path / "p", taken, tmp_path / "out", split="row_groups", max_file_size="1000 B")
+    report = process(tmp_path / "p", tmp_path / "out", taken, split="row_groups", max_file_size="1000 B")
     assert "its row groups are larger than max_file_size" in report.set_aside[0][1]
 
 
@@ -363,7 +363,7 @@ def test_a_file_that_changes_while_its_row_groups_are_read_is_left_out(tmp_path:
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "read_many", read_many)
-        report = process(source, taken, dest, split="row_groups", schema="id long")
+        report = process(source, dest, taken, split="row_groups", schema="id long")
     assert ids(dest) == [7, 8, 9], "rows of two versions, or of the old one"
     assert report.files == 1
 
@@ -372,7 +372,7 @@ def test_a_file_that_changes_while_its_row_groups_are_read_is_left_out(tmp_path:
 def test_one_bad_record_is_set_aside_and_the_rest_is_done(tmp_path: Path) -> None:
     bad = (0, 5, 6, 39)
     source, dest = write(tmp_path / "in", {"a": records(40, bad=bad), "b": records(10, 40)}), tmp_path / "out"
-    report = process(source, careful, dest, split="lines", split_size="600 B")
+    report = process(source, dest, careful, split="lines", split_size="600 B")
     assert report.set_aside_count == 4
     assert ids(dest) == [i for i in range(50) if i not in bad]
     covered(dest)
@@ -388,7 +388,7 @@ def test_one_bad_record_is_set_aside_and_the_rest_is_done(tmp_path: Path) -> Non
         ledger.failed().assign(length=lambda rows: rows["length"] - 1)[["path", "start", "length", "reason"]].to_numpy().tolist()
         == found[["path", "offset", "length", "error"]].to_numpy().tolist()
     )
-    assert process(source, careful, dest, split="lines", split_size="99 B").files == 0
+    assert process(source, dest, careful, split="lines", split_size="99 B").files == 0
     # The others are tried again by nobody but retry, and are there once then.
     still = ledger.retry(function=careful, max_quarantined=MANY, **HERE)
     assert (still.gathered, still.set_aside) == (0, 4)
@@ -407,7 +407,7 @@ def test_one_bad_record_is_set_aside_and_the_rest_is_done(tmp_path: Path) -> Non
 
 def test_a_rejected_record_is_tried_again_though_its_source_has_gone(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(20, bad=(3,)), "b": records(20, 20, bad=(30,))}), tmp_path / "out"
-    process(source, careful, dest, split="lines")
+    process(source, dest, careful, split="lines")
     (source / "a").unlink()
     write(source, {"b": b"rewritten"})
     assert Ledger(dest).retry(function=repaired, **HERE).gathered == 2
@@ -417,7 +417,7 @@ def test_a_rejected_record_is_tried_again_though_its_source_has_gone(tmp_path: P
 def test_a_long_record_is_kept_at_its_source_alone(tmp_path: Path) -> None:
     long = b"BROKEN 1 " + b"y" * (2 << 20)
     source, dest = write(tmp_path / "in", {"a": records(1) + long + b"\n" + records(1, 2)}), tmp_path / "out"
-    process(source, careful, dest, split="lines", split_size="1 MiB")
+    process(source, dest, careful, split="lines", split_size="1 MiB")
     ledger = Ledger(dest)
     found = ledger.rejected()
     assert (found["content"].tolist(), found["length"].tolist()) == ([None], [len(long)])
@@ -435,12 +435,12 @@ def test_a_long_record_is_kept_at_its_source_alone(tmp_path: Path) -> None:
 def test_forgetting_by_a_condition_takes_all_of_a_cut_split(tmp_path: Path, spark: Any) -> None:
     """Its output stands in one place: a piece that stayed would say that it is done."""
     source, dest = write(tmp_path / "in", {"a": records(20, bad=(5, 9)), "b": records(20, 20)}), tmp_path / "out"
-    process(source, careful, dest, split="lines")
+    process(source, dest, careful, split="lines")
     ledger = Ledger(dest)
     (at,) = {row.start for row in ledger.locate(source / "a") if row.records and row.state == "done"}
     ledger.forget(where=f"start = {at} and path like '%/a'", spark=spark, progress=False)
     assert ids(dest) == list(range(20, 40))
-    report = process(source, careful, dest, split="lines")
+    report = process(source, dest, careful, split="lines")
     assert report.set_aside_count == 0
     assert ids(dest) == [i for i in range(40) if i not in (5, 9)]
     covered(dest)
@@ -451,7 +451,7 @@ def test_forgetting_by_a_condition_takes_all_of_a_cut_split(tmp_path: Path, spar
 
 def test_expire_keeps_what_is_in_quarantine(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(9, bad=(5,))}), tmp_path / "out"
-    process(source, careful, dest, split="lines")
+    process(source, dest, careful, split="lines")
     Ledger(dest).compact(**HERE)
     Ledger(dest).expire()
     assert Ledger(dest).rejected()["content"].tolist() == [b"BROKEN 5"]
@@ -464,7 +464,7 @@ def test_poison_is_left_alone_after_max_attempts(tmp_path: Path) -> None:
         return careful(split, content)
 
     source, dest = write(tmp_path / "in", {"a": records(4, bad=(2,)), "b": records(1, 9)}), tmp_path / "out"
-    process(source, broken, dest, split="lines", version="1")
+    process(source, dest, broken, split="lines", function_version="1")
     ledger = Ledger(dest)
     assert ledger.failed()["tries"].tolist() == [1, 1]
     for tries in (2, 3):
@@ -486,7 +486,7 @@ def test_only_the_rejected_record_is_given_again_and_the_split_says_how_often(tm
             return content.replace(b"BROKEN\n", b"")
         return content
 
-    process(source, function, dest, format="lines")
+    process(source, dest, function, format="lines")
     Ledger(dest).retry(function=function, **HERE)
     assert seen == [(b"one\nBROKEN\ntwo\n", 1), (b"BROKEN", 2)]
     assert rows(dest) == [b"one", b"two", b"BROKEN"]
@@ -495,7 +495,7 @@ def test_only_the_rejected_record_is_given_again_and_the_split_says_how_often(tm
 
 def test_what_is_infinite_stays_infinite(tmp_path: Path) -> None:
     source, values = write(tmp_path / "in", {"a": b"1"}), [{"x": float("inf"), "y": [float("-inf"), None, 1.5], "z": None}]
-    process(source, lambda split, content: values, tmp_path / "out", schema="x float, y array<float>, z map<string, float>")
+    process(source, tmp_path / "out", lambda split, content: values, schema="x float, y array<float>, z map<string, float>")
     assert rows(tmp_path / "out") == values
 
 
@@ -510,7 +510,7 @@ def test_a_short_record_is_not_taken_for_a_part_of_another_line(tmp_path: Path) 
                 yield {"n": 1}
 
     source, dest = write(tmp_path / "in", {"a": b"yx\nx\ny"}), tmp_path / "out"
-    assert process(source, function, dest, split="lines").files == 1
+    assert process(source, dest, function, split="lines").files == 1
     assert Ledger(dest).rejected()["offset"].tolist() == [3, 5]
 
 
@@ -523,7 +523,7 @@ def test_very_many_records_are_rejected_in_time(tmp_path: Path) -> None:
 
     source, dest = write(tmp_path / "in", {"a": b"\n".join([*lines, b""]), "b": b"\n".join([*lines, lines[6]])}), tmp_path / "out"
     began = time.monotonic()
-    report = process(source, function, dest, split="lines", schema="n int")
+    report = process(source, dest, function, split="lines", schema="n int")
     assert time.monotonic() - began < 60, "each one once took a search through all of the content"
     assert report.set_aside_count == 50_001
     failed = Ledger(dest).failed()
@@ -553,7 +553,7 @@ def test_what_is_no_record_sets_the_split_aside_with_the_reason(tmp_path: Path, 
         return [{"n": 1}]
 
     source = write(tmp_path / "in", {"a": content})
-    report = process(source, function, tmp_path / "out", split="lines", schema="n int")
+    report = process(source, tmp_path / "out", function, split="lines", schema="n int")
     assert (report.files, report.set_aside_count) == (0, 1)
     assert said in report.set_aside[0][1]
     assert not Ledger(tmp_path / "out").rejected()["path"].tolist()
@@ -565,7 +565,7 @@ def test_of_row_groups_single_rows_cannot_be_rejected(tmp_path: Path) -> None:
     def function(split: Split, content: Any) -> Any:
         split.reject(b"x", "bad")
 
-    report = process(tmp_path / "in", function, tmp_path / "out", split="row_groups")
+    report = process(tmp_path / "in", tmp_path / "out", function, split="row_groups")
     assert "of row groups single rows cannot be rejected" in report.set_aside[0][1]
 
 
@@ -576,14 +576,14 @@ def test_a_function_that_raises_sets_its_split_aside_and_tells_no_data(tmp_path:
         return parsed(split, content)
 
     source = write(tmp_path / "in", {"a": records(100, bad=(50,))})
-    report = process(source, function, tmp_path / "out", split="lines", split_size="1000 B")
+    report = process(source, tmp_path / "out", function, split="lines", split_size="1000 B")
     ((_, reason),) = report.set_aside
     assert reason.startswith("ValueError (test_process.py line")
     assert "BROKEN" not in reason
     covered(tmp_path / "out")
     (start,) = Ledger(tmp_path / "out").failed()["start"].tolist()
     assert start > 0
-    kept = process(source, function, tmp_path / "kept", split="lines", split_size="1000 B", keep_messages=True)
+    kept = process(source, tmp_path / "kept", function, split="lines", split_size="1000 B", keep_messages=True)
     assert "BROKEN" in kept.set_aside[0][1]
     assert Ledger(tmp_path / "out").retry(source, function=repaired_as(function), **HERE).gathered == 1
     assert ids(tmp_path / "out") == list(range(100))
@@ -597,14 +597,14 @@ def repaired_as(function: Any) -> Any:
 def test_rejected_records_count_for_max_quarantined(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(20, bad=(1, 2, 3))}), tmp_path / "out"
     with refused(TooManyFailures, 1, "3 splits or records", "nothing was committed"):
-        process(source, careful, dest, split="lines", max_quarantined=2)
+        process(source, dest, careful, split="lines", max_quarantined=2)
     assert not [p for p in dest.rglob("*") if p.is_file() and "/log/" not in str(p)], "the quarantine of what was given up is left"
-    assert process(source, careful, dest, split="lines", max_quarantined=3).set_aside_count == 3
+    assert process(source, dest, careful, split="lines", max_quarantined=3).set_aside_count == 3
 
 
 def test_forgetting_takes_rows_and_rejected_records_with_it(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(20, bad=(3, 9)), "b": records(20, 20, bad=(30,))}), tmp_path / "out"
-    process(source, careful, dest, split="lines", split_size="300 B")
+    process(source, dest, careful, split="lines", split_size="300 B")
     ledger = Ledger(dest)
     before = ledger.summary()
     ledger.forget(source / "a", **HERE)
@@ -612,7 +612,7 @@ def test_forgetting_takes_rows_and_rejected_records_with_it(tmp_path: Path) -> N
     assert ledger.rejected()["content"].tolist() == [b"BROKEN 30"]
     assert (ledger.summary().files, ledger.summary().set_aside) == (1, 1)
     covered(dest)
-    process(source, careful, dest, split="lines", split_size="1000 B")
+    process(source, dest, careful, split="lines", split_size="1000 B")
     after = Ledger(dest).summary()
     assert (after.files, after.bytes_read, after.set_aside) == (before.files, before.bytes_read, before.set_aside)
     assert len(ids(dest)) == 37
@@ -621,10 +621,10 @@ def test_forgetting_takes_rows_and_rejected_records_with_it(tmp_path: Path) -> N
 
 def test_a_rewritten_file_takes_its_rejected_records_with_it(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(20, bad=(3,))}), tmp_path / "out"
-    process(source, careful, dest, split="lines", split_size="300 B")
+    process(source, dest, careful, split="lines", split_size="300 B")
     (source / "a").unlink()
     write(source, {"a": records(5, 100, bad=(102,)) + b"\n"[:0]})
-    process(source, careful, dest, split="lines", split_size="300 B", on_change="reprocess")
+    process(source, dest, careful, split="lines", split_size="300 B", on_change="reprocess")
     assert ids(dest) == [100, 101, 103, 104]
     assert Ledger(dest).rejected()["content"].tolist() == [b"BROKEN 102"]
     covered(dest)
@@ -653,9 +653,9 @@ def test_old_rows_stay_until_anything_of_a_new_version_can_be_taken(tmp_path: Pa
     function, settings = NOW[how]
     source, dest = write(tmp_path / "in", {"a": records(3), "b": records(3, 10), "c": records(3, 20)}), tmp_path / "out"
     settings = {**settings, "on_change": "reprocess", "schema": "id long", "version": "1"}
-    process(source, function, dest, **settings)
+    process(source, dest, function, **settings)
     write(source, {"a": records(8, 100, bad=ALL), "b": records(2, 50), "c": b""})
-    report = process(source, function, dest, **{**settings, "max_quarantined": 0})
+    report = process(source, dest, function, **{**settings, "max_quarantined": 0})
     ((path, why),) = report.left_out
     assert path.endswith("/a")
     assert "cannot be taken, and what was gathered before stays: " in why
@@ -663,10 +663,10 @@ def test_old_rows_stay_until_anything_of_a_new_version_can_be_taken(tmp_path: Pa
     assert ids(dest) == [*range(3), *range(50, 52)]
     assert (Ledger(dest).summary().set_aside, len(Ledger(dest).rejected())) == (0, 0)
     sums.check(connect(normalise(dest)))
-    again = process(source, function, dest, **settings)
+    again = process(source, dest, function, **settings)
     assert (again.files, len(again.left_out)) == (0, 1), "the next call looks once more, and ends"
     write(source, {"a": records(8, 100, bad=ALL[1:])})
-    report = process(source, function, dest, **settings)
+    report = process(source, dest, function, **settings)
     assert (report.files, report.left_out) == (1, ()), "one record is enough"
     assert ids(dest) == [*range(50, 52), 100]
     assert Ledger(dest).summary().set_aside > 0, "the others are quarantined"
@@ -676,24 +676,24 @@ def test_old_rows_stay_until_anything_of_a_new_version_can_be_taken(tmp_path: Pa
 
 def test_a_part_of_what_is_given_whole_is_not_given_again_alone(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(9, bad=(4,))}), tmp_path / "out"
-    process(source, careful, dest)
+    process(source, dest, careful)
     ledger = Ledger(dest)
     ledger.forget(file=ledger.files()["data_file"][0], **HERE)
-    report = process(source, careful, dest)
+    report = process(source, dest, careful)
     assert "ledger.forget(path)" in report.set_aside[0][1]
     ledger.forget(source / "a", **HERE)
-    process(source, careful, dest)
+    process(source, dest, careful)
     assert ids(dest) == [0, 1, 2, 3, 5, 6, 7, 8]
 
 
 def test_a_file_that_grows_is_taken_from_where_it_was_and_rejects_do_not_hinder(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(10, bad=(2, 9)) + b'{"id"'}), tmp_path / "out"
-    first = process(source, careful, dest, split="lines", on_append="tail")
+    first = process(source, dest, careful, split="lines", on_append="tail")
     assert (first.set_aside_count, first.held_back) == (2, 1)
     for at in (10, 11):
         with (source / "a").open("ab") as f:
             f.write(b': 10}\n{"id' if at == 10 else b'": 11}\nBROKEN 12\n')
-        process(source, careful, dest, split="lines", on_append="tail")
+        process(source, dest, careful, split="lines", on_append="tail")
     assert ids(dest) == [0, 1, 3, 4, 5, 6, 7, 8, 10, 11]
     ledger = Ledger(dest)
     assert ledger.rejected()["content"].tolist() == [b"BROKEN 2", b"BROKEN 9", b"BROKEN 12"]
@@ -701,7 +701,7 @@ def test_a_file_that_grows_is_taken_from_where_it_was_and_rejects_do_not_hinder(
     assert ids(dest) == list(range(13))
     with (source / "a").open("ab") as f:
         f.write(records(5, 13))
-    assert process(source, careful, dest, split="lines", on_append="tail").set_aside_count == 0
+    assert process(source, dest, careful, split="lines", on_append="tail").set_aside_count == 0
     assert ids(dest) == list(range(18))
 
 
@@ -716,21 +716,21 @@ def test_what_was_rejected_is_not_given_again_when_the_file_grows(tmp_path: Path
         given.append(content)
         yield from careful(split, content)
 
-    process(source, seen, dest, **settings)
+    process(source, dest, seen, **settings)
     for at in (2, 3, 4):
         with (source / "a").open("ab") as f:
             f.write(records(1, at, bad=(at % 2 * at,)))
         given.clear()
-        process(source, seen, dest, **settings)
+        process(source, dest, seen, **settings)
         assert given == [records(1, at, bad=(at % 2 * at,))]
         given.clear()
-        assert process(source, seen, dest, **settings).jobs == ()
+        assert process(source, dest, seen, **settings).jobs == ()
         assert not given
     rejected = [line for line in (source / "a").read_bytes().splitlines() if line.startswith(b"BROKEN")]
     assert Ledger(dest).rejected()["content"].tolist() == [*rejected, b"BROKEN 1"]
     assert set(Ledger(dest).rejected()["tries"]) == {1}
     (source / "b").write_bytes(b"BROKEN 7\nBROKEN 8\n")
-    process(source, seen, dest, **settings | {"on_append": on_append})
+    process(source, dest, seen, **settings | {"on_append": on_append})
     assert given == [b"BROKEN 7\nBROKEN 8\n"], "what was all rejected is read again when it is rewritten"
     assert Ledger(dest).rejected()["content"].tolist() == [*rejected, b"BROKEN 7", b"BROKEN 8"]
 
@@ -739,18 +739,18 @@ def test_what_was_rejected_is_not_given_again_when_the_file_grows(tmp_path: Path
 def test_what_was_given_up_is_read_again_also_where_a_rejected_record_comes_before_it(tmp_path: Path, end: bytes) -> None:
     source, dest = write(tmp_path / "in", {"a": records(2).replace(b"\n", end)}), tmp_path / "out"
     settings: dict[str, Any] = {"split": "lines", "on_append": "tail"}
-    process(source, careful, dest, **settings)
+    process(source, dest, careful, **settings)
     for at in (2, 5):
         with (source / "a").open("ab") as f:
             f.write(records(3, at, bad=(at,)).replace(b"\n", end))
-        process(source, careful, dest, **settings)
+        process(source, dest, careful, **settings)
     ledger = Ledger(dest)
     assert ledger.retry(function=careful, max_quarantined=MANY, **HERE).set_aside == 2
     for file in ledger.refresh().files()["data_file"].tolist()[1:]:
         ledger.forget(file=file, **HERE)
     with (source / "a").open("ab") as f:
         f.write(records(2, 8).replace(b"\n", end))
-    assert not [why for _, why in process(source, careful, dest, **settings).set_aside if "rewritten" in why]
+    assert not [why for _, why in process(source, dest, careful, **settings).set_aside if "rewritten" in why]
     ledger.retry(function=repaired, **HERE)
     assert ids(dest) == list(range(10))
     assert "gap" not in ledger.coverage(source / "a")["state"].tolist()
@@ -768,12 +768,12 @@ def test_a_killed_job_goes_on_with_the_columns_that_it_had_frozen(tmp_path: Path
         return [{"n": switch["kind"](content)}]  # type: ignore[operator]
 
     with pytest.raises(KeyboardInterrupt):
-        process(source, function, dest, version="1", target_size="2 B")
+        process(source, dest, function, function_version="1", target_size="2 B")
     # The first rows look otherwise by now; what is done and what is to do must agree all the same.
     switch.update(killed=False, kind=float)
     calls.clear()
     write(source, {"e": b"9"})
-    report = process(source, function, dest, version="1", target_size="2 B")
+    report = process(source, dest, function, function_version="1", target_size="2 B")
     assert report.set_aside_count == 0
     assert sorted(row["n"] for row in rows(dest)) == [0, 1, 2, 3, 4, 5, 9]
     assert {commit.schema for _, commit in Log(connect(normalise(dest))).refresh().commits()} == {"`n` bigint"}
@@ -792,26 +792,26 @@ def test_a_killed_job_goes_on_with_the_columns_that_it_had_frozen(tmp_path: Path
         ({"transform": "xml"}, "takes a function, and no transform"),
         ({"on_append": "tail"}, "split='lines'"),
         ({"split": "lines", "split_size": "1 GiB"}, "larger than max_file_size"),
-        ({"split": "lines", "flush": True}, "on_append='tail'"),
+        ({"split": "lines", "partial_lines": "take"}, "on_append='tail'"),
         ({"splitsize": 4}, "unknown option 'splitsize'"),
     ],
 )
 def test_a_wrong_argument_is_one_line(tmp_path: Path, wrong: dict[str, Any], said: str) -> None:
     source = write(tmp_path / "in", {"a": b"1"})
     with refused(UsageError, 2, said):
-        process(source, parsed, tmp_path / "out", **wrong)
+        process(source, tmp_path / "out", parsed, **wrong)
     with refused(UsageError, 2, "takes a function"):
-        process(source, "xml", tmp_path / "out")
+        process(source, tmp_path / "out", "xml")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_destination_holds_the_output_of_one_function_in_one_way(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(3)}), tmp_path / "out"
-    process(source, parsed, dest, split="lines")
+    process(source, dest, parsed, split="lines")
     with refused(RefusedError, 2, "split 'lines'", "split 'file'"):
-        process(source, parsed, dest)
+        process(source, dest, parsed)
     with refused(RefusedError, 2, "test_process.parsed", "test_process.careful"):
-        process(source, careful, dest, split="lines")
+        process(source, dest, careful, split="lines")
     with refused(RefusedError, 2, "test_process.parsed"):
         gather(source, dest)
 
@@ -819,17 +819,17 @@ def test_a_destination_holds_the_output_of_one_function_in_one_way(tmp_path: Pat
 def test_what_a_function_gives_must_fit_the_format(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a": records(3)})
     with refused(UsageError, 2, "returned bytes for", "Say format='lines'"):
-        process(source, lambda split, content: content, tmp_path / "out", format="parquet")
-    report = process(source, lambda split, content: [{"a": 1}], tmp_path / "out", format="lines")
+        process(source, tmp_path / "out", lambda split, content: content, format="parquet")
+    report = process(source, tmp_path / "out", lambda split, content: [{"a": 1}], format="lines")
     assert "returned rows, and format 'lines' takes bytes" in report.set_aside[0][1]
-    report = process(source, lambda split, content: 7, tmp_path / "other")
+    report = process(source, tmp_path / "other", lambda split, content: 7)
     assert "the function returned int; allowed are" in report.set_aside[0][1]
 
 
 def test_a_quarantine_file_counts_only_by_the_log(tmp_path: Path) -> None:
     """What a loser or a job that was given up has left is seen by nobody and cleaned."""
     source, dest = write(tmp_path / "in", {"a": records(9, bad=(4,))}), tmp_path / "out"
-    process(source, careful, dest, split="lines")
+    process(source, dest, careful, split="lines")
     (job,) = {commit.job for _, commit in Log(connect(normalise(dest))).refresh().commits()}
     (own,) = (dest / "_quire" / "quarantine").iterdir()
     stray = dest / names.quarantine(job, 0, "0123456789ab")
@@ -855,9 +855,9 @@ def test_on_spark(tmp_path: Path, spark: Any) -> None:
                 split.reject(line, e)
         return pd.DataFrame(found, columns=["id"]).astype("int64")
 
-    report = quire.process(source, function, dest, spark=spark, progress=False, split="lines", split_size="1000 B", target_size="3000 B")
+    report = quire.process(source, dest, function, spark=spark, progress=False, split="lines", split_size="1000 B", target_size="3000 B")
     assert report.set_aside_count == 1
-    found = quire.read(spark, dest)
+    found = quire.read(dest, spark=spark)
     assert sorted(row["id"] for row in found.collect()) == [i for i in range(250) if i != 7]
     assert [(f.name, f.dataType.simpleString()) for f in found.schema] == [("id", "bigint")]
 
@@ -891,7 +891,7 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
 
     @contextmanager
     def here(master: str | None) -> Iterator[Any]:
-        yield quire.InProcess()
+        yield quire.LocalRunner()
 
     monkeypatch.setattr(app, "spark_of", here)
     monkeypatch.setattr(upkeep, "spark_of", here)
@@ -942,16 +942,16 @@ def test_all_rows_of_a_job_go_through_one_function_together(tmp_path: Path) -> N
     """What a split gives, and what all of them give together, are of other columns; what was rejected is retried through both."""
     source, dest = write(tmp_path / "in", {"a": records(10, bad=(3,)), "b": records(10, 10)}), tmp_path / "out"
     how: dict[str, Any] = {"split": "lines", "split_size": "40 B", "reduce": total}
-    report = process(source, careful, dest, **how)
+    report = process(source, dest, careful, **how)
     assert (rows(dest), report.files, report.set_aside_count) == ([{"n": 19, "sum": 190 - 3}], 2, 1)
-    assert process(source, careful, dest, **{**how, "split_size": "70 B"}).bytes == 0, "another size of splits repeats nothing"
+    assert process(source, dest, careful, **{**how, "split_size": "70 B"}).bytes == 0, "another size of splits repeats nothing"
     write(source, {"c": records(2, 100)})
-    assert process(source, careful, dest, **how).files == 1
+    assert process(source, dest, careful, **how).files == 1
     assert rows(dest)[1:] == [{"n": 2, "sum": 201}]
     done = Ledger(dest).retry(function=repaired, reduce=total, **HERE)
     assert (rows(dest)[2:], done.gathered, len(Ledger(dest).failed())) == ([{"n": 1, "sum": 3}], 1, 0)
     with refused(RefusedError, 2, "reduce='test_process.total'"):
-        process(source, careful, dest, **{**how, "reduce": None})
+        process(source, dest, careful, **{**how, "reduce": None})
 
 
 def test_a_shuffle_that_fails_leaves_the_tasks_done_and_nothing_visible(tmp_path: Path) -> None:
@@ -966,9 +966,9 @@ def test_a_shuffle_that_fails_leaves_the_tasks_done_and_nothing_visible(tmp_path
         raise ValueError("no")
 
     with pytest.raises(QuireError, match="reduce failed"):
-        process(source, noted, dest, reduce=failing, schema="id long", version="1")
+        process(source, dest, noted, reduce=failing, schema="id long", function_version="1")
     assert (len(calls), Ledger(dest).summary().commits) == (2, 0)
-    assert process(source, noted, dest, reduce=total, schema="id long", version="2").files == 2
+    assert process(source, dest, noted, reduce=total, schema="id long", function_version="2").files == 2
     assert rows(dest) == [{"n": 10, "sum": 45}]
 
 
@@ -984,7 +984,7 @@ def test_the_columns_of_a_shuffles_output_are_not_those_of_the_function(tmp_path
 
     for name in ("9", "91"):
         write(source, {name: b"9\n"})
-        report = process(source, of_nine, dest, reduce=counted)
+        report = process(source, dest, of_nine, reduce=counted)
         assert report.set_aside == ()
     assert rows(dest) == [{"n": 1}, {"n": 1}]
 
@@ -995,7 +995,7 @@ def test_times_that_no_shuffle_holds_are_one_line(tmp_path: Path, late: bool) ->
     source, given = write(tmp_path / "in", {"a": b"1"}), pa.table({"n": [1]}) if late else exact
 
     def run() -> Report:
-        return process(source, lambda split, content: given, tmp_path / "out", reduce=lambda rows: exact)
+        return process(source, tmp_path / "out", lambda split, content: given, reduce=lambda rows: exact)
 
     if late:  # what reduce gave is all there is
         with refused(QuireError, 3, "would lose data", "recover(dest, abort="):
@@ -1008,7 +1008,7 @@ def test_times_that_no_shuffle_holds_are_one_line(tmp_path: Path, late: bool) ->
 
 def test_a_function_that_ends_its_process_sets_its_split_aside(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1", "b": b"end"}), tmp_path / "out"
-    report = process(source, lambda split, content: [{"n": 1}] if content == b"1" else sys.exit("enough"), dest)
+    report = process(source, dest, lambda split, content: [{"n": 1}] if content == b"1" else sys.exit("enough"))
     assert report.files == 1
     assert "SystemExit" in report.set_aside[0][1]
 
@@ -1023,9 +1023,9 @@ def test_columns_of_a_shuffle_without_a_type_are_refused_and_dictionaries_writte
         return pa.table({"n": rows.column("n").dictionary_encode()})
 
     with refused(QuireError, 3, "'m' without any value or type"):
-        process(source, lambda split, content: [{"n": "x"}], dest, reduce=untyped)
+        process(source, dest, lambda split, content: [{"n": "x"}], reduce=untyped)
     quire.recover(dest, abort="open")
-    process(source, lambda split, content: [{"n": "x"}], dest, reduce=encoded)
+    process(source, dest, lambda split, content: [{"n": "x"}], reduce=encoded)
     assert next(Ledger(dest)._log.commits())[1].tasks[-1].schema == "`n` string"
 
 
@@ -1043,7 +1043,7 @@ def test_a_retry_counts_the_records_that_are_rejected_now(tmp_path: Path) -> Non
         return numbers
 
     source, dest = write(tmp_path / "in", {"a": b"1\nx\n3\n"}), tmp_path / "out"
-    quire.process(source, none, dest, split="lines", version="1", schema="n long", max_quarantined=9, **HERE)
+    quire.process(source, dest, none, split="lines", function_version="1", schema="n long", max_quarantined=9, **HERE)
     done = Ledger(dest).retry(source, function=some, **HERE)
     assert (done.gathered, done.set_aside) == (1, 1) == (1, Ledger(dest).summary().set_aside)
     assert Ledger(dest).history()["set_aside"].max() == 1
@@ -1067,7 +1067,7 @@ def test_values_nested_beyond_measure_set_their_split_aside(tmp_path: Path, deep
         return pd.DataFrame({"a": pd.Series([value], dtype=None if content == b"good" else object)}) if frame else [{"a": value}]
 
     source, dest = write(tmp_path / "in", {"a": b"deep", "b": b"good"}), tmp_path / "out"
-    report = process(source, nested, dest, schema=kind, version="1")
+    report = process(source, dest, nested, schema=kind, function_version="1")
     assert (report.files, report.set_aside_count) == (1, 1)
     assert "more than 50 lists or dicts within each other" in report.set_aside[0][1]
 
@@ -1079,7 +1079,7 @@ def test_tables_nested_beyond_measure_set_their_split_aside(tmp_path: Path) -> N
         return pa.table({"a": pa.nulls(1, kind) if content == b"deep" else [1]})
 
     source, dest = write(tmp_path / "in", {"a": b"deep", "b": b"good"}), tmp_path / "out"
-    report = process(source, nested, dest, version="1")
+    report = process(source, dest, nested, function_version="1")
     assert (report.files, report.set_aside_count) == (1, 1)
 
 
@@ -1090,6 +1090,6 @@ def test_a_record_that_is_rejected_when_the_function_has_returned_is_not_lost_in
         kept.append(split)
         return [{"a": 1}]
 
-    process(write(tmp_path / "in", {"a": b"x\n"}), function, tmp_path / "out", version="1")
+    process(write(tmp_path / "in", {"a": b"x\n"}), tmp_path / "out", function, function_version="1")
     with pytest.raises(RejectError, match="after the function had returned"):
         kept[-1].reject(b"x\n", "too late")

@@ -24,8 +24,8 @@ class Stop(Exception):
 
 def test_a_function_is_told_each_phase_from_nothing_to_all_and_never_back(tmp_path: Path) -> None:
     source = write(tmp_path / "in", documents(60))
-    told = list[quire.Step]()
-    quire.consolidate(source, tmp_path / "out", spark=quire.InProcess(), progress=told.append, planner="hash", parts=4)
+    told = list[quire.ProgressEvent]()
+    quire.consolidate(source, tmp_path / "out", spark=quire.LocalRunner(), progress=told.append, planner="hash", parts=4)
     assert list(dict.fromkeys(step.phase for step in told)) == PHASES
     for phase in PHASES[1:]:
         steps = [step for step in told if step.phase == phase]
@@ -42,9 +42,9 @@ def test_a_call_that_is_stopped_anywhere_loses_nothing_and_the_next_one_goes_on(
     tmp_path: Path, phase: str, engine: str, spark: SparkSession
 ) -> None:
     source = write(tmp_path / "in", documents(60))
-    by: Any = spark if engine == "spark" else quire.InProcess()
+    by: Any = spark if engine == "spark" else quire.LocalRunner()
 
-    def stop(step: quire.Step) -> None:
+    def stop(step: quire.ProgressEvent) -> None:
         if step.phase == phase and (step.done or phase == "planning"):
             raise Stop
 
@@ -62,29 +62,29 @@ def test_a_call_that_is_stopped_anywhere_loses_nothing_and_the_next_one_goes_on(
 def test_looking_that_is_stopped_leaves_nothing(tmp_path: Path, phase: str) -> None:
     source = write(tmp_path / "in", documents(60))
 
-    def stop(step: quire.Step) -> None:
+    def stop(step: quire.ProgressEvent) -> None:
         if step.phase == phase and (phase == "listing" or step.done == step.total):
             raise Stop
 
     with pytest.raises(Stop):
-        quire.plan(source, tmp_path / "out", spark=quire.InProcess(), progress=stop)
+        quire.plan(source, tmp_path / "out", spark=quire.LocalRunner(), progress=stop)
     assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file()]
 
 
 def test_what_is_no_function_is_refused(tmp_path: Path) -> None:
-    with refused(quire.UsageError, 2, "progress=", "quire.Step"):
-        quire.consolidate(write(tmp_path / "in", {}), tmp_path / "out", spark=quire.InProcess(), progress="yes")  # type: ignore[arg-type]
+    with refused(quire.UsageError, 2, "progress=", "quire.ProgressEvent"):
+        quire.consolidate(write(tmp_path / "in", {}), tmp_path / "out", spark=quire.LocalRunner(), progress="yes")  # type: ignore[arg-type]
 
 
 def test_a_resumed_call_does_not_count_its_own_files_as_done_before(tmp_path: Path) -> None:
     source = write(tmp_path / "in", documents(30))
 
-    def stop(step: quire.Step) -> None:
+    def stop(step: quire.ProgressEvent) -> None:
         if step.phase == "gathering" and step.done:
             raise Stop
 
     with pytest.raises(Stop):
-        quire.consolidate(source, tmp_path / "out", spark=quire.InProcess(), progress=stop)
+        quire.consolidate(source, tmp_path / "out", spark=quire.LocalRunner(), progress=stop)
     report = gather(source, tmp_path / "out")
     assert (report.files, report.done) == (30, 0)
     assert gather(source, tmp_path / "out").done == 30
@@ -106,7 +106,7 @@ def test_an_error_names_the_argument_it_is_about(tmp_path: Path, argument: str, 
     call["dest"] = {"IN/below": source / "below", "FULL": tmp_path / "full"}.get(call["dest"], call["dest"])
     for function in (quire.plan, quire.consolidate):
         with pytest.raises(quire.UsageError) as caught:
-            function(**call, spark=quire.InProcess(), progress=False)  # type: ignore[operator]
+            function(**call, spark=quire.LocalRunner(), progress=False)  # type: ignore[operator]
         assert caught.value.argument == argument
 
 
@@ -127,7 +127,7 @@ def test_each_task_says_when_it_ran_and_what_it_made(tmp_path: Path) -> None:
 def test_sizes_before_and_after_are_those_on_disk_also_of_a_long_file_in_ranges(tmp_path: Path) -> None:
     lengths = [0, 1, 2, 3, 4096, 4097, 5000, 300_000]
     source = write(tmp_path / "in", {f"f{i}.txt": b"x" * (n - 1) + b"\n" if n else b"" for i, n in enumerate(lengths)})
-    planned = quire.plan(source, tmp_path / "out", spark=quire.InProcess(), target_size="64 KiB", progress=False)
+    planned = quire.plan(source, tmp_path / "out", spark=quire.LocalRunner(), target_size="64 KiB", progress=False)
     before = planned.sizes()
     gather(source, tmp_path / "out", target_size="64 KiB")
     found = quire.Ledger(tmp_path / "out").sizes()

@@ -56,7 +56,7 @@ def counted(frame: DataFrame, column: str = "value") -> Counter[bytes]:
 def test_lines_come_back_as_the_bytes_that_they_are(tmp_path: Path, spark: SparkSession, compression: str) -> None:
     source = write(tmp_path / "in", HARD)
     gather(source, tmp_path / "out", compression=compression, target_size="1 MiB")
-    frame = quire.read(spark, tmp_path / "out")
+    frame = quire.read(tmp_path / "out", spark=spark)
     assert frame.dtypes == [("value", "binary")]
     assert counted(frame) == lines_of(HARD)
     shell = Counter(first_rows(connect(f"file://{tmp_path}/out"), 100))
@@ -67,7 +67,7 @@ def test_lines_come_back_as_the_bytes_that_they_are(tmp_path: Path, spark: Spark
 def test_raw_comes_back_file_by_file(tmp_path: Path, spark: SparkSession, compression: str) -> None:
     source = write(tmp_path / "in", {**HARD, **documents(30)})
     gather(source, tmp_path / "out", transform="raw", compression=compression)
-    frame = quire.read(spark, tmp_path / "out")
+    frame = quire.read(tmp_path / "out", spark=spark)
     assert frame.dtypes == [("path", "string"), ("content", "binary")]
     rows = [(row.path.removeprefix("file://"), bytes(row.content)) for row in frame.collect()]
     assert len(rows) == len(HARD) + 30
@@ -80,7 +80,7 @@ def test_a_raw_file_longer_than_the_target_comes_in_its_ranges(tmp_path: Path, s
     content = os.urandom(3_000_000)
     source = write(tmp_path / "in", {"long": content})
     gather(source, tmp_path / "out", transform="raw", target_size="1 MB")
-    rows = quire.read(spark, tmp_path / "out").collect()
+    rows = quire.read(tmp_path / "out", spark=spark).collect()
     assert len(rows) == 3
     assert {row.path for row in rows} == {f"file://{source}/long"}
     assert b"".join(bytes(row.content) for row in rows) == content
@@ -94,12 +94,12 @@ def rows_of_my_own(content: bytes, file: FileInfo) -> pa.RecordBatch:
 def test_parquet_has_its_own_columns(tmp_path: Path, spark: SparkSession) -> None:
     source = write(tmp_path / "in", documents(20))
     gather(source, tmp_path / "rows", transform=rows_of_my_own, format="parquet")
-    frame = quire.read(spark, tmp_path / "rows")
+    frame = quire.read(tmp_path / "rows", spark=spark)
     assert frame.columns == ["name", "n", "bytes"]
     assert frame.count() == 40
     assert frame.where("n = 1").select("name").distinct().count() == 20
     gather(source, tmp_path / "raw", transform="raw", format="parquet")
-    frame = quire.read(spark, tmp_path / "raw")
+    frame = quire.read(tmp_path / "raw", spark=spark)
     assert frame.dtypes == [("path", "string"), ("modified", "timestamp"), ("content", "binary")]
     assert {r.path.removeprefix("file://"): bytes(r.content) for r in frame.collect()} == tree(source)
 
@@ -109,7 +109,7 @@ def test_parquet_has_its_own_columns(tmp_path: Path, spark: SparkSession) -> Non
 def test_a_destination_may_be_called_anything(tmp_path: Path, spark: SparkSession, name: str, transform: str, format: str) -> None:
     source = write(tmp_path / "in", documents(5))
     gather(source, tmp_path / name, transform=transform, format=format)
-    frame = quire.read(spark, tmp_path / name)
+    frame = quire.read(tmp_path / name, spark=spark)
     assert frame.count() == (10 if format == "lines" else 5)
     assert "dt" not in frame.columns
 
@@ -137,7 +137,7 @@ def test_partition_columns_are_those_that_spark_infers(tmp_path: Path, spark: Sp
     source = write(tmp_path / "in", {f"hour={i}/p={v}/f{i}": f"{i}\n".encode() for i, v in enumerate(values)})
     peer = spark.read.text(str(source))
     gather(source, tmp_path / "out", layout="directories")
-    frame = quire.read(spark, tmp_path / "out")
+    frame = quire.read(tmp_path / "out", spark=spark)
     assert frame.dtypes[1:] == peer.dtypes[1:]
     assert frame.columns == ["value", "hour", "p"]
     mine = [(bytes(r.value).decode(), r.hour, r.p) for r in frame.orderBy("value").collect()]
@@ -149,7 +149,7 @@ def test_partition_columns_of_each_format(tmp_path: Path, spark: SparkSession, t
     files = {f"dt=2026-11-{d}/n={n}/f": b"%d" % n for d in (21, 22) for n in (1, 2)}
     source = write(tmp_path / "in", {**files, "dt=2026-11-23/n=3/empty": b""})
     gather(source, tmp_path / "out", layout="directories", transform=transform, format=format)
-    frame = quire.read(spark, tmp_path / "out")
+    frame = quire.read(tmp_path / "out", spark=spark)
     assert dict(frame.dtypes)["dt"] == "date"
     assert dict(frame.dtypes)["n"] == "int"
     days = {str(r.dt): r["count"] for r in frame.groupBy("dt").count().collect()}
@@ -174,7 +174,7 @@ def test_directories_of_every_kind_can_be_read(
 ) -> None:
     source = write(tmp_path / "in", {f"{f}/x".strip("/"): b"one\n" for f in folders})
     gather(source, tmp_path / "out", layout="directories", transform="lines" if format == "lines" else "raw", format=format)
-    frame = quire.read(spark, tmp_path / "out")
+    frame = quire.read(tmp_path / "out", spark=spark)
     assert frame.count() == len(folders)
     own = ["value"] if format == "lines" else ["path", "modified", "content"]
     if format == "lines":
@@ -198,41 +198,41 @@ def test_earlier_versions_give_exactly_the_earlier_commits(tmp_path: Path, spark
     for version in range(1, 7):
         if version == 1:  # the commit is there, its `published` is not
             with refused(UsageError, 2, "nothing to read", "version 1"):
-                quire.read(spark, tmp_path / "out", version=version)
+                quire.read(tmp_path / "out", version=version, spark=spark)
             continue
-        assert quire.read(spark, tmp_path / "out", version=version).count() == seen[version - version % 2]
-    assert quire.read(spark, tmp_path / "out").count() == 9
+        assert quire.read(tmp_path / "out", version=version, spark=spark).count() == seen[version - version % 2]
+    assert quire.read(tmp_path / "out", spark=spark).count() == 9
 
 
 @pytest.mark.parametrize("version", [-1, 3, 10**30, True, 1.5, "2"])
 def test_a_version_that_is_not_there_is_one_clear_line(tmp_path: Path, spark: SparkSession, version: Any) -> None:
     gather(write(tmp_path / "in", documents(3)), tmp_path / "out")
     with refused(UsageError, 2, "version"):
-        quire.read(spark, tmp_path / "out", version=version)
+        quire.read(tmp_path / "out", version=version, spark=spark)
     with refused(UsageError, 2, "version 3", "not there yet", "2"):
-        quire.read(spark, tmp_path / "out", version=3)
+        quire.read(tmp_path / "out", version=3, spark=spark)
 
 
 def test_where_nothing_was_gathered_is_one_clear_line(tmp_path: Path, spark: SparkSession) -> None:
     (tmp_path / "empty").mkdir()
     for place in ("empty", "not there"):
         with refused(UsageError, 2, "nothing to read", place):
-            quire.read(spark, tmp_path / place)
+            quire.read(tmp_path / place, spark=spark)
     gather(write(tmp_path / "in", {}), tmp_path / "out")
     with refused(UsageError, 2, "nothing to read"):
-        quire.read(spark, tmp_path / "out")
+        quire.read(tmp_path / "out", spark=spark)
 
 
 def test_only_empty_or_only_bad_files_are_an_empty_frame(tmp_path: Path, spark: SparkSession) -> None:
     gather(write(tmp_path / "in", {"a/empty": b"", "b/empty": b""}), tmp_path / "lines")
-    assert quire.read(spark, tmp_path / "lines").count() == 0
+    assert quire.read(tmp_path / "lines", spark=spark).count() == 0
     gather(tmp_path / "in", tmp_path / "raw", transform="raw")
-    assert [bytes(r.content) for r in quire.read(spark, tmp_path / "raw").collect()] == [b"", b""]
+    assert [bytes(r.content) for r in quire.read(tmp_path / "raw", spark=spark).collect()] == [b"", b""]
     gather(tmp_path / "in", tmp_path / "bad", transform="xml")
-    assert quire.read(spark, tmp_path / "bad").count() == 0
+    assert quire.read(tmp_path / "bad", spark=spark).count() == 0
     gather(tmp_path / "in", tmp_path / "parquet", transform="xml", format="parquet")
     with refused(UsageError, 2, "no data file"):
-        quire.read(spark, tmp_path / "parquet")
+        quire.read(tmp_path / "parquet", spark=spark)
 
 
 # ----------------------------------------------------------------------------------------------------- what is not committed
@@ -244,7 +244,7 @@ def test_a_commit_is_seen_when_it_is_published_and_not_before(
 ) -> None:
     source = write(tmp_path / "in", documents(6))
     gather(source, tmp_path / "out", committer=committer)
-    before = counted(quire.read(spark, tmp_path / "out"))
+    before = counted(quire.read(tmp_path / "out", spark=spark))
     write(source, {"late": b"late\n"})
 
     def stop(*_: Any, **__: Any) -> None:
@@ -254,7 +254,7 @@ def test_a_commit_is_seen_when_it_is_published_and_not_before(
         patch.setattr(protocol, "commit", stop)
         with pytest.raises(QuireError, match="stop"):
             gather(source, tmp_path / "out", committer=committer)
-        assert counted(quire.read(spark, tmp_path / "out")) == before
+        assert counted(quire.read(tmp_path / "out", spark=spark)) == before
         early = [p for p in (tmp_path / "out").glob("part-*") if b"late" in p.read_bytes()]
         assert len(early) == (committer == "rename_v2"), "the directory shows what rename_v2 has written, the log does not"
     with monkeypatch.context() as patch:
@@ -262,20 +262,20 @@ def test_a_commit_is_seen_when_it_is_published_and_not_before(
         with pytest.raises(QuireError, match="stop"):
             gather(source, tmp_path / "out", committer=committer)
     assert any(json.loads(p.read_bytes())["kind"] == "commit" for p in (tmp_path / "out/_quire/log").glob("*3.json"))
-    assert counted(quire.read(spark, tmp_path / "out")) == before
+    assert counted(quire.read(tmp_path / "out", spark=spark)) == before
     assert quire.Ledger(tmp_path / "out").summary().unpublished == 1
     quire.recover(tmp_path / "out")
-    assert counted(quire.read(spark, tmp_path / "out")) == before + Counter([b"late"])
+    assert counted(quire.read(tmp_path / "out", spark=spark)) == before + Counter([b"late"])
 
 
 @pytest.mark.parametrize(("transform", "format"), [("lines", "lines"), ("raw", "parquet")])
 def test_stray_files_are_not_read(tmp_path: Path, spark: SparkSession, transform: str, format: str) -> None:
     source = write(tmp_path / "in", documents(6))
     gather(source, tmp_path / "out", transform=transform, format=format)
-    n = quire.read(spark, tmp_path / "out").count()
+    n = quire.read(tmp_path / "out", spark=spark).count()
     (data,) = (tmp_path / "out").glob("part-*")
     (tmp_path / "out" / data.name.replace("-0.", "-1.")).write_bytes(data.read_bytes())
     (tmp_path / "out" / "stray.txt").write_bytes(b"stray\n")
     write(tmp_path / "out", {"dt=1/stray.parquet": data.read_bytes()})
-    assert quire.read(spark, tmp_path / "out").count() == n
+    assert quire.read(tmp_path / "out", spark=spark).count() == n
     assert LocalStore(f"{tmp_path}/out").stat("stray.txt") is not None, "and nobody deletes them"

@@ -149,12 +149,12 @@ def test_options_with_secrets_leave_none_behind_in_a_whole_life(
     steps: list[str] = []
     plan = look(source, out, **settings)
     shown = [plan, plan.skew()]
-    report = quire.consolidate(source, out, spark=quire.InProcess(), progress=lambda step: steps.append(repr(step)), **settings)
+    report = quire.consolidate(source, out, spark=quire.LocalRunner(), progress=lambda step: steps.append(repr(step)), **settings)
     assert (report.files, report.set_aside_count) == (12, 1)
     write(source, {"d0/new.xml": b"<a/>", "d0/bad.xml": b"<b/>", "d1/f0001.xml": b"<c>another length</c>"})
     shown += [report, gather(source, out, **settings), quire.recover(out, storage_options=OPTIONS)]
     ledger = quire.Ledger(out, storage_options=OPTIONS)
-    shown += [ledger, ledger.summary(), ledger.verify(quire.InProcess()), *ledger.locate(source / "d0/f0000.xml"), ledger.skew()]
+    shown += [ledger, ledger.summary(), ledger.verify(spark=quire.LocalRunner()), *ledger.locate(source / "d0/f0000.xml"), ledger.skew()]
     shown += [ledger.failed(), ledger.history(), ledger.tasks(), list(first_rows(connect(normalise(out), OPTIONS), 100))]
     assert MARK not in "\n".join(map(shown_by, shown)) + "".join(steps) + "".join(capfd.readouterr())
     assert free(places / "out", places / "tmp") > 6
@@ -205,7 +205,7 @@ def test_calls_that_fail_in_any_way_say_no_secret(places: Path, monkeypatch: pyt
             act(source, out, **planted(), **settings)
         said.append(said_by(caught.value))
     with pytest.raises(Stop) as stopped:
-        quire.consolidate(source, out, spark=quire.InProcess(), transform="xml", progress=stop, **planted())
+        quire.consolidate(source, out, spark=quire.LocalRunner(), transform="xml", progress=stop, **planted())
     said.append(said_by(stopped.value))
     report = gather(source, places / "kept", transform=broken, keep_messages=True, **planted())
     assert report.set_aside_count == 13
@@ -237,7 +237,7 @@ def test_a_url_with_a_secret_is_refused_without_saying_it(places: Path, url: str
     acts: list[Callable[[], object]] = [
         lambda: gather(url, out), lambda: gather(source, url), lambda: gather([source, url], out), lambda: gather((url, OPTIONS), out),
         lambda: gather([(url, OPTIONS), source], out), lambda: look(url, out), lambda: look(source, url),
-        lambda: quire.Ledger(url, OPTIONS), lambda: quire.recover(url, storage_options=OPTIONS), lambda: quire.read(None, url,
+        lambda: quire.Ledger(url, OPTIONS), lambda: quire.recover(url, storage_options=OPTIONS), lambda: quire.read(url,
         storage_options=OPTIONS),  # type: ignore[arg-type]
         lambda: gather(url + "/*.xml", out), lambda: normalise(url),
     ]  # fmt: skip
@@ -466,9 +466,9 @@ def test_a_run_on_spark_leaves_no_secret_in_its_settings_its_events_or_its_outpu
             print(said_by(e))
         print(shown_by(quire.recover(out + "3", abort="open", storage_options=OPTIONS)))
         ledger = quire.Ledger(out, OPTIONS)
-        print(ledger.verify(spark), ledger.splits(spark).limit(5).toPandas().to_string())
-        print(quire.read(spark, out, storage_options=OPTIONS).count())
-        quire.read(spark, out, storage_options=OPTIONS).explain(True)
+        print(ledger.verify(spark=spark), ledger.splits(spark=spark).limit(5).toPandas().to_string())
+        print(quire.read(out, storage_options=OPTIONS, spark=spark).count())
+        quire.read(out, storage_options=OPTIONS, spark=spark).explain(True)
         print(spark.sparkContext.getConf().getAll(), spark.sql("SET").collect(), spark.sql("SET -v").count())
         spark.stop()
     """

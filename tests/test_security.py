@@ -247,9 +247,9 @@ def test_a_linked_directory_of_data_is_not_written_through(tmp_path: Path) -> No
     (tmp_path / "out").mkdir()
     (tmp_path / "out/dt=1").symlink_to(beside)
     with untouched(beside), refused(FormatError, 2, "/out/dt=1 is a symbolic link"):
-        gather(source, tmp_path / "out", layout="directories", append=True)
+        gather(source, tmp_path / "out", layout="directories", allow_nonempty=True)
     (tmp_path / "out/dt=1").unlink()
-    gather(source, tmp_path / "out", layout="directories", append=True)
+    gather(source, tmp_path / "out", layout="directories", allow_nonempty=True)
     check(source, tmp_path / "out")
 
 
@@ -533,7 +533,7 @@ def measured(code: str, limit: int = 1 << 30) -> str:
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
         import quire, pyarrow.parquet, pandas, zstandard
-        from quire import InProcess, ledger, planning
+        from quire import LocalRunner, ledger, planning
         from quire.read import first_rows
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     """
@@ -612,7 +612,7 @@ def test_a_compressed_bomb_in_a_data_file_is_read_in_pieces(tmp_path: Path, comp
     measured(f"""
         from quire.errors import QuireError
         ledger = quire.Ledger({str(out)!r})
-        assert not ledger.verify(InProcess()).ok
+        assert not ledger.verify(spark=LocalRunner()).ok
         try:
             ledger.read({str(tmp_path / "in/d0/f0000.xml")!r})
         except QuireError as e:
@@ -732,7 +732,7 @@ def evil(tmp_path: Path, name: str) -> list[Any]:
     plan.run(progress=False)
     write(source, {f"{name.replace('/', '')}1.xml": b"<b>it has changed</b>"})
     report = gather(source, out, transform="xml", planner="hash", parts=2)
-    verified = quire.Ledger(out).verify(quire.InProcess())
+    verified = quire.Ledger(out).verify(spark=quire.LocalRunner())
     located = quire.Ledger(out).locate(source / f"{name.replace('/', '')}1.xml")
     append(out, {"kind": "abort", "job": JOB, "why": name, "time": name, "format": 1})
     forged = {**commit(out, "8-0123456789abcdef"), "time": name, "planner": name}

@@ -77,7 +77,7 @@ def _by_quire(address: str, topic: str, dest: Path, place: str, how: Callable[[]
             dies.clear()  # who only falls asleep does so once
             how()
 
-    report = quire.load(f"kafka://{address}/{topic}", dest, format="lines", spark=quire.InProcess(), progress=told)
+    report = quire.load(f"kafka://{address}/{topic}", dest, format="lines", spark=quire.LocalRunner(), progress=told)
     print(f"{report.records:,} records loaded, version {report.version}")
 
 

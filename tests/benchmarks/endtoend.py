@@ -48,7 +48,7 @@ def measure(way: str, string: str, files: int, out: str) -> Result:
     spark = session(**({} if way == "cores" else {"spark.master": "local[1]"}))
     began = [("before", time.monotonic())]
 
-    def step(step: quire.Step) -> None:
+    def step(step: quire.ProgressEvent) -> None:
         if began[-1][0] != step.phase:
             began.append((step.phase, time.monotonic()))
 

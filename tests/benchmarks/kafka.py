@@ -74,7 +74,7 @@ def by_quire(spark: Any, address: str, topic: str, out: str, target: str) -> Res
 
     began = [("before", time.monotonic())]
 
-    def step(step: quire.Step) -> None:
+    def step(step: quire.ProgressEvent) -> None:
         if began[-1][0] != step.phase:
             began.append((step.phase, time.monotonic()))
 

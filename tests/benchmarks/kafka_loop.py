@@ -110,7 +110,7 @@ def run(args: Any) -> int:
         few = [Record(b"x" * SIZE, partition=i % PARTITIONS) for i in range(100)]
         watched(starts, lambda: None if args.rate else kafka.produce(topic, few))
         producer = threading.Thread(target=produce, args=(kafka, topic, args.rate, over), daemon=True)
-        spark = quire.InProcess() if args.rate == 0 else session()
+        spark = quire.LocalRunner() if args.rate == 0 else session()
         if args.rate:
             producer.start()
         began, out = time.monotonic(), place / "out"

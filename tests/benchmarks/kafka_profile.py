@@ -127,7 +127,7 @@ def main() -> int:
             for topic in args.topics:
                 shares.taken.clear()
                 shares.at, whole = time.thread_time(), time.process_time()
-                quire.load(f"kafka://{address}/{topic}", place / f"{turn}-{topic}", spark=quire.InProcess(), progress=False)
+                quire.load(f"kafka://{address}/{topic}", place / f"{turn}-{topic}", spark=quire.LocalRunner(), progress=False)
                 shares.switch()
                 shares.taken[PARTS[0]] = time.process_time() - whole - sum(shares.taken.values())
                 for part in PARTS if turn else ():  # the first one warms

@@ -106,7 +106,7 @@ def merge(dest: str) -> dict[str, Any]:
     spark = session()
     spark.range(1).count()
     started = time.monotonic()
-    found = quire.Ledger(dest).checkpoint(spark)
+    found = quire.Ledger(dest).checkpoint(spark=spark)
     return {"seconds": time.monotonic() - started, "rows": found.ledger_rows, "bytes": found.bytes, "driver": peak()}
 
 
@@ -145,7 +145,7 @@ def commits(dest: str, source: str, rounds: int) -> dict[str, Any]:
     for i in range(rounds + 1):
         for j in range(100):
             Path(source, f"{os.getpid()}-{i}-{j}").write_bytes(b"a line\n" * 50)
-        run = lambda: quire.consolidate(source, dest, transform="lines", spark=quire.InProcess(), progress=False)  # noqa: E731
+        run = lambda: quire.consolidate(source, dest, transform="lines", spark=quire.LocalRunner(), progress=False)  # noqa: E731
         seconds.append(timed(run))
     return {"seconds": seconds[1:], "peak": peak()}
 
@@ -315,7 +315,7 @@ def merge_here(dest: str) -> None:
     """A checkpoint of a log without segments needs no Spark."""
     import quire
 
-    quire.Ledger(dest).checkpoint(quire.InProcess())
+    quire.Ledger(dest).checkpoint(spark=quire.LocalRunner())
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ panel"""
 INSPECTOR = """\
 import quire
 from quire_widgets import LedgerInspector
-LedgerInspector("gathered", spark=quire.InProcess(), page_size=8)"""
+LedgerInspector("gathered", spark=quire.LocalRunner(), page_size=8)"""
 SELECTOR = """\
 from quire_widgets import CommitterSelector
 CommitterSelector("s3a://lake/events", {"append", "speculation"})"""
@@ -93,7 +93,7 @@ def _sizes(files: Path, dest: Path) -> None:
 
 def _story(files: Path) -> None:
     """A ledger with some commits."""
-    here: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+    here: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
     quire.populate(files / "devices", 2_000, "2KB", 5, dirty=0.01, progress=False)
     settings = {"transform": "xml", "planner": "directory", "max_file_size": "8 KiB", **here}
     for folder in (["site-00", "site-01"], ["site-02"], ["site-03", "site-04"]):
@@ -166,7 +166,7 @@ def _loads(files: Path, kafka: Mock) -> None:
         columns = [pa.array([one["device"] for one in found], pa.int64()), pa.array([one["value"] for one in found], pa.float64())]
         return pa.RecordBatch.from_arrays([*columns, batch.column("timestamp")], ["device", "value", "timestamp"])
 
-    settings: dict[str, Any] = {"spark": quire.InProcess(), "progress": False, "on_data_loss": "record"}
+    settings: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False, "on_data_loss": "record"}
     chance = random.Random(1)
     for turn in range(9):
         many = 4_000 + chance.randrange(3_000)

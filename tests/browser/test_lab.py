@@ -136,7 +136,7 @@ inspector"""
 
 def inspected(folder: Path, name: str) -> Path:
     """A destination with a story: two runs, files forgotten, data files compacted; then files that are too large, or no XML."""
-    here: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+    here: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
     source, dest = folder / f"{name}-in", folder / f"{name}-out"
     for day in (20, 21):
         place = source / f"dt=2026-11-{day}"
@@ -354,7 +354,7 @@ def test_the_inspector_by_keyboard_alone(page: Any, address: str, folder: Path) 
     """Enter finds; Tab goes on to the buttons, which keep the focus when they are pressed; a question is answered without the mouse."""
     dest = inspected(folder, "keyboard-ledger")
     lab = Notebook(
-        page, address, notebook(folder, "keys.ipynb", INSPECTOR.format(dest=str(dest), source=source_of(dest), spark="quire.InProcess()"))
+        page, address, notebook(folder, "keys.ipynb", INSPECTOR.format(dest=str(dest), source=source_of(dest), spark="quire.LocalRunner()"))
     )
     lab.run_all()
     inspector = Inspector(page)
@@ -505,7 +505,7 @@ def test_what_a_notebook_shows_without_its_kernel(page: Any, address: str, folde
     cells = (
         f"from quire_widgets import ConsolidationPanel, SkewView\nConsolidationPanel({str(tree)!r}, '/data/out')",
         ("SkewView({'p0': 2000, 'p1': 1003, 'p2': 998, 'p3': 1001}, listed=8004)"),
-        INSPECTOR.format(dest=str(dest), source=source_of(dest), spark="quire.InProcess()"),
+        INSPECTOR.format(dest=str(dest), source=source_of(dest), spark="quire.LocalRunner()"),
         SELECTOR.format(given="'s3a://lake/events', {'append'}"),
     )
     lab = Notebook(page, address, notebook(folder, "static.ipynb", *cells))

@@ -26,7 +26,8 @@ def picky(batch):
         raise ValueError("a bad record")
     return batch.select(["value", "topic", "partition", "offset"])
 
-monitor = LoadMonitor({dest!r}, {source!r}, picky, version="1", spark=quire.InProcess(), every="300 ms", look_every=0.5, page_size=10)
+monitor = LoadMonitor({dest!r}, {source!r}, picky, function_version="1", spark=quire.LocalRunner(),
+                      every="300 ms", look_every=0.5, page_size=10)
 monitor"""
 
 

@@ -26,7 +26,7 @@ __all__ = [
 DRIVER = """
 import json, sys, quire
 said = json.loads(sys.argv[1])
-spark = quire.session(said["confs"], master=said["master"]) if said["master"] else quire.InProcess()
+spark = quire.session(said["confs"], master=said["master"]) if said["master"] else quire.LocalRunner()
 report = quire.consolidate(said["source"], said["dest"], spark=spark, progress=False, **said["settings"])
 print(report.files, report.set_aside_count, len(report.left_out))
 """

@@ -116,7 +116,7 @@ class Story:
             abort = self.rng.choice((None, "open"))
             quire.recover(dest, abort=abort, **options)
             by = f"quire.recover(abort={abort!r}), then {by}"
-        quire.consolidate(source, dest, spark=quire.InProcess(), progress=False, **self.settings)
+        quire.consolidate(source, dest, spark=quire.LocalRunner(), progress=False, **self.settings)
         if not self.lies().at_rest():
             # A job of another intent, or a plan that nobody froze: by the protocol these stay until somebody gives them up.
             quire.recover(dest, abort="open", **options)

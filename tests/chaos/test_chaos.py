@@ -139,5 +139,5 @@ def test_three_drivers_while_files_arrive(base: Path) -> None:
             time.sleep(0.05)
         for each in (a, b, c):
             each.end()
-    quire.consolidate(place.source, place.dest, spark=quire.InProcess(), target_size="20000 B", progress=False)
+    quire.consolidate(place.source, place.dest, spark=quire.LocalRunner(), target_size="20000 B", progress=False)
     checker.check(place.source, place.dest)

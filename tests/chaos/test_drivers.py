@@ -75,9 +75,9 @@ def _sleep(s: Story, moment: Moment) -> None:
         if others == "recover":
             quire.recover(s.dest, abort=s.rng.choice((None, "open")))
         for _ in range(2):
-            quire.consolidate(s.source, s.dest, spark=quire.InProcess(), progress=False, **settings)
+            quire.consolidate(s.source, s.dest, spark=quire.LocalRunner(), progress=False, **settings)
             s.add(20)
-        quire.consolidate(s.source, s.dest, spark=quire.InProcess(), progress=False, **settings)
+        quire.consolidate(s.source, s.dest, spark=quire.LocalRunner(), progress=False, **settings)
         before = s.visible()
         if s.committer == "rename":
             s.check("another driver, while the first is asleep", settled=False)

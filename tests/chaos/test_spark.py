@@ -82,7 +82,7 @@ def _in_a_task(s: Story, d: Driver, card: Moment, victim: str) -> None:
 def _asleep(s: Story, d: Driver, card: Moment) -> None:
     """A driver, or its only worker at work, falls asleep; another driver ends the job; then it wakes up and goes on."""
     pid, call = s.wait_stopped(d, card, "any")
-    quire.consolidate(s.source, s.dest, spark=quire.InProcess(), progress=False, **s.settings)
+    quire.consolidate(s.source, s.dest, spark=quire.LocalRunner(), progress=False, **s.settings)
     before = s.visible()
     send(pid, signal.SIGCONT)
     s.struck("driver" if pid == d.pid else "Python worker", call, card, stopped=True, pid=pid)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PROGRAM = """
 import json, sys, quire
 said = json.loads(sys.argv[1])
-verb, given, how = said["settings"]["verb"], said["settings"]["given"], {"spark": quire.InProcess(), "progress": False}
+verb, given, how = said["settings"]["verb"], said["settings"]["given"], {"spark": quire.LocalRunner(), "progress": False}
 
 def parsed(content, file):
     if b"!" in content and verb != "retry":
@@ -58,7 +58,7 @@ elif verb == "run":
 elif verb == "expire":
     quire.Ledger(said["dest"]).expire()
 elif verb == "checkpoint":
-    quire.Ledger(said["dest"]).checkpoint(how["spark"])
+    quire.Ledger(said["dest"]).checkpoint(spark=how["spark"])
 elif verb == "retry":
     quire.Ledger(said["dest"]).retry(said["source"], function=functions[given["function"]], max_quarantined=1000, **how)
 elif verb == "forget":
@@ -79,7 +79,7 @@ import json, os, re, sys, quire
 said = json.loads(sys.argv[1])
 here = lambda url: url.removeprefix("file://")
 try:
-    with quire.Ledger(said["dest"], create=True).claim(quire.InProcess(), said["source"], progress=False) as c:
+    with quire.Ledger(said["dest"], create=True).claim(said["source"], progress=False, spark=quire.LocalRunner()) as c:
         paths = c.splits.column("path").to_pylist()
         for i in range(0, len(paths), 5):
             os.makedirs(here(c.path), exist_ok=True)
@@ -222,7 +222,7 @@ class Kept(Story):
 
     def ends(self) -> list[tuple[str, dict[str, Any]]]:
         """What takes all that is there."""
-        run = self.settings | ({"flush": True} if self.grows else {})  # last lines, too
+        run = self.settings | ({"partial_lines": "take"} if self.grows else {})  # last lines, too
         if not run:
             return [("claim", {"loser": LOSER})]
         return [("run", run), *([] if self.settings is TAILS else [("retry", self.function)]), ("run", run)]

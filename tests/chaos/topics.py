@@ -23,7 +23,7 @@ __all__ = ["Loaded", "broker_part", "loaded"]
 PROGRAM = """
 import json, sys, quire
 said = json.loads(sys.argv[1])
-spark = quire.session(said["confs"], master=said["master"]) if said["master"] else quire.InProcess()
+spark = quire.session(said["confs"], master=said["master"]) if said["master"] else quire.LocalRunner()
 quire.load(said["source"], said["dest"], spark=spark, progress=False, **said["settings"])
 print("done")
 """
@@ -136,7 +136,7 @@ class Loaded(Story):
     def recover(self, by: str = "quire.load") -> Count:
         """Go on in this process where the killed ones stopped, and count."""
         source, dest = self.place.urls
-        quire.load(source, dest, spark=quire.InProcess(), progress=False, **self.settings)
+        quire.load(source, dest, spark=quire.LocalRunner(), progress=False, **self.settings)
         if not self.lies().at_rest():
             quire.recover(dest, abort="open")
             by += ", then quire.recover(abort='open')"

@@ -43,7 +43,7 @@ def run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPat
 
     @contextmanager
     def here(master: str | None) -> Iterator[Any]:
-        yield quire.InProcess()
+        yield quire.LocalRunner()
 
     for module in (app, upkeep):
         monkeypatch.setattr(module, "spark_of", here)
@@ -390,7 +390,7 @@ def test_what_is_typed_wrong_is_one_line_that_names_the_nearest_or_what_there_is
     for option, value, word in [
         ("--planner", "balancd", "balanced"), ("--transform", "line", "lines"), ("--format", "parket", "parquet"),
         ("--compression", "zst", "zstd"), ("--committer", "renam", "rename"), ("--layout", "flatt", "flat"),
-        ("--hash-function", "jav", "java"), ("--on-error", "quarantin", "quarantine"), ("--on-change", "ignored", "ignore"),
+        ("--hash-function", "jav", "java"), ("--on-change", "ignored", "ignore"),
     ]:  # fmt: skip
         one_line(run("consolidate", source, dest, option, value), 2, f"Did you mean '{word}'?")
     one_line(run("consolidate", source, dest, "--target-size", "12 potatoes"), 2, "target_size")
@@ -532,7 +532,7 @@ def test_rows_with_numbers_that_json_lacks_are_json_all_the_same(run: Run, tmp_p
         yield {"n": float(content), "all": [1.5, float("nan")], "in": {"x": -float("inf")}}
 
     source = write(tmp_path / "in", {"a": b"nan", "b": b"inf", "c": b"0.5"})
-    quire.process(source, parse, tmp_path / "out", spark=quire.InProcess(), progress=False)
+    quire.process(source, tmp_path / "out", parse, spark=quire.LocalRunner(), progress=False)
     code, out, _ = run("read", tmp_path / "out", "--json", "--limit", 10**20)
     rows = [json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON")) for line in out.splitlines()]
     assert (code, rows[0]) == (0, {"n": None, "all": [1.5, None], "in": {"x": None}})

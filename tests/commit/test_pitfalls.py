@@ -52,12 +52,12 @@ def tree() -> sim.Tree:
 # ----------------------------------------------------------------------------------------------------- histories, step by step
 def gather(source: Any = sim.SOURCE, **options: Any) -> quire.Report:
     return quire.consolidate(
-        source, sim.DEST, spark=quire.InProcess(), progress=False, **{"target_size": "1000 B", "max_quarantined": 1000, **options}
+        source, sim.DEST, spark=quire.LocalRunner(), progress=False, **{"target_size": "1000 B", "max_quarantined": 1000, **options}
     )
 
 
 def look(**options: Any) -> quire.Plan:
-    return quire.plan(sim.SOURCE, sim.DEST, spark=quire.InProcess(), progress=False, **{"target_size": "1000 B", **options})
+    return quire.plan(sim.SOURCE, sim.DEST, spark=quire.LocalRunner(), progress=False, **{"target_size": "1000 B", **options})
 
 
 def job_of(n: int, base: int = 0) -> str:
@@ -927,11 +927,11 @@ def test_too_many_failures_gives_up(world: sim.World, tree: sim.Tree) -> None:
     """max_quarantined: an abort in the log, nothing left; unless another driver of the job has committed meanwhile."""
     tree.put("a", broken(1))
     with pytest.raises(quire.TooManyFailures, match="a: "):
-        gather(transform="xml", on_error="fail")
+        gather(transform="xml", max_quarantined=0)
     assert sim.objects(sim.DEST).keys() == {names.entry(1)}
     once(world, sim.about("tasks/0.json"), lambda: gather(transform="xml"))
     with world.acting(sim.Actor("strict")):
-        gather(transform="xml", on_error="fail")
+        gather(transform="xml", max_quarantined=0)
     sim.check(tree, "xml")
 
 

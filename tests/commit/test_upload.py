@@ -51,7 +51,7 @@ def tree() -> sim.Tree:
 
 
 def gather(**options: Any) -> quire.Report:
-    return quire.consolidate(sim.SOURCE, sim.DEST, spark=quire.InProcess(), progress=False, **options)
+    return quire.consolidate(sim.SOURCE, sim.DEST, spark=quire.LocalRunner(), progress=False, **options)
 
 
 def done(world: sim.World, tree: sim.Tree) -> sim.Log:
@@ -164,7 +164,7 @@ def test_lost_uploads_are_gathered_again(world: sim.World, tree: sim.Tree) -> No
 
 def test_a_store_that_loses_uploads_for_ever_ends_the_call_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = connect("memory://loses_in"), "memory://loses_out"
-    settings: dict[str, Any] = {"spark": quire.InProcess(), "progress": False, "committer": "upload"}
+    settings: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False, "committer": "upload"}
     source.put("a.txt", b"one\n")
     quire.consolidate(source.url, dest, **settings)
     source.put("b.txt", b"two\n")
@@ -267,7 +267,7 @@ def test_a_copy_of_a_finished_destination_works_elsewhere(world: sim.World, tree
     for name, data in sim.objects(sim.DEST).items():
         LocalStore(str(tmp_path)).put(name, data)
     tree.put("b", b"two\n")
-    report = quire.consolidate(sim.SOURCE, tmp_path, spark=quire.InProcess(), progress=False)
+    report = quire.consolidate(sim.SOURCE, tmp_path, spark=quire.LocalRunner(), progress=False)
     assert report.files == 1
     assert {file.committer for file in Log(LocalStore(str(tmp_path))).refresh().outcomes()} == {"upload", "rename"}
 
@@ -296,7 +296,7 @@ def test_a_store_that_offers_nothing(tmp_path: Path) -> None:
 
 def test_upload_on_a_disk_is_refused(tmp_path: Path, tree: sim.Tree) -> None:
     with pytest.raises(UsageError, match="committer='upload' cannot work in file://"):
-        quire.consolidate(sim.SOURCE, tmp_path, spark=quire.InProcess(), committer="upload")
+        quire.consolidate(sim.SOURCE, tmp_path, spark=quire.LocalRunner(), committer="upload")
     disk = LocalStore(str(tmp_path))
     for use in (disk.upload, disk.pending, lambda name: disk.complete(name, "x"), lambda name: disk.give_up(name, "x")):
         with pytest.raises(StorageError, match="holds no uploads"):
@@ -306,7 +306,7 @@ def test_upload_on_a_disk_is_refused(tmp_path: Path, tree: sim.Tree) -> None:
 def test_a_store_in_memory_does_both(tree: sim.Tree) -> None:
     dest = normalise("memory://both")
     for committer in ("rename", "upload"):
-        report = quire.consolidate(sim.SOURCE, f"{dest}/{committer}", spark=quire.InProcess(), progress=False, committer=committer)
+        report = quire.consolidate(sim.SOURCE, f"{dest}/{committer}", spark=quire.LocalRunner(), progress=False, committer=committer)
         assert report.files == 1
     assert list(memory.MemoryStore(dest).pending()) == []
     sim.forget_all(dest)

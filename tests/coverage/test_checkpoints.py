@@ -17,7 +17,7 @@ import quire
 import sums
 from gathering import gather
 from gathering import write as write_files
-from quire import InProcess, Ledger
+from quire import Ledger, LocalRunner
 from quire.commit import checkpoints, log, names, protocol
 from quire.commit.entries import Abort, Commit, DataFile, Expired, Pin, Published, Task, Uncover, Unpin, Words, encode
 from quire.commit.log import Log
@@ -258,7 +258,7 @@ def _other(kind: str, a: int, b: int, log: Log) -> None:
 
 
 def write() -> checkpoints.Checkpoint | None:
-    return checkpoint.write(InProcess(), DEST, None, store())
+    return checkpoint.write(LocalRunner(), DEST, None, store())
 
 
 KINDS = ["run", "run", "run", "bad", "rejected", "rejected", "mark"]
@@ -491,7 +491,7 @@ def test_a_job_older_than_what_is_swept_is_planned_again() -> None:
 
 
 # ----------------------------------------------------------------------------------------------- what a row's segment said of it
-HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 SOURCE = "memory://source"
 
 
@@ -517,7 +517,7 @@ def ids() -> list[int]:
 def merge() -> None:
     """Write a checkpoint, and delete all that it has merged."""
     ledger = Ledger(DEST)
-    ledger.checkpoint(InProcess())
+    ledger.checkpoint(spark=LocalRunner())
     assert ledger.expire(grace=0).merged
     assert not list(store().walk(names.LEDGER)), "segments"
     protocol.recover(store())
@@ -531,7 +531,7 @@ def test_rejected_records_are_retried_though_their_segments_are_merged_and_gone(
     source = memory.MemoryStore(SOURCE)
     for i in range(3):
         source.put(f"{i}.txt", b"%d\n?%d?\n%d\n" % (10 * i, 10 * i + 1, 10 * i + 2))
-        quire.process(SOURCE, careful, DEST, split="lines", schema="id long", **HERE)
+        quire.process(SOURCE, DEST, careful, split="lines", schema="id long", **HERE)
     ledger = Ledger(DEST)
     before = ledger.rejected(), ledger.failed(), ledger.summary()
     merge()
@@ -541,7 +541,7 @@ def test_rejected_records_are_retried_though_their_segments_are_merged_and_gone(
     assert ledger.rejected()["content"].tolist() == [b"?1?", b"?11?", b"?21?"]
     assert ledger.failed().equals(before[1])
     assert ledger.summary().set_aside == before[2].set_aside == 3
-    assert quire.process(SOURCE, careful, DEST, split="lines", **HERE).jobs == (), "the columns are those that were frozen"
+    assert quire.process(SOURCE, DEST, careful, split="lines", **HERE).jobs == (), "the columns are those that were frozen"
     assert ledger.retry(paths=f"{SOURCE}/1.txt", function=repaired, **HERE).gathered == 1
     merge()
     assert len(aside()) == 2
@@ -550,15 +550,15 @@ def test_rejected_records_are_retried_though_their_segments_are_merged_and_gone(
     assert ids() == sorted(10 * i + j for i in range(3) for j in range(3))
     ledger.expire()
     assert not aside(), "no record of theirs is in quarantine any more"
-    assert ledger.verify(InProcess()).ok
+    assert ledger.verify(spark=LocalRunner()).ok
     merge()
-    assert ledger.refresh().verify(InProcess()).ok
+    assert ledger.refresh().verify(spark=LocalRunner()).ok
     # A split that was cut leaves, is merged and comes back whole, though its pieces are rows of their own.
     ledger.compact(**HERE)
     ledger.forget(f"{SOURCE}/2.txt", **HERE)
     assert ids() == sorted(10 * i + j for i in range(2) for j in range(3))
     merge()
-    quire.process(SOURCE, repaired, DEST, split="lines", **HERE)
+    quire.process(SOURCE, DEST, repaired, split="lines", **HERE)
     assert ids() == sorted(10 * i + j for i in range(3) for j in range(3))
 
 
@@ -568,9 +568,9 @@ def test_a_commit_whose_splits_lie_together_leaves_whole_though_it_is_merged(kin
 
     def gather() -> None:
         if kind == "shuffle":
-            quire.process(SOURCE, careful, DEST, split="lines", reduce=sort, **HERE)
+            quire.process(SOURCE, DEST, careful, split="lines", reduce=sort, **HERE)
             return
-        with Ledger(DEST, create=True).claim(InProcess(), SOURCE, progress=False) as c:
+        with Ledger(DEST, create=True).claim(SOURCE, progress=False, spark=LocalRunner()) as c:
             found = sorted(int(line) for path in c.splits.column("path").to_pylist() for line in contents(path).splitlines())
             out = pa.BufferOutputStream()
             pq.write_table(pa.table({"id": found}), out)
@@ -592,7 +592,7 @@ def test_a_commit_whose_splits_lie_together_leaves_whole_though_it_is_merged(kin
     assert found[2].equals(before[2])
     with pytest.raises(QuireError, match=r"Read all of them with quire\.read"):
         ledger.read(f"{SOURCE}/1/a.txt")
-    assert ledger.verify(InProcess()).data_files == 2
+    assert ledger.verify(spark=LocalRunner()).data_files == 2
     with pytest.raises(QuireError, match=r"commit 3 of .* holds 2 splits together, and 1 of them"):
         ledger.forget(f"{SOURCE}/1/a.txt", **HERE)
     with pytest.raises(QuireError, match="commit 3"):
@@ -604,14 +604,14 @@ def test_a_commit_whose_splits_lie_together_leaves_whole_though_it_is_merged(kin
     assert ids() == [0, 1]
     gather()
     assert ids() == [0, 1, 2, 3]
-    assert Ledger(DEST).verify(InProcess()).ok
+    assert Ledger(DEST).verify(spark=LocalRunner()).ok
     source.put("2/a.txt", b"4\n")
     if kind == "claim":
-        with pytest.raises(QuireError, match="earlier claims"), ledger.claim(InProcess(), SOURCE, progress=False) as c:
+        with pytest.raises(QuireError, match="earlier claims"), ledger.claim(SOURCE, progress=False, spark=LocalRunner()) as c:
             connect(c.path, None).put("x.txt", b"1\n")
     else:
         with pytest.raises(QuireError, match="no shuffle"):
-            quire.process(SOURCE, careful, DEST, split="lines", **HERE)
+            quire.process(SOURCE, DEST, careful, split="lines", **HERE)
 
 
 def sort(rows: pa.Table) -> pa.Table:
@@ -627,20 +627,20 @@ def test_marks_stay_marks_and_say_nothing_of_what_the_destination_holds(tmp_path
     marks = write_files(tmp_path / "marks", {identifier(str(source / f"{i}"), 0, 2): b"" for i in range(2)})
     ledger = Ledger(dest, create=True)
     assert ledger.import_markers(marks, source, **HERE).gathered == 2
-    ledger.checkpoint(InProcess())
+    ledger.checkpoint(spark=LocalRunner())
     ledger.expire(grace=0)
     assert (ledger.summary().transform, ledger.summary().ledger_rows) == ("", 2)
-    with pytest.raises(ZeroDivisionError), ledger.claim(InProcess(), source, progress=False):
+    with pytest.raises(ZeroDivisionError), ledger.claim(source, progress=False, spark=LocalRunner()):
         raise ZeroDivisionError  # it may begin, and leaves nothing
     assert gather(source, dest, transform="lines").files == 2, "it may hold anything yet"
-    ledger.checkpoint(InProcess())
+    ledger.checkpoint(spark=LocalRunner())
     ledger.expire(grace=0)
     assert not list((dest / "_quire").glob("ledger/*"))
     assert (ledger.summary().transform, ledger.summary().files) == ("lines", 4)
     (found,) = ledger.locate(source / "0")
     assert (found.state, found.data_file, found.commit) == ("mark", None, 1)
     assert (found.written, found.records, found.checksum) == (None, None, None)
-    assert ledger.verify(InProcess()).ok
+    assert ledger.verify(spark=LocalRunner()).ok
     assert ledger.import_markers(marks, source, **HERE).known == 2
     ledger.compact(**HERE)
     ledger.forget(source / "1", **HERE)
@@ -660,7 +660,7 @@ def test_a_damaged_data_file_that_was_given_up_and_merged_keeps_nobody_from_goin
     with pytest.raises(FormatError, match="is damaged"):
         gather(source, dest, transform="lines", on_change="reprocess")
     ledger.forget(file=damaged, **HERE)
-    ledger.checkpoint(InProcess())
+    ledger.checkpoint(spark=LocalRunner())
     assert gather(source, dest, transform="lines", on_change="reprocess").files == 2
     assert sorted(first_rows(ledger._store, 9)) == [b"2", b"new one"]
 
@@ -671,7 +671,7 @@ def test_a_run_writes_one_when_enough_has_gathered_and_reads_no_entry_before_it(
     source, dest = "memory://many", DEST
     for i in range(6):
         memory.MemoryStore(source).put(f"d{i % 2}/{i}.txt", b"line %d\n" % i)
-        quire.consolidate(source, dest, transform="lines", spark=InProcess(), progress=False)
+        quire.consolidate(source, dest, transform="lines", spark=LocalRunner(), progress=False)
     assert [names.checkpoint_of_head(h)[0] for h in heads()] == [4, 8, 12]  # type: ignore[index]
     ledger = Ledger(dest)
     expected = (ledger.summary(), ledger.history(), ledger.files(), ledger.failed(), ledger.locate(f"{source}/d0/2.txt"))
@@ -683,7 +683,7 @@ def test_a_run_writes_one_when_enough_has_gathered_and_reads_no_entry_before_it(
     assert found[4] == expected[4]
     for a, b in zip(found[1:4], expected[1:4], strict=True):
         assert a.equals(b)  # type: ignore[attr-defined]
-    assert ledger.verify(InProcess()).ok
+    assert ledger.verify(spark=LocalRunner()).ok
 
 
 def test_opening_asks_for_what_came_after_the_checkpoint_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -725,19 +725,19 @@ def test_spark_writes_one_and_reads_through_it_what_it_read_before(spark: SparkS
 
     def told() -> list[Any]:
         ledger.refresh()
-        rows = sorted(map(tuple, ledger.splits(spark).collect()), key=str)
-        return [sorted(map(tuple, quire.read(spark, dest).collect()), key=str), rows, ledger.failed().to_dict(), ledger.summary()]
+        rows = sorted(map(tuple, ledger.splits(spark=spark).collect()), key=str)
+        return [sorted(map(tuple, quire.read(dest, spark=spark).collect()), key=str), rows, ledger.failed().to_dict(), ledger.summary()]
 
     before = told()
-    made = ledger.checkpoint(spark)
+    made = ledger.checkpoint(spark=spark)
     assert (made.version, made.ledger_rows) == (2, len(before[1]))
     assert told() == before
     for segment in (dest / "_quire/ledger").iterdir():
         segment.unlink()
     assert told() == before, "no segment is read any more"
-    assert ledger.verify(InProcess()).ok
+    assert ledger.verify(spark=LocalRunner()).ok
     (dest / before[1][0][6] if before[1][0][6] else next(dest.rglob("part-*"))).write_bytes(b"?")
-    assert not ledger.verify(InProcess()).ok
+    assert not ledger.verify(spark=LocalRunner()).ok
 
 
 # -------------------------------------------------------------------------------------------- logs that grow without a file
@@ -784,7 +784,7 @@ PINS: dict[str, Callable[[Ledger], object]] = {
     "unpin one that never was": lambda ledger: _refused("no pin 'never' in", ledger.unpin, "never"),
     "expire": lambda ledger: ledger.expire(),
     "commits": lambda ledger: ledger.commits(last=1),
-    "purge": lambda ledger: ledger.purge_sources("memory://s", spark=InProcess()),
+    "purge": lambda ledger: ledger.purge_sources("memory://s", spark=LocalRunner()),
     "source": lambda ledger: ledger._log.source(),
 }
 
@@ -836,13 +836,13 @@ def test_what_a_job_of_ones_own_costs_does_not_grow_with_the_jobs_before(asked: 
     costs = list[int]()
     for n in range(24):
         asked.clear()
-        quire.committers.run(InProcess(), lines, DEST, tasks=1, name=f"job {n}")
+        quire.committers.run(lines, DEST, tasks=1, name=f"job {n}", spark=LocalRunner())
         costs.append(len(asked))
     log = Log(store()).refresh()
     assert log.tip - log.merged < 8, "checkpoints are written by whoever commits"
     assert max(costs[16:]) <= max(costs[8:16]) + 2
     asked.clear()
-    again = quire.committers.run(InProcess(), lines, DEST, tasks=1, name="job 3")
+    again = quire.committers.run(lines, DEST, tasks=1, name="job 3", spark=LocalRunner())
     assert (again.version, log.tip) == (8, Log(store()).refresh().tip), "a name is committed once, though a checkpoint has merged it"
     assert len(asked) < 25
     assert quire.Ledger(DEST).summary().data_files == 24

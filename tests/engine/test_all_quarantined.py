@@ -34,11 +34,11 @@ def bad(tmp_path: Path) -> Path:
 
 
 def gather(source: Path, dest: Path, **settings: Any) -> quire.Report:
-    return quire.consolidate(source, dest, spark=quire.InProcess(), progress=False, **settings)
+    return quire.consolidate(source, dest, spark=quire.LocalRunner(), progress=False, **settings)
 
 
 def process(source: Path, function: Any, dest: Path, **settings: Any) -> quire.Report:
-    return quire.process(source, function, dest, spark=quire.InProcess(), progress=False, **settings)
+    return quire.process(source, dest, function, spark=quire.LocalRunner(), progress=False, **settings)
 
 
 def test_the_quarantine_is_committed_and_the_error_has_the_report(bad: Path, tmp_path: Path) -> None:
@@ -119,14 +119,14 @@ def test_a_function_that_rejects_every_record_has_processed_nothing(tmp_path: Pa
 
     for i, split in enumerate(("lines", "file")):  # of a file's lines the newlines are left
         with refused(AllQuarantined, 4, "3 records went into quarantine"):
-            process(source, rejects, tmp_path / f"out{i}", split=split)
+            process(source, tmp_path / f"out{i}", rejects, split=split)
         assert len(quire.Ledger(tmp_path / f"out{i}").rejected()) == 3
 
     def some(split: quire.Split, content: bytes) -> list[dict[str, int]] | None:
         return [{"n": 3}] if content == b"3\n" else rejects(split, content)
 
-    assert not process(source, some, tmp_path / "some", split="lines").all_quarantined
-    nothing = process(source, lambda split, content: None, tmp_path / "nothing", format="parquet")
+    assert not process(source, tmp_path / "some", some, split="lines").all_quarantined
+    nothing = process(source, tmp_path / "nothing", lambda split, content: None, format="parquet")
     assert not nothing.all_quarantined, "who takes no row rejects nothing"
 
 
@@ -144,20 +144,20 @@ def test_a_retry_of_which_nothing_comes_says_it(bad: Path, tmp_path: Path) -> No
     gather(bad, tmp_path / "out", transform="xml", max_quarantined=3)
     ledger = quire.Ledger(tmp_path / "out")
     with refused(AllQuarantined, 4, "still quarantined") as caught:
-        ledger.retry(bad, spark=quire.InProcess(), progress=False)
+        ledger.retry(bad, spark=quire.LocalRunner(), progress=False)
     assert "ALL QUARANTINED" in str(caught.value.report).splitlines()[1]
     assert (caught.value.report.gathered, caught.value.report.set_aside) == (0, 3)
     assert set(ledger.failed()["tries"]) == {2}, "it is committed"
     with refused(TooManyFailures, 1, "nothing was committed"):
-        ledger.retry(bad, spark=quire.InProcess(), progress=False, max_quarantined=2)
+        ledger.retry(bad, spark=quire.LocalRunner(), progress=False, max_quarantined=2)
     assert set(ledger.failed()["tries"]) == {2}
-    assert ledger.retry(bad, spark=quire.InProcess(), progress=False, max_quarantined=3).set_aside == 3
+    assert ledger.retry(bad, spark=quire.LocalRunner(), progress=False, max_quarantined=3).set_aside == 3
 
 
 def test_a_shell_prints_the_report_then_one_line_and_ends_with_4(
     bad: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Session(quire.InProcess):
+    class Session(quire.LocalRunner):
         def stop(self) -> None:
             pass
 

@@ -69,11 +69,11 @@ def test_a_destination_that_holds_other_files_is_refused_and_kept(tmp_path: Path
     source, out = write(tmp_path / "in", documents(3)), write(tmp_path / "out", {"precious.csv": b"1"})
     before = snapshot(out)
     for act in (gather, plan):
-        with refused(RefusedError, 2, "is not empty and not quire's", "'precious.csv'", "append=True"):
+        with refused(RefusedError, 2, "is not empty and not quire's", "'precious.csv'", "allow_nonempty=True"):
             act(source, out)
     assert snapshot(out) == before
     for committer in ("rename", "rename_v2"):
-        assert gather(write(source, {committer: b"new"}), out, append=True, committer=committer).files > 0
+        assert gather(write(source, {committer: b"new"}), out, allow_nonempty=True, committer=committer).files > 0
     assert gather(source, out).files == 0, "from then on it is quire's"
     check(source, out, foreign={"precious.csv"})
     assert (out / "precious.csv").read_bytes() == b"1"
@@ -92,7 +92,7 @@ def test_a_file_in_the_place_of_a_directory_of_the_output_is_named_and_kept_and_
     source, out = write(tmp_path / "in", {"d/a": b"1\n", "e/b": b"2\n"}), write(tmp_path / "out", {"d": b"precious"})
     for _ in range(2):
         with refused(StorageError, 3, "out/d/part-", "a file has the name of a directory", "Move it away and call again"):
-            gather(source, out, layout="directories", append=True)
+            gather(source, out, layout="directories", allow_nonempty=True)
     (out / "d").rename(out / "elsewhere")
     gather(source, out, layout="directories")
     check(source, out, foreign={"elsewhere"})
@@ -181,12 +181,12 @@ def as_nobody(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
         import os, sys
         import quire
         from quire.errors import QuireError
-        quire.consolidate({str(warm)!r}, {str(tmp_path / "warm-out")!r}, spark=quire.InProcess(), progress=False)  # imports all it needs
+        quire.consolidate({str(warm)!r}, {str(tmp_path / "warm-out")!r}, spark=quire.LocalRunner(), progress=False)  # imports all it needs
         if os.getuid() == 0:
             os.setgroups([]), os.setgid({NOBODY}), os.setuid({NOBODY})
         def gather(*args, **more):
             try:
-                r = quire.consolidate(*args, spark=quire.InProcess(), progress=False, **more)
+                r = quire.consolidate(*args, spark=quire.LocalRunner(), progress=False, **more)
                 print("report", r.files, r.set_aside_count, *(f"{{p}}: {{w}}" for p, w in r.set_aside), sep="|")
             except QuireError as e:
                 print("error", e.exit_code, e, sep="|")
@@ -386,7 +386,7 @@ def test_a_memory_url_with_spark(tmp_path: Path, spark: SparkSession) -> None:
     source = write(tmp_path / "in", documents(3))
     for one, two in ((source, "memory://out"), ("memory://in", tmp_path / "out")):
         for given in (spark, None):
-            with refused(UsageError, 2, "memory://", "InProcess()"):
+            with refused(UsageError, 2, "memory://", "LocalRunner()"):
                 quire.consolidate(one, two, spark=given, progress=False)
     assert not (tmp_path / "out").exists()
 

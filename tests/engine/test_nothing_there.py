@@ -19,7 +19,7 @@ from quire.storage.base import Trouble
 from quire.storage.local import LocalStore
 
 FUNCTIONS: list[Any] = [
-    gather, look, lambda source, dest, **more: quire.process(source, lambda *_: [{"a": 1}], dest, spark=quire.InProcess(), **more),
+    gather, look, lambda source, dest, **more: quire.process(source, dest, lambda *_: [{"a": 1}], spark=quire.LocalRunner(), **more),
 ]  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def test_a_source_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path, call
 
 
 def test_a_plan_of_nothing_is_one_line(tmp_path: Path) -> None:
-    found = quire.plan(write(tmp_path / "in", {}), tmp_path / "out", spark=quire.InProcess())
+    found = quire.plan(write(tmp_path / "in", {}), tmp_path / "out", spark=quire.LocalRunner())
     assert str(found) == f"plan for file://{tmp_path}/out: nothing is there to gather."
 
 

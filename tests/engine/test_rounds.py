@@ -145,7 +145,7 @@ def test_when_nothing_is_left_to_commit_the_call_ends(tmp_path: Path, while_read
 # --------------------------------------------------------------------------------------------------------------- max_quarantined
 
 
-@pytest.mark.parametrize("limit", [{"max_quarantined": 1}, {"on_error": "fail"}, {"max_quarantined": 0}])
+@pytest.mark.parametrize("limit", [{"max_quarantined": 1}, {"max_quarantined": 0}])
 def test_with_more_failures_than_allowed_nothing_is_committed_and_the_next_run_works(tmp_path: Path, limit: dict[str, Any]) -> None:
     source = write(tmp_path / "in", {**documents(5, "xml"), "bad.xml": b"<a>", "worse.xml": b"<"})
     with refused(TooManyFailures, 1, "2 files were to be quarantined", "bad.xml", "malformed", "nothing was committed"):

@@ -96,7 +96,7 @@ def test_the_plan_counts_every_request_that_a_job_makes(
             where, _, attribute = constant.rpartition(".")
             if hasattr(module, attribute) and module.__name__.endswith(where):
                 monkeypatch.setattr(module, attribute, value)
-    monkeypatch.setattr("quire.spark.runner.InProcess.parallelism", job.parallelism)
+    monkeypatch.setattr("quire.spark.runner.LocalRunner.parallelism", job.parallelism)
     shape.cache_clear()
     asked.clear()
     report = gather(f"{place}/in", f"{place}/out", storage_options=account, target_size=f"{job.target} B")

@@ -28,7 +28,7 @@ from quire.spark import runner
 from quire.spark.runner import OnSpark
 from quire.storage import connect, normalise
 
-HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
 
 
 def _splitting() -> Any:
@@ -58,7 +58,7 @@ def made(source: Any, dest: Any, reduce: Any = count, **settings: Any) -> Reques
 
 
 def gather(source: Any, dest: Any, reduce: Any = count, on: Any = None, **settings: Any) -> Report:
-    return driver.gather(made(source, dest, reduce, **settings), on or quire.InProcess(), Progress(False))
+    return driver.gather(made(source, dest, reduce, **settings), on or quire.LocalRunner(), Progress(False))
 
 
 def counted(files: dict[str, bytes]) -> Counter[str]:
@@ -117,7 +117,7 @@ def test_on_spark_a_function_groups_sorts_and_joins(tmp_path: Path, spark: Any) 
 
     report = gather(source, dest, joined, OnSpark(spark), target_size="64 B")
     expected = counted(files)
-    found = [row.asDict() for row in quire.read(spark, dest).collect()]
+    found = [row.asDict() for row in quire.read(dest, spark=spark).collect()]
     assert {row["word"]: row["count"] for row in found} == expected
     assert [row["shout"] for row in rows(dest)] == sorted(word.upper() for word in expected), "sorted, as the function has sorted"
     assert (report.files, len(report.jobs)) == (30, 1)
@@ -164,7 +164,7 @@ class _Gathered(OnSpark):
     """Spark does the shuffle alone, so that its tests are quick."""
 
     def run(self, *given: Any, **named: Any) -> Any:
-        return quire.InProcess().run(*given, **named)
+        return quire.LocalRunner().run(*given, **named)
 
 
 def test_an_answer_that_did_not_come_is_a_failure(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,15 +255,15 @@ def test_a_ledger_tells_that_rows_went_through_a_shuffle(tmp_path: Path) -> None
     assert "went through a shuffle with 4 others in commit 1" in (found.reason or "")
     with refused(UsageError, 2, "shuffle with 4 others", "quire.read"):
         ledger.read(source / "d0/f0000.txt")
-    assert ledger.verify(quire.InProcess()).ok
-    assert ledger.verify(quire.InProcess()).data_files == 1
+    assert ledger.verify(spark=quire.LocalRunner()).ok
+    assert ledger.verify(spark=quire.LocalRunner()).data_files == 1
     name = ledger.files()["data_file"][0]
     content = (dest / name).read_bytes()
     for damaged, what in [(content[:-1], "bytes instead of"), (content[:4] + bytes(40) + content[44:], "cannot be read back")]:
         (dest / name).write_bytes(damaged)
-        assert what in ledger.verify(quire.InProcess()).damaged[0][2]
+        assert what in ledger.verify(spark=quire.LocalRunner()).damaged[0][2]
     (dest / name).unlink()
-    assert ledger.verify(quire.InProcess()).damaged == ((name, "", "the file is gone"),)
+    assert ledger.verify(spark=quire.LocalRunner()).damaged == ((name, "", "the file is gone"),)
 
 
 def test_a_single_file_cannot_leave_and_its_whole_commit_can(tmp_path: Path, spark: Any) -> None:

@@ -89,19 +89,19 @@ def test_a_report_of_changed_files_points_at_what_names_them(tmp_path: Path) -> 
     assert len(Ledger(dest).failed()) == 0
     assert "quire ledger failed" not in str(report)
     assert f"quire ledger changed {dest} {source} " in str(report)
-    found = Ledger(dest).changed(quire.InProcess(), source, "pandas")
+    found = Ledger(dest).changed(source, "pandas", spark=quire.LocalRunner())
     assert [*zip(found["path"], found["reason"], strict=True)] == sorted(report.changed)
     assert set(found["commit"]) == {1}
     assert [*found["size"]] == [Path(path.removeprefix("file://")).stat().st_size for path in found["path"]]
     gather(source, dest, on_change="reprocess")
-    assert len(Ledger(dest).changed(quire.InProcess(), source, "pandas")) == 0
+    assert len(Ledger(dest).changed(source, "pandas", spark=quire.LocalRunner())) == 0
 
 
 def test_of_what_only_grew_the_ledger_says_so_where_it_can_tell(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1\n", "b": b"1\n", "c": b"1\n"}), tmp_path / "out"
     gather(source, dest, on_append="tail")
     write(source, {"a": b"1\n2\n", "b": b"3\n4\n"})
-    found = Ledger(dest).changed(quire.InProcess(), source, "pandas", exclude="c")
+    found = Ledger(dest).changed(source, "pandas", exclude="c", spark=quire.LocalRunner())
     assert [reason.partition(" since")[0] for reason in found["reason"]] == ["appended to", "rewritten"]
 
 
@@ -142,7 +142,7 @@ def test_of_many_bad_new_versions_no_entry_of_the_log_grows(tmp_path: Path, monk
     assert sorted(item.path for item in given_up.left) == sorted(path for path, _ in report.left_out)
     Ledger(dest).expire()
     check(source, dest, None)
-    Ledger(dest).checkpoint(quire.InProcess())
+    Ledger(dest).checkpoint(spark=quire.LocalRunner())
     quire.recover(dest)
     assert (dest / str(given_up.parts)).exists(), "whoever reads the log from its beginning finds it"
     (dest / str(given_up.parts)).write_bytes(b"?")
@@ -164,7 +164,7 @@ def test_what_others_compacted_meanwhile_is_planned_again(tmp_path: Path, monkey
         real(*args)
         if not compacted:
             compacted.append(None)
-            compacted.append(Ledger(dest).compact(spark=quire.InProcess(), progress=False))
+            compacted.append(Ledger(dest).compact(spark=quire.LocalRunner(), progress=False))
 
     monkeypatch.setattr("quire.engine.job._check", check_and_compact)
     assert gather(source, dest, on_change="reprocess").files == 3
@@ -182,7 +182,7 @@ def test_a_data_file_that_is_gone_is_named_with_what_to_do(tmp_path: Path) -> No
     (source / "a").write_bytes(b"new one\n")
     with refused(FormatError, FormatError.exit_code, gone, "forget(file="):
         gather(source, dest, on_change="reprocess")
-    Ledger(dest).forget(file=gone, spark=quire.InProcess(), progress=False)
+    Ledger(dest).forget(file=gone, spark=quire.LocalRunner(), progress=False)
     assert gather(source, dest, on_change="reprocess").files == 2
     Ledger(dest).expire()
     check(source, dest)
@@ -196,7 +196,7 @@ def test_a_damaged_data_file_that_was_given_up_keeps_nobody_from_going_on(tmp_pa
     (source / "a").write_bytes(b"new one\n")
     with refused(FormatError, FormatError.exit_code, damaged, "forget(file="):
         gather(source, dest, on_change="reprocess")
-    Ledger(dest).forget(file=damaged, spark=quire.InProcess(), progress=False)
+    Ledger(dest).forget(file=damaged, spark=quire.LocalRunner(), progress=False)
     assert gather(source, dest, on_change="reprocess").files == 2
     Ledger(dest).expire()
     check(source, dest)

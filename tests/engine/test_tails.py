@@ -64,7 +64,7 @@ def test_only_what_is_new_is_read_and_each_line_is_there_once(tmp_path: Path, ta
 def gather_runner() -> Any:
     import quire
 
-    return quire.InProcess()
+    return quire.LocalRunner()
 
 
 def test_a_line_without_its_end_is_held_back_until_it_is_whole(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_line_without_its_end_is_held_back_until_it_is_whole(tmp_path: Path) -
     gather(source, dest, **TAIL)
     assert lines(dest) == [b"no end yet", b"one", b"two", b"whole"]
     assert Ledger(dest).summary().held_back == 1
-    report = gather(source, dest, flush=True, **TAIL)
+    report = gather(source, dest, partial_lines="take", **TAIL)
     assert report.held_back == 0
     assert lines(dest) == [b"no end yet", b"one", b"thr", b"two", b"whole"]
     assert Ledger(dest).summary().held_back == 0
@@ -90,7 +90,7 @@ def test_a_line_without_its_end_is_held_back_until_it_is_whole(tmp_path: Path) -
 
 def test_what_is_appended_to_a_line_that_was_flushed_is_not_taken_for_a_line(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
-    gather(source, dest, flush=True, **TAIL)
+    gather(source, dest, partial_lines="take", **TAIL)
     append(source / "a.log", b"o\n")
     report = gather(source, dest, **TAIL)
     assert (report.files, report.set_aside_count) == (0, 1)
@@ -120,7 +120,7 @@ def test_by_default_an_appended_file_is_reported_and_the_rest_is_gathered(tmp_pa
     gather(source, dest)
     append(source / "a.log", b"two\n")
     write(source, {"b.log": b"other\n"})
-    told = str(quire.plan(source, dest, transform="lines", spark=quire.InProcess(), progress=False))
+    told = str(quire.plan(source, dest, transform="lines", spark=quire.LocalRunner(), progress=False))
     report = gather(source, dest)
     assert (report.files, report.set_aside_count, report.changed_count, report.longer_count) == (1, 1, 1, 1)
     for words in (told, str(report)):
@@ -145,7 +145,7 @@ def test_what_was_taken_in_tails_can_be_compacted_forgotten_and_superseded(tmp_p
     gather(source, dest, **TAIL)
     append(source / "a.log", b"d\ntwo\n")
     gather(source, dest, **TAIL)
-    here: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+    here: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
     ledger = Ledger(dest)
     assert ledger.compact(**here).removed == 2
     append(source / "a.log", b"three\n")
@@ -210,7 +210,7 @@ def test_a_line_that_gets_its_end_between_the_listing_and_the_reading_is_there_o
     gather(source, dest, **TAIL)
     gather(source, dest, **TAIL)
     assert lines(dest) == [b"one", b"three", b"two"]
-    gather(source, dest, flush=True, **TAIL)
+    gather(source, dest, partial_lines="take", **TAIL)
     assert lines(dest) == [b"one", b"three", b"two"]
 
 
@@ -337,6 +337,6 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
     with refused(UsageError, 2, "on_append", "lines"):
         gather(source, tmp_path / "out", transform="xml", on_append="tail")
     with refused(UsageError, 2, "flush"):
-        gather(source, tmp_path / "out", flush=True)
+        gather(source, tmp_path / "out", partial_lines="take")
     with refused(UsageError, 2, "on_append"):
         gather(source, tmp_path / "out", on_append="tails")

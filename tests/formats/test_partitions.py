@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gathering import refused
 from loading import load, topic
-from quire import InProcess, Ledger, UsageError
+from quire import Ledger, LocalRunner, UsageError
 from quire.formats import partitions
 from quire.read import first_rows
 from quire.sources.kafka.records import check_by
@@ -65,7 +65,7 @@ def test_values_come_back_from_directories_as_they_were_with_their_type(kafka: M
         return pa.record_batch([numbers, pa.array(values, kind).take(numbers)], ["n", "by"])
 
     name, dest = topic(kafka, 1, [b"%d" % i for i in range(len(values))]), tmp_path / "out"
-    load(kafka, name, dest, function, partition_by="by", version="1")
+    load(kafka, name, dest, function, partition_by="by", function_version="1")
     found = {row["n"]: row["by"] for row in first_rows(connect(normalise(dest)), 999)}
     assert found == dict(enumerate(values))
 
@@ -78,11 +78,11 @@ def test_a_value_too_long_for_a_directory_is_quarantined_alone(kafka: Mock, tmp_
         return pa.record_batch({"n": numbers, "city": [cities[i] for i in numbers]})
 
     name, dest = topic(kafka, 1, [b"%d" % i for i in range(4)]), tmp_path / "out"
-    report = load(kafka, name, dest, function, partition_by="city", version="1")
+    report = load(kafka, name, dest, function, partition_by="city", function_version="1")
     assert (report.records, report.set_aside_count) == (2, 2)
     assert "'city' makes a directory's name of 257 bytes, and a name may have 255" in str(report.set_aside)
     assert sorted(row["n"] for row in first_rows(connect(normalise(dest)), 9)) == [0, 3]
-    assert Ledger(dest).verify(InProcess()).ok
+    assert Ledger(dest).verify(spark=LocalRunner()).ok
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.binary(), pa.decimal128(5, 2), pa.list_(pa.int8())], ids=str)

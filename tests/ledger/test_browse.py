@@ -11,12 +11,12 @@ import pytest
 
 import quire
 from gathering import documents, gather, refused, write
-from quire import InProcess, Ledger, UsageError
+from quire import Ledger, LocalRunner, UsageError
 from quire.coverage import segments
 from quire.ledger import browse
 from quire.reasons import LONGEST, kind
 
-HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -153,9 +153,9 @@ def test_pages_stay_those_of_the_version_that_was_looked_at(made: tuple[Path, Le
 
 def test_a_look_can_be_stopped(made: tuple[Path, Ledger]) -> None:
     _, ledger = made
-    told = list[quire.Step]()
+    told = list[quire.ProgressEvent]()
 
-    def stop(step: quire.Step) -> None:
+    def stop(step: quire.ProgressEvent) -> None:
         told.append(step)
         raise KeyboardInterrupt
 

@@ -25,7 +25,7 @@ from quire.ledger.identifiers import identifier
 from quire.read import first_rows
 from quire.storage import connect, normalise
 
-HERE = quire.InProcess()
+HERE = quire.LocalRunner()
 QUIET: dict[str, Any] = {"progress": False}
 
 
@@ -35,7 +35,7 @@ def ledger_of(dest: Any) -> quire.Ledger:
 
 def todo(dest: Any, source: Any, **settings: Any) -> list[str]:
     """The names of what is not done."""
-    return [path.rpartition("/")[2] for path in ledger_of(dest).unprocessed(HERE, source, **settings).column("path").to_pylist()]
+    return [path.rpartition("/")[2] for path in ledger_of(dest).unprocessed(source, **settings, spark=HERE).column("path").to_pylist()]
 
 
 def put(path: str, name: str, table: pa.Table) -> None:
@@ -65,24 +65,24 @@ def kinds(dest: Any) -> list[str]:
 def test_a_claim_counts_what_has_changed_since_and_says_how_to_have_it(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
     ledger = ledger_of(dest)
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
     assert (c.changed, c.longer, "\n" in repr(c)) == (0, 0, False)
     write(source, {"d0/f0000.txt": b"grown, and longer than it was before", "d1/f0001.txt": b"rewritten"})
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         assert (c.files, c.changed, c.longer) == (0, 2, 1), "nothing else is new"
     assert "changed since they were done, and not in it: 2 (1 of them longer now)." in repr(c)
     write(source, {"new.txt": b"new"})
     with pytest.MonkeyPatch.context() as patch:  # one that was killed, and could give nothing up
         patch.setattr(protocol, "abort", lambda *_: None)
-        with pytest.raises(KeyboardInterrupt), ledger.claim(HERE, source, **QUIET):
+        with pytest.raises(KeyboardInterrupt), ledger.claim(source, **QUIET, spark=HERE):
             raise KeyboardInterrupt
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
     assert (c.files, c.changed, c.longer) == (1, 2, 1), "also of a job that another has planned"
-    assert len(set(ledger.changed(HERE, source, "pandas")["commit"])) == 1
+    assert len(set(ledger.changed(source, "pandas", spark=HERE)["commit"])) == 1
     ledger.forget(source, spark=HERE, **QUIET)
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
     assert (c.files, c.changed) == (5, 0)
 
@@ -96,9 +96,9 @@ def test_what_is_not_done_is_told_and_nothing_is_written(tmp_path: Path) -> None
     assert todo(dest, source, include="d1/*") == ["f0001.txt"]
     assert todo(dest, source, min_age="1 h") == []
     ledger = quire.Ledger(dest)
-    assert ledger.as_of(0).unprocessed(HERE, source).num_rows == 4
+    assert ledger.as_of(0).unprocessed(source, spark=HERE).num_rows == 4
     quire.consolidate(source, dest, spark=HERE, **QUIET)
-    assert ledger.unprocessed(HERE, source).num_rows == 0, "the log is read anew"
+    assert ledger.unprocessed(source, spark=HERE).num_rows == 0, "the log is read anew"
     with refused(UsageError, 2, "holds no ledger"):
         quire.Ledger(tmp_path / "typo")
 
@@ -108,19 +108,19 @@ def test_what_has_changed_comes_from_the_same_listing_where_it_is_asked_for(tmp_
     quire.consolidate(source, dest, spark=HERE, **QUIET)
     write(source, {"a": b"1\n2\n", "b": b"2\n", "d": b"new"})
     ledger = quire.Ledger(dest)
-    assert ledger.unprocessed(HERE, source).column_names == ["path", "start", "length", "size", "version", "modified"]
-    found = ledger.unprocessed(HERE, source, changed=True).to_pylist()
+    assert ledger.unprocessed(source, spark=HERE).column_names == ["path", "start", "length", "size", "version", "modified"]
+    found = ledger.unprocessed(source, changed=True, spark=HERE).to_pylist()
     assert [(row["path"][-1], row["start"], row["length"], (row["reason"] or "")[:9]) for row in found] == [
         ("d", 0, 3, ""), ("a", 0, 4, "appended "), ("b", 0, 2, "rewritten")
     ]  # fmt: skip
     assert {row["path"]: row["reason"] for row in found if row["reason"]} == dict(
-        ledger.changed(HERE, source, "arrow").select(["path", "reason"]).to_pandas().to_numpy().tolist()
+        ledger.changed(source, "arrow", spark=HERE).select(["path", "reason"]).to_pandas().to_numpy().tolist()
     )
 
 
 def test_a_split_says_where_its_bytes_are(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a.txt": b"12345"})
-    (row,) = ledger_of(tmp_path / "out").unprocessed(HERE, source).to_pylist()
+    (row,) = ledger_of(tmp_path / "out").unprocessed(source, spark=HERE).to_pylist()
     entry = connect(normalise(source)).stat("a.txt")
     assert entry is not None
     assert row.pop("modified").timestamp() == pytest.approx((source / "a.txt").stat().st_mtime, abs=1e-3)
@@ -132,7 +132,7 @@ def test_files_and_splits_are_one_commit(tmp_path: Path) -> None:
     files = documents(7)
     source, dest = write(tmp_path / "in", files), tmp_path / "out"
     ledger = ledger_of(dest)
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
         connect(c.path).put("_SUCCESS", b"")
         connect(c.path).put(".part-0.crc", b"1")
@@ -151,7 +151,7 @@ def test_files_and_splits_are_one_commit(tmp_path: Path) -> None:
     assert ledger.summary().files == 7
     assert (ledger.summary().transform, ledger.summary().format) == ("claim", "parquet")
     write(source, {"new.txt": b"new"})
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         assert c.files == 1
         copy_of(c)
     assert rows(dest)[-1] == ("new.txt", b"new")
@@ -161,19 +161,19 @@ def test_files_and_splits_are_one_commit(tmp_path: Path) -> None:
 def test_on_spark_a_job_of_ones_own_reads_and_writes(tmp_path: Path, spark: Any) -> None:
     source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
     ledger = ledger_of(dest)
-    assert ledger.unprocessed(spark, source).where("path like '%/d1/%'").count() == 2
-    with ledger.claim(spark, source, **QUIET) as c:
+    assert ledger.unprocessed(source, spark=spark).where("path like '%/d1/%'").count() == 2
+    with ledger.claim(source, **QUIET, spark=spark) as c:
         paths = [row.path for row in c.splits.collect()]
         lines = spark.read.text(paths).selectExpr("value", "length(value) as n")
         lines.write.partitionBy("n").parquet(c.path)
     assert c.files == len(paths) == 6
-    found = quire.read(spark, dest)
+    found = quire.read(dest, spark=spark)
     assert found.columns == ["value", "n"]
     assert sorted(row.value for row in found.collect()) == sorted(f"{what} {i}" for i in range(6) for what in ("line", "second of"))
-    assert ledger.unprocessed(spark, source).count() == 0
+    assert ledger.unprocessed(source, spark=spark).count() == 0
     assert {p.name for p in dest.iterdir()} == {"_quire", "n=6", "n=11"}
     write(source, {"d0/f0000.txt": b"rewritten, and longer than it was before", "d1/f0001.txt": b"short"})
-    with ledger.claim(spark, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=spark) as c:
         assert (c.files, c.changed, c.longer) == (0, 2, 1)
 
 
@@ -181,7 +181,7 @@ def test_an_exception_gives_the_claim_up_and_passes_on(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
     ledger = ledger_of(dest)
     for error in (RuntimeError("mine"), KeyboardInterrupt()):
-        with pytest.raises(type(error)), ledger.claim(HERE, source, **QUIET) as c:  # noqa: PT012 - what this is about
+        with pytest.raises(type(error)), ledger.claim(source, **QUIET, spark=HERE) as c:  # noqa: PT012 - what this is about
             copy_of(c)
             raise error
     assert kinds(dest) == ["Abort", "Abort"]
@@ -189,17 +189,17 @@ def test_an_exception_gives_the_claim_up_and_passes_on(tmp_path: Path) -> None:
     assert {p.name for p in dest.iterdir()} == {"_quire"}
     assert not list((dest / "_quire" / "jobs").glob("*"))
     assert len(todo(dest, source)) == 3
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
     assert len(rows(dest)) == 3
 
 
 def test_a_block_may_write_nothing(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
-    with refused(RefusedError, 2, "has written nothing", "allow_empty=True"), ledger_of(dest).claim(HERE, source, **QUIET):
+    with refused(RefusedError, 2, "has written nothing", "allow_empty=True"), ledger_of(dest).claim(source, **QUIET, spark=HERE):
         pass
     assert len(todo(dest, source)) == 3
-    with ledger_of(dest).claim(HERE, source, **QUIET, allow_empty=True) as c:
+    with ledger_of(dest).claim(source, **QUIET, allow_empty=True, spark=HERE) as c:
         assert c.files == 3
     assert todo(dest, source) == []
     assert quire.Ledger(dest).files().empty
@@ -209,12 +209,12 @@ def test_a_block_may_write_nothing(tmp_path: Path) -> None:
 def test_with_nothing_to_claim_nothing_is_committed(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1"}), tmp_path / "out"
     ledger = ledger_of(dest)
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         assert (c.files, c.splits.num_rows) == (0, 0)
         copy_of(c)  # no row
-    with refused(QuireError, 3, "nothing to claim", "c.files"), ledger.claim(HERE, source, **QUIET) as c:
+    with refused(QuireError, 3, "nothing to claim", "c.files"), ledger.claim(source, **QUIET, spark=HERE) as c:
         put(c.path, "x.parquet", pa.table({"path": ["x"]}))
     assert kinds(dest) == ["Commit", "Published"]
     assert not [p for p in (dest / "_quire").rglob("*.parquet") if "ledger" not in p.parts]
@@ -224,9 +224,9 @@ def test_with_nothing_to_claim_nothing_is_committed(tmp_path: Path) -> None:
 def test_of_two_claims_on_the_same_splits_the_first_to_end_has_them(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
     with ExitStack() as stack:
-        first = stack.enter_context(ledger_of(dest).claim(HERE, source, **QUIET))
+        first = stack.enter_context(ledger_of(dest).claim(source, **QUIET, spark=HERE))
         copy_of(first, "first.parquet")
-        with ledger_of(dest).claim(HERE, source, **QUIET) as second:
+        with ledger_of(dest).claim(source, **QUIET, spark=HERE) as second:
             assert second.path != first.path
             assert second.job == first.job, "one job, since both mean the same"
             copy_of(second, "second.parquet")
@@ -241,9 +241,9 @@ def test_of_two_claims_on_the_same_splits_the_first_to_end_has_them(tmp_path: Pa
 def test_of_two_claims_that_share_splits_one_wins_and_the_other_names_them(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
     with ExitStack() as stack:
-        some = stack.enter_context(ledger_of(dest).claim(HERE, source, include="d1/*", **QUIET))
+        some = stack.enter_context(ledger_of(dest).claim(source, include="d1/*", **QUIET, spark=HERE))
         copy_of(some)
-        with ledger_of(dest).claim(HERE, source, **QUIET) as everything:
+        with ledger_of(dest).claim(source, **QUIET, spark=HERE) as everything:
             assert everything.job != some.job
             copy_of(everything)
         with refused(QuireError, 3, "d1/f0001.txt (commit 1)", "is visible"):
@@ -262,13 +262,13 @@ def test_a_claim_whose_splits_another_has_committed_before_it_could_read_them_cl
     def marked(*args: Any) -> Any:
         begun = real(*args)
         monkeypatch.undo()
-        with ledger_of(dest).claim(HERE, source, **QUIET) as other:
+        with ledger_of(dest).claim(source, **QUIET, spark=HERE) as other:
             copy_of(other)
         write(source, {"new.txt": b"new"})
         return begun
 
     monkeypatch.setattr(claims, "_marked", marked)
-    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+    with ledger_of(dest).claim(source, **QUIET, spark=HERE) as c:
         assert c.splits.column("path").to_pylist() == [f"{normalise(source)}/new.txt"]
         copy_of(c)
     assert len(rows(dest)) == 5
@@ -279,8 +279,8 @@ def test_a_job_that_reads_its_splits_when_another_claim_has_ended_is_told_so(tmp
     source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
 
     def late() -> None:
-        with ledger_of(dest).claim(spark, source, **QUIET) as c:
-            with ledger_of(dest).claim(HERE, source, **QUIET) as other:
+        with ledger_of(dest).claim(source, **QUIET, spark=spark) as c:
+            with ledger_of(dest).claim(source, **QUIET, spark=HERE) as other:
                 copy_of(other)
             c.splits.collect()
 
@@ -291,7 +291,7 @@ def test_a_job_that_reads_its_splits_when_another_claim_has_ended_is_told_so(tmp
 
 def test_a_claim_given_up_from_outside_says_so(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
-    with refused(QuireError, 3, "given up"), ledger_of(dest).claim(HERE, source, **QUIET) as c:
+    with refused(QuireError, 3, "given up"), ledger_of(dest).claim(source, **QUIET, spark=HERE) as c:
         quire.recover(dest, abort=c.job)
         copy_of(c)
     assert kinds(dest) == ["Abort"]
@@ -309,18 +309,18 @@ def _killed(claim: Any) -> Claim:
 
 def test_a_claim_that_was_killed_is_gone_on_with(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
-    dead = _killed(ledger_of(dest).claim(HERE, source, **QUIET))
+    dead = _killed(ledger_of(dest).claim(source, **QUIET, spark=HERE))
     copy_of(dead)
     write(source, {"new.txt": b"new"})
     assert quire.Ledger(dest).summary().open_jobs == (dead.job,)
     assert quire.recover(dest).open == (dead.job,)
-    with ledger_of(dest).claim(HERE, write(tmp_path / "other", {"other.txt": b"1"}), **QUIET) as c:
+    with ledger_of(dest).claim(write(tmp_path / "other", {"other.txt": b"1"}), **QUIET, spark=HERE) as c:
         copy_of(c)
-    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+    with ledger_of(dest).claim(source, **QUIET, spark=HERE) as c:
         assert (c.job, c.files) == (dead.job, 4), "the same splits, though others have committed meanwhile"
         copy_of(c)
     assert len(rows(dest)) == 5
-    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+    with ledger_of(dest).claim(source, **QUIET, spark=HERE) as c:
         assert c.files == 1
         copy_of(c)
     assert len(rows(dest)) == 6
@@ -329,10 +329,10 @@ def test_a_claim_that_was_killed_is_gone_on_with(tmp_path: Path) -> None:
 
 def test_what_others_did_since_a_claim_was_killed_is_not_claimed_again(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(4)), tmp_path / "out"
-    dead = _killed(ledger_of(dest).claim(HERE, source, **QUIET))
-    with ledger_of(dest).claim(HERE, source, include="d0/*", **QUIET) as c:
+    dead = _killed(ledger_of(dest).claim(source, **QUIET, spark=HERE))
+    with ledger_of(dest).claim(source, include="d0/*", **QUIET, spark=HERE) as c:
         copy_of(c)
-    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+    with ledger_of(dest).claim(source, **QUIET, spark=HERE) as c:
         assert c.job != dead.job
         assert c.files == 2
         copy_of(c)
@@ -347,10 +347,10 @@ def test_a_block_that_ended_well_is_committed_by_the_next_claim_if_its_process_d
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(protocol, "commit", dies)
-        with pytest.raises(KeyboardInterrupt), ledger_of(dest).claim(HERE, source, **QUIET) as c:
+        with pytest.raises(KeyboardInterrupt), ledger_of(dest).claim(source, **QUIET, spark=HERE) as c:
             copy_of(c)
     assert kinds(dest) == []
-    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+    with ledger_of(dest).claim(source, **QUIET, spark=HERE) as c:
         assert c.files == 0
     assert len(rows(dest)) == 4
 
@@ -359,7 +359,7 @@ def test_a_block_that_ended_well_is_committed_by_the_next_claim_if_its_process_d
 def test_a_ledger_tells_what_was_claimed(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
     ledger = ledger_of(dest)
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
         put(c.path, "no-row.parquet", pa.table({"path": pa.array([], pa.string()), "content": pa.array([], pa.binary())}))
     (found,) = ledger.locate(source / "d0/f0000.txt")
@@ -367,8 +367,8 @@ def test_a_ledger_tells_what_was_claimed(tmp_path: Path) -> None:
     assert "claim together with 2 others in commit 1" in (found.reason or "")
     with refused(UsageError, 2, "claim together", "quire.read"):
         ledger.read(source / "d0/f0000.txt")
-    assert ledger.verify(HERE).data_files == 2
-    assert ledger.verify(HERE).ok
+    assert ledger.verify(spark=HERE).data_files == 2
+    assert ledger.verify(spark=HERE).ok
     assert ledger.history()["verb"][0] == "claim"
     assert ledger.compact(spark=HERE, **QUIET).jobs == ()
     with refused(RefusedError, 2, "commit 1", "where='commit = 1'"):
@@ -376,7 +376,7 @@ def test_a_ledger_tells_what_was_claimed(tmp_path: Path) -> None:
     assert ledger.forget(source, spark=HERE, **QUIET).files_out == 3
     assert rows(dest) == []
     assert ledger.summary().files == 0
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         assert c.files == 3
         copy_of(c)
     ledger.expire()
@@ -386,10 +386,10 @@ def test_a_ledger_tells_what_was_claimed(tmp_path: Path) -> None:
 
 def test_text_is_read_as_lines(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
-    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+    with ledger_of(dest).claim(source, **QUIET, spark=HERE) as c:
         connect(c.path).put("part-0.csv.gz", gzip.compress(b"a,b\n1,2\n"))
     assert list(first_rows(connect(normalise(dest)), 9)) == [b"a,b", b"1,2"]
-    assert quire.Ledger(dest).verify(HERE).ok
+    assert quire.Ledger(dest).verify(spark=HERE).ok
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ def test_text_is_read_as_lines(tmp_path: Path) -> None:
 def test_what_cannot_be_committed_gives_the_claim_up_in_one_line(tmp_path: Path, files: dict[str, bytes], said: str) -> None:
     source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
     with ExitStack() as stack:
-        c = stack.enter_context(ledger_of(dest).claim(HERE, source, **QUIET))
+        c = stack.enter_context(ledger_of(dest).claim(source, **QUIET, spark=HERE))
         for name, content in files.items():
             connect(c.path).put(name, content)
         with pytest.raises(QuireError, match=said) as caught:
@@ -418,15 +418,15 @@ def test_what_cannot_be_committed_gives_the_claim_up_in_one_line(tmp_path: Path,
 def test_files_of_two_schemas_or_of_another_kind_than_before_are_refused(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1"}), tmp_path / "out"
     ledger = ledger_of(dest)
-    with refused(RefusedError, 2, "two schemas", "x.parquet", "y.parquet"), ledger.claim(HERE, source, **QUIET) as c:
+    with refused(RefusedError, 2, "two schemas", "x.parquet", "y.parquet"), ledger.claim(source, **QUIET, spark=HERE) as c:
         put(c.path, "x.parquet", pa.table({"a": [1]}))
         put(c.path, "y.parquet", pa.table({"a": ["1"]}))
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         put(c.path, "x.parquet", pa.table({"a": [1]}))
     write(source, {"b": b"2"})
-    with refused(RefusedError, 2, "parquet", "lines", "nothing is visible"), ledger.claim(HERE, source, **QUIET) as c:
+    with refused(RefusedError, 2, "parquet", "lines", "nothing is visible"), ledger.claim(source, **QUIET, spark=HERE) as c:
         connect(c.path).put("x.txt", b"1\n")
-    with refused(QuireError, 3, "two schemas"), ledger.claim(HERE, source, **QUIET) as c:
+    with refused(QuireError, 3, "two schemas"), ledger.claim(source, **QUIET, spark=HERE) as c:
         put(c.path, "x.parquet", pa.table({"b": [1]}))
     assert len(quire.Ledger(dest).files()) == 1
 
@@ -434,16 +434,16 @@ def test_files_of_two_schemas_or_of_another_kind_than_before_are_refused(tmp_pat
 def test_a_claim_does_not_go_into_what_quire_has_made(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
     quire.consolidate(source, dest, spark=HERE, include="d0/*", **QUIET)
-    with refused(RefusedError, 2, "another destination"), quire.Ledger(dest).claim(HERE, source, **QUIET):
+    with refused(RefusedError, 2, "another destination"), quire.Ledger(dest).claim(source, **QUIET, spark=HERE):
         raise AssertionError
     foreign = write(tmp_path / "foreign", {"theirs": b"1"})
-    with refused(RefusedError, 2, "not empty"), ledger_of(foreign).claim(HERE, source, **QUIET):
+    with refused(RefusedError, 2, "not empty"), ledger_of(foreign).claim(source, **QUIET, spark=HERE):
         raise AssertionError
 
 
 def test_a_store_in_memory_is_claimed_into_too(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", documents(2)), f"memory://{uuid.uuid4().hex}"
-    with ledger_of(dest).claim(HERE, source, **QUIET) as c:
+    with ledger_of(dest).claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
     assert todo(dest, source) == []
     assert [e.name for e in connect(dest).walk() if not e.name.startswith("_quire/")] == list(quire.Ledger(dest).files()["data_file"])
@@ -460,11 +460,11 @@ def marked(directory: Path, files: list[Path]) -> Path:
 def test_a_claim_that_wrote_nothing_says_nothing_of_what_later_ones_write(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1\n"}), tmp_path / "out"
     ledger = ledger_of(dest)
-    with ledger.claim(HERE, source, **QUIET, allow_empty=True):
+    with ledger.claim(source, **QUIET, allow_empty=True, spark=HERE):
         pass
     for name in ("b", "c"):
         write(source, {name: b"1\n"})
-        with ledger.claim(HERE, source, **QUIET) as c:
+        with ledger.claim(source, **QUIET, spark=HERE) as c:
             connect(c.path).put("day=1/x.csv", b"1,2\n")
     assert (len(ledger.files()), ledger.summary().layout) == (2, "directories")
     with refused(RefusedError, 2, "holds lines, in directories of earlier claims"), ledger.claim(
@@ -477,13 +477,13 @@ def test_claims_and_markers_go_together(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1\n", "b": b"2\n"}), tmp_path / "out"
     ledger = ledger_of(dest)
     ledger.import_markers(marked(tmp_path / "m1", [source / "a"]), source, spark=HERE, **QUIET)
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
     assert [name for name, _ in rows(dest)] == ["b"]
     write(source, {"c": b"3\n", "d": b"4\n"})
     assert ledger.import_markers(marked(tmp_path / "m2", [source / "c", source / "d"]), source, spark=HERE, **QUIET).gathered == 2
     assert ledger.forget(source / "c", spark=HERE, **QUIET).files_out == 1, "no data file holds anything of it"
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
     assert [name for name, _ in rows(dest)] == ["b", "c"]
 
@@ -491,7 +491,7 @@ def test_claims_and_markers_go_together(tmp_path: Path) -> None:
 def test_what_is_claimed_is_neither_purged_nor_retried(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1\n"}), tmp_path / "out"
     ledger = ledger_of(dest)
-    with ledger.claim(HERE, source, **QUIET) as c:
+    with ledger.claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
     with refused(RefusedError, 2, "cannot be verified", "no source was deleted"):
         ledger.purge_sources(source, derived=True, spark=HERE)
@@ -514,7 +514,7 @@ def test_what_is_claimed_is_neither_purged_nor_retried(tmp_path: Path) -> None:
 def test_nothing_that_a_block_has_left_is_passed_over_in_silence(tmp_path: Path, left: str, words: tuple[str, ...], beside: bool) -> None:
     source, dest = write(tmp_path / "in", {"a.txt": b"one\n"}), tmp_path / "out"
     (tmp_path / "elsewhere").mkdir()
-    with refused(RefusedError, 2, *words, "nothing is visible"), ledger_of(dest).claim(HERE, source, **QUIET) as c:
+    with refused(RefusedError, 2, *words, "nothing is visible"), ledger_of(dest).claim(source, **QUIET, spark=HERE) as c:
         folder = Path(c.path.removeprefix("file://"))
         folder.mkdir(parents=True)
         if left == "link":

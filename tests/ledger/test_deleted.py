@@ -10,7 +10,7 @@ import pytest
 
 from checker import check
 from gathering import documents, gather, look, refused, write
-from quire import InProcess, Ledger
+from quire import Ledger, LocalRunner
 from quire.coverage import segments
 from quire.errors import UsageError
 from quire.planning import pieces
@@ -28,7 +28,7 @@ def gathered(tmp_path: Path, files: dict[str, bytes], **settings: Any) -> tuple[
 
 
 def gone(dest: Path, source: Any, **more: Any) -> set[str]:
-    found = Ledger(dest).deleted(InProcess(), source, "pandas", **more)["path"]
+    found = Ledger(dest).deleted(LocalRunner(), source, "pandas", **more)["path"]
     assert len(set(found)) == len(found)
     return {path.partition("/in/")[2] for path in found}
 
@@ -106,7 +106,7 @@ def test_it_is_the_same_however_the_tree_is_cut(tmp_path: Path, monkeypatch: pyt
     store.remove_tree("b")
     for settings in ({}, {"SLICE": 2}, {"FOLDERS": 1}, {"ENOUGH_NAMES": 3}, {"GLANCE": 2, "SLICES": 4}):
         with monkeypatch.context() as patch:
-            patch.setattr(InProcess, "parallelism", 4)
+            patch.setattr(LocalRunner, "parallelism", 4)
             for name, value in settings.items():
                 patch.setattr(pieces, name, value)
             report = gather(f"{base}/in", f"{base}/out")
@@ -145,6 +145,6 @@ def test_on_spark_it_is_a_dataframe(tmp_path: Path, spark: SparkSession) -> None
     frame = Ledger(dest).deleted(spark, source)
     assert [row.path for row in frame.collect()] == [f"file://{source}/d0/f0000.txt"]
     with refused(UsageError, 2, "as_='spark'", "pandas"):
-        Ledger(dest).deleted(InProcess(), source)
+        Ledger(dest).deleted(LocalRunner(), source)
     with refused(UsageError, 2, "does not exist"):
-        Ledger(dest).deleted(InProcess(), tmp_path / "nothing", "pandas")
+        Ledger(dest).deleted(LocalRunner(), tmp_path / "nothing", "pandas")

@@ -14,7 +14,7 @@ import pytest
 import quire
 from checker import check, look, tree, unchanged
 from gathering import documents, gather, refused, write
-from quire import InProcess, Ledger
+from quire import Ledger, LocalRunner
 from quire.commit import protocol
 from quire.errors import QuireError, UsageError
 from quire.ledger.ledger import Location
@@ -55,7 +55,7 @@ def test_the_original_bytes_of_every_file_come_back(tmp_path: Path, transform: s
         assert ledger.read(path) == content
         with ledger.open(path) as stream:
             assert stream.read(7) + stream.read() == content
-    assert ledger.verify(InProcess()).ok
+    assert ledger.verify(spark=LocalRunner()).ok
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
@@ -71,7 +71,7 @@ def test_of_other_transforms_the_written_record_comes_back(tmp_path: Path, compr
         for path, content in tree(source).items():
             record = convert[kind](content)
             assert ledger.read(path).removesuffix(b"\n") == record
-        assert ledger.verify(InProcess()).ok
+        assert ledger.verify(spark=LocalRunner()).ok
 
 
 def own_rows(content: bytes, file: FileInfo) -> pa.RecordBatch:
@@ -82,7 +82,7 @@ def test_rows_of_ones_own_are_verified_and_read_through_spark_only(tmp_path: Pat
     source = write(tmp_path / "in", documents(5))
     gather(source, tmp_path / "out", transform=own_rows, format="parquet")
     ledger = Ledger(tmp_path / "out")
-    assert ledger.verify(InProcess()).files == 5
+    assert ledger.verify(spark=LocalRunner()).files == 5
     assert ledger.locate(source / "d0/f0000.txt")[0].records == 2
     with refused(UsageError, 2, "2 rows", "quire.read"):
         ledger.read(source / "d0/f0000.txt")
@@ -94,7 +94,7 @@ def test_every_file_of_every_commit_is_there_with_all_that_is_known(tmp_path: Pa
     write(source, {"late.xml": b"<late/>", "empty.xml": b""})
     gather(source, tmp_path / "out", transform="xml", compression="gzip")
     ledger, found = Ledger(tmp_path / "out"), look(tmp_path / "out")
-    frame = ledger.splits(spark)
+    frame = ledger.splits(spark=spark)
     assert frame.columns == [*Location.__dataclass_fields__]
     rows = {row.path: row.asDict() for row in frame.collect()}
     assert rows.keys() == {f"file://{p}" for p in tree(source)}
@@ -109,12 +109,12 @@ def test_every_file_of_every_commit_is_there_with_all_that_is_known(tmp_path: Pa
         assert mine["attempt"]
     late = {row["path"].rpartition("/")[2] for row in rows.values() if row["commit"] == 3}
     assert late == {"late.xml", "empty.xml"}
-    bad = ledger.splits(spark, "state = 'bad'")
+    bad = ledger.splits("state = 'bad'", spark=spark)
     assert sorted(r.path.rpartition("/")[2] for r in bad.collect()) == ["bad.xml", "empty.xml"]
     with refused(UsageError, 2, "where=", "data_file"):
-        ledger.splits(spark, "colour = 'red'")
+        ledger.splits("colour = 'red'", spark=spark)
     with refused(UsageError, 2, "where="):
-        ledger.splits(spark, "state === ")
+        ledger.splits("state === ", spark=spark)
 
 
 def test_a_long_file_is_one_location_a_range_and_reads_as_one(tmp_path: Path) -> None:
@@ -314,9 +314,9 @@ def test_before_the_first_commit_the_ledger_is_empty(tmp_path: Path, spark: Spar
         with pytest.raises(QuireError, match="stop"):
             gather(source, tmp_path / "out")
     ledger = Ledger(tmp_path / "out")
-    assert (ledger.version, len(ledger.history()), len(ledger.failed()), ledger.splits(spark).count()) == (0, 0, 0, 0)
+    assert (ledger.version, len(ledger.history()), len(ledger.failed()), ledger.splits(spark=spark).count()) == (0, 0, 0, 0)
     assert len(ledger.summary().open_jobs) == 1
-    assert ledger.verify(InProcess()).ok
+    assert ledger.verify(spark=LocalRunner()).ok
     assert ledger.skew().parts == 0
     with refused(UsageError, 2, "is not in the ledger"):
         ledger.read(source / "d0/f0000.txt")
@@ -349,8 +349,8 @@ def test_nothing_that_a_name_holds_becomes_html(tmp_path: Path) -> None:
     (data,) = dest.glob("part-*")
     data.write_bytes(b"")
     shown = [
-        report, ledger, ledger.summary(), ledger.verify(InProcess()), ledger.skew(), quire.recover(dest),
-        quire.plan(source, tmp_path / "<u>", spark=InProcess(), progress=False),
+        report, ledger, ledger.summary(), ledger.verify(spark=LocalRunner()), ledger.skew(), quire.recover(dest),
+        quire.plan(source, tmp_path / "<u>", spark=LocalRunner(), progress=False),
     ]  # fmt: skip
     for thing in shown:
         page = thing._repr_html_()
@@ -368,6 +368,6 @@ def test_a_ledger_in_memory(tmp_path: Path) -> None:
     gather("memory://ledger-test/in", "memory://ledger-test/out", transform="raw")
     ledger = Ledger("memory://ledger-test/out")
     assert ledger.read("memory://ledger-test/in/d/x") == b"content"
-    assert ledger.verify(InProcess()).ok
+    assert ledger.verify(spark=LocalRunner()).ok
     with refused(UsageError, 2, "is not in the ledger"):
         ledger.read("memory://ledger-test/in/y")

@@ -12,7 +12,7 @@ import pytest
 import quire
 from checker import tree, with_newline
 from gathering import documents, gather, refused, snapshot, write
-from quire import InProcess, Ledger
+from quire import Ledger, LocalRunner
 from quire.commit import protocol
 from quire.errors import RefusedError, UsageError
 from quire.ledger import identifiers, markers
@@ -24,7 +24,7 @@ from quire.storage import connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 LONG = "/data/" + "/".join("ordner mit ümlaut" for _ in range(40)) + "/a.txt"
 
 
@@ -109,7 +109,7 @@ def test_what_an_old_job_has_done_is_not_read_again(tmp_path: Path, compression:
     assert read(dest) == sorted(b"".join(map(with_newline, rest.values())).splitlines())
     (mine,) = ledger.refresh().locate(done[0])
     assert (mine.state, mine.data_file) == ("mark", None)
-    assert ledger.verify(InProcess()).ok
+    assert ledger.verify(spark=LocalRunner()).ok
     again = ledger.import_markers(tmp_path / "markers", source, **HERE)
     assert (again.gathered, again.known, again.jobs) == (0, 4, ())
 
@@ -167,7 +167,7 @@ def test_every_line_is_done_once_by_a_hadoop_job_or_here(tmp_path: Path, block: 
     Ledger(dest, create=True).import_markers(mark(tmp_path / "m", *((source / "a.log", *split) for split in theirs)), source, **HERE)
     gather(source, dest, target_size="50 B")
     assert sorted([*read(dest), *(line for split in theirs for line in hadoop_reads(content, *split))]) == sorted(content.splitlines())
-    assert Ledger(dest).export_markers(tmp_path / "m2", split_size=f"{block} B", spark=InProcess()).written == len(splits)
+    assert Ledger(dest).export_markers(tmp_path / "m2", split_size=f"{block} B", spark=LocalRunner()).written == len(splits)
 
 
 def test_markers_are_not_written_among_the_files_that_they_are_of(tmp_path: Path) -> None:
@@ -175,9 +175,9 @@ def test_markers_are_not_written_among_the_files_that_they_are_of(tmp_path: Path
     gather(source, dest)
     for place in (source, source / "d0"):
         with refused(RefusedError, 2, "Choose a directory"):
-            Ledger(dest).export_markers(place, spark=InProcess())
+            Ledger(dest).export_markers(place, spark=LocalRunner())
     assert sum(p.is_file() for p in source.rglob("*")) == 4
-    assert Ledger(dest).export_markers(tmp_path / "m", source=f"{source}/d0/*", spark=InProcess()).written == 2, (
+    assert Ledger(dest).export_markers(tmp_path / "m", source=f"{source}/d0/*", spark=LocalRunner()).written == 2, (
         "a glob means what matches it"
     )
 
@@ -251,7 +251,7 @@ def test_where_a_directory_is_cut_for_the_tasks_no_path_is(tmp_path: Path, monke
     """Overlapping markers of one path, in a directory that is listed in many slices, and in stores that list in order."""
     monkeypatch.setattr(pieces, "SLICE", 7)
     monkeypatch.setattr(markers, "CHUNK", 5)
-    monkeypatch.setattr(InProcess, "parallelism", 8)
+    monkeypatch.setattr(LocalRunner, "parallelism", 8)
     content = b"x\n" * 100
     for place in (f"file://{tmp_path}", "memory://markers-cut"):
         source, folder = connect(f"{place}/in"), connect(f"{place}/m")
@@ -324,7 +324,7 @@ def test_wrong_places_are_refused(tmp_path: Path) -> None:
         ledger.import_markers(tmp_path / "nothing-here", source, **HERE)
     for place in (dest, dest / "m", tmp_path, source, source / "m"):
         with refused(RefusedError, 2):
-            ledger.export_markers(place, source=source, spark=InProcess())
+            ledger.export_markers(place, source=source, spark=LocalRunner())
     with refused(UsageError, 2, "does not exist"):
         ledger.import_markers(tmp_path / "m", tmp_path / "no-source", **HERE)
     write(tmp_path / "foreign", {"x": b"x"})
@@ -351,38 +351,38 @@ def test_what_is_done_is_marked_once_as_hadoop_would_cut_it(tmp_path: Path) -> N
     source, dest = write(tmp_path / "in", {"a.log": lines, "b": b"b", "empty": b"", "late": b"x"}), tmp_path / "out"
     gather(source, dest, target_size="50 B", exclude="late")
     ledger, folder = Ledger(dest), tmp_path / "m"
-    found = ledger.export_markers(folder, split_size="64 B", spark=InProcess())
+    found = ledger.export_markers(folder, split_size="64 B", spark=LocalRunner())
     expected = {
         (str(source / n), s, k) for n, s, k in [("a.log", 0, 64), ("a.log", 64, 64), ("a.log", 128, 32), ("b", 0, 1), ("empty", 0, 0)]
     }
     assert shown(folder) == expected
     assert (found.written, found.there) == (5, 0)
-    again = ledger.export_markers(folder, split_size="64 B", spark=InProcess())
+    again = ledger.export_markers(folder, split_size="64 B", spark=LocalRunner())
     assert (again.written, again.there) == (0, 5)
     assert [p for p in folder.rglob("*") if p.is_file() and p.stat().st_size] == []
     gather(source, dest, target_size="50 B")
-    assert ledger.export_markers(folder, split_size="64 B", spark=InProcess()).written == 1
+    assert ledger.export_markers(folder, split_size="64 B", spark=LocalRunner()).written == 1
 
 
 def test_what_is_in_quarantine_or_half_done_is_not_marked(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"bad.xml": b"<a>", "good.xml": b"<a/>"}), tmp_path / "out"
     gather(source, dest, transform="xml")
-    Ledger(dest).export_markers(tmp_path / "m", spark=InProcess())
+    Ledger(dest).export_markers(tmp_path / "m", spark=LocalRunner())
     assert shown(tmp_path / "m") == {(str(source / "good.xml"), 0, 4)}
     source, dest = write(tmp_path / "logs", {"a.log": b"one\ntw"}), tmp_path / "out2"
     gather(source, dest, on_append="tail")
-    assert Ledger(dest).export_markers(tmp_path / "m2", spark=InProcess()).written == 0, "a last line waits"
+    assert Ledger(dest).export_markers(tmp_path / "m2", spark=LocalRunner()).written == 0, "a last line waits"
 
 
 def test_out_and_in_again_is_the_same_state(tmp_path: Path) -> None:
     names = {f"{'d' * 100}/{'é' * 60}/f{i}": b"%d\n" % i for i in range(9)}
     source, dest = write(tmp_path / "in", {**names, **documents(4)}), tmp_path / "out"
     gather(source, dest)
-    assert Ledger(dest).export_markers(tmp_path / "m", spark=InProcess()).written == 13
+    assert Ledger(dest).export_markers(tmp_path / "m", spark=LocalRunner()).written == 13
     other = Ledger(tmp_path / "other", create=True)
     assert other.import_markers(tmp_path / "m", source, **HERE).gathered == 13
     assert gather(source, tmp_path / "other").files == 0
-    assert other.export_markers(tmp_path / "m", spark=InProcess()).there == 13
+    assert other.export_markers(tmp_path / "m", spark=LocalRunner()).there == 13
 
 
 def test_of_several_stores_only_one_is_marked_in_a_directory(tmp_path: Path) -> None:
@@ -391,18 +391,18 @@ def test_of_several_stores_only_one_is_marked_in_a_directory(tmp_path: Path) -> 
     gather(["memory://one/in", "memory://two/in"], "memory://three/out")
     ledger = Ledger("memory://three/out")
     with refused(UsageError, 2, "memory://one", "memory://two", "source="):
-        ledger.export_markers(tmp_path / "m", spark=InProcess())
-    assert ledger.export_markers(tmp_path / "m2", source="memory://two/in", spark=InProcess()).written == 1
+        ledger.export_markers(tmp_path / "m", spark=LocalRunner())
+    assert ledger.export_markers(tmp_path / "m2", source="memory://two/in", spark=LocalRunner()).written == 1
     assert shown(tmp_path / "m2") == {("/in/a", 0, 5)}
 
 
 def test_a_part_of_a_file_may_be_marked_where_files_are_read_in_parts(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1\n" * 10}), tmp_path / "out"
     settings: dict[str, Any] = {"split": "lines", "format": "lines", **HERE}
-    quire.process(source, lambda split, content: content, dest, **settings)
+    quire.process(source, dest, lambda split, content: content, **settings)
     write(source, {"b": b"2\n3\n4\n"})
     ledger = Ledger(dest)
     done = ledger.import_markers(mark(tmp_path / "marks", (source / "b", 0, 3)), source, **HERE)
     assert (done.gathered, done.left) == (1, ())
-    quire.process(source, lambda split, content: content, dest, **settings)
+    quire.process(source, dest, lambda split, content: content, **settings)
     assert read(dest) == [b"1"] * 10 + [b"4"], "the line that begins in the marked bytes belongs to them"

@@ -11,7 +11,7 @@ import pytest
 import quire
 from checker import look, tree
 from gathering import documents, gather, refused, snapshot, write
-from quire import InProcess, Ledger
+from quire import Ledger, LocalRunner
 from quire.commit import protocol
 from quire.errors import QuireError, RefusedError
 from quire.ledger import purge
@@ -35,7 +35,7 @@ def gathered(tmp_path: Path, files: dict[str, bytes], **settings: Any) -> tuple[
 
 
 def go(ledger: Ledger, **more: Any) -> purge.Purged:
-    return ledger.purge_sources(**{"source": beside(ledger), "spark": InProcess(), "dry_run": False, "min_age": 0, **more})
+    return ledger.purge_sources(**{"source": beside(ledger), "spark": LocalRunner(), "dry_run": False, "min_age": 0, **more})
 
 
 def beside(ledger: Ledger) -> str:
@@ -60,7 +60,7 @@ def test_what_is_verified_goes_and_can_be_read_from_the_data_files(tmp_path: Pat
     files = documents(9, "xml") if shape["transform"] == "xml" else {**documents(9), "empty": b"", "no end": b"x"}
     source, ledger = gathered(tmp_path, files, **shape)
     before, content = snapshot(source), {path: ledger.read(path) for path in tree(source)}
-    seen = ledger.purge_sources(source, spark=InProcess(), min_age=0)
+    seen = ledger.purge_sources(source, spark=LocalRunner(), min_age=0)
     assert (seen.dry_run, seen.files, seen.bytes, seen.stays) == (True, len(files), sum(map(len, files.values())), {})
     assert "would be deleted" in str(seen)
     assert snapshot(source) == before, "a dry run touches nothing"
@@ -69,7 +69,7 @@ def test_what_is_verified_goes_and_can_be_read_from_the_data_files(tmp_path: Pat
     assert (found.files, found.bytes, found.stays) == (seen.files, seen.bytes, {})
     assert names(source) == set()
     assert {path: ledger.read(path) for path in content} == content
-    assert ledger.verify(InProcess()).ok
+    assert ledger.verify(spark=LocalRunner()).ok
     again = go(ledger)
     assert (again.files, again.gone) == (0, 0), "they are finished"
     assert list(ledger.history()["verb"]) == ["run", "", "purge", "", "purge", ""]
@@ -147,7 +147,7 @@ def test_what_others_have_marked_done_or_nobody_has_gathered_stays(tmp_path: Pat
     for marker in (tmp_path / "m").iterdir():
         os.utime(marker)
     ledger = Ledger(tmp_path / "out")
-    assert ledger.import_markers(tmp_path / "m", source, spark=InProcess(), progress=False).gathered == 1
+    assert ledger.import_markers(tmp_path / "m", source, spark=LocalRunner(), progress=False).gathered == 1
     assert go(ledger).files == 1
     assert names(source) == {"marked", "unknown"}
 
@@ -171,7 +171,7 @@ def test_a_glob_means_the_files_that_match_it(tmp_path: Path) -> None:
 def test_what_is_no_clear_word_deletes_nothing(tmp_path: Path, wrong: dict[str, Any]) -> None:
     source, ledger = gathered(tmp_path, documents(3))
     with refused(quire.UsageError, 2, "source" if "source" in wrong else next(iter(wrong))):
-        ledger.purge_sources(**{"source": source, "spark": InProcess(), "dry_run": False, "min_age": 0, **wrong})
+        ledger.purge_sources(**{"source": source, "spark": LocalRunner(), "dry_run": False, "min_age": 0, **wrong})
     assert len(names(source)) == 3
 
 
@@ -184,7 +184,7 @@ def test_what_a_forget_takes_out_that_is_not_published_yet_stays(tmp_path: Path,
     with monkeypatch.context() as patch:
         patch.setattr(protocol, "publish", killed)
         with pytest.raises(KeyboardInterrupt):
-            ledger.forget(source / "d0", spark=InProcess(), progress=False)
+            ledger.forget(source / "d0", spark=LocalRunner(), progress=False)
     assert list(ledger.refresh().history()["kind"]) == ["commit", "published", "commit"]
     assert (go(ledger).files, len(names(source))) == (6, 3)
     quire.recover(tmp_path / "out")
@@ -198,7 +198,7 @@ def test_a_forget_that_comes_in_between_is_no_loss(tmp_path: Path, monkeypatch: 
     def meanwhile(self: Any, items: Any) -> Any:
         found = list(real(self, items))
         monkeypatch.undo()
-        Ledger(tmp_path / "out").forget(source / "d0", spark=InProcess(), progress=False)
+        Ledger(tmp_path / "out").forget(source / "d0", spark=LocalRunner(), progress=False)
         return found
 
     monkeypatch.setattr(purge._Task, "_verified", meanwhile)
@@ -216,7 +216,7 @@ def test_what_was_compacted_meanwhile_is_not_called_damaged(tmp_path: Path, monk
     def meanwhile(self: Any, items: Any) -> Any:
         monkeypatch.undo()
         other = Ledger(tmp_path / "out")
-        other.compact(spark=InProcess(), progress=False)
+        other.compact(spark=LocalRunner(), progress=False)
         other.expire()
         return real(self, items)
 
@@ -225,8 +225,8 @@ def test_what_was_compacted_meanwhile_is_not_called_damaged(tmp_path: Path, monk
     found = go(ledger)
     assert (found.files, found.stays) == (0, {purge.MOVED: 4})
     with refused(QuireError, 3, "has expired", "refresh"):
-        before.verify(InProcess())
-    assert ledger.refresh().verify(InProcess()).ok
+        before.verify(spark=LocalRunner())
+    assert ledger.refresh().verify(spark=LocalRunner()).ok
     assert go(ledger).files == 4
 
 

@@ -16,7 +16,7 @@ import pytest
 import quire
 from checker import look
 from gathering import gather, refused, write
-from quire import InProcess, Ledger
+from quire import Ledger, LocalRunner
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.coverage.fold import fold
@@ -30,14 +30,14 @@ from quire.storage import connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 POLICIES: list[dict[str, Any]] = [
     {}, {"on_change": "reprocess"}, {"on_change": "ignore"}, {"on_append": "tail"}, {"on_append": "reprocess", "on_change": "reprocess"},
 ]  # fmt: skip
 
 
 def go(dest: Path, **more: Any) -> purge.Purged:
-    return Ledger(dest).purge_sources(**{"source": dest.parent / "in", "spark": InProcess(), "dry_run": False, "min_age": 0, **more})
+    return Ledger(dest).purge_sources(**{"source": dest.parent / "in", "spark": LocalRunner(), "dry_run": False, "min_age": 0, **more})
 
 
 def new(folder: Path, name: str, content: bytes, age: float = 30.0) -> Path:
@@ -63,9 +63,9 @@ def test_a_new_file_of_a_purged_name_is_new_and_both_contents_stay(tmp_path: Pat
     gather(source, dest, **policy)
     assert go(dest).files == 2
     path = new(source, "daily.csv", later)
-    plan = quire.plan(source, dest, spark=InProcess(), progress=False, **policy)
+    plan = quire.plan(source, dest, spark=LocalRunner(), progress=False, **policy)
     assert sum(task.files for task in plan._planned.tasks) == 1
-    assert Ledger(dest).unprocessed(InProcess(), source).column("path").to_pylist() == [f"file://{path}"]
+    assert Ledger(dest).unprocessed(source, spark=LocalRunner()).column("path").to_pylist() == [f"file://{path}"]
     report = gather(source, dest, **policy)
     assert (report.files, report.set_aside_count, report.deleted) == (1, 0, 0)
     assert states(dest, path) == ["purged", "done"]
@@ -75,12 +75,12 @@ def test_a_new_file_of_a_purged_name_is_new_and_both_contents_stay(tmp_path: Pat
     write(source, {"more": b"m\n"})
     gather(source, dest, **policy)
     ledger.refresh().compact(**HERE)
-    ledger.checkpoint(InProcess())
+    ledger.checkpoint(spark=LocalRunner())
     ledger.expire(grace=0)
     assert (ledger.read(path), ledger.read(path, version=first)) == (later, b"monday\n")
     assert states(dest, path) == ["purged", "done"]
     assert gather(source, dest, **policy).jobs == ()
-    assert ledger.refresh().verify(InProcess()).ok
+    assert ledger.refresh().verify(spark=LocalRunner()).ok
     assert go(dest).files == 2, "and the second file of that name goes as the first"
     new(source, "daily.csv", b"wednesday\n", 20)
     assert gather(source, dest, **policy).files == 1
@@ -288,10 +288,10 @@ def test_a_source_that_a_writer_may_still_hold_open_stays(tmp_path: Path) -> Non
     source, dest = write(tmp_path / "in", {"app.log": b"one\n"}), tmp_path / "out"
     new(source, "old.log", b"old\n", 7200)
     gather(source, dest)
-    found = Ledger(dest).purge_sources(source, spark=InProcess(), dry_run=False)
+    found = Ledger(dest).purge_sources(source, spark=LocalRunner(), dry_run=False)
     assert (found.files, found.stays) == (1, {purge.YOUNG: 1})
     assert [p.name for p in source.iterdir()] == ["app.log"]
-    assert Ledger(dest).purge_sources(source, spark=InProcess(), dry_run=False, min_age="30s").files == 1
+    assert Ledger(dest).purge_sources(source, spark=LocalRunner(), dry_run=False, min_age="30s").files == 1
 
 
 def test_a_purged_file_does_not_leave_with_another_one_of_its_name_in_one_data_file(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_purged_file_does_not_leave_with_another_one_of_its_name_in_one_data_f
     source, dest = write(tmp_path / "in", {"a": b"one\n"}), tmp_path / "out"
     for content in (b"one\n", b"two\n-\nthree\n"):
         new(source, "a", content)
-        quire.process(source, function, dest, split="lines", format="lines", version="1", **HERE)
+        quire.process(source, dest, function, split="lines", format="lines", function_version="1", **HERE)
         go(dest, derived=True)
     Ledger(dest).compact("1000 B", **HERE)
     log = Log(connect(f"file://{dest}")).refresh()

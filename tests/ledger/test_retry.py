@@ -141,14 +141,14 @@ def test_a_job_on_a_share_that_is_away_now_and_then_gathers_everything_and_says_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     source = write(tmp_path / "in", documents(40))
-    told = list[quire.Step]()
+    told = list[quire.ProgressEvent]()
     with monkeypatch.context() as patch:
         if what == "read":
             fails = _read_fails(patch)
         else:
             # Not for ever: in step with what tasks do, the same call of each could fail each time.
             fails = Fails(patch, os, what, lambda call: call % 7 == 1 and call < 100, after=what not in ("open", "scandir"))
-        report = quire.consolidate(source, tmp_path / "out", spark=quire.InProcess(), progress=told.append, planner="hash", parts=3)
+        report = quire.consolidate(source, tmp_path / "out", spark=quire.LocalRunner(), progress=told.append, planner="hash", parts=3)
     assert fails.failed
     assert (report.files, report.set_aside_count) == (40, 0)
     assert len(check(source, tmp_path / "out").done) == 40
@@ -196,10 +196,10 @@ def test_a_file_that_cannot_be_looked_up_just_now_is_listed(tmp_path: Path, monk
 
 
 def test_the_progress_line_says_why_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from quire.progress import Phase, Step, _words
+    from quire.progress import Phase, ProgressEvent, _words
 
     shown = list[str]()
-    phase = Phase(Step("gathering", total=100, unit="B"), lambda step: shown.append(_words(step)))
+    phase = Phase(ProgressEvent("gathering", total=100, unit="B"), lambda step: shown.append(_words(step)))
     phase.to(10, tasks=1, files=5)
     phase.again("cannot write file:///out/a: timed out: trying again in 1.6 s")
     phase.to(20, tasks=2, files=9)
@@ -213,12 +213,12 @@ def test_the_progress_line_says_why_it_waits(tmp_path: Path, monkeypatch: pytest
 
 
 # ------------------------------------------------------------------------------------------------------------ what lasts
-def away_from(patch: pytest.MonkeyPatch, phase: str) -> list[quire.Step]:
+def away_from(patch: pytest.MonkeyPatch, phase: str) -> list[quire.ProgressEvent]:
     """From the first sign of a phase on, nothing reaches the destination any more; what the caller is told."""
-    told = list[quire.Step]()
+    told = list[quire.ProgressEvent]()
     gone = list[bool]()
 
-    def tell(step: quire.Step) -> None:
+    def tell(step: quire.ProgressEvent) -> None:
         told.append(step)
         if step.phase == phase and (step.done or phase == "listing"):
             gone.append(True)
@@ -252,7 +252,7 @@ def test_a_lasting_error_says_what_was_done_and_how_to_go_on(
     with monkeypatch.context() as patch:
         tell: Any = away_from(patch, phase)
         with pytest.raises(quire.QuireError) as caught:
-            quire.consolidate(source, tmp_path / "out", spark=quire.InProcess(), progress=tell, **options)
+            quire.consolidate(source, tmp_path / "out", spark=quire.LocalRunner(), progress=tell, **options)
     text = str(caught.value)
     assert "\n" not in text
     assert "503 the share is away" in text

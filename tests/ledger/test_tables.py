@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from gathering import documents, gather, refused, snapshot, write
-from quire import InProcess, Ledger
+from quire import Ledger, LocalRunner
 from quire.errors import QuireError, UsageError
 from quire.ledger import tables
 from quire.storage import connect
@@ -18,7 +18,7 @@ from quire.storage import connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 LOOKS = ["history", "tasks", "files", "failed", "sizes"]
 
 

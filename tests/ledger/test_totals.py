@@ -16,7 +16,7 @@ from services.kafka import Mock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_record_counts_once_whether_it_is_rejected_retried_or_forgotten(kafka:
 
     name, dest = topic(kafka, 1, numbered(10)), tmp_path / "out"
     source = {"source": f"kafka://{kafka.address}/{name}", "storage_options": dict(kafka.settings)}
-    report = load(kafka, name, dest, fifth, version="1")
+    report = load(kafka, name, dest, fifth, function_version="1")
     sums.check_report(quire.Ledger(dest), report)
     assert told(dest) == (8, 10, 0, 2)
     assert quire.Ledger(dest).retry(function=fifth, max_quarantined=9, **source, **HERE).set_aside == 2
@@ -55,7 +55,7 @@ def test_a_record_counts_once_whether_it_is_rejected_retried_or_forgotten(kafka:
     for file in quire.Ledger(dest).files()["data_file"]:
         quire.Ledger(dest).forget(file=file, **HERE)
     assert told(dest) == (0, 0, 0, 0)
-    load(kafka, name, dest, fifth, version="1")
+    load(kafka, name, dest, fifth, function_version="1")
     assert told(dest) == (10, 10, 0, 0)
 
 

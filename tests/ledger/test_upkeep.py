@@ -11,7 +11,7 @@ import pytest
 import quire
 from checker import check, look, unchanged
 from gathering import documents, gather, refused, write
-from quire import InProcess, Ledger
+from quire import Ledger, LocalRunner
 from quire.commit import protocol
 from quire.errors import FormatError, QuireError, UsageError
 from quire.ledger import forget as forgetting
@@ -22,7 +22,7 @@ from quire.storage.local import LocalStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 
 
 def gathered(tmp_path: Path, n: int = 9, **settings: Any) -> tuple[Path, Path, Ledger]:
@@ -70,7 +70,7 @@ def test_a_forgotten_file_leaves_and_the_others_stay_as_they_are(tmp_path: Path,
     check(rest(source, "d0/f0003.txt"), dest, expected)
     assert ledger.summary().files == 8
     assert "a wrong file" in set(ledger.history()["note"])
-    assert ledger.verify(spark=InProcess()).ok
+    assert ledger.verify(spark=LocalRunner()).ok
     with pytest.raises(UsageError, match="not in the ledger"):
         ledger.locate(source / "d0/f0003.txt")
 
@@ -264,7 +264,7 @@ def test_compaction_merges_the_files_of_many_runs_and_loses_nothing(tmp_path: Pa
     expire(dest)
     check(source, dest, unchanged if shape["transform"] == "raw" else None)
     assert gather(source, dest, **shape).files == 0, "coverage stays"
-    assert ledger.verify(spark=InProcess()).ok
+    assert ledger.verify(spark=LocalRunner()).ok
     assert not ledger.compact(**HERE).jobs, "there is nothing left to merge"
     write(source, {"d0/last.txt": b"new\n"})
     gather(source, dest, **shape)
@@ -378,11 +378,11 @@ def test_a_directory_that_was_forgotten_gives_no_partition(tmp_path: Path, spark
     source = write(tmp_path / "in", {"dt=1/a": b"a", "dt=1/empty": b"", "dt=x/b": b"b", "dt=x/c": b"c"})
     gather(source, tmp_path / "out", transform="raw", layout="directories")
     ledger = Ledger(tmp_path / "out")
-    assert dict(quire.read(spark, tmp_path / "out").dtypes)["dt"] == "string"
+    assert dict(quire.read(tmp_path / "out", spark=spark).dtypes)["dt"] == "string"
     ledger.forget(source / "dt=x", **HERE)
-    assert dict(quire.read(spark, tmp_path / "out").dtypes)["dt"] == "int"
+    assert dict(quire.read(tmp_path / "out", spark=spark).dtypes)["dt"] == "int"
     ledger.forget(source / "dt=1/a", **HERE)
-    assert [row.dt for row in quire.read(spark, tmp_path / "out").collect()] == [1], "the empty file is still there"
+    assert [row.dt for row in quire.read(tmp_path / "out", spark=spark).collect()] == [1], "the empty file is still there"
 
 
 def test_the_ledger_as_it_was_at_an_older_version(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gathering import documents, gather, refused, write
-from quire import InProcess, Ledger
+from quire import Ledger, LocalRunner
 from quire.errors import FormatError, QuireError
 from quire.ledger import verify
 
@@ -39,7 +39,7 @@ def test_a_flipped_byte_is_found_with_its_file_and_the_rest_is_still_checked(
 ) -> None:
     source, one, _ = two_data_files(tmp_path, transform, format, compression)
     ledger, original = Ledger(tmp_path / "out"), one.read_bytes()
-    found = ledger.verify(InProcess())
+    found = ledger.verify(spark=LocalRunner())
     assert (found.ok, found.data_files, found.files) == (True, 2, 120)
     middle = original.index(b"one" * 50) if compression == "none" else 40
     if format == "parquet" and compression != "none":  # the end of a page: what its header says of statistics is read by nobody
@@ -49,7 +49,7 @@ def test_a_flipped_byte_is_found_with_its_file_and_the_rest_is_still_checked(
         middle = column.data_page_offset - 30
     for at in (middle, middle + 1):
         one.write_bytes(original[:at] + bytes([original[at] ^ 0x10]) + original[at + 1 :])
-        found = ledger.verify(InProcess())
+        found = ledger.verify(spark=LocalRunner())
         assert not found.ok
         assert {file for file, _, _ in found.damaged} == {f"one/{one.name}"}
         assert all(path.startswith(f"file://{source}/one/") for _, path, _ in found.damaged)
@@ -67,20 +67,20 @@ def test_no_byte_of_damage_makes_verify_itself_fail(tmp_path: Path, transform: s
     ledger, original = Ledger(tmp_path / "out"), one.read_bytes()
     for at in {*range(0, len(original), max(1, len(original) // 60)), *range(len(original) - 8, len(original))}:
         one.write_bytes(original[:at] + bytes([original[at] ^ 0xFF]) + original[at + 1 :])
-        found = ledger.verify(InProcess())
+        found = ledger.verify(spark=LocalRunner())
         assert {file for file, _, _ in found.damaged} <= {f"one/{one.name}"}
     for length in (0, 1, len(original) // 2, len(original) - 1):
         one.write_bytes(original[:length])
-        assert not ledger.verify(InProcess()).ok
+        assert not ledger.verify(spark=LocalRunner()).ok
     one.write_bytes(original + b"more")
-    assert not ledger.verify(InProcess()).ok, "what nobody wrote"
+    assert not ledger.verify(spark=LocalRunner()).ok, "what nobody wrote"
 
 
 def test_missing_and_truncated_data_files_are_named(tmp_path: Path, spark: SparkSession) -> None:
     source, one, two = two_data_files(tmp_path, "lines", "lines", "none")
     one.write_bytes(one.read_bytes()[:-10])
     two.unlink()
-    found = Ledger(tmp_path / "out").verify(spark)
+    found = Ledger(tmp_path / "out").verify(spark=spark)
     assert not found.ok
     whats = {(file, path): what for file, path, what in found.damaged}
     assert whats[f"two/{two.name}", ""] == "the file is gone"
@@ -124,7 +124,7 @@ def test_a_segment_that_is_missing_or_damaged_is_an_error_and_never_an_empty_led
     with refused(FormatError, 2, segment.name, word):
         gather(source, tmp_path / "out", transform="xml")
     with pytest.raises(QuireError, match=word):
-        ledger.verify(InProcess())
+        ledger.verify(spark=LocalRunner())
     with refused(FormatError, 2, segment.name, word):
         ledger.locate(source / "d0/f0000.xml")
 
@@ -135,7 +135,7 @@ def test_each_row_of_a_checkpoint_is_looked_at_once_however_many_data_files_it_i
     source = write(tmp_path / "in", {f"{d}/{i}": b"%d\n" % d for d in range(9) for i in range(3)})
     gather(source, tmp_path / "out", planner="directory", layout="directories")
     ledger = Ledger(tmp_path / "out")
-    ledger.checkpoint(InProcess())
+    ledger.checkpoint(spark=LocalRunner())
     looked, real = list[int](), pc.equal
 
     def equal(column: Any, value: object) -> Any:
@@ -143,6 +143,6 @@ def test_each_row_of_a_checkpoint_is_looked_at_once_however_many_data_files_it_i
         return real(column, value)
 
     monkeypatch.setattr(verify.pc, "equal", equal)
-    found = ledger.verify(InProcess())
+    found = ledger.verify(spark=LocalRunner())
     assert (found.ok, found.data_files, found.files) == (True, 9, 27)
     assert sum(looked) <= 27

@@ -56,7 +56,7 @@ def test_on_spark(kafka: Mock, tmp_path: Path, spark: SparkSession) -> None:
     assert report.records == 3_000
     assert len(files(tmp_path / "out")) > 1
     assert exact(kafka, tmp_path / "out", name).exact
-    found = quire.read(spark, tmp_path / "out")
+    found = quire.read(tmp_path / "out", spark=spark)
     assert found.count() == found.select("partition", "offset").distinct().count() == 3_000
     kafka.produce(name, numbered(100, 4))
     assert load(kafka, name, tmp_path / "out", **settings).records == 100  # by workers that have read before
@@ -161,7 +161,7 @@ def test_lines_of_values(kafka: Mock, tmp_path: Path, compression: str) -> None:
     load(kafka, name, tmp_path / "out", format="lines", compression=compression)
     held = [line for p in files(tmp_path / "out") for line in _text(p, compression).splitlines()]
     assert sorted(held) == sorted(b"v%d" % i for i in range(3_000))
-    assert quire.Ledger(tmp_path / "out").verify(quire.InProcess()).ok
+    assert quire.Ledger(tmp_path / "out").verify(spark=quire.LocalRunner()).ok
 
 
 def _text(path: Path, compression: str) -> bytes:
@@ -199,16 +199,16 @@ def test_directories_by_date_and_by_a_column(kafka: Mock, tmp_path: Path, spark:
     load(kafka, name, tmp_path / "out", partition_by="date")
     folders = sorted(p.parent.name for p in files(tmp_path / "out"))
     assert folders == sorted(f"date={dt.date(2024, 10, 4) + dt.timedelta(days=i)}" for i in range(10))
-    found = quire.read(spark, tmp_path / "out")
+    found = quire.read(tmp_path / "out", spark=spark)
     assert found.count() == 40
     assert found.where("date = '2024-10-05'").count() == 4
     assert exact(kafka, tmp_path / "out", name).exact
     ledger = quire.Ledger(tmp_path / "out")
-    assert ledger.verify(quire.InProcess()).ok
+    assert ledger.verify(spark=quire.LocalRunner()).ok
     assert ledger.offsets()["offset"].tolist() == [20, 20]
     load(kafka, name, tmp_path / "by", partition_by="partition")
     assert sorted({p.parent.name for p in files(tmp_path / "by")}) == ["partition=0", "partition=1"]
-    assert quire.read(spark, tmp_path / "by").select("partition", "offset").distinct().count() == 40
+    assert quire.read(tmp_path / "by", spark=spark).select("partition", "offset").distinct().count() == 40
 
 
 def test_compaction_merges_the_files_of_many_commits_in_each_directory(kafka: Mock, tmp_path: Path) -> None:
@@ -217,11 +217,11 @@ def test_compaction_merges_the_files_of_many_commits_in_each_directory(kafka: Mo
         kafka.produce(name, [Record(b"v%d" % i, partition=p, timestamp=1_700_000_000_000 + p * 86_400_000) for p in (0, 1)])
         load(kafka, name, tmp_path / "out", partition_by="date")
     ledger, before = quire.Ledger(tmp_path / "out"), quire.Ledger(tmp_path / "out").offsets()
-    assert ledger.compact(spark=quire.InProcess(), progress=False).removed == 8
+    assert ledger.compact(spark=quire.LocalRunner(), progress=False).removed == 8
     assert sorted(n.rpartition("/")[0] for n in ledger.files()["data_file"]) == ["date=2023-11-14", "date=2023-11-15"]
     assert ledger.offsets().equals(before)
     assert exact(kafka, tmp_path / "out", name).exact
-    assert ledger.verify(quire.InProcess()).ok
+    assert ledger.verify(spark=quire.LocalRunner()).ok
     kafka.produce(name, [b"more"])
     assert load(kafka, name, tmp_path / "out", partition_by="date").records == 1
 
@@ -247,7 +247,7 @@ def test_a_function_makes_columns_and_bad_records_are_set_aside_with_offset_and_
     assert rows(tmp_path / "out").schema.names == ["offset", "number"]
     assert sorted(rows(tmp_path / "out")["number"].to_pylist()) == sorted(set(range(1_000)) - {17, 500, 999})
     ledger = quire.Ledger(tmp_path / "out")
-    assert ledger.verify(quire.InProcess()).ok
+    assert ledger.verify(spark=quire.LocalRunner()).ok
     assert ledger.offsets()["offset"].tolist() == [1_000]
 
 
@@ -261,7 +261,7 @@ def test_retry_gives_bad_records_to_a_repaired_function(kafka: Mock, tmp_path: P
         numbers = [int(v.removeprefix(b"x")) for v in batch.column("value").to_pylist()]
         return pa.record_batch([batch.column("offset"), pa.array(numbers, pa.int64())], ["offset", "number"])
 
-    done = ledger.retry(f"kafka://{kafka.address}/{name}", function=repaired, spark=quire.InProcess(), progress=False)
+    done = ledger.retry(f"kafka://{kafka.address}/{name}", function=repaired, spark=quire.LocalRunner(), progress=False)
     assert (done.gathered, done.set_aside) == (10, 0)
     assert len(ledger.rejected()) == 0
     assert sorted(rows(tmp_path / "out")["number"].to_pylist()) == list(range(1_000))
@@ -280,7 +280,7 @@ def test_retry_and_compact_keep_to_the_directories(kafka: Mock, tmp_path: Path) 
         return thirds(pa.record_batch([pa.array(values)], ["value"]))
 
     load(kafka, name, out, thirds, partition_by="third")
-    ledger, here = quire.Ledger(out), {"spark": quire.InProcess(), "progress": False}
+    ledger, here = quire.Ledger(out), {"spark": quire.LocalRunner(), "progress": False}
     done = ledger.retry(f"kafka://{kafka.address}/{name}", function=repaired, **here)  # type: ignore[arg-type]
     assert (done.gathered, done.set_aside) == (10, 0)
     assert {path.parent.name: path.parent.parent for path in files(out)} == {f"third={i}": out for i in range(3)}
@@ -289,7 +289,7 @@ def test_retry_and_compact_keep_to_the_directories(kafka: Mock, tmp_path: Path) 
     assert len(live) == 3
     found = [(number, int(path[6])) for path in live for number in pq.read_table(out / path)["number"].to_pylist()]
     assert sorted(found) == [(i, i % 3) for i in range(100)]
-    assert ledger.verify(quire.InProcess()).ok
+    assert ledger.verify(spark=quire.LocalRunner()).ok
 
 
 def test_retry_leaves_set_aside_what_retention_has_removed(kafka: Mock, tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_retry_leaves_set_aside_what_retention_has_removed(kafka: Mock, tmp_path
     load(kafka, name, tmp_path / "out", even)
     kafka.delete_records(name, {0: 3})
     ledger = quire.Ledger(tmp_path / "out")
-    done = ledger.retry(f"kafka://{kafka.address}/{name}", function=even, spark=quire.InProcess(), progress=False, max_quarantined=MANY)
+    done = ledger.retry(f"kafka://{kafka.address}/{name}", function=even, spark=quire.LocalRunner(), progress=False, max_quarantined=MANY)
     assert (done.gathered, done.set_aside) == (0, 1)
     assert "gone at its source" in done.left[0][1]
     assert ledger.rejected()["offset"].tolist() == [1, 3]

@@ -57,7 +57,7 @@ def free_port() -> int:
 )
 def test_a_source_that_is_none(source: Any, words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        quire.load(source, tmp_path / "out", spark=quire.InProcess())
+        quire.load(source, tmp_path / "out", spark=quire.LocalRunner())
     assert words in str(caught.value)
     assert str(caught.value).isprintable()
     assert "hunter2" not in str(caught.value)
@@ -334,5 +334,5 @@ def test_max_quarantined_commits_nothing(kafka: Mock, tmp_path: Path) -> None:
     with refused(TooManyFailures, 1, "2 records were", "max_quarantined is 1"):
         load(kafka, name, tmp_path / "out", format="lines", max_quarantined=1)
     with refused(TooManyFailures, 1, "newline"):
-        load(kafka, name, tmp_path / "out", format="lines", on_error="fail")
+        load(kafka, name, tmp_path / "out", format="lines", max_quarantined=0)
     assert not files(tmp_path / "out")

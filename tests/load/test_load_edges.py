@@ -58,23 +58,23 @@ def rejecting(*values: bytes) -> Any:
 def test_a_data_file_of_one_date_is_forgotten_with_all_that_was_read_with_it(kafka: Mock, tmp_path: Path, function: Any) -> None:
     dates = [Record(b"v%d" % i, partition=0, timestamp=1_700_000_000_000 + i % 3 * DAY) for i in range(30)]
     name, dest = topic(kafka, 1, dates[:15]), tmp_path / "out"
-    load(kafka, name, dest, function, partition_by="date", version="1")
+    load(kafka, name, dest, function, partition_by="date", function_version="1")
     kafka.produce(name, dates[15:])
-    load(kafka, name, dest, function, partition_by="date", version="1")
+    load(kafka, name, dest, function, partition_by="date", function_version="1")
     for i in (0, 2):  # the one that has the range of offsets in its row, and one that has none
-        ledger(dest).forget(file=sorted(ledger(dest).files()["data_file"])[i], spark=quire.InProcess(), progress=False)
+        ledger(dest).forget(file=sorted(ledger(dest).files()["data_file"])[i], spark=quire.LocalRunner(), progress=False)
         assert ledger(dest).files()["records"].sum() < 30
-        load(kafka, name, dest, function, partition_by="date", version="1")
+        load(kafka, name, dest, function, partition_by="date", function_version="1")
         found = exact(kafka, dest, name)
         aside = {0, 3, 4} if function else set()
         assert (found.double, found.other) == ([], [])
         assert {position.offset for position, _ in found.lost} == aside
-    ledger(dest).compact(spark=quire.InProcess(), progress=False)
-    ledger(dest).forget(file=sorted(ledger(dest).files()["data_file"])[1], spark=quire.InProcess(), progress=False)
-    load(kafka, name, dest, function, partition_by="date", version="1")
+    ledger(dest).compact(spark=quire.LocalRunner(), progress=False)
+    ledger(dest).forget(file=sorted(ledger(dest).files()["data_file"])[1], spark=quire.LocalRunner(), progress=False)
+    load(kafka, name, dest, function, partition_by="date", function_version="1")
     assert {position.offset for position, _ in exact(kafka, dest, name).lost} == aside
     assert not exact(kafka, dest, name).double
-    assert ledger(dest).verify(quire.InProcess()).ok
+    assert ledger(dest).verify(spark=quire.LocalRunner()).ok
 
 
 # ------------------------------------------------------------------------------------------------- what a producer may say
@@ -133,11 +133,11 @@ def test_a_column_for_directories_that_the_function_does_not_give_is_refused_and
     for _ in range(2):
         calls.clear()
         with refused(UsageError, 2, "partition_by='city' is not a column. The columns are value, offset"):
-            load(kafka, name, dest, without, partition_by="city", version="1")
+            load(kafka, name, dest, without, partition_by="city", function_version="1")
         assert len(calls) <= 2, "it is not tried again"
         assert not list(dest.glob("_quire/jobs/*")), "nothing is frozen, and nothing is open"
         assert not list(dest.glob("**/part-*"))
-    assert load(kafka, name, dest, without, partition_by="offset", version="1").records == 6
+    assert load(kafka, name, dest, without, partition_by="offset", function_version="1").records == 6
 
 
 def test_the_longest_and_the_emptiest_of_a_record_come_through(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,13 +173,13 @@ def test_a_record_in_quarantine_stays_there_when_compaction_has_removed_it(
 
     with monkeypatch.context() as patched:
         patched.setattr(offsets, "read", without_the_third)
-        done = ledger(dest).retry(f"kafka://{kafka.address}/{name}", function=as_it_is, spark=quire.InProcess(), progress=False)
+        done = ledger(dest).retry(f"kafka://{kafka.address}/{name}", function=as_it_is, spark=quire.LocalRunner(), progress=False)
     assert (done.gathered, done.set_aside) == (1, 1)
     (left,) = ledger(dest).rejected("arrow").to_pylist()
     assert (left["offset"], left["content"]) == (3, b"v3")
     assert "gone at its source" in left["error"]
     assert [position.offset for position, _ in exact(kafka, dest, name).lost] == [3]
-    ledger(dest).retry(f"kafka://{kafka.address}/{name}", function=as_it_is, spark=quire.InProcess(), progress=False)
+    ledger(dest).retry(f"kafka://{kafka.address}/{name}", function=as_it_is, spark=quire.LocalRunner(), progress=False)
     assert exact(kafka, dest, name).exact
 
 
@@ -200,8 +200,8 @@ def test_an_empty_partition_that_retention_goes_over_is_no_loss(kafka: Mock, tmp
 def test_retry_reads_topics_that_the_last_load_has_not_named(kafka: Mock, tmp_path: Path) -> None:
     a, b, dest = topic(kafka, 1, numbered(5)), topic(kafka, 1, numbered(5)), tmp_path / "out"
     load(kafka, a, dest, rejecting(b"v1"))
-    load(kafka, b, dest, rejecting(b"v2"), append=True)
-    done = ledger(dest).retry(f"kafka://{kafka.address}/{a},{b}", function=as_it_is, spark=quire.InProcess(), progress=False)
+    load(kafka, b, dest, rejecting(b"v2"), allow_nonempty=True)
+    done = ledger(dest).retry(f"kafka://{kafka.address}/{a},{b}", function=as_it_is, spark=quire.LocalRunner(), progress=False)
     assert (done.gathered, done.left) == (2, ())
     assert exact(kafka, dest, a, b).exact
 
@@ -217,9 +217,9 @@ def test_a_topic_known_by_its_name_goes_on_when_a_broker_tells_its_id(kafka: Moc
     kafka.produce(name, numbered(10, 2, first=10))
     assert load(kafka, name, dest, rejecting(b"v3")).records == 10
     kafka.produce(name, numbered(10, 2, first=20))
-    ledger(dest).import_offsets(f"kafka://{kafka.address}/{name}", {0: 12}, spark=quire.InProcess(), progress=False)
+    ledger(dest).import_offsets(f"kafka://{kafka.address}/{name}", {0: 12}, spark=quire.LocalRunner(), progress=False)
     assert load(kafka, name, dest, rejecting(b"v3")).records == 8
-    assert ledger(dest).retry(f"kafka://{kafka.address}/{name}", function=as_it_is, spark=quire.InProcess(), progress=False).gathered == 1
+    assert ledger(dest).retry(f"kafka://{kafka.address}/{name}", function=as_it_is, spark=quire.LocalRunner(), progress=False).gathered == 1
     assert ledger(dest).offsets()["topic_id"].tolist() == [f"name:{name}"] * 2
 
 
@@ -229,7 +229,7 @@ def test_offsets_of_another_cluster_are_not_imported(kafka: Mock, tmp_path: Path
     with mock() as other:
         theirs = topic(other, 1, numbered(5))
         with refused(RefusedError, 2, "holds topics of cluster", "Choose another destination"):
-            ledger(dest).import_offsets(f"kafka://{other.address}/{theirs}", {0: 3}, spark=quire.InProcess(), progress=False)
+            ledger(dest).import_offsets(f"kafka://{other.address}/{theirs}", {0: 3}, spark=quire.LocalRunner(), progress=False)
     kafka.produce(name, numbered(5))
     assert load(kafka, name, dest).records == 5
 

@@ -16,7 +16,7 @@ from loading import exact, load, numbered, rows, topic
 from quire import UsageError, plots
 from services.kafka import Mock, Record, mock
 
-HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_what_is_told_of_partitions_follows_all_that_happens_to_them(kafka: Mock
     assert told() == [55]
     load(kafka, name, tmp_path / "out")
     assert told() == [55, 55]
-    ledger.checkpoint(quire.InProcess())
+    ledger.checkpoint(spark=quire.LocalRunner())
     assert told() == [55, 55]
     kafka.produce(name, numbered(4, 2))
     load(kafka, name, tmp_path / "out")
@@ -140,7 +140,7 @@ def test_the_first_rejected_records_are_those_of_the_newest_commits(kafka: Mock,
         assert len(some) == limit
         assert all(content.startswith((b"bad 2", b"bad 1")[: 1 + (limit > 6)]) for content in some["content"])
     assert ledger.rejected(as_="arrow", limit=1).num_rows == 1
-    ledger.checkpoint(quire.InProcess())
+    ledger.checkpoint(spark=quire.LocalRunner())
     assert set(ledger.refresh().rejected(limit=6)["commit"]) == {everything["commit"].max()}
     with refused(UsageError, 2, "limit"):
         ledger.rejected(limit=0)
@@ -166,7 +166,7 @@ def test_whoever_looks_again_learns_by_one_question_whether_there_is_news(kafka:
 def test_an_event_ends_a_loop_after_a_whole_commit_in_any_thread(kafka: Mock, tmp_path: Path) -> None:
     name, stop, told = topic(kafka, 2, numbered(100, 2)), threading.Event(), list[Any]()
 
-    def gathering(step: quire.Step) -> None:
+    def gathering(step: quire.ProgressEvent) -> None:
         if step.phase == "gathering":
             stop.set()
 
@@ -184,7 +184,7 @@ def test_a_stop_does_not_wait_for_what_is_left_of_a_long_call(kafka: Mock, tmp_p
     """With max_bytes a call makes many commits; it ends after the one that is under way, and the next call takes the rest."""
     name, stop = topic(kafka, 1, numbered(1000, size=100)), threading.Event()
 
-    def gathering(step: quire.Step) -> None:
+    def gathering(step: quire.ProgressEvent) -> None:
         if step.phase == "gathering":
             stop.set()
 
@@ -201,7 +201,7 @@ def test_what_is_no_event_is_refused(kafka: Mock, tmp_path: Path) -> None:
 
 
 def test_a_step_of_a_load_counts_ranges_and_not_files(kafka: Mock, tmp_path: Path) -> None:
-    told = list[quire.Step]()
+    told = list[quire.ProgressEvent]()
     load(kafka, topic(kafka, 3, numbered(30, 3)), tmp_path / "out", progress=told.append)
     assert {step.what for step in told} == {"range"}
     assert max(step.files for step in told) == 3

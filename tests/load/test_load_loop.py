@@ -65,11 +65,11 @@ def test_a_late_run_reads_no_more_of_the_store_than_an_early_one(kafka: Mock, tm
 
 def test_a_loop_goes_on_while_others_compact_forget_checkpoint_expire_and_load(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 2, numbered(4, 2))
-    spark, ledger = quire.InProcess(), lambda: quire.Ledger(tmp_path / "out")
+    spark, ledger = quire.LocalRunner(), lambda: quire.Ledger(tmp_path / "out")
     runs = Runs(
         kafka, name, 2,
-        in_4=lambda: ledger().compact(spark=spark, progress=False), in_5=lambda: ledger().checkpoint(spark),
-        in_7=lambda: load(kafka, name, tmp_path / "out"), in_8=lambda: ledger().checkpoint(spark),
+        in_4=lambda: ledger().compact(spark=spark, progress=False), in_5=lambda: ledger().checkpoint(spark=spark),
+        in_7=lambda: load(kafka, name, tmp_path / "out"), in_8=lambda: ledger().checkpoint(spark=spark),
         in_9=lambda: ledger().expire(), in_10=lambda: ledger().compact(spark=spark, progress=False),
         in_11=lambda: ledger().forget(f"kafka://{ledger().offsets()['cluster'][0]}/{name}/1", spark=spark, progress=False),
     )  # fmt: skip
@@ -86,7 +86,7 @@ def test_a_newer_checkpoint_takes_the_place_of_what_is_held(kafka: Mock, tmp_pat
     load(kafka, topic(kafka, 1, numbered(4)), tmp_path / "out")
     store, held = connect(normalise(tmp_path / "out"), None), Held()
     before = held.read(store)
-    quire.Ledger(tmp_path / "out").checkpoint(quire.InProcess())
+    quire.Ledger(tmp_path / "out").checkpoint(spark=quire.LocalRunner())
     assert held.read(store).merged == before.tip
     assert held.read(store) is not before
 

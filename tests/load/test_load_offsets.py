@@ -104,13 +104,13 @@ def test_a_consumer_group_that_does_not_follow_is_told_and_nothing_else(
 def test_taking_over_from_another_loader_by_offsets(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 2, numbered(100, 2))
     ledger = quire.Ledger(tmp_path / "out", create=True)
-    done = ledger.import_offsets(source(kafka, name), {(name, 0): 30, (name, 1): 0}, spark=quire.InProcess(), progress=False)
+    done = ledger.import_offsets(source(kafka, name), {(name, 0): 30, (name, 1): 0}, spark=quire.LocalRunner(), progress=False)
     assert done.gathered == 1
     assert ledger.export_offsets() == {(name, 0): 30}
     assert load(kafka, name, tmp_path / "out").records == 70
     assert min(r["offset"] for r in rows(tmp_path / "out").to_pylist() if r["partition"] == 0) == 30
     assert quire.Ledger(tmp_path / "out").export_offsets() == {(name, 0): 50, (name, 1): 50}
-    again = ledger.import_offsets(source(kafka, name), {(name, 0): 40}, spark=quire.InProcess(), progress=False)
+    again = ledger.import_offsets(source(kafka, name), {(name, 0): 40}, spark=quire.LocalRunner(), progress=False)
     assert (again.gathered, again.known) == (0, 1), "what is covered stays as it is"
 
 
@@ -118,15 +118,15 @@ def test_taking_over_from_a_consumer_group(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 2, numbered(100, 2))
     commit(kafka, f"old-{name}", name, [10, 50])
     ledger = quire.Ledger(tmp_path / "out", create=True)
-    ledger.import_offsets(source(kafka, name), f"old-{name}", spark=quire.InProcess(), progress=False)
+    ledger.import_offsets(source(kafka, name), f"old-{name}", spark=quire.LocalRunner(), progress=False)
     assert load(kafka, name, tmp_path / "out").records == 40
     with refused(UsageError, 2, "no offset", "nobody"):
-        ledger.import_offsets(source(kafka, name), "nobody", spark=quire.InProcess(), progress=False)
+        ledger.import_offsets(source(kafka, name), "nobody", spark=quire.LocalRunner(), progress=False)
 
 
 def test_marks_of_offsets_and_of_files_do_not_mix(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, numbered(10))
-    here = {"spark": quire.InProcess(), "progress": False}
+    here = {"spark": quire.LocalRunner(), "progress": False}
     quire.Ledger(tmp_path / "topics", create=True).import_offsets(source(kafka, name), {0: 5}, **here)  # type: ignore[arg-type]
     folder = write(tmp_path / "in", {"f.txt": b"line\n"})
     with refused(RefusedError, 2, "marks of 'kafka://", "this call reads files"):
@@ -140,7 +140,7 @@ def test_marks_of_offsets_and_of_files_do_not_mix(kafka: Mock, tmp_path: Path) -
 def test_wrong_offsets_are_refused(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, numbered(10))
     ledger = quire.Ledger(tmp_path / "out", create=True)
-    here = {"spark": quire.InProcess(), "progress": False}
+    here = {"spark": quire.LocalRunner(), "progress": False}
     for offsets, words in [
         ({(name, 0): -1}, "from 0 on"), ({(name, 0): 11}, "beyond the end"), ({(name, 5): 1}, "not there"),
         ({("other", 0): 1}, "not there"), ({}, "are not offsets"), ({(name, 0): "3"}, "whole number"),
@@ -159,7 +159,7 @@ def test_forgetting_a_partition_lets_the_next_call_load_it_again(kafka: Mock, tm
     load(kafka, name, tmp_path / "out")
     ledger = quire.Ledger(tmp_path / "out")
     path = f"kafka://{ledger.offsets()['cluster'][0]}/{name}/1"
-    ledger.forget(path, spark=quire.InProcess(), progress=False)
+    ledger.forget(path, spark=quire.LocalRunner(), progress=False)
     assert len(rows(tmp_path / "out")) == 50
     assert load(kafka, name, tmp_path / "out").records == 50
     assert exact(kafka, tmp_path / "out", name).exact
@@ -172,7 +172,7 @@ def test_a_checkpoint_keeps_what_is_known_of_offsets(kafka: Mock, tmp_path: Path
         load(kafka, name, tmp_path / "out")
     ledger = quire.Ledger(tmp_path / "out")
     before = ledger.offsets()
-    ledger.checkpoint(quire.InProcess())
+    ledger.checkpoint(spark=quire.LocalRunner())
     assert ledger.offsets().equals(before)
     assert ledger.lag(source(kafka, name))["lag"].sum() == 0
     assert load(kafka, name, tmp_path / "out").bytes == 0
@@ -186,14 +186,14 @@ def test_verbs_that_are_about_files_say_so(kafka: Mock, tmp_path: Path) -> None:
     load(kafka, name, tmp_path / "out")
     ledger = quire.Ledger(tmp_path / "out")
     with refused(UsageError, 2, "retention"):
-        ledger.purge_sources(spark=quire.InProcess())
+        ledger.purge_sources(spark=quire.LocalRunner())
     with refused(UsageError, 2, "export_offsets"):
-        ledger.export_markers(tmp_path / "markers", spark=quire.InProcess())
+        ledger.export_markers(tmp_path / "markers", spark=quire.LocalRunner())
     assert "records loaded" in str(ledger.summary())
 
 
 def test_in_a_shell(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_load, "spark_of", lambda _: nullcontext(quire.InProcess()))
+    monkeypatch.setattr(cli_load, "spark_of", lambda _: nullcontext(quire.LocalRunner()))
     name, run = topic(kafka, 2, numbered(100, 2)), CliRunner()
     out = str(tmp_path / "out")
     done = run.invoke(cli, ["load", source(kafka, name), out, "--json", "--quiet", "--option", "client.id=shell"])
@@ -209,7 +209,7 @@ def test_in_a_shell(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_retry_in_a_shell_takes_options_for_the_brokers(kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "spark_of", lambda _: nullcontext(quire.InProcess()))
+    monkeypatch.setattr(upkeep, "spark_of", lambda _: nullcontext(quire.LocalRunner()))
     name, run, out = topic(kafka, 1, [b"a", b"b\nc"]), CliRunner(), str(tmp_path / "out")
     load(kafka, name, tmp_path / "out", format="lines")
     done = run.invoke(cli, ["ledger", "retry", out, "--source", source(kafka, name), "--json", "--quiet", "--option", "client.id=shell"])
@@ -235,7 +235,7 @@ def test_a_transaction_that_hangs_shows_though_the_lag_is_nothing() -> None:
         TOPICS.produce("held", 0, b"one", b"two")
         TOPICS.transaction("held", 0, b"three", b"four", commit=None)
         url = f"kafka://{SERVERS}/held"
-        quire.load(url, sim.DEST, spark=quire.InProcess(), progress=False)
+        quire.load(url, sim.DEST, spark=quire.LocalRunner(), progress=False)
         (row,) = quire.Ledger(sim.DEST).lag(url, as_="arrow").to_pylist()
         assert (row["offset"], row["end"], row["lag"], row["open"]) == (2, 2, 0, 2)
         monitor = LoadMonitor(sim.DEST, url, watch=False)

@@ -52,7 +52,7 @@ def peak(partitions: int, dest: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     try:
         made = call.decided(bars, call.made)
         log = protocol.recover(made.store(), held=made.held)
-        planned = planning.make(planning.list_offsets, quire.InProcess(), log, 0, "0-0123456789abcdef", made.wanted(), bars)
+        planned = planning.make(planning.list_offsets, quire.LocalRunner(), log, 0, "0-0123456789abcdef", made.wanted(), bars)
         assert planned.listed.files == partitions
         return tracemalloc.get_traced_memory()[1]
     finally:

@@ -1971,7 +1971,7 @@ def main():
             verdict = ("holds" if ok else "VIOLATED " + why) if not cfg.bug else ("caught: " if ok else "NOT CAUGHT ") + str(why)
             print(
                 f"{cfg.bug or cfg.name:48} {cfg.committer:7}{states:9,} states {edges:10,} transitions {stores:7,} stores {secs:5.1f} s  {verdict}",
-                flush=True,
+                partial_lines="take",
             )
             if o.bug or (why and not cfg.bug):
                 print(*("    " + line for line in trace), sep="\n")

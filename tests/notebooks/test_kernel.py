@@ -16,7 +16,7 @@ from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager
 if TYPE_CHECKING:
     from jupyter_client.asynchronous.client import AsyncKernelClient
 
-BEGIN = "import time\nimport quire\nhere = {'spark': quire.InProcess(), 'progress': False}"
+BEGIN = "import time\nimport quire\nhere = {'spark': quire.LocalRunner(), 'progress': False}"
 
 
 class Kernel:
@@ -77,7 +77,7 @@ def test_an_interrupt_is_one_line_and_ends_the_call(kernel: Kernel, tmp_path: Pa
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.txt").write_text("a")
     stuck = "def stuck(content, file):\n    print('begun', flush=True)\n    time.sleep(60)\n"
-    call = f"quire.consolidate({str(tmp_path / 'in')!r}, {str(tmp_path / 'out')!r}, transform=stuck, version='1', **here)"
+    call = f"quire.consolidate({str(tmp_path / 'in')!r}, {str(tmp_path / 'out')!r}, transform=stuck, function_version='1', **here)"
     began = time.monotonic()
     shown = kernel.run(stuck + cell.format(call), interrupt_at=0.2)
     assert shown == ["begun\n", "Interrupted: what was committed is safe, and the same call goes on with the rest (%tb shows where)"]
@@ -90,7 +90,7 @@ def test_spark_says_that_it_starts_and_interrupts_end_its_jobs(tmp_path: Path) -
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.txt").write_text("a")
     stuck = "def stuck(content, file):\n    time.sleep(120)\n"
-    call = f"quire.consolidate({str(tmp_path / 'in')!r}, {str(tmp_path / 'out')!r}, transform=stuck, version='1', progress=False)"
+    call = f"quire.consolidate({str(tmp_path / 'in')!r}, {str(tmp_path / 'out')!r}, transform=stuck, function_version='1', progress=False)"
     kernel = Kernel()
     try:
         kernel.run(BEGIN + "\n" + stuck)

@@ -95,7 +95,7 @@ class Trial:
         files = ledger.files("arrow").to_pylist()
         assert sorted(store.get(file["data_file"]) for file in files) == sorted(expected)
         assert all(file["bytes"] == len(store.get(file["data_file"])) for file in files)
-        assert ledger.verify(quire.InProcess()).ok
+        assert ledger.verify(spark=quire.LocalRunner()).ok
 
 
 def written(by: OutputCommitter, job: Job, task: int, *contents: bytes) -> TaskAttempt:
@@ -300,7 +300,9 @@ def test_jobs_at_once_do_not_touch_each_other(trial: Trial) -> None:
             with attempt.create("x.txt") as file:
                 file.write(b"%d %d\n" % (i, attempt.task))
 
-        return run(quire.InProcess(), write, trial.url, 2, name=f"job {i}", committer=trial.name, storage_options=trial.options).data_files
+        return run(
+            quire.LocalRunner(), write, trial.url, 2, name=f"job {i}", committer=trial.name, storage_options=trial.options
+        ).data_files
 
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(one, range(3))) == [2, 2, 2]

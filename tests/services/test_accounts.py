@@ -80,11 +80,11 @@ def gathered(dest: Path) -> list[str]:
 
 
 def test_each_file_of_three_accounts_is_gathered_once_and_secrets_stay_at_home(endpoint: str, seaweedfs: str, tmp_path: Path) -> None:
-    told = list[quire.Step]()
+    told = list[quire.ProgressEvent]()
     with ExitStack() as stack:
         sources = [stack.enter_context(filled(endpoint, name, 40)) for name in KEYS] + [stack.enter_context(bucket(seaweedfs, 30))]
         call: Any = [(source.url, source.options) for source in sources]
-        quire.consolidate(call, tmp_path / "out", spark=quire.InProcess(), progress=told.append, planner="hash", parts=3)
+        quire.consolidate(call, tmp_path / "out", spark=quire.LocalRunner(), progress=told.append, planner="hash", parts=3)
         assert gathered(tmp_path / "out") == sorted(line for source in sources for line in source.lines)
         assert gather(call, tmp_path / "out", planner="hash", parts=3).files == 0, "all of them are known now"
     names = [part.name for part in next(step for step in reversed(told) if step.parts).parts]

@@ -36,7 +36,7 @@ def test_what_a_claim_has_written_is_published(place: tuple[str, dict[str, Any]]
     url, given = place
     source = write(tmp_path / "in", documents(5))
     ledger = quire.Ledger(f"{url}/claimed", given, create=True)
-    with ledger.claim(quire.InProcess(), source, progress=False) as c:
+    with ledger.claim(source, progress=False, spark=quire.LocalRunner()) as c:
         assert c.path.startswith("s3a://" if url.startswith("s3") else "abfs://")
         rows = pa.table({"path": c.splits.column("path")})
         out = pa.BufferOutputStream()
@@ -50,9 +50,9 @@ def test_what_a_claim_has_written_is_published(place: tuple[str, dict[str, Any]]
     assert name.startswith("day=1/part-")
     assert pq.read_table(pa.BufferReader(store.get(name))).num_rows == 5
     assert [e.name for e in store.walk("_quire/jobs")] == []
-    assert ledger.unprocessed(quire.InProcess(), source).num_rows == 0
-    assert ledger.verify(quire.InProcess()).ok
-    assert ledger.forget(source, spark=quire.InProcess(), progress=False).files_out == 5
+    assert ledger.unprocessed(source, spark=quire.LocalRunner()).num_rows == 0
+    assert ledger.verify(spark=quire.LocalRunner()).ok
+    assert ledger.forget(source, spark=quire.LocalRunner(), progress=False).files_out == 5
     assert ledger.expire().data_files == 1
 
 
@@ -65,7 +65,7 @@ def test_a_shuffle_reads_what_its_tasks_have_left_in_the_store(place: tuple[str,
     def in_order(rows: pa.Table) -> pa.Table:
         return rows.sort_by("path")
 
-    report = driver.gather(options.reducing(plain, in_order), quire.InProcess(), Progress(False))
+    report = driver.gather(options.reducing(plain, in_order), quire.LocalRunner(), Progress(False))
     store = connect(url, given)
     (name,) = [e.name for e in store.walk() if not e.name.startswith("_quire/")]
     found = pq.read_table(pa.BufferReader(store.get(name))).column("path").to_pylist()

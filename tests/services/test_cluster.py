@@ -120,8 +120,8 @@ def test_the_main_job_runs_unchanged(driver: Driver, place: Path) -> None:
     said = driver(f"""
         report = {call(place / "in", place / "out")}
         ledger = quire.Ledger({str(place / "out")!r})
-        print(report.files, ledger.splits(spark).count(), ledger.verify(spark).ok)
-        print(quire.read(spark, {str(place / "out")!r}).count())
+        print(report.files, ledger.splits(spark=spark).count(), ledger.verify(spark=spark).ok)
+        print(quire.read({str(place / "out")!r}, spark=spark).count())
     """)
     assert said.split() == ["1", "61", "True", "121"]
     checker.check(place / "in", place / "out")
@@ -142,11 +142,11 @@ def test_a_shuffle_and_a_claim_run_there_too(driver: Driver, place: Path) -> Non
             return rows.groupBy("word").count().orderBy("word")
         made = request.build({source!r}, {counts!r}, transform=words, format="parquet", target_size="400 B")
         report = driver.gather(request.reducing(made, count), OnSpark(spark), Progress(False))
-        print(report.files, quire.read(spark, {counts!r}).where("word = 'line'").first()["count"])
+        print(report.files, quire.read({counts!r}, spark=spark).where("word = 'line'").first()["count"])
         ledger = quire.Ledger({claimed!r}, create=True)
-        with ledger.claim(spark, {source!r}, include="d1/*", progress=False) as c:
+        with ledger.claim({source!r}, include="d1/*", progress=False, spark=spark) as c:
             c.splits.select("path").write.parquet(c.path)
-        print(c.files, quire.read(spark, {claimed!r}).count(), ledger.unprocessed(spark, {source!r}).count())
+        print(c.files, quire.read({claimed!r}, spark=spark).count(), ledger.unprocessed({source!r}, spark=spark).count())
     """)
     assert said.split() == ["60", "60", "20", "20", "40"]
 
@@ -163,7 +163,7 @@ def test_topics_are_loaded_there_too(driver: Driver, kafka_mock: Mock, tmp_path:
                 raise ValueError("it brings bad luck")
             return batch.select(["topic", "partition", "offset", "key", "value"])
         source, dest = "kafka://{kafka_mock.address}/{name}", {str(tmp_path / "out")!r}
-        report = quire.load(source, dest, known, spark=spark, progress=False, target_size="200 KiB", version="1")
+        report = quire.load(source, dest, known, spark=spark, progress=False, target_size="200 KiB", function_version="1")
         print(report.records, report.set_aside_count, report.data_files)
     """
     unlucky = {i for i in range(650) if "13" in str(i)}
@@ -175,13 +175,14 @@ def test_topics_are_loaded_there_too(driver: Driver, kafka_mock: Mock, tmp_path:
     must = {position: what for position, what in look(kafka_mock, name).items() if int(what.value or b"") not in unlucky}
     assert account(must, parquet(tmp_path / "out")).exact
     said = driver(
-        "ledger = quire.Ledger(dest)\nprint(*ledger.offsets()['offset'], ledger.verify(spark).ok, quire.read(spark, dest).count())"
+        "ledger = quire.Ledger(dest)\nprint(*ledger.offsets()['offset'], ledger.verify(spark=spark).ok, "
+        "quire.read(dest, spark=spark).count())"
     )
     assert said.split() == ["217", "217", "216", "True", str(len(must))]
 
 
 def test_executors_without_quire_run_the_drivers(driver: Driver, place: Path) -> None:
-    """Tasks, and functions of the user's own after `quire.ship`, in an interpreter that does not know quire by itself."""
+    """Tasks, and functions of the user's own after `quire.install_on`, in an interpreter that does not know quire by itself."""
     said = driver(f"""
         def where(content, file):
             import quire, sys
@@ -191,10 +192,10 @@ def test_executors_without_quire_run_the_drivers(driver: Driver, place: Path) ->
             for batch in batches:
                 yield pa.RecordBatch.from_pydict({{"said": [where(b"", None).decode()]}})
         {call(place / "in", place / "out", "transform=where")}
-        quire.ship(spark)
-        quire.ship(spark)
+        quire.install_on(spark)
+        quire.install_on(spark)
         seen = {{row.said for row in spark.range(0, 4, 1, 4).mapInArrow(mine, "said string").collect()}}
-        seen |= {{row.value.decode() for row in quire.read(spark, {str(place / "out")!r}).collect()}}
+        seen |= {{row.value.decode() for row in quire.read({str(place / "out")!r}, spark=spark).collect()}}
         print(*seen, sep="\\n")
     """)
     for line in said.splitlines():
@@ -267,7 +268,7 @@ def test_an_interrupt_ends_quires_tasks_and_no_others(driver: Driver, place: Pat
         other = threading.Thread(target=lambda: counts.append(spark.range(0, 1, 1, 1).mapInArrow(mine, "id long").count()))
         other.start()
         try:
-            {call(place / "in", place / "out", "transform=slow, version='1'").replace("progress=False", "progress=stop")}
+            {call(place / "in", place / "out", "transform=slow, function_version='1'").replace("progress=False", "progress=stop")}
         except Stop:
             other.join()
             print(*counts, spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").count())
@@ -275,7 +276,7 @@ def test_an_interrupt_ends_quires_tasks_and_no_others(driver: Driver, place: Pat
     assert said.split() == ["1", "2"]
     assert time.monotonic() - began < 100
     (place / "fast").touch()
-    driver(call(place / "in", place / "out", "transform=slow, version='1'"))
+    driver(call(place / "in", place / "out", "transform=slow, function_version='1'"))
     checker.check(place / "in", place / "out")
 
 
@@ -305,7 +306,7 @@ def test_secrets_by_name_are_found_on_the_executors(driver: Driver, place: Path,
     given = options(seaweedfs, secret)
     said = driver(f"""
         {call(place / "in", url, f"dest_options={given}")}
-        print(quire.read(spark, {url!r}, storage_options={given}).count())
+        print(quire.read({url!r}, storage_options={given}, spark=spark).count())
     """)
     assert said.split() == ["120"]
     checker.check(place / "in", copied(url, seaweedfs, place / "copy"))
@@ -391,7 +392,7 @@ def test_a_directory_that_another_host_has_mounted_is_as_good_as_any(abroad: tup
     said = driver(f"""
         {call(shared / "in", shared / "out")}
         ledger = quire.Ledger({str(shared / "out")!r})
-        print(ledger.splits(spark).count(), ledger.verify(spark).ok, quire.read(spark, {str(shared / "out")!r}).count())
+        print(ledger.splits(spark=spark).count(), ledger.verify(spark=spark).ok, quire.read({str(shared / "out")!r}, spark=spark).count())
     """)
     assert said.split() == ["61", "True", "121"]
     checker.check(shared / "in", shared / "out")
@@ -400,7 +401,11 @@ def test_a_directory_that_another_host_has_mounted_is_as_good_as_any(abroad: tup
 def test_what_another_host_does_not_see_cannot_be_read_either(abroad: tuple[Driver, Path, Path]) -> None:
     driver, _, hidden = abroad
     gather(hidden / "in", hidden / "out")
-    for what in ("quire.read(spark, {0!r}).count()", "quire.Ledger({0!r}).splits(spark).count()", "quire.Ledger({0!r}).verify(spark)"):
+    for what in (
+        "quire.read({0!r}, spark=spark).count()",
+        "quire.Ledger({0!r}).splits(spark=spark).count()",
+        "quire.Ledger({0!r}).verify(spark=spark)",
+    ):
         with pytest.raises(Failed, match=r"hidden/out is a directory of this machine's"):
             driver(what.format(str(hidden / "out")))
 
@@ -421,7 +426,7 @@ def test_no_secret_is_in_any_log_event_page_or_file(cluster: Cluster, place: Pat
                 {call(place / "in", place / f"{name}2", "storage_options=given, transform=stuck")}
             except quire.QuireError as e:
                 print(e)
-            frame = quire.read(spark, {str(place / name)!r}, storage_options=given)
+            frame = quire.read({str(place / name)!r}, storage_options=given, spark=spark)
             frame.explain(True)
             print(frame.count(), spark.sql("SET").collect())
         """)

@@ -170,5 +170,5 @@ class _driver:  # noqa: N801 (a context)
 def test_read_on_spark(root: str, source: str, options: dict[str, Any], spark: Any) -> None:
     """What was gathered there is read by a session here."""
     gather(source, f"{root}/out", storage_options=options, target_size="1000 B")
-    rows = quire.read(spark, f"{root}/out", storage_options=options).collect()
+    rows = quire.read(f"{root}/out", storage_options=options, spark=spark).collect()
     assert sorted(row.value.decode() for row in rows) == LINES

@@ -515,7 +515,7 @@ def test_the_same_with_spark(home: str, monkeypatch: pytest.MonkeyPatch, spark: 
     fill(f"{home}/in", {"late.txt": b"late"})
     report = gather(f"{home}/in", f"{home}/out", **settings)
     assert report.files == 1
-    found = quire.read(spark, f"{home}/out", storage_options=ALICE).collect()
+    found = quire.read(f"{home}/out", storage_options=ALICE, spark=spark).collect()
     assert sorted(bytes(row.value) for row in found) == sorted([*expected, b"late"])
 
 

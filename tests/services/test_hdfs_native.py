@@ -27,7 +27,7 @@ def test_the_main_job_runs_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert gather("hdfs://node:8020/data/in", "hdfs://node:8020/data/out").files == 0
     ledger = quire.Ledger("hdfs://node:8020/data/out")
     assert ledger.read("hdfs://node:8020/data/in/d1/f4") == b"file 4\n"
-    assert ledger.verify(spark=quire.InProcess()).ok
+    assert ledger.verify(spark=quire.LocalRunner()).ok
     assert not [e.name for e in store.walk("out/_quire") if "/jobs/" in e.name or "/tmp/" in e.name]
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["ASKED", "again", "checked", "fill", "happens", "load", "once", "path"]
 
 ASKED = f"kafka://{SERVERS}/events,bound,short"
-HERE: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
 NAMES = ["topic", "partition", "offset", "key", "value"]
 
 

@@ -183,18 +183,20 @@ def function(repaired: bool = False) -> Callable[[quire.Split, bytes], bytes]:
 
 def _act(race: Race, world: World, step: Step) -> None:
     source: Any = [f"{SOURCE}{folder}" for folder in step.sources]
-    here: dict[str, Any] = {"spark": quire.InProcess(), "progress": False, "committer": race.by.name}
+    here: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False, "committer": race.by.name}
     allowed = {"max_quarantined": 1000}  # here a call is a step of a history: what it leaves is judged, not how it ends
     size = f"{step.target} B"
     options = here | allowed | {"target_size": size, "on_append": race.on_append, "on_change": race.on_change, "flush": step.flush}
     if step.kind == "run" and race.transform == "load":
         loads.load(world.dest, race.by.name, target_size=size, **({"max_bytes": f"{step.size} B"} if step.size else {}))
     elif step.kind == "run" and race.transform == "records":
-        quire.process(source, function(), world.dest, split="lines", split_size=f"{step.size} B", format="lines", version="1", **options)
+        quire.process(
+            source, world.dest, function(), split="lines", split_size=f"{step.size} B", format="lines", function_version="1", **options
+        )
     elif step.kind == "run":
         quire.consolidate(source, world.dest, transform=race.transform, **options)
     elif step.kind == "checkpoint":
-        checkpoint.write(quire.InProcess(), world.dest, None, world.store(world.dest))
+        checkpoint.write(quire.LocalRunner(), world.dest, None, world.store(world.dest))
     elif step.kind in ("plan", "discard"):
         plan = quire.plan(source, world.dest, transform=race.transform, **options)
         if step.kind == "plan":

@@ -10,14 +10,14 @@ import pytest
 
 import quire
 from gathering import documents, gather, refused, write
-from quire import InProcess, Ledger
+from quire import Ledger, LocalRunner
 from quire.errors import RefusedError, UsageError
 from quire.read import first_rows
 from quire.sources import identity
 from quire.storage.local import LocalStore
 
-CONTENT: dict[str, Any] = {"identity": "content"}
-HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+CONTENT: dict[str, Any] = {"change_detection": "content"}
+HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 
 
 def restored(path: Path, content: bytes) -> None:
@@ -70,7 +70,7 @@ def test_whatever_is_made_of_a_file_its_version_is_the_content_that_was_read(tmp
         assert " " not in found.version
         assert found.version.endswith(f"-{path.stat().st_size}")
     assert gather(source, tmp_path / "out", **CONTENT, **shape).jobs == ()
-    assert ledger.verify(InProcess()).ok
+    assert ledger.verify(spark=LocalRunner()).ok
 
 
 @pytest.mark.parametrize("size", [4, 3_000_000])
@@ -113,13 +113,13 @@ def test_retry_purge_and_marks_know_files_by_their_content_too(tmp_path: Path) -
     ledger = Ledger(dest)
     assert ledger.retry(tmp_path / "in", **HERE).gathered == 1
     write(source, {"new.xml": b"<n/>"})
-    assert ledger.export_markers(tmp_path / "m", spark=InProcess()).written == 4
+    assert ledger.export_markers(tmp_path / "m", spark=LocalRunner()).written == 4
     name = next((tmp_path / "m").glob("*long*")).name.replace("long", "new").replace("@907", "@4")
     (tmp_path / "m" / name).touch()
     assert ledger.import_markers(tmp_path / "m", source, **HERE).gathered == 1
     assert gather(source, dest, transform="xml", **CONTENT).jobs == ()
     restored(source / "d0/f0000.xml", (source / "d0/f0000.xml").read_bytes().replace(b"0", b"7"))
-    found = ledger.purge_sources(tmp_path / "in", dry_run=False, min_age=0, spark=InProcess())
+    found = ledger.purge_sources(tmp_path / "in", dry_run=False, min_age=0, spark=LocalRunner())
     assert (found.files, sum(found.stays.values())) == (3, 1)
     assert sorted(p.name for p in source.rglob("*.xml")) == ["f0000.xml", "new.xml"]
 
@@ -127,9 +127,9 @@ def test_retry_purge_and_marks_know_files_by_their_content_too(tmp_path: Path) -
 def test_one_destination_knows_its_files_in_one_way(tmp_path: Path) -> None:
     source = write(tmp_path / "in", documents(2))
     gather(source, tmp_path / "out", **CONTENT)
-    with refused(RefusedError, 2, "identity='content'", "'store'", "look rewritten"):
+    with refused(RefusedError, 2, "change_detection='content'", "'store'", "look rewritten"):
         gather(source, tmp_path / "out")
     with refused(UsageError, 2, "identity", "on_append='tail'"):
         gather(source, tmp_path / "new", on_append="tail", **CONTENT)
     with refused(UsageError, 2, "identity", "store, content"):
-        gather(source, tmp_path / "new", identity="contents")
+        gather(source, tmp_path / "new", change_detection="contents")

@@ -61,7 +61,7 @@ def test_files_of_another_kind_are_quarantined_by_name_and_stay_at_their_source(
     assert (report.files, report.set_aside_count) == (1, len(KINDS))
     reasons = {Path(path).stem: reason for path, reason in report.set_aside}
     assert all(f"of the kind {kind}," in reasons[kind] for kind in KINDS), reasons
-    purged = quire.Ledger(tmp_path / "out").purge_sources(source, dry_run=False, min_age=0, spark=quire.InProcess())
+    purged = quire.Ledger(tmp_path / "out").purge_sources(source, dry_run=False, min_age=0, spark=quire.LocalRunner())
     assert purged.files == 1
     assert len(list(source.iterdir())) == len(KINDS)
 

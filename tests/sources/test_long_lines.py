@@ -40,7 +40,7 @@ def kept(dest: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("lengths", [(5, 3_000_000, 7), (3_000_000,), (5, 2_000_000, 7, MOST + 1, 9, MOST, 1_200_000)])
 @pytest.mark.parametrize(
-    "settings", [{}, {"target_size": "700 KB"}, {"identity": "content"}, {"on_append": "tail"}, {"compression": "gzip"}]
+    "settings", [{}, {"target_size": "700 KB"}, {"change_detection": "content"}, {"on_append": "tail"}, {"compression": "gzip"}]
 )
 def test_a_line_that_is_too_long_is_quarantined_and_the_others_are_gathered(
     tmp_path: Path, lengths: tuple[int, ...], settings: dict[str, Any]
@@ -63,11 +63,11 @@ def test_a_line_that_is_too_long_is_quarantined_and_the_others_are_gathered(
         assert kept(tmp_path / "out") == expected
     assert sorted(first_rows(connect(f"file://{tmp_path}/out"), 100)) == [line[:-1] for line in expected]
     assert ledger.read(f"{source}/other.txt") == b"other\n"
-    assert ledger.verify(quire.InProcess()).ok
+    assert ledger.verify(spark=quire.LocalRunner()).ok
     with refused(QuireError, 3, "longer than one value may be", "at its source"):
         ledger.read(f"{source}/long.txt")
     assert gather(source, tmp_path / "out", **settings).jobs == (), "it is not read again by each run"
-    changed = ledger.retry(source, spark=quire.InProcess(), max_quarantined=MANY)
+    changed = ledger.retry(source, spark=quire.LocalRunner(), max_quarantined=MANY)
     assert changed.gathered == 0
     assert Ledger(tmp_path / "out").rejected("arrow").num_rows == len(too_long)
     sums_agree(connect(f"file://{tmp_path}/out"))
@@ -77,7 +77,7 @@ def test_a_long_line_whose_file_has_changed_stays_in_quarantine(tmp_path: Path) 
     source = write(tmp_path / "in", {"a.txt": content(5, 3_000_000, 7)})
     gather(source, tmp_path / "out", target_size="1 MB")
     write(source, {"a.txt": content(6)})
-    changed = Ledger(tmp_path / "out").retry(source, spark=quire.InProcess())
+    changed = Ledger(tmp_path / "out").retry(source, spark=quire.LocalRunner())
     assert (changed.gathered, changed.left_count) == (0, 1)
     assert "changed since" in changed.left[0][1]
 
@@ -102,7 +102,9 @@ def test_a_function_is_given_the_lines_around_one_that_is_longer_than_max_file_s
     text = content(*lengths)
     source = write(tmp_path / "in", {"long.txt": text})
     settings: dict[str, Any] = {"split": "lines", "format": "lines", "split_size": "100 KB", "max_file_size": "1 MB"}
-    quire.process(source, work, tmp_path / "out", spark=quire.InProcess(), progress=False, max_quarantined=MANY, version="1", **settings)
+    quire.process(
+        source, tmp_path / "out", work, spark=quire.LocalRunner(), progress=False, max_quarantined=MANY, function_version="1", **settings
+    )
     short = sorted(line for line in text.splitlines(keepends=True) if len(line) <= MOST)
     assert sorted(b"".join(given).splitlines(keepends=True)) == kept(tmp_path / "out") == short
     (row,) = Ledger(tmp_path / "out").rejected("arrow").to_pylist()
@@ -110,7 +112,7 @@ def test_a_function_is_given_the_lines_around_one_that_is_longer_than_max_file_s
     for word in ("3,000,000 bytes", "longer than max_file_size", "1,000,000"):
         assert word in row["error"]
     for most, gathered in (("1 MB", 0), ("4 MB", 1)):
-        changed = Ledger(tmp_path / "out").retry(source, function=work, spark=quire.InProcess(), max_quarantined=MANY, max_file_size=most)
+        changed = Ledger(tmp_path / "out").retry(source, function=work, spark=quire.LocalRunner(), max_quarantined=MANY, max_file_size=most)
         assert changed.gathered == gathered, "the reason says what lets it be read"
     assert kept(tmp_path / "out") == sorted(text.splitlines(keepends=True))
     sums_agree(connect(f"file://{tmp_path}/out"))
@@ -149,9 +151,9 @@ def test_a_document_that_becomes_too_long_a_line_is_quarantined(
 def test_a_raw_file_that_is_one_value_too_long_is_quarantined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quire.engine.kinds.files.LONGEST", MOST)
     source = write(tmp_path / "in", {"long": b"x" * 2 * MOST, "short": b"x"})
-    report = gather(source, tmp_path / "out", transform="raw", identity="content", target_size="10 MB")
+    report = gather(source, tmp_path / "out", transform="raw", change_detection="content", target_size="10 MB")
     assert (report.files, report.quarantined_count) == (1, 1)
-    assert "identity='store'" in report.quarantined[0][1]
+    assert "change_detection='store'" in report.quarantined[0][1]
     monkeypatch.setattr("quire.planning.listing.LONGEST", MOST)
     assert gather(source, tmp_path / "cut", transform="raw", target_size="10 MB").quarantined_count == 0
     assert Ledger(tmp_path / "cut").read(f"{source}/long") == b"x" * 2 * MOST

@@ -15,7 +15,7 @@ from gathering import documents, gather, refused, write
 from quire.engine.job import _groups
 from quire.planning.listing import Cut, Run
 from quire.planning.pack import PlannedTask, pack
-from quire.progress import Part, Step
+from quire.progress import Part, ProgressEvent
 from quire.sources.files import Root
 from quire.storage import Store, account, bare
 
@@ -137,9 +137,9 @@ def test_small_tasks_of_two_accounts_share_no_task_of_the_engine() -> None:
 # ------------------------------------------------------------------------------------------------------------ the progress line
 def test_the_progress_line_has_a_part_for_each_account() -> None:
     sources = [fill("parts-1", documents(60)), fill("parts-2", documents(30))]
-    told = list[Step]()
+    told = list[ProgressEvent]()
     quire.consolidate(
-        [(url, {}) for url in sources], "memory://parts-out", spark=quire.InProcess(), progress=told.append, planner="hash", parts=4
+        [(url, {}) for url in sources], "memory://parts-out", spark=quire.LocalRunner(), progress=told.append, planner="hash", parts=4
     )
     steps = [step for step in told if step.phase == "gathering"]
     totals = [sum(map(len, documents(n).values())) for n in (60, 30)]
@@ -155,16 +155,16 @@ def test_the_progress_line_has_a_part_for_each_account() -> None:
 
 
 def test_one_account_has_no_parts(tmp_path: Path) -> None:
-    told = list[Step]()
+    told = list[ProgressEvent]()
     sources = [write(tmp_path / name, documents(9)) for name in ("a", "b")]
-    quire.consolidate([str(s) for s in sources], tmp_path / "out", spark=quire.InProcess(), progress=told.append)
+    quire.consolidate([str(s) for s in sources], tmp_path / "out", spark=quire.LocalRunner(), progress=told.append)
     assert not [step for step in told if step.parts]
 
 
 def test_a_line_names_some_accounts_and_sums_up_the_others() -> None:
-    two = Step("gathering", parts=(Part("logs1", 45, 100), Part("logs2", 0, 0)))
+    two = ProgressEvent("gathering", parts=(Part("logs1", 45, 100), Part("logs2", 0, 0)))
     assert two.accounts == "logs1 45 %, logs2 100 %"
-    many = Step("gathering", parts=tuple(Part(f"a-very-long-account-name-{i}\n", i, 10) for i in range(9)))
+    many = ProgressEvent("gathering", parts=tuple(Part(f"a-very-long-account-name-{i}\n", i, 10) for i in range(9)))
     assert many.accounts.endswith("a-very-long-account-name 40 %, 4 others 65 %")
     assert many.accounts.isprintable()
-    assert Step("gathering").accounts == ""
+    assert ProgressEvent("gathering").accounts == ""

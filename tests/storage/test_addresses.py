@@ -18,7 +18,7 @@ import quire
 import services.example  # noqa: F401 (by it hdfs:// is known)
 from checker import tree
 from gathering import documents, gather, refused, snapshot, write
-from quire import InProcess, Ledger, RefusedError, UsageError
+from quire import Ledger, LocalRunner, RefusedError, UsageError
 from quire.errors import TransientError
 from quire.ledger import markers, retry
 from quire.read import first_rows
@@ -28,7 +28,7 @@ from quire.storage.azure import store as azure
 from quire.storage.azure.account import account, parts
 from quire.storage.way import Way, origin
 
-HERE: dict[str, Any] = {"spark": InProcess(), "progress": False}
+HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 
 
 def forge(out: Path, words: dict[str, Any] | None = None, **columns: Any) -> None:
@@ -75,9 +75,9 @@ def test_a_row_deletes_nothing_outside_of_the_source(tmp_path: Path, spelled: st
     gather(tmp_path / "in", tmp_path / "out")
     forge(tmp_path / "out", path=f"file://{tmp_path}/{spelled}", **of(tmp_path / "private/secret.txt"))
     before = snapshot(tmp_path / "private")
-    assert Ledger(tmp_path / "out").purge_sources(tmp_path / "in", dry_run=False, spark=InProcess()).files == 0
+    assert Ledger(tmp_path / "out").purge_sources(tmp_path / "in", dry_run=False, spark=LocalRunner()).files == 0
     with refused(RefusedError, 2, "names no source", f"{tmp_path}/", "purge_sources(source=…)"):
-        Ledger(tmp_path / "out").purge_sources(dry_run=False, spark=InProcess())
+        Ledger(tmp_path / "out").purge_sources(dry_run=False, spark=LocalRunner())
     assert snapshot(tmp_path / "private") == before
 
 
@@ -89,7 +89,7 @@ def test_a_row_sends_no_credentials_anywhere(tmp_path: Path, url: str, monkeypat
     monkeypatch.setattr("quire.storage._module", None)  # through which a store behind a network is opened
     done = Ledger(tmp_path / "out").retry(tmp_path / "in", storage_options={"token": "SECRET"}, **HERE)
     assert [why for _, why in done.left] == [retry.OUTSIDE]
-    found = Ledger(tmp_path / "out").purge_sources(tmp_path / "in", dry_run=False, spark=InProcess(), storage_options={"token": "SECRET"})
+    found = Ledger(tmp_path / "out").purge_sources(tmp_path / "in", dry_run=False, spark=LocalRunner(), storage_options={"token": "SECRET"})
     assert found.files == 0
 
 
@@ -120,7 +120,7 @@ def test_rejected_records_are_retried_from_the_quarantine_alone(tmp_path: Path, 
         return b"".join(line for line in content.splitlines(keepends=True) if line[:1].isdigit())
 
     source, dest = write(tmp_path / "in", {"a": b"1\nx2\n3\n"}), tmp_path / "out"
-    quire.process(source, numbers, dest, split="lines", format="lines", **HERE)
+    quire.process(source, dest, numbers, split="lines", format="lines", **HERE)
     monkeypatch.setattr("quire.sources.files.connect", None)
     assert Ledger(dest).retry(function=lambda split, content: content.removeprefix(b"x"), **HERE).gathered == 1
     assert sorted(first_rows(Ledger(dest)._store, 9)) == [b"1", b"2", b"3"]
@@ -140,7 +140,7 @@ def test_a_forged_length_is_no_work_for_days(tmp_path: Path) -> None:
     forge(tmp_path / "out", length=1 << 62)
     for given, words in (({}, "Name its source"), ({"source": source}, "at its source it has")):
         with refused(RefusedError, 2, f"{1 << 62:,} bytes", words):
-            Ledger(tmp_path / "out").export_markers(tmp_path / "m", spark=InProcess(), **given)
+            Ledger(tmp_path / "out").export_markers(tmp_path / "m", spark=LocalRunner(), **given)
     assert not tree(tmp_path / "m")
 
 
@@ -191,7 +191,7 @@ def test_a_link_in_a_quarantined_files_place_is_neither_read_nor_deleted_through
     swapped(source, "sub/a.xml", tmp_path / "private")
     done = Ledger(tmp_path / "out").retry(source, **HERE)
     assert (done.jobs, ["symbolic link" in why for _, why in done.left]) == ((), [True])
-    assert Ledger(tmp_path / "out").purge_sources(source, dry_run=False, spark=InProcess()).files == 0
+    assert Ledger(tmp_path / "out").purge_sources(source, dry_run=False, spark=LocalRunner()).files == 0
     assert len(tree(tmp_path / "private")) == 2
     again = Ledger(tmp_path / "out").retry(source, follow_links=True, max_quarantined=1, **HERE)
     assert again.set_aside == 1, "by the caller's word it is read through"
@@ -319,9 +319,9 @@ def test_another_spelling_of_a_source_gathers_nothing_again(tmp_path: Path, clou
         assert Ledger(dest).forget([f"{spelled[-1].rstrip(chr(47))}/a"], **HERE).files_out == 1
         assert gather(spelled[1], dest, storage_options=OF).files == 1
     again = "abfs://data@acc.dfs.core.windows.net/in"
-    report = Ledger(dest).purge_sources("abfs://data/in", dry_run=True, min_age=0, spark=InProcess(), storage_options=OF)
+    report = Ledger(dest).purge_sources("abfs://data/in", dry_run=True, min_age=0, spark=LocalRunner(), storage_options=OF)
     assert report.files == 1
-    assert Ledger(dest).purge_sources(again, dry_run=True, min_age=0, spark=InProcess(), storage_options=OF).files == 1
+    assert Ledger(dest).purge_sources(again, dry_run=True, min_age=0, spark=LocalRunner(), storage_options=OF).files == 1
 
 
 def test_one_containers_name_in_two_accounts_is_two_places(tmp_path: Path, cloud: Any) -> None:

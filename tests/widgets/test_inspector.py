@@ -20,7 +20,7 @@ from quire.reasons import kind as kind_of
 from quire_widgets import LedgerInspector
 
 SECRET = "hunter2hunter2"
-HERE = quire.InProcess()
+HERE = quire.LocalRunner()
 
 
 def inspector(dest: Any, **settings: Any) -> LedgerInspector:
@@ -332,7 +332,7 @@ class Slow:
 def slow(source: Path, tmp_path: Path) -> Iterator[Slow]:
     """The function that a destination was made with, which is repaired by now."""
     made = Slow()
-    gather(source, tmp_path / "slow", transform=made, version="1", include="bad*")
+    gather(source, tmp_path / "slow", transform=made, function_version="1", include="bad*")
     made.broken = False
     yield made
     made.go.set()
@@ -562,7 +562,7 @@ def test_hostile_names_and_reasons_are_text_wherever_they_are_shown(tmp_path: Pa
     def refuse(content: bytes, file: quire.FileInfo) -> bytes:
         raise ValueError(f"{evil}: {evil}")
 
-    gather(source, tmp_path / "out", transform=refuse, version="1")
+    gather(source, tmp_path / "out", transform=refuse, function_version="1")
     widget = inspector(tmp_path / "out", function=refuse)
     widget.look(widget.result.table["path"][0])
     done(widget)

@@ -258,8 +258,8 @@ def slow() -> Iterator[Slow]:
 
 def test_a_loop_is_started_watched_and_stopped_after_a_whole_commit(kafka: Mock, tmp_path: Path, made: Any, slow: Slow) -> None:
     name = topic(kafka, 2, numbered(100, 2))
-    monitor = made(tmp_path / "out", source(kafka, name), slow, spark=quire.InProcess(), every="20 ms", version="1", look_every=0.05,
-                   schema="value binary, topic string, partition int, offset long")  # fmt: skip
+    monitor = made(tmp_path / "out", source(kafka, name), slow, spark=quire.LocalRunner(), every="20 ms", function_version="1",
+                   look_every=0.05, schema="value binary, topic string, partition int, offset long")  # fmt: skip
     states = list[str]()
     monitor.observe(lambda change: states.append(change["new"]), "state")
     assert "lag 100 offsets" in shows(monitor, "summary"), "before anything is loaded"
@@ -288,7 +288,7 @@ def test_a_loop_is_started_watched_and_stopped_after_a_whole_commit(kafka: Mock,
 
 def test_a_stop_lets_the_commit_under_way_end_and_the_next_one_interrupts_it(kafka: Mock, tmp_path: Path, made: Any, slow: Slow) -> None:
     name = topic(kafka, 1, numbered(40))
-    monitor = made(tmp_path / "out", source(kafka, name), slow, spark=quire.InProcess(), version="1",
+    monitor = made(tmp_path / "out", source(kafka, name), slow, spark=quire.LocalRunner(), function_version="1",
                    schema="value binary, topic string, partition int, offset long")  # fmt: skip
     monitor.start()
     assert slow.began.wait(30)
@@ -312,7 +312,7 @@ def test_a_stop_lets_the_commit_under_way_end_and_the_next_one_interrupts_it(kaf
 
 
 def test_what_is_said_of_a_job_after_a_stop_gives_it_up(kafka: Mock, tmp_path: Path, made: Any, slow: Slow) -> None:
-    monitor = made(tmp_path / "out", source(kafka, topic(kafka, 1, numbered(40))), slow, spark=quire.InProcess(), version="1",
+    monitor = made(tmp_path / "out", source(kafka, topic(kafka, 1, numbered(40))), slow, spark=quire.LocalRunner(), function_version="1",
                    schema="value binary, topic string, partition int, offset long")  # fmt: skip
     monitor.start()
     assert slow.began.wait(30)
@@ -329,7 +329,7 @@ def test_what_is_said_of_a_job_after_a_stop_gives_it_up(kafka: Mock, tmp_path: P
 def test_a_load_that_died_elsewhere_is_gone_on_with(kafka: Mock, tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     name = topic(kafka, 2, numbered(100, 2))
     job = dead(kafka, name, tmp_path / "out", monkeypatch)
-    monitor = made(tmp_path / "out", source(kafka, name), spark=quire.InProcess())
+    monitor = made(tmp_path / "out", source(kafka, name), spark=quire.LocalRunner())
     assert f"open jobs {job}" in shows(monitor, "summary")
     monitor.start()
     assert monitor.wait(30)
@@ -343,7 +343,7 @@ def test_a_load_that_fails_is_one_line_and_resume_goes_on(kafka: Mock, tmp_path:
     load(kafka, name, tmp_path / "out")
     kafka.produce(name, numbered(20))
     kafka.delete_records(name, {0: 30})
-    monitor = made(tmp_path / "out", source(kafka, name), spark=quire.InProcess())
+    monitor = made(tmp_path / "out", source(kafka, name), spark=quire.LocalRunner())
     monitor.start()
     assert monitor.wait(30)
     assert (monitor.state, type(monitor.error)) == ("failed", quire.DataLossError)
@@ -426,7 +426,7 @@ def test_a_destination_of_files_is_refused_and_a_monitor_without_a_source_loads_
 def test_secrets_are_never_shown(kafka: Mock, tmp_path: Path, made: Any) -> None:
     options = {"client.id": SECRET, "sasl.password": SECRET}
     name = topic(kafka, 1, numbered(5))
-    monitor = made(tmp_path / "out", source(kafka, name), spark=quire.InProcess(), source_options=options, every="1 h", max_runs=1)
+    monitor = made(tmp_path / "out", source(kafka, name), spark=quire.LocalRunner(), source_options=options, every="1 h", max_runs=1)
     monitor.start()
     assert monitor.wait(30)
     assert monitor.state == "done", monitor.error
@@ -439,7 +439,7 @@ def test_secrets_are_never_shown(kafka: Mock, tmp_path: Path, made: Any) -> None
 def test_the_code_does_the_same(kafka: Mock, tmp_path: Path, made: Any) -> None:
     name = topic(kafka, 1, numbered(5))
     settings = {"every": "10 ms", "max_runs": 1, "format": "lines"}
-    monitor = made(tmp_path / "out", source(kafka, name), spark=quire.InProcess(), **settings)
+    monitor = made(tmp_path / "out", source(kafka, name), spark=quire.LocalRunner(), **settings)
     there = dict[str, Any]()
     exec(monitor.code, there)
     assert there["report"].records == 5
@@ -452,7 +452,7 @@ def test_what_it_shows_is_sound_html_with_every_name_escaped(kafka: Mock, tmp_pa
     name = topic(kafka, 3, numbered(90, 3))
     kafka.produce(name, [Record(b"bad <script>alert(1)</script>", partition=1)] * 60)
     load(kafka, name, tmp_path / "<b>out", picky)
-    monitor = made(tmp_path / "<b>out", source(kafka, name), picky, spark=quire.InProcess())
+    monitor = made(tmp_path / "<b>out", source(kafka, name), picky, spark=quire.LocalRunner())
     for shutter in ("commits", "skew", "rejected"):
         click(monitor, shutter)
     monitor.start()

@@ -28,7 +28,7 @@ SECRET = "hunter2hunter2"
 
 
 def panel_of(source: Any = "", dest: Any = "", **settings: Any) -> ConsolidationPanel:
-    return ConsolidationPanel(source, dest, spark=quire.InProcess(), **settings)
+    return ConsolidationPanel(source, dest, spark=quire.LocalRunner(), **settings)
 
 
 def done(panel: ConsolidationPanel) -> ConsolidationPanel:
@@ -142,7 +142,7 @@ def test_looking_twice_leaves_one_plan(source: Path, tmp_path: Path) -> None:
 
 
 def test_a_double_click_runs_once(source: Path, tmp_path: Path, slow: Slow) -> None:
-    panel = panel_of(source, tmp_path / "out", transform=slow, version="1")
+    panel = panel_of(source, tmp_path / "out", transform=slow, function_version="1")
     states = list[str]()
     panel.observe(lambda change: states.append(change["new"]), "state")
     for _ in range(2):
@@ -156,7 +156,7 @@ def test_a_double_click_runs_once(source: Path, tmp_path: Path, slow: Slow) -> N
 
 
 def test_buttons_can_be_pressed_when_they_mean_something(source: Path, tmp_path: Path, slow: Slow) -> None:
-    panel = panel_of(source, tmp_path / "out", transform=slow, version="1")
+    panel = panel_of(source, tmp_path / "out", transform=slow, function_version="1")
     buttons = [one(panel, f"quire-{name}-button") for name in ("plan", "run", "cancel")]
     assert [b.disabled for b in buttons] == [False, False, True]
     panel.run()
@@ -220,7 +220,7 @@ def test_settings_of_consolidate_pass_through_unchanged(source: Path, tmp_path: 
 def test_cancel_leaves_the_job_open_says_how_to_go_on_and_run_goes_on(
     source: Path, tmp_path: Path, slow: Slow, options: dict[str, Any]
 ) -> None:
-    panel = panel_of(source, tmp_path / "out", transform=slow, version="1", planner="directory", **options)
+    panel = panel_of(source, tmp_path / "out", transform=slow, function_version="1", planner="directory", **options)
     panel.run()
     assert slow.began.wait(30)
     began = time.monotonic()
@@ -242,7 +242,7 @@ def test_cancel_leaves_the_job_open_says_how_to_go_on_and_run_goes_on(
 
 
 def test_the_code_that_gives_a_cancelled_job_up_does_so(source: Path, tmp_path: Path, slow: Slow) -> None:
-    panel = panel_of(source, tmp_path / "out", transform=slow, version="1")
+    panel = panel_of(source, tmp_path / "out", transform=slow, function_version="1")
     panel.run()
     assert slow.began.wait(30)
     panel.cancel()
@@ -641,7 +641,7 @@ def test_in_a_kernel_the_work_of_the_thread_reaches_the_browser_and_the_next_cel
     cells = [
         f"""
 import quire, quire_widgets
-panel = quire_widgets.ConsolidationPanel({str(source)!r}, {str(tmp_path / "out")!r}, spark=quire.InProcess())
+panel = quire_widgets.ConsolidationPanel({str(source)!r}, {str(tmp_path / "out")!r}, spark=quire.LocalRunner())
 panel.plan()
 panel.wait(60)
 panel.run()

@@ -2,7 +2,7 @@
 
 spark  = quire.session()
 report = quire.consolidate("/data/in", "/data/out")
-df     = quire.read(spark, "/data/out")
+df     = quire.read("/data/out")
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from quire.ledger import Ledger
 from quire.load import load
 from quire.packaging import warn_of_another
 from quire.process import process
-from quire.progress import Step
+from quire.progress import ProgressEvent
 from quire.read import read
 from quire.recover import recover
 from quire.samples.populate import populate
 from quire.sources.splits import FileInfo, RejectError, Split
-from quire.spark.runner import InProcess
+from quire.spark.runner import LocalRunner
 from quire.spark.session import session
-from quire.spark.shipping import ship
+from quire.spark.shipping import install_on
 from quire.storage.secret import secret
 
 __version__ = "0.1.0"
@@ -41,8 +41,36 @@ __version__ = "0.1.0"
 warn_of_another()
 
 __all__ = [
-    "AllQuarantined", "DataLossError", "FileInfo", "FormatError", "InProcess", "Ledger", "LoadReport", "NotFoundError", "Plan",
-    "QuireError", "RefusedError", "RejectError", "Report", "Split", "Step", "StorageError", "TooManyFailures", "TransientError",
-    "UsageError", "__version__", "committers", "consolidate", "load", "plan", "populate", "process", "read", "recover", "secret", "session",
-    "ship", "skew",
+    "AllQuarantined",
+    "DataLossError",
+    "FileInfo",
+    "FormatError",
+    "Ledger",
+    "LoadReport",
+    "LocalRunner",
+    "NotFoundError",
+    "Plan",
+    "ProgressEvent",
+    "QuireError",
+    "RefusedError",
+    "RejectError",
+    "Report",
+    "Split",
+    "StorageError",
+    "TooManyFailures",
+    "TransientError",
+    "UsageError",
+    "__version__",
+    "committers",
+    "consolidate",
+    "install_on",
+    "load",
+    "plan",
+    "populate",
+    "process",
+    "read",
+    "recover",
+    "secret",
+    "session",
+    "skew",
 ]  # fmt: skip

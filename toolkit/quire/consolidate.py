@@ -22,7 +22,7 @@ from quire.ledger import tables as inspection
 from quire.planning import pack
 from quire.planning import plan as planning
 from quire.planning.changes import Changes
-from quire.progress import Progress, Step
+from quire.progress import Progress, ProgressEvent
 from quire.skew import SkewResult
 from quire.spark.runner import Runner, runner_of
 
@@ -37,7 +37,7 @@ __all__ = ["Plan", "consolidate", "plan"]
 @interruptible
 def consolidate(
     source: Any, dest: Any, *, spark: Any = None, every: str | float | None = None, max_runs: int | None = None,
-    progress: bool | Callable[[Step], object] = True,     **settings: Unpack[Settings],
+    progress: bool | Callable[[ProgressEvent], object] = True,     **settings: Unpack[Settings],
 ) -> Report:  # fmt: skip
     """Gather the files below `source` into large files below `dest`, and remember each of them.
 
@@ -56,24 +56,23 @@ def consolidate(
     include, exclude   globs; one without a slash is about the file's name
     hidden, follow_links   take names that start with _ or . too; follow symbolic links
     min_age      leave files that changed within this time ("5 min") for another run
-    on_error     "quarantine" | "fail" (the same as max_quarantined=0)
-    on_change    what of a file that was gathered in another version: "error" (it is reported, and its old content stays) |
+    on_change    what to do when a gathered file has changed: "report" (its old content stays) |
                  "reprocess" (the new content takes the old one's place, in one commit; the old one stays where nothing of the new one
                  can be processed) | "ignore"
-    on_append    what of a file that only became longer: "error" (it is reported) | "tail" (its new lines are gathered; a last line
-                 without newline is held back until it is whole, or until `flush`) | "reprocess"
-    identity     how a file's version is known: "store" (its etag, or time and size) | "content" (a hash of its content: every listed file
-                 is read, also by another call; what `rsync -t` has changed is seen, and a mere copy does not count)
-    flush        take last lines without newline too
+    on_append    what to do when a gathered file has only become longer: "report" | "tail" (its new lines are gathered; a last line
+                 without newline is held back until it is whole, or taken by `partial_lines`) | "reprocess"
+    change_detection  how a file's version is known: "store" (its etag, or time and size) | "content" (a hash of its content: every listed
+                 file is read, also by another call; what `rsync -t` has changed is seen, and a mere copy does not count)
+    partial_lines  "hold" | "take": last lines without newline
     max_quarantined  give up, with nothing committed, if more files are to be quarantined. Left out: as many as there are, but if all are,
                  that is committed and AllQuarantined is raised
     max_file_size  files above it are set aside where the transform has to hold them whole, "256 MiB"
     keep_messages  keep the text of what a function raises (it may hold data); its class and place are kept anyway
-    version      names the edition of a function instead of a hash of its source
-    append       allow a destination that holds other files
+    function_version  names the edition of a function instead of a hash of its source
+    allow_nonempty       allow a destination that holds other files
     every, max_runs   again and again, "1 min" apart, until a signal (which lets the commit under way end) or `max_runs`
     storage_options, source_options, dest_options   for the stores
-    progress     True: bars | False | function(step), called several times a second with a `quire.Step`; what it raises ends the
+    progress     True: bars | False | function(step), called several times a second with a `quire.ProgressEvent`; what it raises ends the
                  call as an interrupt does: nothing is lost, and the next call goes on with the job
 
     Returns the report (of the last run). Raises UsageError, TooManyFailures, AllQuarantined or another QuireError, each in one line.
@@ -86,7 +85,7 @@ def consolidate(
 @shows_settings
 @interruptible
 def plan(
-    source: Any, dest: Any, *, spark: Any = None, progress: bool | Callable[[Step], object] = True, **settings: Unpack[Settings]
+    source: Any, dest: Any, *, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True, **settings: Unpack[Settings]
 ) -> Plan:
     """Look before you run: what `consolidate` with the same arguments would do. Nothing that a later run would pick up is left."""
     request.check_names(settings)
@@ -94,7 +93,7 @@ def plan(
     runner = runner_of(spark, made.store(), made.roots)
     store = made.store()
     with about("dest"):
-        check_destination(store, made.append)
+        check_destination(store, made.allow_nonempty)
         log = Log(store).refresh()
         check_words(log, made)
     base = log.settled_version()
@@ -168,7 +167,7 @@ class Plan:
         """Whether the tasks are even: hash plans by files within each directory, others by bytes."""
         return self._planned.skew()
 
-    def run(self, progress: bool | Callable[[Step], object] = True) -> Report:
+    def run(self, progress: bool | Callable[[ProgressEvent], object] = True) -> Report:
         """Do it, as `quire.consolidate` does. If the destination has moved on meanwhile, what is left is planned anew."""
         found = gather(self._options, self._runner, Progress(progress), None if self._discarded else self._planned)
         return checked(self._options, found)

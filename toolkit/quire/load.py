@@ -20,7 +20,7 @@ from quire.formats import compression_for
 from quire.formats.parquet import RECORDS
 from quire.interrupts import interruptible
 from quire.planning.listing import Cut
-from quire.progress import Progress, Step
+from quire.progress import Progress, ProgressEvent
 from quire.sources import transforms
 from quire.sources.kafka import records
 from quire.sources.kafka import topics as kafka
@@ -43,10 +43,10 @@ def load(
     source: str, dest: Any, transform: BatchFunction | None = None, *, spark: Any = None, until: Any = None,
     every: str | float | None = None, max_runs: int | None = None, format: str | None = None, schema: Any = None,
     partition_by: str | None = None, newlines: str = "quarantine", compression: str | None = None, target_size: str | int = "256 MiB",
-    max_bytes: str | int | None = None, on_data_loss: str = "fail", on_error: str = "quarantine", max_quarantined: int | None = None,
-    keep_messages: bool = False, consumer_group: str | None = None, version: str | None = None, committer: str = "auto",
-    append: bool = False, storage_options: Mapping[str, Any] | None = None, source_options: Mapping[str, Any] | None = None,
-    dest_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
+    max_bytes: str | int | None = None, on_data_loss: str = "fail", max_quarantined: int | None = None,
+    keep_messages: bool = False, consumer_group: str | None = None, function_version: str | None = None, committer: str = "auto",
+    allow_nonempty: bool = False, storage_options: Mapping[str, Any] | None = None, source_options: Mapping[str, Any] | None = None,
+    dest_options: Mapping[str, Any] | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
     stop: threading.Event | None = None,
 ) -> LoadReport:  # fmt: skip
     r"""Load what `source` holds and the ledger does not cover into data files below `dest`: no record is lost, and none is there twice.
@@ -73,7 +73,7 @@ def load(
     target_size   bytes of a data file
     max_bytes     of records in one commit, as far as can be guessed before they are read; left out: as much as there is
     on_data_loss  of records that retention has removed before they were read: "fail" | "record": the loss is written into the ledger
-    on_error, max_quarantined, keep_messages, version, committer, append   as in `quire.consolidate`
+    max_quarantined, keep_messages, function_version, committer, allow_nonempty   as in `quire.consolidate`
     consumer_group  its committed offsets follow the ledger after each commit, for tools that watch them (the report says where they do not)
     source_options  for Kafka's client, by librdkafka's names: {"security.protocol": "SASL_SSL", "sasl.password": quire.secret("PW"), …}
     storage_options, dest_options   for the destination; what has a dot in its name is for Kafka, too
@@ -84,9 +84,10 @@ def load(
     """
     call = check(
         source, dest, transform, until=until, every=every, format=format, schema=schema, partition_by=partition_by, newlines=newlines,
-        compression=compression, target_size=target_size, max_bytes=max_bytes, on_data_loss=on_data_loss, on_error=on_error,
-        max_quarantined=max_quarantined, keep_messages=keep_messages, consumer_group=consumer_group, version=version, committer=committer,
-        append=append, storage_options=storage_options, source_options=source_options, dest_options=dest_options,
+        compression=compression, target_size=target_size, max_bytes=max_bytes, on_data_loss=on_data_loss,
+        max_quarantined=max_quarantined, keep_messages=keep_messages, consumer_group=consumer_group, function_version=function_version,
+        committer=committer, allow_nonempty=allow_nonempty, storage_options=storage_options, source_options=source_options,
+        dest_options=dest_options,
     )  # fmt: skip
     if stop is not None and not isinstance(stop, threading.Event):
         raise UsageError(f"stop={quoted(stop)} is not a threading.Event, which ends the call after a commit once it is set.")
@@ -102,9 +103,10 @@ def load(
 def check(
     source: str, dest: Any, transform: BatchFunction | None = None, *, until: Any = None, every: Any = None, format: str | None = None,
     schema: Any = None, partition_by: str | None = None, newlines: str = "quarantine", compression: str | None = None,
-    target_size: str | int = "256 MiB", max_bytes: str | int | None = None, on_data_loss: str = "fail", on_error: str = "quarantine",
-    max_quarantined: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, version: str | None = None,
-    committer: str = "auto", append: bool = False, storage_options: Any = None, source_options: Any = None, dest_options: Any = None,
+    target_size: str | int = "256 MiB", max_bytes: str | int | None = None, on_data_loss: str = "fail",
+    max_quarantined: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, function_version: str | None = None,
+    committer: str = "auto", allow_nonempty: bool = False, storage_options: Any = None, source_options: Any = None,
+    dest_options: Any = None,
 ) -> Call:  # fmt: skip
     """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
     request.check_options(storage_options, source_options, dest_options)
@@ -116,7 +118,6 @@ def check(
     if newlines == "escape" and laid_out != "lines":
         raise UsageError("newlines='escape' is for format='lines'. In Parquet a value stays as it is.")
     choose(on_data_loss, ("fail", "record"), "on_data_loss")
-    choose(on_error, ("quarantine", "fail"), "on_error")
     if max_quarantined is not None:
         whole(max_quarantined, "max_quarantined", 0)
     if until is not None and every is not None:
@@ -144,7 +145,7 @@ def check(
         laid_out, transform, columns, newlines, partition_by or "", flag(keep_messages, "keep_messages"), on_data_loss == "record"
     )
     name = records.RECORDS if laid_out == "parquet" else records.VALUES if newlines == "quarantine" else records.ESCAPED
-    identity = name if transform is None else transforms.identity(transform, version)
+    identity = name if transform is None else transforms.identity(transform, function_version)
     words = Words(
         transform=identity.rpartition("@")[0] if transform else identity, format=laid_out, compression=compression,
         layout="directories" if partition_by else "flat", kind=OFFSETS, by=partition_by or "",
@@ -157,8 +158,8 @@ def check(
     convert = Convert("callable" if transform else name, laid_out, compression, int(LARGEST * target), target, loading=loading)
     made = Job(
         (topics,), to, to_options, Identity(intent, words, by, source=topics.shown), convert,
-        Cut("balanced", "flat", 1, "xxh64", target, True), max_quarantined=0 if on_error == "fail" else max_quarantined,
-        append=flag(append, "append"), most=None if max_bytes is None else parse_target(max_bytes, "max_bytes"),
+        Cut("balanced", "flat", 1, "xxh64", target, True), max_quarantined=max_quarantined,
+        allow_nonempty=flag(allow_nonempty, "allow_nonempty"), most=None if max_bytes is None else parse_target(max_bytes, "max_bytes"),
     )  # fmt: skip
     return Call(made, end, consumer_group)
 

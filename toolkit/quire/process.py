@@ -24,7 +24,7 @@ from quire.errors import UsageError, about, choose
 from quire.formats import parquet
 from quire.interrupts import interruptible
 from quire.planning.first import first_files
-from quire.progress import Progress, Step
+from quire.progress import Progress, ProgressEvent
 from quire.sources.files import Root
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
@@ -47,9 +47,9 @@ SAMPLE = 1 << 20  # bytes of lines that are given to the function for that
 
 @interruptible
 def process(
-    source: Any, function: ProcessFunction, dest: Any, *, spark: Any = None, split: str = "file", split_size: str | int = "64 MiB",
+    source: Any, dest: Any, function: ProcessFunction, *, spark: Any = None, split: str = "file", split_size: str | int = "64 MiB",
     schema: Any = None, format: str | None = None, reduce: Reduce | None = None, every: str | float | None = None,
-    max_runs: int | None = None, progress: bool | Callable[[Step], object] = True, **settings: Any,
+    max_runs: int | None = None, progress: bool | Callable[[ProgressEvent], object] = True, **settings: Any,
 ) -> Report:  # fmt: skip
     """Call `function(split, content)` once for each split of the files below `source`, and gather what it returns below `dest`.
 
@@ -72,7 +72,7 @@ def process(
     format      "parquet" (rows) | "lines" (bytes); left out: what the function gives
     reduce      a function from a DataFrame to a DataFrame (a group, a sort, a join): all rows of a job go through it together, and what
                 it gives is written; its files and all splits are one commit. See docs/together.md
-    version     names the edition of the functions instead of a hash of their source
+    function_version  names the edition of the functions instead of a hash of their source
 
     The other settings are those of `quire.consolidate`; `max_quarantined` counts rejected records too, `on_append="tail"` goes with
     split="lines". Returns the report (of the last run). Raises UsageError, TooManyFailures, AllQuarantined (also where all
@@ -82,7 +82,7 @@ def process(
         raise UsageError("process takes a function, and no transform. Use quire.consolidate for transforms.")
     request.check_names(settings)
     settings["waits"] = every is not None
-    call = check(source, function, dest, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, **settings)
+    call = check(source, dest, function, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, **settings)
     made = call.options(call.format or "parquet", call.columns)
     return repeat(made, runner_of(spark, made.store(), made.roots), Progress(progress), every, max_runs, call.decided)
 
@@ -98,7 +98,7 @@ process.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # func
 
 
 def check(
-    source: Any, function: ProcessFunction, dest: Any, *, split: str = "file", split_size: str | int = "64 MiB", schema: Any = None,
+    source: Any, dest: Any, function: ProcessFunction, *, split: str = "file", split_size: str | int = "64 MiB", schema: Any = None,
     format: str | None = None, reduce: Reduce | None = None, **settings: Any,
 ) -> Call:  # fmt: skip
     """Check the arguments of `quire.process`; every wrong one is a UsageError of one line."""
@@ -113,12 +113,13 @@ def check(
     if columns is not None and format == "lines":
         with about("schema"):
             raise UsageError("schema= is for rows, and format='lines' takes bytes. Leave one of them out.")
-    on_append, flush = settings.pop("on_append", "error"), settings.pop("flush", False)
+    on_append, partial_lines = settings.pop("on_append", "report"), settings.pop("partial_lines", "hold")
     if on_append == "tail" and split != "lines":
         with about("on_append"):
             raise UsageError(f"on_append='tail' takes new lines of files, split='lines', and this is {split!r}. Use 'reprocess'.")
+    flush = choose(partial_lines, request.PARTIAL_LINES, "partial_lines") == "take"
     if flush and on_append != "tail":
-        raise UsageError("flush=True takes last lines that on_append='tail' has held back. Say on_append='tail' too.")
+        raise UsageError("partial_lines='take' takes last lines that on_append='tail' has held back. Say on_append='tail' too.")
     call = Call(source, function, dest, split, longest, columns, format or (columns and "parquet"), on_append, flush, reduce, settings)
     most = call.options(call.format or "parquet", columns).convert.max_file_size
     if split == "lines" and longest > most:
@@ -158,20 +159,20 @@ class Call:
         )  # fmt: skip
         intent = {
             "split": self.split, "split_size": self.longest, "schema": "" if columns is None else schemas.text(columns),
-            **({"on_append": self.on_append, "flush": self.flush} if self.on_append != "error" else {}),
+            **({"on_append": self.on_append, "flush": self.flush} if self.on_append != "report" else {}),
         }  # fmt: skip
         job = replace(
             made.named(replace_words(made.words, kind=entries.SPLITS, split=self.split), **intent), cut=cut,
             convert=replace(made.convert, holds=holds, process=processing),
             policy=replace(made.policy, on_append=self.on_append, flush=self.flush),
         )  # fmt: skip
-        return job if self.reduce is None else request.reducing(job, self.reduce, self.settings.get("version"))
+        return job if self.reduce is None else request.reducing(job, self.reduce, self.settings.get("function_version"))
 
     def decided(self, made: Request) -> Request:
         """With format and columns as the destination has them, or an open job of the same call, or else as the function gives them."""
         store, kind, columns = made.store(), self.format, self.columns
         with about("dest"):
-            check_destination(store, made.append)
+            check_destination(store, made.allow_nonempty)
             log = Log(store).refresh()
             words = log.words()
             if words is not None:

@@ -15,7 +15,7 @@ from typing import Any
 from quire import interrupts
 from quire.errors import UsageError, printable
 
-__all__ = ["Part", "Phase", "Progress", "Step", "waiting"]
+__all__ = ["Part", "Phase", "Progress", "ProgressEvent", "waiting"]
 
 
 SHOWN = 6  # accounts that a line names
@@ -32,7 +32,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgressEvent:
     """Where a call is: `phase` is "listing", "planning", "gathering" or "publishing", `done` of `total` (None: not known) in `unit`s.
 
     While gathering, `unit` is "B", `tasks` and `files` are those that are done, and `parts` has one `Part` for each account where there
@@ -69,7 +69,7 @@ def _share(parts: Sequence[Part]) -> str:
 class Phase:
     """One phase under way."""
 
-    def __init__(self, step: Step, show: Callable[[Step], object]) -> None:
+    def __init__(self, step: ProgressEvent, show: Callable[[ProgressEvent], object]) -> None:
         self.step, self._show = step, show
         show(step)
 
@@ -96,17 +96,17 @@ class Phase:
 class Progress:
     """One line a phase, in a notebook one for all: `with progress.phase("listing", unit="file") as phase: phase.update(3)`.
 
-    `show` is True, False, or a function that is called with a `Step` several times a second. An exception in the function ends the
+    `show` is True, False, or a function that is called with a `ProgressEvent` several times a second. An exception in the function ends the
     call as an interrupt does: nothing is lost, and an unfinished job stays open.
     """
 
-    def __init__(self, show: bool | Callable[[Step], object] = True, what: str = "file") -> None:
+    def __init__(self, show: bool | Callable[[ProgressEvent], object] = True, what: str = "file") -> None:
         if not isinstance(show, bool) and not callable(show):
-            raise UsageError(f"progress= takes True, False or a function of a quire.Step, not {type(show).__name__}.")
+            raise UsageError(f"progress= takes True, False or a function of a quire.ProgressEvent, not {type(show).__name__}.")
         self.show, self.what = show, what
         self.stop: threading.Event | None = None  # set: the call ends after the commit under way
         self._widget: Any = None  # of a notebook: shown once, however many phases and rounds there are
-        self.last = Phase(Step(""), lambda _: None)
+        self.last = Phase(ProgressEvent(""), lambda _: None)
 
     @property
     def retries(self) -> int:
@@ -125,14 +125,14 @@ class Progress:
     @contextmanager
     def phase(self, name: str, total: int | None = None, unit: str = "file") -> Iterator[Phase]:
         """A bar for one phase; it stays when the phase ends well."""
-        step = Step(name, total=total, unit=unit, retries=self.retries, what=self.what)
+        step = ProgressEvent(name, total=total, unit=unit, retries=self.retries, what=self.what)
         if callable(self.show):
             self.last = Phase(step, self.show)
             yield self.last
             return
         bar = self._bar(step)
 
-        def move(step: Step) -> None:
+        def move(step: ProgressEvent) -> None:
             if words := _words(step):
                 bar.set_postfix_str(words, refresh=bool(step.waits))
             bar.update(step.done - bar.n)
@@ -156,7 +156,7 @@ class Progress:
 
             tqdm.write(text, file=sys.stderr)
 
-    def _bar(self, step: Step) -> Any:
+    def _bar(self, step: ProgressEvent) -> Any:
         if self._widget is not None:
             self._widget.total, self._widget.unit = step.total, step.unit
             self._widget.reset(step.total)
@@ -217,7 +217,7 @@ def _cell_line(doing: str, done: str) -> Iterator[None]:
     line.update(shown(f"{done} in {time.monotonic() - began:.0f} s"), raw=True)
 
 
-def _words(step: Step) -> str:
+def _words(step: ProgressEvent) -> str:
     if step.waits:
         return printable(step.waits)
     parts = [step.accounts] if step.parts else []

@@ -37,9 +37,10 @@ BATCH = 8 << 20  # bytes of rows that travel to Spark at once
 
 @interruptible
 def read(
-    spark: SparkSession, dest: str | os.PathLike[str], version: int | None = None, storage_options: Mapping[str, Any] | None = None
-) -> DataFrame:
-    """The rows of the committed data files at `version` (default: now).
+    dest: str | os.PathLike[str], *, spark: SparkSession | None = None, version: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:  # fmt: skip
+    """The rows of the committed data files at `version` (default: now), in a session of Spark (default: `quire.session()`).
 
     Format lines gives `value: binary`, one row a line without its newline; raw gives `path: string, content: binary`, one row a
     file (of a file longer than target_size: one a range, in order); Parquet gives its own columns. With layout="directories",
@@ -52,6 +53,10 @@ def read(
     log, words, files, folded, folders = _holding(store, version)
     if words is None:
         raise _nothing(store, version)
+    if spark is None:
+        from quire.spark.session import session
+
+        spark = session()
     if words.format == "parquet":
         return _parquet(spark, store, storage_options, files, words, _by(log, words))
     items: list[Any] = list(files)

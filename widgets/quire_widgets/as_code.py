@@ -31,8 +31,8 @@ def load(source: str, dest: str, spark: Any, settings: Mapping[str, Any]) -> str
 
 def _job(call: str, widget: str, source: str, dest: str, spark: Any, given: Mapping[str, Any]) -> str:
     named = {"source": _value("source", source), "dest": _value("dest", dest)}
-    if isinstance(spark, quire.InProcess):
-        named["spark"] = "quire.InProcess()"
+    if isinstance(spark, quire.LocalRunner):
+        named["spark"] = "quire.LocalRunner()"
     elif spark is not None:
         named["spark"] = "spark"
     named |= {name: _value(name, value) for name, value in given.items()}
@@ -68,7 +68,7 @@ def ledger(dest: str, has_options: bool, spark: Any, call: str, before: str, *, 
     if "storage_options" in given:  # those of the sources have the name that they came by
         arguments.append("storage_options=source_options")
     if call in ("retry", "forget") and spark is not None:
-        arguments.append(f"spark={'quire.InProcess()' if isinstance(spark, quire.InProcess) else 'spark'}")
+        arguments.append(f"spark={'quire.LocalRunner()' if isinstance(spark, quire.LocalRunner) else 'spark'}")
     called = _call(f"result = ledger.{call}", arguments)
     if in_vain:
         called = f"try:\n{textwrap.indent(called, '    ')}\nexcept quire.AllQuarantined as e:\n    result = e.report"
@@ -143,7 +143,7 @@ class Chosen:
         kind = "" if reason is None else reasons.condition(reason)
         if where := " and ".join(part for part in (condition, kind) if part):
             self.told = {"where": where}
-            if isinstance(spark, quire.InProcess):  # SQL needs Spark
+            if isinstance(spark, quire.LocalRunner):  # SQL needs Spark
                 self.told = {"paths": Variable("paths")}
                 of_reason = "" if reason is None else f"[failed['reason'].map(reasons.kind) == {reason!r}]"
                 imported = "" if reason is None else "from quire import reasons\n\n"

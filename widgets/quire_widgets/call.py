@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import quire
-from quire import Step
+from quire import ProgressEvent
 from quire.arguments import format_size
 from quire_widgets import as_code
 
@@ -31,7 +31,10 @@ class Call:
     """`act(progress)` in a thread, then `ended(answer, error)` there; `show(done, total, words)` meanwhile."""
 
     def __init__(
-        self, act: Callable[[Callable[[Step], None]], Any], ended: Callable[[Any, BaseException | None], None], show: Callable[..., None]
+        self,
+        act: Callable[[Callable[[ProgressEvent], None]], Any],
+        ended: Callable[[Any, BaseException | None], None],
+        show: Callable[..., None],
     ) -> None:
         self._act, self._ended, self._show = act, ended, show
         self._stop, self._over = threading.Event(), threading.Event()
@@ -63,7 +66,7 @@ class Call:
         finally:
             self._over.set()
 
-    def _progress(self, step: Step) -> None:
+    def _progress(self, step: ProgressEvent) -> None:
         now = time.monotonic()
         if step.phase != self.phase:
             self.phase, self._first, self._shown = step.phase, None, 0.0
@@ -75,7 +78,7 @@ class Call:
             self._shown = now
             self._show(step.done, step.total, self._words(step, now))
 
-    def _words(self, step: Step, now: float) -> str:
+    def _words(self, step: ProgressEvent, now: float) -> str:
         amount = format_size if step.unit == "B" else "{:,}".format
         total = f" of {amount(step.total)}" if step.total is not None else ""
         unit = _UNITS.get(step.unit, ("", ""))[step.done != 1 if step.total is None else step.total != 1]

@@ -13,7 +13,7 @@ import pandas as pd
 import traitlets
 
 import quire
-from quire import AllQuarantined, Step, display, plots
+from quire import AllQuarantined, ProgressEvent, display, plots
 from quire.errors import RefusedError, choose, printable
 from quire.ledger.browse import OTHERS, STATES, Page
 from quire.ledger.forget import TOLD
@@ -45,7 +45,7 @@ class LedgerInspector(Form):
     """The ledger of a destination. It is read page by page, so it can be as large as it likes.
 
     dest, storage_options    as for `quire.Ledger`
-    spark                    a session, or quire.InProcess(), for retry and forget; left out: quire's own
+    spark                    a session, or quire.LocalRunner(), for retry and forget; left out: quire's own
     source, function, source_options    as for `Ledger.retry`: where files are read again (there is a field for it, too), the job's
                              function, and options of the sources' store (default: the destination's)
     page_size                rows of a page
@@ -180,7 +180,7 @@ class LedgerInspector(Form):
             return
         offset = 0 if pages is None else max(page.offset + pages * page.limit, 0)
 
-        def act(progress: Callable[[Step], object]) -> tuple[Page]:
+        def act(progress: Callable[[ProgressEvent], object]) -> tuple[Page]:
             found = page.at(offset, progress)
             return (found if len(found.table) or not offset else page,)
 
@@ -191,7 +191,7 @@ class LedgerInspector(Form):
         if path:
             self._begin("looking", lambda _: (path, self._ledger.coverage(path)), self._show_file)
 
-    def _look_at_all(self, searched: tuple[str, str], progress: Callable[[Step], object] | None) -> tuple[Any, ...]:
+    def _look_at_all(self, searched: tuple[str, str], progress: Callable[[ProgressEvent], object] | None) -> tuple[Any, ...]:
         """The search and its page, after the overview, which is read again only after a new commit."""
         ledger, (path, status) = self._ledger.refresh(), searched
         page = ledger.rows(path, None if status == ANY else status, limit=self._page_size, progress=progress)
@@ -207,7 +207,7 @@ class LedgerInspector(Form):
         those, typed = Chosen(reason, "", self._spark), self._source.input.value.strip()
         given = self._retry_with | ({"source": typed} if typed else {})
 
-        def act(progress: Callable[[Step], object]) -> tuple[Any, str]:
+        def act(progress: Callable[[ProgressEvent], object]) -> tuple[Any, str]:
             named, in_vain = those.named(self._ledger), False
             try:
                 done = self._ledger.retry(**named, **given, spark=self._spark, progress=progress)
@@ -231,7 +231,7 @@ class LedgerInspector(Form):
         files = self._summary.set_aside if reason is None else int(chosen["files"].sum())
         what = f"Forget {_files(files)}{f' ({reason})' if reason else ''}?"
         then = "They leave the ledger in one commit, and the next run reads them as new if the source still has them."
-        if isinstance(self._spark, quire.InProcess):  # only SQL chooses single rows
+        if isinstance(self._spark, quire.LocalRunner):  # only SQL chooses single rows
             then = f"{then} Without Spark a file leaves whole, with the good records that it has."
         self._ask.ask(f"{what} {then} Among them: {', '.join(chosen['example'].tolist()[:SHOWN])}")
 
@@ -251,7 +251,7 @@ class LedgerInspector(Form):
         if why is None:
             why, self._note.input.value = self._note.input.value, ""
 
-        def act(progress: Callable[[Step], object]) -> tuple[Any, Any]:
+        def act(progress: Callable[[ProgressEvent], object]) -> tuple[Any, Any]:
             named = those.named(self._ledger)
             last = last_copy and named == asked.last  # what has come since was in no question
             try:
@@ -273,7 +273,7 @@ class LedgerInspector(Form):
                 self._set_state("cancelling")
 
     # -------------------------------------------------------------------------------------------------------- a call's course
-    def _begin(self, state: str, act: Callable[[Callable[[Step], object]], Any], show: Callable[..., str | None]) -> None:
+    def _begin(self, state: str, act: Callable[[Callable[[ProgressEvent], object]], Any], show: Callable[..., str | None]) -> None:
         with self._begin_lock:  # a double click begins one call
             if self.state in BUSY:
                 return

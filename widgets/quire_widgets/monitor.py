@@ -13,7 +13,7 @@ import ipywidgets as widgets
 import traitlets
 
 import quire
-from quire import AllQuarantined, Step, UsageError, display, plots
+from quire import AllQuarantined, ProgressEvent, UsageError, display, plots
 from quire.arguments import seconds, whole
 from quire.engine.report import LoadReport
 from quire.errors import choose, scrub
@@ -198,7 +198,7 @@ class LoadMonitor(Form):
             shown(self._outcome, "")
             source, stop = self._source, self._stop
 
-            def act(progress: Callable[[Step], None]) -> LoadReport:
+            def act(progress: Callable[[ProgressEvent], None]) -> LoadReport:
                 return quire.load(source, self._dest, spark=self._spark, progress=progress, stop=stop, **self._settings)
 
             self._call = Call(act, self._ended, self._show_progress)

@@ -12,7 +12,7 @@ import ipywidgets as widgets
 import traitlets
 
 import quire
-from quire import AllQuarantined, Plan, QuireError, Report, Step, UsageError, display
+from quire import AllQuarantined, Plan, ProgressEvent, QuireError, Report, UsageError, display
 from quire.engine.request import PLANNERS, check_names
 from quire.errors import choose, scrub
 from quire.formats import TRANSFORMS
@@ -147,7 +147,7 @@ class ConsolidationPanel(Form):
         """Look at what `run` would do: how much there is, its tasks, and whether they are even."""
         what, before = self._what(), self.planned
 
-        def look(progress: Callable[[Step], None]) -> Plan:
+        def look(progress: Callable[[ProgressEvent], None]) -> Plan:
             if before is not None:
                 before.discard()
             return quire.plan(spark=self._spark, progress=progress, **what)
@@ -159,7 +159,7 @@ class ConsolidationPanel(Form):
         what, before = self._what(), self.planned
         seen = self._planned_for == what
 
-        def gather(progress: Callable[[Step], None]) -> Report:
+        def gather(progress: Callable[[ProgressEvent], None]) -> Report:
             try:
                 if before is not None and seen:
                     return before.run(progress=progress)
@@ -178,7 +178,7 @@ class ConsolidationPanel(Form):
                 self._call.stop()
                 self._set_state("cancelling")
 
-    def _begin(self, state: str, act: Callable[[Callable[[Step], None]], Any], what: dict[str, Any]) -> None:
+    def _begin(self, state: str, act: Callable[[Callable[[ProgressEvent], None]], Any], what: dict[str, Any]) -> None:
         with self._begin_lock:  # a double click begins one call
             if self.state in BUSY:
                 return

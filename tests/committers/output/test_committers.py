@@ -26,7 +26,7 @@ from quire.committers.output.running import drive
 from quire.errors import QuireError, RefusedError, StorageError, UsageError
 from quire.storage import memory
 
-HERE = quire.InProcess()
+HERE = quire.LocalRunner()
 DOCS = Path(__file__).parents[3] / "docs" / "committers.md"
 CALLS = [
     "setup_job", "is_commit_job_repeatable", "setup_task", "needs_task_commit", "commit_task", "abort_task", "is_recovery_supported",
@@ -366,7 +366,7 @@ def test_drivers_of_one_name_at_once_commit_it_once(kind: str) -> None:
 
     def make(name: str) -> Callable[[], object]:
         def work() -> None:
-            said, _ = told(lambda: committers.run(HERE, lines, sim.DEST, 2, name=name))
+            said, _ = told(lambda: committers.run(lines, sim.DEST, 2, name=name, spark=HERE))
             assert not said or "a job of the same name was committed first" in said
 
         return work
@@ -420,14 +420,14 @@ def test_libraries_write_to_it_and_quire_reads_it(tmp_path: Path) -> None:
                         writer.write_table(pa.table({"n": [n]}))
 
     for name, url in (("rename", tmp_path / "out"), ("upload", "memory://out")):
-        done = committers.run(HERE, parquet, url, 2, name="orders", committer=name)
+        done = committers.run(parquet, url, 2, name="orders", committer=name, spark=HERE)
         assert (done.data_files, done.records) == (2, 4)
         ledger = quire.Ledger(url)
         files = ledger.files("arrow").to_pylist()
         assert [(f["verb"], f["records"], f["task"]) for f in files] == [("write", 3, 0), ("write", 1, 1)]
         assert files[0]["data_file"].startswith("day=0/part-")
         assert files[0]["data_file"].endswith("-0.snappy.parquet")
-        assert ledger.verify(HERE).ok
+        assert ledger.verify(spark=HERE).ok
         assert ledger.history()["note"][0] == "orders"
         assert "orders" not in repr(done) and "data files" in done._repr_html_()  # noqa: PT018
 
@@ -439,7 +439,7 @@ def test_text_is_written_as_to_any_file() -> None:
         with attempt.create("b.csv") as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
             csv.writer(text).writerow(["größe", 3])
 
-    assert committers.run(HERE, texts, "memory://out", 1).data_files == 2
+    assert committers.run(texts, "memory://out", 1, spark=HERE).data_files == 2
     assert seen("memory://out") == ["größe\n1\n2\n".encode(), "größe,3\r\n".encode()]
 
 
@@ -453,11 +453,11 @@ def test_on_spark_tasks_write_and_all_of_it_is_there(tmp_path: Path, spark: Any)
             flag.touch()
             raise OSError("once")
 
-    done = committers.run(spark, orders, dest, 3, name="orders")
+    done = committers.run(orders, dest, 3, name="orders", spark=spark)
     assert done.data_files == 3
-    found = [json.loads(bytes(row.value)) for row in quire.read(spark, dest).collect()]
+    found = [json.loads(bytes(row.value)) for row in quire.read(dest, spark=spark).collect()]
     assert sorted(row["n"] for row in found) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
-    assert committers.run(spark, fails, dest, 3, name="orders") == done, "no task runs again"
+    assert committers.run(fails, dest, 3, name="orders", spark=spark) == done, "no task runs again"
 
 
 def test_what_spark_has_written_by_path_is_committed(tmp_path: Path, spark: Any) -> None:
@@ -470,7 +470,7 @@ def test_what_spark_has_written_by_path_is_committed(tmp_path: Path, spark: Any)
     done = by.commit_job(job)
     assert done.records == 10
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"_quire", "even=0", "even=1"}
-    assert sorted(row.id for row in quire.read(spark, tmp_path / "out").collect()) == [*range(10)]
+    assert sorted(row.id for row in quire.read(tmp_path / "out", spark=spark).collect()) == [*range(10)]
 
 
 def test_the_committer_and_its_jobs_travel_and_attempts_do_not() -> None:
@@ -500,15 +500,15 @@ def test_wrong_words_are_one_line_before_anything_is_written(tmp_path: Path) -> 
     with refused(UsageError, 2, "unknown kind of store 'nfs'"):
         OutputCommitter("nfs://x/y")
     with refused(UsageError, 2, "takes a SparkSession, not"):
-        committers.run("spark", lines, dest, 1)
+        committers.run(lines, dest, 1, spark="spark")
     with refused(UsageError, 2, "write=None is not a function"):
-        committers.run(HERE, None, dest, 1)  # type: ignore[arg-type]
+        committers.run(None, dest, 1, spark=HERE)  # type: ignore[arg-type]
     assert not dest.exists()
     (dest / "mine").mkdir(parents=True)
-    with refused(RefusedError, 2, "is not empty and not quire's", "append=True"):
+    with refused(RefusedError, 2, "is not empty and not quire's", "allow_nonempty=True"):
         OutputCommitter(dest).setup_job(1)
     assert [p.name for p in dest.iterdir()] == ["mine"]
-    OutputCommitter(dest, append=True).setup_job(1)
+    OutputCommitter(dest, allow_nonempty=True).setup_job(1)
 
 
 def test_what_quire_has_gathered_is_not_mixed_with_files_of_one_s_own(tmp_path: Path) -> None:
@@ -525,7 +525,7 @@ def test_what_quire_has_gathered_is_not_mixed_with_files_of_one_s_own(tmp_path: 
     with refused(RefusedError, 2, "holds what quire has made itself (transform 'lines')"):
         by.commit_job(job)
     by.abort_job(job)
-    committers.run(HERE, lines, tmp_path / "other", 1)
+    committers.run(lines, tmp_path / "other", 1, spark=HERE)
     with refused(RefusedError, 2, "holds transform 'claim'"):
         gather(source, tmp_path / "other")
 
@@ -562,14 +562,14 @@ def test_a_forged_plan_is_one_line_and_can_be_given_up() -> None:
         for call in (
             by.commit_job,
             lambda job: by.setup_task(job, 0),
-            lambda _: committers.run(HERE, lines, "memory://out", 1, name="nightly"),
+            lambda _: committers.run(lines, "memory://out", 1, name="nightly", spark=HERE),
         ):
             with refused(QuireError, 2, "memory://out"):
                 call(job)
         store.put(plan, real)
     store.put(plan, b"{")
     by.abort_job(job.id)
-    committers.run(HERE, lines, "memory://out", 1, name="nightly")
+    committers.run(lines, "memory://out", 1, name="nightly", spark=HERE)
     assert seen("memory://out") == [b"0\n"]
 
 
@@ -626,7 +626,7 @@ def test_files_that_do_not_go_together_are_refused_and_nothing_is_lost() -> None
         by.commit_job(job)
     assert by.state(job) == "open"
     by.abort_job(job)
-    committers.run(HERE, lines, "memory://out", 1)
+    committers.run(lines, "memory://out", 1, spark=HERE)
     job = by.setup_job(1)
     by.commit_task(attempt(job, 0, "x.parquet"))
     with refused(RefusedError, 2, "holds lines, in one directory", "has written parquet, in one directory", "abort_job"):

@@ -23,7 +23,7 @@ SCRIPT = """
     for _ in range(2):
         report = quire.consolidate(source, dest, spark=spark, target_size="200 B", progress=False)
         print(report.files, report.done)
-    print(quire.read(spark, dest).count())
+    print(quire.read(dest, spark=spark).count())
 """
 
 

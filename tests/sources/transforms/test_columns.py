@@ -25,7 +25,7 @@ from quire.sources.transforms.columns import DiffersError, fit, nullable, unify
 from quire.sources.transforms.functions import WrongTypeError
 from quire.storage import connect, normalise
 
-QUIET: dict[str, Any] = {"spark": quire.InProcess(), "progress": False}
+QUIET: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
 
 
 def giving(rows: dict[str, pa.Table]) -> Any:
@@ -47,12 +47,12 @@ def test_runs_that_differ_in_whether_a_value_may_be_missing_are_compacted_forgot
     source, dest = tmp_path / "in", tmp_path / "out"
     rows = {name: column(pa.int64(), i, null=null) for i, (name, null) in enumerate([("f0", first), ("f1", not first)])}
     for name in rows:
-        gather(write(source, {name: b"x"}), dest, transform=giving(rows), format="parquet", version="1")
+        gather(write(source, {name: b"x"}), dest, transform=giving(rows), format="parquet", function_version="1")
     ledger = quire.Ledger(dest)
     assert ledger.compact(**QUIET).removed == 2
     rows["f0"] = column(pa.int64(), 7, null=first)
     write(source, {"f0": b"longer"})
-    assert gather(source, dest, transform=giving(rows), format="parquet", version="1", on_change="reprocess").files == 1
+    assert gather(source, dest, transform=giving(rows), format="parquet", function_version="1", on_change="reprocess").files == 1
     assert sorted(row["a"] for row in found(dest)) == [1, 7]
     ledger.forget(source / "f0", **QUIET)
     assert found(dest) == [{"a": 1}]
@@ -73,15 +73,15 @@ def test_a_run_of_other_columns_is_refused_with_the_difference_and_the_file_and_
 ) -> None:
     source, dest = tmp_path / "in", tmp_path / "out"
     function = giving({"f0": pa.table({"a": [1]}), "f1": rows, "f2": pa.table({"a": [2]})})
-    gather(write(source, {"f0": b"x"}), dest, transform=function, format="parquet", version="1")
+    gather(write(source, {"f0": b"x"}), dest, transform=function, format="parquet", function_version="1")
     write(source, {"f1": b"x"})
     for _ in range(2):
         with refused(RefusedError, 2, "two schemas", "in/f1", *words):
-            gather(source, dest, transform=function, format="parquet", version="1")
+            gather(source, dest, transform=function, format="parquet", function_version="1")
         store = connect(normalise(dest))
         assert list(protocol.open_jobs(store, Log(store).refresh())) == []
     # Beside a file that fits it is quarantined, and stops nobody.
-    report = gather(write(source, {"f2": b"x"}), dest, transform=function, format="parquet", version="1")
+    report = gather(write(source, {"f2": b"x"}), dest, transform=function, format="parquet", function_version="1")
     assert (report.files, report.set_aside_count) == (1, 1)
     assert all(word in report.set_aside[0][1] for word in words)
 
@@ -90,7 +90,7 @@ def test_two_tasks_of_a_first_run_that_differ_are_refused_with_the_file(tmp_path
     source = write(tmp_path / "in", {"a": b"x", "b": b"y"})
     function = giving({"a": pa.table({"n": [{"x": 1}]}), "b": pa.table({"n": [{"x": "1"}]})})
     with refused(RefusedError, 2, "in/", "'n.x' is "):
-        gather(source, tmp_path / "out", transform=function, format="parquet", version="1", target_size="1 B")
+        gather(source, tmp_path / "out", transform=function, format="parquet", function_version="1", target_size="1 B")
     store = connect(normalise(tmp_path / "out"))
     assert list(protocol.open_jobs(store, Log(store).refresh())) == []
 
@@ -99,7 +99,7 @@ def test_a_column_without_values_takes_the_type_that_the_destination_has_and_ord
     source, dest = tmp_path / "in", tmp_path / "out"
     rows = {"f0": pa.table({"a": [1], "b": [["x"]]}), "f1": pa.table({"b": pa.array([[]], pa.list_(pa.null())), "a": pa.nulls(1)})}
     for name in rows:
-        assert gather(write(source, {name: b"x"}), dest, transform=giving(rows), format="parquet", version="1").files == 1
+        assert gather(write(source, {name: b"x"}), dest, transform=giving(rows), format="parquet", function_version="1").files == 1
     assert found(dest) == [{"a": 1, "b": ["x"]}, {"a": None, "b": []}]
 
 
@@ -110,7 +110,7 @@ def test_a_schema_that_lets_values_be_missing_goes_together_with_one_that_does_n
         return [{"id": int(content) if content.isdigit() else None}]
 
     def run(schema: str | None) -> quire.Report:
-        return quire.process(source, function, dest, schema=schema, version="1", max_quarantined=9, **QUIET)
+        return quire.process(source, dest, function, schema=schema, function_version="1", max_quarantined=9, **QUIET)
 
     assert run("id long not null").files == 1
     write(source, {"f1": b"none"})
@@ -147,7 +147,7 @@ def test_what_parquet_or_spark_would_not_give_back_is_written_so_that_they_do_or
     tmp_path: Path, kind: pa.DataType, value: Any, back: str | None
 ) -> None:
     source, dest = write(tmp_path / "in", {"a": b"x"}), tmp_path / "out"
-    report = gather(source, dest, transform=giving({"a": column(kind, value)}), format="parquet", version="1")
+    report = gather(source, dest, transform=giving({"a": column(kind, value)}), format="parquet", function_version="1")
     if back is not None:
         assert (report.files, report.set_aside_count) == (0, 1)
         assert back in report.set_aside[0][1]
@@ -163,7 +163,7 @@ def test_a_column_twice_also_by_its_case_is_quarantined_and_names_no_file_cannot
     def function(content: bytes, file: FileInfo) -> pa.Table:
         return pa.table([pa.array([1]), pa.array([2])], names=names if file.name == "f" else ["a", "b"])
 
-    report = gather(source, tmp_path / "out", transform=function, format="parquet", version="1")
+    report = gather(source, tmp_path / "out", transform=function, format="parquet", function_version="1")
     assert (report.files, report.set_aside_count) == ((2, 0) if names == ["a", "b"] else (1, 1))
 
 
@@ -171,10 +171,10 @@ def test_rows_that_are_not_valid_or_called_like_quires_own_columns_stop_nobody(t
     broken = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")])
     source = write(tmp_path / "in", {"broken": b"x", "whole": b"y"})
     rows = {"broken": pa.table({"a": broken}), "whole": pa.table({"a": ["x"]})}
-    report = gather(source, tmp_path / "out", transform=giving(rows), format="parquet", version="1")
+    report = gather(source, tmp_path / "out", transform=giving(rows), format="parquet", function_version="1")
     assert (report.files, report.set_aside_count) == (1, 1)
     alike = {name: pa.table({"path": ["p"], "modified": [1], "content": [None]}).cast(ALIKE) for name in rows}
-    assert gather(source, tmp_path / "alike", transform=giving(alike), format="parquet", version="1").files == 2
+    assert gather(source, tmp_path / "alike", transform=giving(alike), format="parquet", function_version="1").files == 2
     assert quire.Ledger(tmp_path / "alike").verify(spark=QUIET["spark"]).ok
 
 
@@ -287,4 +287,4 @@ def test_what_cannot_be_a_schema_is_said_with_what_to_do(tmp_path: Path) -> None
     source = write(tmp_path / "in", {"a": b"x"})
     for schema in ("t time64(us)", "t duration(s)", "t decimal256(50, 2)", pa.schema([("t", pa.list_(pa.null()))])):
         with refused(QuireError, 2, "'t", "schema="):
-            quire.process(source, lambda split, content: None, tmp_path / "out", schema=schema, **QUIET)
+            quire.process(source, tmp_path / "out", lambda split, content: None, schema=schema, **QUIET)

@@ -34,7 +34,7 @@ def rows(*given):
     yield {"a": given[-1].decode()}
 
 
-HERE = {"spark": quire.InProcess(), "progress": False}
+HERE = {"spark": quire.LocalRunner(), "progress": False}
 batch = pa.record_batch({"value": [b"1"]})
 counts = [
     quire.consolidate(source, dest + "/one", transform=forked, **HERE).files,

@@ -314,7 +314,9 @@ def test_a_function_that_would_end_its_process_is_one_files_fault(kind: type[Bas
             raise kind("cannot parse")
         return content
 
-    report = gather(write(tmp_path / "in", {f"f{i}": b"%d\n" % i for i in range(9)}), tmp_path / "out", transform=function, version="1")
+    report = gather(
+        write(tmp_path / "in", {f"f{i}": b"%d\n" % i for i in range(9)}), tmp_path / "out", transform=function, function_version="1"
+    )
     assert (report.files, report.set_aside_count) == (8, 1)
     assert report.set_aside[0][1].startswith(f"{kind.__qualname__} (test_transforms.py line ")
 
@@ -378,7 +380,7 @@ def test_an_identity_is_the_name_and_a_hash(edition: Callable[[str], ModuleType]
     assert identity(edition(PLAIN).f) == found
     assert identity(edition("import os\n\n\n" + PLAIN).f) == found
     assert identity(edition(PLAIN.replace("return content", "return content[1:]")).f) != found
-    assert identity(edition(PLAIN).f, version="7") == "users.f@7"
+    assert identity(edition(PLAIN).f, function_version="7") == "users.f@7"
 
 
 def test_moving_a_function_deeper_does_not_change_its_hash(edition: Callable[[str], ModuleType]) -> None:

@@ -58,18 +58,17 @@ _JOB = [
     click.option("--hidden", is_flag=True, help="Also names that start with _ or a dot."),
     click.option("--follow-links", is_flag=True, help="Follow symbolic links."),
     click.option("--min-age", help="Leave files that changed within this time: '5 min'."),
-    click.option("--on-error", default="quarantine", show_default=True, help="quarantine or fail."),
     click.option(
         "--max-quarantined",
         type=int,
         help="Commit nothing if more is to be quarantined (files; with a function also splits and records); up to it, also all.",
     ),
-    click.option("--on-change", default="error", show_default=True, help="error, reprocess or ignore: files that were rewritten since."),
-    click.option("--on-append", default="error", show_default=True, help="error, tail or reprocess: files that only became longer."),
-    click.option("--identity", default="store", show_default=True, help="store or content: how a file is known to be another one."),
-    click.option("--flush", is_flag=True, help="With --on-append tail: also a last line without newline."),
+    click.option("--on-change", default="report", show_default=True, help="report, reprocess or ignore: files that were rewritten since."),
+    click.option("--on-append", default="report", show_default=True, help="report, tail or reprocess: files that only became longer."),
+    click.option("--change-detection", default="store", show_default=True, help="store or content: how a file is known to be another one."),
+    click.option("--partial-lines", default="hold", show_default=True, help="hold or take a last line without newline (tail)."),
     click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files are set aside where they must be held whole."),
-    click.option("--append", is_flag=True, help="Allow a destination that holds other files."),
+    click.option("--allow-nonempty", is_flag=True, help="Allow a destination that holds other files."),
     MASTER,
 ]
 
@@ -178,7 +177,7 @@ def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given
 @click.option("--schema", help="Columns of the rows: 'id long, name string'; default: those of the first rows.")
 @click.option("--format", help="parquet or lines; default: what the function gives.")
 @click.option("--reduce", help="Likewise, a function from a DataFrame to a DataFrame: all rows go through it together.")
-@click.option("--version", help="Names the edition of the function instead of a hash of its source.")
+@click.option("--function-version", help="Names the edition of the function instead of a hash of its source.")
 @click.option("--keep-messages", is_flag=True, help="Keep the text of what the function raises (it may hold data).")
 @_options(_JOB[2:])  # without transform and format
 @click.option("--every", help="Again and again, this far apart ('1 min'), until Ctrl-C.")
@@ -192,9 +191,9 @@ def process(
     settings, master = _settings(given)
     work = function_of(function)
     settings["reduce"] = function_of(settings["reduce"]) if settings.get("reduce") else None
-    check(_source(source), work, dest, waits=every is not None, **settings)
+    check(_source(source), dest, work, waits=every is not None, **settings)
     with spark_of(master) as spark, shown(as_json):
-        report = quire.process(_source(source), work, dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings)
+        report = quire.process(_source(source), dest, work, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings)
         show(report, as_json)
 
 
@@ -360,7 +359,7 @@ def splits(dest: str, where: str | None, limit: int, master: str | None, as_json
     """The ledger's rows, read on Spark."""
     found = quire.Ledger(dest)
     with spark_of(master) as spark:
-        frame(found.splits(spark, where).limit(min(limit, MOST_ROWS)).toPandas(), as_json, "no row")
+        frame(found.splits(where, spark=spark).limit(min(limit, MOST_ROWS)).toPandas(), as_json, "no row")
 
 
 @ledger.command()
@@ -379,7 +378,7 @@ def unprocessed(dest: str, source: tuple[str, ...], master: str | None, as_json:
     opened = quire.Ledger(dest, create=True)
     chosen: dict[str, Any] = {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}
     with spark_of(master) as spark:
-        found, changed = opened.unprocessed(spark, _source(source), changed=True, **chosen), list[str]()
+        found, changed = opened.unprocessed(_source(source), changed=True, **chosen, spark=spark), list[str]()
         rows = found.toLocalIterator() if hasattr(found, "toLocalIterator") else found.to_pylist()
         names = (name for name, _ in itertools.groupby(_undone(rows, changed)))  # of a file in pieces once
         if as_json:
@@ -408,7 +407,7 @@ def verify(dest: str, master: str | None, as_json: bool) -> None:
     """Read every data file again and compare the checksums, on Spark."""
     opened = quire.Ledger(dest)
     with spark_of(master) as spark:
-        found = opened.verify(spark)
+        found = opened.verify(spark=spark)
     show(found, as_json)
     if not found.ok:
         sys.exit(3)

@@ -88,7 +88,7 @@ def expire(dest: str, below: int | None, grace: str, as_json: bool) -> None:
 def checkpoint(dest: str, master: str | None, as_json: bool) -> None:
     """Merge the ledger of DEST into a checkpoint, as runs do when enough has gathered."""
     with spark_of(master) as spark:
-        show(quire.Ledger(dest).checkpoint(spark), as_json)
+        show(quire.Ledger(dest).checkpoint(spark=spark), as_json)
 
 
 @click.command()

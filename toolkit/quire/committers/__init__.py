@@ -7,7 +7,7 @@
     quire.committers.lab.run(…)                                           committer × fault → the guarantees, measured on this machine
 
     committer = quire.committers.OutputCommitter("s3://lake/orders")      the article's calls, one by one, over quire's commit log
-    quire.committers.run(spark, write, "s3://lake/orders", tasks=8)       a whole job in their order
+    quire.committers.run(write, "s3://lake/orders", tasks=8)       a whole job in their order
 
 Other packages bring committers of their own by an entry point of the group `quire.committers`; `known()` lists all names.
 """

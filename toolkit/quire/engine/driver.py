@@ -26,7 +26,7 @@ from quire.planning import plan as planning
 from quire.planning.listing import EXAMPLES, Listed
 from quire.planning.misspelt import check_listed, unmatched
 from quire.planning.rewriting import refuse_missing
-from quire.progress import Progress, Step
+from quire.progress import Progress, ProgressEvent
 from quire.skew import SkewResult
 from quire.sources.files import Root
 from quire.sources.transforms import schemas
@@ -58,7 +58,7 @@ def _rounds(
     kind = call.kind
     supersede = False  # the round takes what was gathered in another version: a job of its own, since it is all or nothing
     with about("dest"):
-        check_destination(store, made.append)
+        check_destination(store, made.allow_nonempty)
 
     def identify(log: Log) -> Identity:
         with about("dest"):
@@ -205,7 +205,7 @@ class _Call:
         dest = self.made.dest
         if self.head is None:
             return f"{before or 'Nothing of this call is visible; '}call again to go on."
-        step = Step("") if self.bars.last is self.before else self.bars.last.step  # the phases before were of other jobs
+        step = ProgressEvent("") if self.bars.last is self.before else self.bars.last.step  # the phases before were of other jobs
         if step.phase == "publishing":
             return (
                 f"{before}job {self.head.job} is committed and {step.done:,} of its {step.total or 0:,} data files are in their places: "
@@ -237,18 +237,18 @@ class _Call:
         )  # fmt: skip
 
 
-def check_destination(store: Store, append: bool) -> None:
-    """Refuse a destination that holds somebody else's files (`append` allows them)."""
+def check_destination(store: Store, allow_nonempty: bool) -> None:
+    """Refuse a destination that holds somebody else's files (`allow_nonempty` allows them)."""
     store.check_writable()
     if not store.is_folder():
         return
-    if not store.is_folder(names.STATE) and not append:
+    if not store.is_folder(names.STATE) and not allow_nonempty:
         for name, _ in store.peek():
             if store.is_folder(names.STATE):
                 return  # another driver has just begun here
             raise RefusedError(
                 f"the destination {store.url} is not empty and not quire's (it holds {name!r}): nothing was touched. "
-                f"Choose another, or say append=True."
+                f"Choose another, or say allow_nonempty=True."
             )
 
 
@@ -287,7 +287,7 @@ def check_words(log: Log, made: Request) -> None:
         return
     if commit.verb == "run" and commit.identity != (identity := made.identity.intent.get("identity", "")):
         raise RefusedError(
-            f"the destination {made.dest} knows its files by identity={commit.identity or 'store'!r}, and this call says "
+            f"the destination {made.dest} knows its files by change_detection={commit.identity or 'store'!r}, and this call says "
             f"{identity or 'store'!r}: every file would look rewritten. Say the same, or choose another destination."
         )
     if commit.words != made.words:

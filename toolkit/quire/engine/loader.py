@@ -89,7 +89,7 @@ class Call:
         made, self.notes = self.made, []
         store = made.store()
         with about("dest"):
-            check_destination(store, made.append)
+            check_destination(store, made.allow_nonempty)
             log = made.held.read(store)
             self._check_owner(log)
         cluster = cluster_of(made.topics.servers, made.topics.options)
@@ -138,14 +138,14 @@ class Call:
                 f"topics: nothing was read. Choose another destination."
             )
         before = log.source()
-        if not before or made.append:
+        if not before or made.allow_nonempty:
             return
         theirs = kafka.parsed(before)
         others = [one for one in theirs.asked if one not in made.topics.asked and not (one in theirs.names and made.topics.matches(one))]
         if others:
             raise RefusedError(
                 f"the destination {made.dest} holds topic {', '.join(others)}, and this call loads {', '.join(made.topics.asked)}: "
-                f"nothing was read. Name all of them, choose another destination, or say append=True to bring them together."
+                f"nothing was read. Name all of them, choose another destination, or say allow_nonempty=True to bring them together."
             )
 
     def _with_columns(self, made: Job, log: Log, cluster: Cluster) -> Job:

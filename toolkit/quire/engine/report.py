@@ -41,7 +41,7 @@ class Report:
     quarantined_count, changed_count, unreadable_count   how many there are (of very many, only the first stand in the tuples);
                       `longer_count` of the changed are longer now than what was read of them
     set_aside, set_aside_count   all three together
-    held_back         files whose last line has no newline yet (on_append="tail"): it is taken when it is whole, or with flush=True
+    held_back         files whose last line has no newline yet (on_append="tail"): it is taken when it is whole, or by partial_lines="take"
     left_out          (path, reason) of files that vanished, or changed while they were read, twice, or whose new version cannot be parsed
                       (on_change="reprocess": what was gathered before stays); the next call tries again
     done              files that were gathered or set aside before

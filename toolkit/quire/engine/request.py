@@ -32,6 +32,7 @@ from quire.sources.transforms import BadContent
 from quire.storage import Store, Told, canonical, connect, silent
 
 PLANNERS = ("balanced", "hash", "directory")
+PARTIAL_LINES = ("hold", "take")
 LAYOUTS = ("flat", "directories")
 
 
@@ -49,7 +50,7 @@ class Request:
     min_age: float | None = None  # seconds
     max_quarantined: int | None = None
     policy: Policy = field(default_factory=Policy)
-    append: bool = False
+    allow_nonempty: bool = False
     reduce: Callable[[Any], Any] | None = field(default=None, repr=False)  # all rows of a job go through it together
     held: Held = field(default_factory=Held, repr=False, compare=False)  # the destination's log, for all runs of the call
 
@@ -110,19 +111,18 @@ class Settings(TypedDict, total=False):
     hidden: bool
     follow_links: bool
     min_age: str | float | None
-    on_error: str
     max_quarantined: int | None
     on_change: str
     on_append: str
-    flush: bool
-    identity: str
+    partial_lines: str
+    change_detection: str
     max_file_size: str | int
     keep_messages: bool
-    version: str | None
+    function_version: str | None
     storage_options: Mapping[str, Any] | None
     source_options: Mapping[str, Any] | None
     dest_options: Mapping[str, Any] | None
-    append: bool
+    allow_nonempty: bool
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -158,10 +158,10 @@ def build(
     source: Any, dest: Any, *, transform: str | Callable[..., Any] = "lines", format: str | None = None, compression: str | None = None,
     target_size: str | int = "256 MiB", planner: str = "balanced", parts: int = 8, hash_function: str = "xxh64", committer: str = "auto",
     layout: str = "flat", include: Any = None, exclude: Any = None, hidden: bool = False, follow_links: bool = False, min_age: Any = None,
-    on_error: str = "quarantine", max_quarantined: int | None = None, on_change: str = "error", on_append: str = "error",
-    flush: bool = False, identity: str = "store", max_file_size: str | int = "256 MiB",
-    keep_messages: bool = False, version: str | None = None, storage_options: Mapping[str, Any] | None = None,
-    source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, append: bool = False,
+    max_quarantined: int | None = None, on_change: str = "report", on_append: str = "report",
+    partial_lines: str = "hold", change_detection: str = "store", max_file_size: str | int = "256 MiB",
+    keep_messages: bool = False, function_version: str | None = None, storage_options: Mapping[str, Any] | None = None,
+    source_options: Mapping[str, Any] | None = None, dest_options: Mapping[str, Any] | None = None, allow_nonempty: bool = False,
     waits: bool = False,
 ) -> Request:  # fmt: skip
     """Check the arguments of `quire.consolidate` and `quire.plan`; every wrong one is a UsageError of one line.
@@ -177,20 +177,20 @@ def build(
     choose(planner, PLANNERS, "planner")
     choose(layout, LAYOUTS, "layout")
     choose(hash_function, FUNCTIONS, "hash_function")
-    choose(on_error, ("quarantine", "fail"), "on_error")
-    choose(on_change, ("error", "reprocess", "ignore"), "on_change")
-    choose(on_append, ("error", "tail", "reprocess"), "on_append")
+    choose(on_change, ("report", "reprocess", "ignore"), "on_change")
+    choose(on_append, ("report", "tail", "reprocess"), "on_append")
     if on_append == "tail" and (kind, laid_out) != ("lines", "lines"):
         with about("on_append"):
             raise UsageError(f"on_append='tail' takes new lines of files, transform='lines', and this is {kind!r}. Use 'reprocess'.")
+    flush = choose(partial_lines, PARTIAL_LINES, "partial_lines") == "take"
     if flush and on_append != "tail":
-        raise UsageError("flush=True takes last lines that on_append='tail' has held back. Say on_append='tail' too.")
-    choose(identity, IDENTITIES, "identity")
-    if identity == "content" and on_append != "error":
-        with about("identity"):
+        raise UsageError("partial_lines='take' takes last lines that on_append='tail' has held back. Say on_append='tail' too.")
+    choose(change_detection, IDENTITIES, "change_detection")
+    if change_detection == "content" and on_append != "report":
+        with about("change_detection"):
             raise UsageError(
-                f"identity='content' knows a file by all of its content, and on_append={on_append!r} by how it begins. Say "
-                f"on_append='error'; on_change='reprocess' reads again what has grown, too."
+                f"change_detection='content' knows a file by all of its content, and on_append={on_append!r} by how it begins. Say "
+                f"on_append='report'; on_change='reprocess' reads again what has grown, too."
             )
     policy = Policy(on_append, on_change, flush)
     whole(parts, "parts", 1, 100_000)
@@ -199,14 +199,14 @@ def build(
     check_options(storage_options, source_options, dest_options)
     with about("source"):
         found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None, waits=waits)
-        roots = tuple(dataclasses.replace(root, identity=identity, links=follow_links) for root in found)
+        roots = tuple(dataclasses.replace(root, identity=change_detection, links=follow_links) for root in found)
     with about("dest"):
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
         to = canonical(dest, to_options)
         files.apart(roots, to, to_options)
         there = connect(to, to_options)
     by = choice(committer, there)
-    name = transforms.identity(transform, version) if callable(transform) else kind
+    name = transforms.identity(transform, function_version) if callable(transform) else kind
     convert = Convert(
         kind,
         laid_out,
@@ -224,7 +224,7 @@ def build(
         parts if planner == "hash" else 1,
         hash_function,
         target,
-        convert.streams and not convert.holds and identity == "store",
+        convert.streams and not convert.holds and change_detection == "store",
     )
     include, exclude = files.patterns(include, "include"), files.patterns(exclude, "exclude")
     age = None if min_age is None else seconds(min_age, "min_age")
@@ -233,16 +233,16 @@ def build(
         "target": target, "planner": planner, "parts": cut.parts, "hash_function": hash_function if planner == "hash" else None,
         "committer": by, "layout": layout, "include": list(include), "exclude": list(exclude), "hidden": hidden,
         "follow_links": follow_links, "min_age": age, "max_file_size": convert.max_file_size,
-        **({"on_append": on_append, "flush": flush} if on_append != "error" else {}),
+        **({"on_append": on_append, "partial_lines": partial_lines} if on_append != "report" else {}),
         **({"on_change": on_change} if on_change == "reprocess" else {}),
-        **({"identity": identity} if identity != "store" else {}),
+        **({"identity": change_detection} if change_detection != "store" else {}),
     }  # fmt: skip
     words = Words(
         transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout
     )
     return Request(
         roots, to, to_options, Identity(intent, words, by), convert, cut, files.Selection(include, exclude, hidden, follow_links), age,
-        0 if on_error == "fail" else max_quarantined, policy, append,
+        max_quarantined, policy, allow_nonempty,
     )  # fmt: skip
 
 
@@ -262,7 +262,7 @@ def reducing(made: Request, reduce: Callable[[Any], Any], version: str | None = 
         if "reprocess" in (made.policy.on_change, made.policy.on_append):
             raise UsageError(
                 "what came out of a shuffle cannot be taken apart, so a single file's rows cannot be replaced: with reduce= leave "
-                "on_change and on_append at 'error', or forget the whole commit first."
+                "on_change and on_append at 'report', or forget the whole commit first."
             )
     named = made.named(replace(made.words, reduce=name.rpartition("@")[0]), reduce=name)
     return dataclasses.replace(named, reduce=reduce, identity=dataclasses.replace(named.identity, closer="shuffle"))

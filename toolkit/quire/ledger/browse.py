@@ -24,7 +24,7 @@ from quire.coverage.finished import FINISHED
 from quire.coverage.fold import Fold, Source
 from quire.errors import UsageError, choose, printable, quoted
 from quire.interrupts import all_interruptible
-from quire.progress import Step
+from quire.progress import ProgressEvent
 from quire.reasons import kind
 from quire.storage import Store
 
@@ -60,7 +60,7 @@ class Page:
     complete: bool
     _look: _Look = field(compare=False)
 
-    def at(self, offset: int, progress: Callable[[Step], object] | None = None) -> Page:
+    def at(self, offset: int, progress: Callable[[ProgressEvent], object] | None = None) -> Page:
         """Another page of the same rows, in the same version of the ledger; what was counted before is not read again."""
         return self._look.page(whole(offset, "offset", 0), self.limit, progress)
 
@@ -111,7 +111,7 @@ class Pages:
 
     def rows(
         self, path: str | os.PathLike[str] = "", state: str | None = None, *, offset: int = 0, limit: int = 100,
-        progress: Callable[[Step], object] | None = None,
+        progress: Callable[[ProgressEvent], object] | None = None,
     ) -> Page:  # fmt: skip
         """Return a page of the ledger's rows, those of the newest commits first; `.at(offset)` turns to others.
 
@@ -138,7 +138,7 @@ class Pages:
         look = _Look(self._store, self._fold, sources, begins, "" if begins else text, state, known)
         return look.page(whole(offset, "offset", 0), whole(limit, "limit", 1), progress)
 
-    def reasons(self, progress: Callable[[Step], object] | None = None) -> pd.DataFrame:
+    def reasons(self, progress: Callable[[ProgressEvent], object] | None = None) -> pd.DataFrame:
         """Why files were set aside, most frequent first: reason, files, tries, example (a path).
 
         A reason stands for all that differ from it in values, numbers and paths alone (`quire.reasons.kind`).
@@ -219,7 +219,7 @@ class _Look:
         self._sources = sources
         self._counts = list[int]()
 
-    def page(self, offset: int, limit: int, progress: Callable[[Step], object] | None) -> Page:
+    def page(self, offset: int, limit: int, progress: Callable[[ProgressEvent], object] | None) -> Page:
         """The rows [offset, offset + limit)."""
         tables, before = list[pa.Table](), 0
         for i, source in enumerate(self._sources):
@@ -243,12 +243,12 @@ class _Look:
         total = sum(self._counts) if self._known is None else self._known
         return Page(table, offset, limit, total, self._known is not None or len(self._counts) == len(self._sources), self)
 
-    def _count(self, progress: Callable[[Step], object] | None) -> None:
+    def _count(self, progress: Callable[[ProgressEvent], object] | None) -> None:
         """Count what the segments hold that were not read, up to the bound."""
         for tables in self.tables(len(self._counts), ["state"], progress):
             self._counts += [table.num_rows for table in tables]
 
-    def tables(self, start: int, columns: list[str], progress: Callable[[Step], object] | None) -> Iterator[list[pa.Table]]:
+    def tables(self, start: int, columns: list[str], progress: Callable[[ProgressEvent], object] | None) -> Iterator[list[pa.Table]]:
         """The matching rows of the segments from `start` on, some segments at once, until the bound of rows was looked at."""
         looked = 0
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -294,6 +294,6 @@ class _Look:
             table = table.filter(pc.match_substring(table.column("path"), self._part))
         return table.filter(pc.equal(table.column("state"), self._state)) if self._state else table
 
-    def _tell(self, progress: Callable[[Step], object] | None, done: int) -> None:
+    def _tell(self, progress: Callable[[ProgressEvent], object] | None, done: int) -> None:
         if progress is not None:
-            progress(Step("looking", done, len(self._sources), "segment"))
+            progress(ProgressEvent("looking", done, len(self._sources), "segment"))

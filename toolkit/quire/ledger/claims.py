@@ -1,7 +1,7 @@
 """The remaining input of a source for a user's own Spark job: the splits that are not done, and a claim on them.
 
-    ledger.unprocessed(spark, source)         the splits that no commit covers, found by the tasks when the frame is computed
-    with ledger.claim(spark, source) as c:    the same, for this block: it reads c.splits, and writes files below c.path
+    ledger.unprocessed(source)         the splits that no commit covers, found by the tasks when the frame is computed
+    with ledger.claim(source) as c:    the same, for this block: it reads c.splits, and writes files below c.path
 
 A claim is a job as any other. Its plan holds the splits, frozen; tasks write them into the ledger in state `mark`, since quire itself
 reads nothing of them; its last task is the block, whose files wait below the job until one commit names them together with all splits.
@@ -56,8 +56,8 @@ from quire.planning.listing import CHANGED, Cut, Listing, Run, list_changed
 from quire.planning.pack import PlannedTask, read_rows
 from quire.planning.pieces import pieces
 from quire.planning.undone import COLUMNS, SPLITS, TOLD, shown, undone
-from quire.progress import Progress, Step
-from quire.spark.runner import InProcess, OnSpark, Runner, frame_of, runner_of
+from quire.progress import Progress, ProgressEvent
+from quire.spark.runner import LocalRunner, OnSpark, Runner, frame_of, runner_of
 from quire.storage import Copying, Store, Syncing, connect
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ LOOKING = 16  # files whose ends are read at once
 class Claim:
     """The splits of one claim, and where their output goes.
 
-    splits   what to process: path, start, length, size, version, modified; a Spark DataFrame (with `InProcess` a pyarrow.Table)
+    splits   what to process: path, start, length, size, version, modified; a Spark DataFrame (with `LocalRunner` a pyarrow.Table)
     path     where to write: a directory that is not there yet, spelled as Spark takes it
     files, bytes   how much that is; no file: there is nothing to do, and what is written then is refused
     job      the job's name in the log
     changed, longer   how many files were rewritten or appended to since they were done, and are not in `splits`, and how many of them are
-             longer now; `ledger.changed(spark, source)` has them with their commits, and after `ledger.forget(where="commit = 7")` the
+             longer now; `ledger.changed(source)` has them with their commits, and after `ledger.forget(where="commit = 7")` the
              next claim has their new content
     version, data_files, written   afterwards: the log's last number, how many files were committed, and their bytes
     """
@@ -101,7 +101,7 @@ class Claim:
             f"{name}={getattr(self, name)!r}" for name in ("path", "files", "bytes", "job", "version", "data_files", "written")
         )
         return f"Claim({told})" + (
-            f"\nchanged since they were done, and not in it: {Changes(self.changed, self.longer)}. ledger.changed(spark, source) names "
+            f"\nchanged since they were done, and not in it: {Changes(self.changed, self.longer)}. ledger.changed(source) names "
             f"them with their commits, and after ledger.forget(where='commit = …') the next claim has their new content"
             if self.changed else ""
         )  # fmt: skip
@@ -131,20 +131,21 @@ class Claims:
         raise NotImplementedError
 
     def unprocessed(
-        self, spark: SparkSession | InProcess | OnSpark, source: Any, *, include: Any = None, exclude: Any = None, hidden: bool = False,
-        follow_links: bool = False, min_age: Any = None, changed: bool = False, source_options: Mapping[str, Any] | None = None,
+        self, source: Any, *, spark: SparkSession | LocalRunner | OnSpark | None = None, include: Any = None, exclude: Any = None,
+        hidden: bool = False, follow_links: bool = False, min_age: Any = None, changed: bool = False,
+        source_options: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
         """The splits below `source` that are not done: path, start, length, size, version, modified, as a Spark DataFrame.
 
         They are listed when the frame is computed, and each time anew; nothing is written or claimed. A file that is covered in
         part has a row for each gap. A file that was rewritten or appended to since it was done is not among them, and neither is
-        what is quarantined (`failed()`). With `InProcess` it is a pyarrow.Table.
+        what is quarantined (`failed()`). With `LocalRunner` it is a pyarrow.Table.
 
         changed   give such files too, from the same listing, and one more column: `reason` says what has changed, and is null of the splits
                   that are not done
         """
         told = flag(changed, "changed")
-        made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=True)
+        made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, allow_nonempty=True)
         runner = runner_of(spark, made.store(), made.roots)
         log = Log(self._store).refresh()
         wanted = made.wanted()
@@ -155,13 +156,13 @@ class Claims:
 
     @contextmanager
     def claim(
-        self, spark: SparkSession | InProcess | OnSpark, source: Any, *, include: Any = None, exclude: Any = None, hidden: bool = False,
-        follow_links: bool = False, min_age: Any = None, append: bool = False, allow_empty: bool = False,
-        source_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
+        self, source: Any, *, spark: SparkSession | LocalRunner | OnSpark | None = None, include: Any = None, exclude: Any = None,
+        hidden: bool = False, follow_links: bool = False, min_age: Any = None, allow_nonempty: bool = False, allow_empty: bool = False,
+        source_options: Mapping[str, Any] | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> Iterator[Claim]:  # fmt: skip
         """Process what is not done with a job of your own: its files and the splits become visible in one commit, or not at all.
 
-            with ledger.claim(spark, "s3://raw/devices") as c:
+            with ledger.claim("s3://raw/devices") as c:
                 paths = [row.path for row in c.splits.collect()]
                 spark.read.json(paths).groupBy("device").count().write.parquet(c.path)
 
@@ -174,10 +175,10 @@ class Claims:
         some, and nothing of it is visible. The block should read each file as it was listed: quire does not look again whether one was
         changed.
 
-        append       allow a destination that holds other files
+        allow_nonempty       allow a destination that holds other files
         allow_empty  allow a block that has left nothing, no `_SUCCESS` either: its splits are done, and gave no row
         """
-        made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, append=append)
+        made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, allow_nonempty=allow_nonempty)
         allow_empty = flag(allow_empty, "allow_empty")
         runner, bars = runner_of(spark, made.store(), made.roots), Progress(progress)
         while True:
@@ -219,11 +220,11 @@ class Claims:
 
     def _made(
         self, source: Any, include: Any, exclude: Any, hidden: bool, follow_links: bool, min_age: Any,
-        source_options: Mapping[str, Any] | None, *, append: bool,
+        source_options: Mapping[str, Any] | None, *, allow_nonempty: bool,
     ) -> Request:  # fmt: skip
         made = request.build(
             source, self._url, transform="raw", format="raw", include=include, exclude=exclude, hidden=hidden, follow_links=follow_links,
-            min_age=min_age, storage_options=self._options, source_options=source_options, append=append,
+            min_age=min_age, storage_options=self._options, source_options=source_options, allow_nonempty=allow_nonempty,
         )  # fmt: skip
         by = "rename" if self._store.can_rename else "copy"
         cut = Cut("balanced", "flat", 1, "xxh64", TOGETHER, False)
@@ -243,7 +244,7 @@ def _begin(made: Request, runner: Runner, bars: Progress) -> _Begun | Changes:
         raise UsageError(
             f"{store.url} can neither rename nor copy an object, so a claim's output could not be published. Use another store."
         )
-    driver.check_destination(store, made.append)
+    driver.check_destination(store, made.allow_nonempty)
     changes = Changes(0, 0)
 
     def identify(log: Log) -> Identity:

@@ -106,7 +106,7 @@ def _of_path(log: Log, folded: Fold, keys: Sequence[str]) -> pa.Table:
         if rows.num_rows:
             return rows
     hint = alike(folded, log.store, keys)
-    raise UsageError(f"{keys[-1]} is not in the ledger of {log.store.url}, so there is nothing to forget{hint}. Look with .splits(spark).")
+    raise UsageError(f"{keys[-1]} is not in the ledger of {log.store.url}, so there is nothing to forget{hint}. Look with .splits().")
 
 
 def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:

@@ -148,7 +148,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         self._store = connect(self._url, storage_options)
         self._spare: list[Held] = []
         if create:
-            check_destination(self._store, append=False)
+            check_destination(self._store, allow_nonempty=False)
         elif not self._store.is_folder(names.STATE):
             raise UsageError(
                 f"{self._url} holds no ledger: nothing was gathered there. Check the spelling, or run quire consolidate first."
@@ -281,9 +281,11 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         limit = None if limit is None else whole(limit, "limit", 1)
         return inspection.given("rejected", rejected(self._store, self._fold, limit), as_)
 
-    def splits(self, spark: SparkSession, where: str | None = None) -> DataFrame:
+    def splits(self, where: str | None = None, *, spark: SparkSession | None = None) -> DataFrame:
         """Every row as a Spark DataFrame; `where` is a condition in SQL: `"state = 'bad'"`, `"path like '%/dt=2026-11-21/%'"`."""
         from pyspark.errors import PySparkException
+
+        from quire.spark.session import session
 
         sources = list(self._fold.sources)
         url, options, folded = self._url, self._options, self._fold
@@ -293,7 +295,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             table = table.set_column(table.schema.get_field_index("checksum"), "checksum", pa.array(_hex(table.column("checksum"))))
             yield from table.to_batches(max_chunksize=10_000)
 
-        frame = frame_of(spark, len(sources), read, SPARK_SCHEMA, url)
+        frame = frame_of(spark or session(), len(sources), read, SPARK_SCHEMA, url)
         try:
             return frame.where(where) if where else frame
         except PySparkException as e:
@@ -302,7 +304,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             ) from e
 
     def deleted(
-        self, spark: Any, source: Any, as_: str = "spark", *, include: Any = None, exclude: Any = None, hidden: bool = False,
+        self, source: Any, as_: str = "spark", *, spark: Any = None, include: Any = None, exclude: Any = None, hidden: bool = False,
         follow_links: bool = False, storage_options: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
         """The gathered files that are gone from `source`: path, version, commit. Their output is kept; nothing is changed.
@@ -316,7 +318,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         )
 
     def changed(
-        self, spark: Any, source: Any, as_: str = "spark", *, include: Any = None, exclude: Any = None, hidden: bool = False,
+        self, source: Any, as_: str = "spark", *, spark: Any = None, include: Any = None, exclude: Any = None, hidden: bool = False,
         follow_links: bool = False, storage_options: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
         """The files at `source` that were rewritten or appended to since they were processed: path, size (bytes), version, commit, reason.
@@ -381,7 +383,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
                 return inspection.given("locate", pa.Table.from_pylist(found, inspection.TABLES["locate"]), as_)
         hint = inspection.alike(self._fold, self._store, keys)
         raise UsageError(
-            f"{keys[-1]} is not in the ledger of {self._url}: it was not gathered, or under another path{hint}. Look with .splits(spark)."
+            f"{keys[-1]} is not in the ledger of {self._url}: it was not gathered, or under another path{hint}. Look with .splits()."
         )
 
     def _said(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -405,7 +407,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
     def open(self, path: str | os.PathLike[str], *, version: str | None = None) -> io.BufferedReader:
         """The content of a gathered file as a stream: the original bytes of `raw`, `lines` and Parquet content; else the written record.
 
-        For `lines` an extra newline appears where a line without its end was taken (`flush=True`) and the file went on behind it: nothing
+        For `lines` an extra newline appears where a line without its end was taken (`partial_lines="take"`) and the file went on behind it:
+        nothing
         tells any more where it stood. Its checksum is compared on the way: the last read raises StorageError if the data file is damaged.
 
         version   of several files that have had this path, as those before were purged, the one with this version; left out: the last one
@@ -415,13 +418,13 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         if bad is not None and any(x.state in GATHERED and x.data_file for x in found):
             raise QuireError(
                 f"{bad.path} is here but for a part from byte {bad.start:,} on, which is quarantined ({bad.reason}). Read the rest with "
-                f"quire.read(spark, dest), and that part at its source."
+                f"quire.read(dest), and that part at its source."
             )
         if bad is not None:
             raise QuireError(f"{bad.path} is quarantined ({bad.reason}): its content was never gathered. Read it at its source.")
         together = next((x for x in found if x.reason and not x.data_file and x.state not in FINISHED), None)
         if together is not None and not ((words := self._log.words()) is None or words.traced):
-            raise UsageError(f"{scrub(together.path)} {scrub(together.reason or '')}. Read all of them with quire.read(spark, dest).")
+            raise UsageError(f"{scrub(together.path)} {scrub(together.reason or '')}. Read all of them with quire.read(dest).")
         _check_whole(found)
         pieces = self._pieces(found)
         return io.BufferedReader(_Pieces(_but_last(pieces) if self._ended(found) else pieces))
@@ -478,7 +481,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         if data_file.endswith(".parquet"):
             rows = parquet.Rows(self._store, data_file).take(x.offset or 0, x.records or 0)
             if rows.schema.names != parquet.CONTENT.names:
-                raise UsageError(f"{x.path} became {x.records} rows of a function's own columns. Read them with quire.read(spark, dest).")
+                raise UsageError(f"{x.path} became {x.records} rows of a function's own columns. Read them with quire.read(dest).")
             checksum = parquet.checksum(rows)
             parts = rows.column("content").to_pylist()
             yield from (part + b"\n" for part in parts) if len(parts) > 1 else parts
@@ -494,7 +497,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             raise _Differs
 
     # ------------------------------------------------------------------------------------------------------------------ verify
-    def verify(self, spark: Any = None) -> Verified:
+    def verify(self, *, spark: Any = None) -> Verified:
         """Read every data file again and compare each record with its checksum, on Spark.
 
         Output of a shuffle or a claim is read to its end, as far as its format says what belongs there; it has no checksums.

@@ -21,7 +21,7 @@ from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Run
 from quire.planning.offsets import as_known, check_version
 from quire.planning.pack import PlannedTask
-from quire.progress import Step
+from quire.progress import ProgressEvent
 from quire.skew import SkewResult, check
 from quire.sources.kafka import topics as kafka
 from quire.sources.kafka.positions import committed, positions, reached
@@ -47,7 +47,7 @@ class OffsetsOf:
         """Read the log to its tip."""
         raise NotImplementedError
 
-    def _dest(self, runner: Runner, progress: bool | Callable[[Step], object], committer: str) -> Dest:
+    def _dest(self, runner: Runner, progress: bool | Callable[[ProgressEvent], object], committer: str) -> Dest:
         raise NotImplementedError
 
     def _runner(self, spark: Any) -> Runner:
@@ -120,7 +120,7 @@ class OffsetsOf:
 
     def import_offsets(
         self, source: str, offsets: str | Mapping[Any, int], *, spark: Any = None, committer: str = "auto",
-        source_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
+        source_options: Mapping[str, Any] | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> Changed:  # fmt: skip
         """Take over from another loader: what it has loaded is done elsewhere, and `quire.load` goes on behind it.
 

@@ -26,7 +26,7 @@ from quire.ledger import compact, expire, forget, markers, purge, retry
 from quire.ledger.forget import Rows
 from quire.ledger.job import Changed, Dest, not_named, words_of
 from quire.planning.drops import DROPS, put_drops
-from quire.progress import Progress, Step
+from quire.progress import Progress, ProgressEvent
 from quire.sources import files, transforms
 from quire.sources.kafka import topics as kafka
 from quire.sources.kafka.records import RECORDS_AS
@@ -72,7 +72,7 @@ class Verbs:
         """The ledger as it was at a version."""
         raise NotImplementedError
 
-    def splits(self, spark: Any, where: str | None = None) -> Any:
+    def splits(self, where: str | None = None, *, spark: Any = None) -> Any:
         """Every row as a Spark DataFrame."""
         raise NotImplementedError
 
@@ -84,7 +84,7 @@ class Verbs:
     def forget(
         self, paths: Paths | None = None, *, where: str | None = None, file: str | os.PathLike[str] | None = None, reason: str = "",
         last_copy: bool = False, spark: Any = None,
-        committer: str = "auto", progress: bool | Callable[[Step], object] = True,
+        committer: str = "auto", progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> Changed:  # fmt: skip
         """Take source files out: their rows and their output leave in one commit, and the next run reads what the source still has.
 
@@ -124,7 +124,7 @@ class Verbs:
         reduce: Reduce | None = None, follow_links: bool = False,
         max_attempts: int | None = retry.MAX_ATTEMPTS, max_file_size: str | int = "256 MiB", max_quarantined: int | None = None,
         spark: Any = None, committer: str = "auto", storage_options: Mapping[str, Any] | None = None,
-        progress: bool | Callable[[Step], object] = True,
+        progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> Changed:  # fmt: skip
         """Read what is in quarantine once more, all of it or what `where` or `paths` choose, and nothing else.
 
@@ -188,7 +188,7 @@ class Verbs:
     # ------------------------------------------------------------------------------------------------------------- files change
     def compact(
         self, target_size: str | int | None = None, *, spark: Any = None, committer: str = "auto",
-        progress: bool | Callable[[Step], object] = True,
+        progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> Changed:  # fmt: skip
         """Merge the small data files of many commits into files of about `target_size` (left out: that of the last run).
 
@@ -211,7 +211,7 @@ class Verbs:
         self.refresh()
         return done
 
-    def checkpoint(self, spark: Any = None) -> Checkpointed:
+    def checkpoint(self, *, spark: Any = None) -> Checkpointed:
         """Merge the ledger's segments into a checkpoint of the last settled version, on Spark.
 
         Runs write one themselves when enough has gathered since the last one (a thousand commits, or a quarter of the rows). The answers
@@ -278,7 +278,7 @@ class Verbs:
     # -------------------------------------------------------------------------------------------------------------------- markers
     def import_markers(
         self, directory: str | os.PathLike[str], source: Any, *, spark: Any = None, committer: str = "auto",
-        storage_options: Mapping[str, Any] | None = None, progress: bool | Callable[[Step], object] = True,
+        storage_options: Mapping[str, Any] | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
     ) -> Changed:  # fmt: skip
         """Take over what a Hadoop job has done: empty files below `directory`, each named by a split's identifier, of files in `source`.
 
@@ -340,7 +340,7 @@ class Verbs:
     def _runner(self, spark: Any) -> Runner:
         return runner_of(spark, self._store)
 
-    def _dest(self, runner: Runner, progress: bool | Callable[[Step], object], committer: str) -> Dest:
+    def _dest(self, runner: Runner, progress: bool | Callable[[ProgressEvent], object], committer: str) -> Dest:
         return Dest(self._url, self._options, runner, Progress(progress), committer)
 
     def _target(self) -> int:
@@ -352,9 +352,9 @@ class Verbs:
         with about("where"):
             if not isinstance(runner, OnSpark):
                 raise UsageError(f"where={quoted(where)} is SQL, and needs Spark. Leave spark= out, or pass a session, or choose by paths.")
-        self.splits(runner.spark, where)  # refuses a wrong condition before anything is done
+        self.splits(where, spark=runner.spark)  # refuses a wrong condition before anything is done
         # As it is at the version that is planned from: whoever has changed it since conflicts, and it is planned again.
-        return lambda folded: self.as_of(folded.version).splits(runner.spark, where)
+        return lambda folded: self.as_of(folded.version).splits(where, spark=runner.spark)
 
     def _dropped(self, chosen: Callable[[Fold], Any], *, last_copy: bool) -> Rows:
         """Rows that leave are written by the tasks that find them; here come the names of these objects, and of the data files.

@@ -22,10 +22,10 @@ LOOKING = 16  # files whose ends are compared at once
 
 @dataclass(frozen=True)
 class Policy:
-    """The user's wish: "error" (report) | "ignore" | "tail" | "reprocess", for files that have grown, and for other changes."""
+    """The user's wish: "report" | "ignore" | "tail" | "reprocess", for files that have grown, and for other changes."""
 
-    on_append: str = "error"
-    on_change: str = "error"
+    on_append: str = "report"
+    on_change: str = "report"
     flush: bool = False  # take lines that were held back
     supersede: bool = False  # this round plans what is to be read again whole, and nothing else
     told: bool = False  # nothing is planned: it is only said which files have changed, and how
@@ -38,7 +38,7 @@ class Policy:
     @property
     def marks(self) -> bool:
         """Whether the ledger keeps fingerprints, by which one can tell that a file has grown."""
-        return self.on_append != "error"
+        return self.on_append != "report"
 
 
 class Changes(NamedTuple):
@@ -100,7 +100,7 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
             empty = [(r["version"], 0, 0) for r in rows if r["state"] == "done" and not r["length"]]
             found.again.append(_split(file, before.end, before.held, before.marks, empty))
             found.again += [{**file, "start": s, "length": n, "replaces": None, "follows": None} for s, n in before.gaps]
-        elif wanted == "error":
+        elif wanted == "report":
             longer = not before and file["size"] > max(r["start"] + r["length"] for r in rows)
             unknown = longer and not any(r.get("fingerprint") is not None for r in rows)
             found.reported.append((file["path"], _WHY["grown" if before else "longer" if unknown else "rewritten"]))

@@ -1,7 +1,7 @@
 """Files known by their content: a hash of it is their version, where a store's own is only a time and a size.
 
 `rsync -t` or `touch -r` may leave another content under the size and the time of before; a file that was copied again has another time and
-the content of before. With `identity="content"` the first is seen and the second
+the content of before. With `change_detection="content"` the first is seen and the second
 does not count as a change. It costs reading every file that is listed.
 
 A split is read on condition of both: of the version that the store tells, which is planned beside the hash, and of the hash itself, since

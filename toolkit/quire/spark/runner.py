@@ -104,7 +104,7 @@ def without_collector() -> Iterator[None]:
             gc.enable()
 
 
-class InProcess:
+class LocalRunner:
     """One item after the other, here: for tests, for stores in memory, and where Spark is too much."""
 
     parallelism = 1
@@ -213,11 +213,11 @@ class Place(Protocol):
 def runner_of(spark: Any, dest: Place, sources: Iterable[Place] = ()) -> Runner:
     """The runner for work between these places: on the session given, else on quire's own; or the runner that was given."""
     sources = list(sources)
-    if not isinstance(spark, InProcess) and not all(place.shared for place in (dest, *sources)):
+    if not isinstance(spark, LocalRunner) and not all(place.shared for place in (dest, *sources)):
         raise UsageError(
-            "a memory:// store lives in one process, and Spark's workers are others. Use a directory, or spark=quire.InProcess()."
+            "a memory:// store lives in one process, and Spark's workers are others. Use a directory, or spark=quire.LocalRunner()."
         )
-    if isinstance(spark, InProcess | OnSpark):
+    if isinstance(spark, LocalRunner | OnSpark):
         return spark
     if spark is None:
         from quire.spark.session import session

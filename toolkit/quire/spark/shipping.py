@@ -37,7 +37,7 @@ _lock = threading.Lock()
 _shipped: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
-def ship(spark: SparkSession) -> None:
+def install_on(spark: SparkSession) -> None:
     """Send quire to the executors of a session, where it then goes before any other: for functions of your own that import it.
 
     quire's own calls do that by themselves. It costs some 300 KB a session and happens once; in local mode nothing is done.
@@ -72,7 +72,7 @@ def portable(spark: SparkSession, work: Task) -> Task:
         return work
     from pyspark import cloudpickle
 
-    ship(spark)
+    install_on(spark)
     archive, packed = _archive().name, zlib.compress(cloudpickle.dumps(work))  # type: ignore[no-untyped-call]  # pyspark's copy has no types
 
     # Nothing of quire's may be named in here: to unpickle this is what comes before quire can be imported.

@@ -157,7 +157,7 @@ COMMITTERS = {
         "quire's own: output waits unseen, the commit log decides", ("local", "hdfs", "s3", "emr", "abfs", "abfs_hns", "abfs_flat"),
         Guarantees(True, True, True, True, True),
         "rows go through claim, process or consolidate; S3, Azure: one request a file (of a claim, a copy); disks: a rename",
-        ("readers of the plain directory see a commit's files appear one by one: all at one moment is for quire.read(spark, url)",
+        ("readers of the plain directory see a commit's files appear one by one: all at one moment is for quire.read(url)",
          "one copy of what df.write puts into the claim's path, if the session has algorithm 2 or a factory that Spark does not ask"),
         ("local", "hdfs", "s3", "abfs_flat"), "docs: README, docs/ledger.md",
         "quire publishes what its log has committed.",

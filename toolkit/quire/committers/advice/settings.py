@@ -107,8 +107,8 @@ def usage(committer: str, place: Place, asked: Asked) -> str:
     if committer == "quire":
         return (
             f"ledger = quire.Ledger({url}, create=True)\n"
-            "with ledger.claim(spark, SOURCE) as c:\n    df.write.parquet(c.path)\n"
-            f"df = quire.read(spark, {url})"
+            "with ledger.claim(SOURCE) as c:\n    df.write.parquet(c.path)\n"
+            f"df = quire.read({url})"
         )
     partitions = ".partitionBy(COLUMNS)" if "dynamic_overwrite" in asked.needs else ""
     # The partitioned committer replaces by itself: with Spark's overwrite everything would be deleted first.

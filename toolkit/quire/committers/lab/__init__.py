@@ -38,7 +38,7 @@ from quire.committers.lab.tested import COMMITTERS, UnderTest
 from quire.committers.lab.watch import Place
 from quire.errors import QuireError, UsageError, about, quoted, scrub
 from quire.interrupts import interruptible
-from quire.progress import Progress, Step
+from quire.progress import Progress, ProgressEvent
 
 __all__ = ["COMMITTERS", "FAULTS", "SCHEMA", "Cost", "Costs", "Fault", "Found", "Matrix", "NotHit", "Row", "UnderTest", "costs", "run"]
 
@@ -53,7 +53,7 @@ def run(
     jars: Any = None,
     save: str | os.PathLike[str] | None = None,
     keep: bool = False,
-    progress: bool | Callable[[Step], object] = True,
+    progress: bool | Callable[[ProgressEvent], object] = True,
 ) -> Matrix:
     """Try each committer with each fault, and return what readers saw and what is left.
 

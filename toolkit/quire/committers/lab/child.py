@@ -121,8 +121,8 @@ def gather(spark: Any, job: Mapping[str, Any]) -> None:
     import quire
 
     quire.process(
-        job["source"], quire_rows(job["plan"]), job["url"], spark=spark, format="lines", target_size=f"{job['target']} B",
-        committer=job["committer"], version="lab", on_error="fail", dest_options=job["options"] or None, progress=False,
+        job["source"], job["url"], quire_rows(job["plan"]), spark=spark, format="lines", target_size=f"{job['target']} B",
+        committer=job["committer"], function_version="lab", max_quarantined=0, dest_options=job["options"] or None, progress=False,
     )  # fmt: skip
 
 

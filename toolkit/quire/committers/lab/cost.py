@@ -27,7 +27,7 @@ from quire.committers.lab.results import Results
 from quire.committers.lab.tested import UnderTest
 from quire.committers.lab.watch import Watcher
 from quire.errors import QuireError, UsageError, about, scrub
-from quire.progress import Progress, Step
+from quire.progress import Progress, ProgressEvent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +101,7 @@ def costs(
     files: Iterable[int] = SIZES,
     delay: float = 0.02,
     jars: Any = None,
-    progress: bool | Callable[[Step], object] = True,
+    progress: bool | Callable[[ProgressEvent], object] = True,
 ) -> Costs:
     """Run a job of so many small files with each committer, behind a wire on which each answer takes `delay` seconds longer.
 

@@ -33,7 +33,7 @@ from quire.engine.take_up import Identity, take_up, with_state
 from quire.errors import FormatError, QuireError, RefusedError, UsageError, about, quoted, scrub
 from quire.ledger import own_files
 from quire.progress import Progress
-from quire.spark.runner import InProcess, Runner
+from quire.spark.runner import LocalRunner, Runner
 from quire.storage import Store, canonical, connect
 
 MOST = 100_000  # tasks of a job: each is a manifest, and all of them stand in one entry
@@ -65,7 +65,7 @@ class LostError(QuireError):
 class Committed(display.Shown):
     """A job that is committed and published: its data files, rows (of Parquet; text is not counted) and bytes.
 
-    version   from which on `quire.read(spark, dest, version=…)` sees it
+    version   from which on `quire.read(dest, version=…)` sees it
     """
 
     dest: str
@@ -88,24 +88,24 @@ class OutputCommitter:
     dest       URL or path; its log is the one of quire's own jobs, and `quire.Ledger(dest)` and `quire.read` take what was committed
     committer  "auto", "rename", "rename_v2" (for comparison: readers of the directory see output early), "upload", "copy", or the name
                of one that another package brings
-    append     allow a destination that holds other files
+    allow_nonempty     allow a destination that holds other files
 
     It travels to tasks as it is (options by `quire.secret`, so that they hold no secret), and is made anew in each process.
     """
 
     def __init__(
-        self, dest: str | os.PathLike[str], committer: str = "auto", *, append: bool = False,
+        self, dest: str | os.PathLike[str], committer: str = "auto", *, allow_nonempty: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         with about("dest"):
             self.dest = canonical(dest, storage_options)
-        self.append, self._options = append, storage_options
+        self.allow_nonempty, self._options = allow_nonempty, storage_options
         self._opened: tuple[int, Log, threading.Lock] | None = None
         self.committer = choice(committer, self._store)
-        self._runner: Runner = InProcess()  # of what keeps the ledger short: whoever has Spark gives that
+        self._runner: Runner = LocalRunner()  # of what keeps the ledger short: whoever has Spark gives that
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None, "_runner": InProcess()}
+        return {**self.__dict__, "_opened": None, "_runner": LocalRunner()}
 
     def __repr__(self) -> str:
         return f"OutputCommitter({self.dest!r}, {self.committer!r})"
@@ -138,7 +138,7 @@ class OutputCommitter:
                 raise UsageError(f"name={quoted(name, 60)} is not a name of a job, in one line. Write for example 'orders 2026-11-22'.")
         intent = {"verb": WRITE, "name": name or names.new_id(), "committer": self.committer, "reason": name}
         name, store = str(intent["name"]), self._store
-        driver.check_destination(store, self.append)
+        driver.check_destination(store, self.allow_nonempty)
         identity = Identity(intent, UNSAID, self.committer, named={"verb": WRITE, "name": name})
         done: Commit | None = None
 

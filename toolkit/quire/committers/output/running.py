@@ -24,8 +24,8 @@ Write = Callable[[TaskAttempt], object]
 
 @interruptible
 def run(
-    spark: Any, write: Write, dest: str | os.PathLike[str], tasks: int, *, name: str | None = None, committer: str = "auto",
-    append: bool = False, storage_options: Mapping[str, Any] | None = None,
+    write: Write, dest: str | os.PathLike[str], tasks: int, *, spark: Any = None, name: str | None = None, committer: str = "auto",
+    allow_nonempty: bool = False, storage_options: Mapping[str, Any] | None = None,
 ) -> Committed:  # fmt: skip
     """Call `write(attempt)` once for each of so many tasks, on Spark, and commit what they have written together.
 
@@ -33,15 +33,15 @@ def run(
             with task.create("orders.json") as file:
                 file.write(orders_of(task.task))
 
-        quire.committers.run(spark, write, "/data/orders", tasks=8, name="orders 2026-11-22")
+        quire.committers.run(write, "/data/orders", tasks=8, name="orders 2026-11-22")
 
     A task that raises is tried again, three times in all; then the job is given up (QuireError) and nothing of it is visible. Called again
     with the same name after the process was killed, it runs only the tasks that are missing; after it was committed, none.
-    `spark`: a session, or `quire.InProcess()`. The other arguments are those of `OutputCommitter` and `setup_job`.
+    `spark`: a session, or `quire.LocalRunner()`. The other arguments are those of `OutputCommitter` and `setup_job`.
     """
     if not callable(write):
         raise UsageError(f"write={quoted(write)} is not a function. Give one that takes a task attempt.")
-    by = OutputCommitter(dest, committer, append=append, storage_options=storage_options)
+    by = OutputCommitter(dest, committer, allow_nonempty=allow_nonempty, storage_options=storage_options)
     by._runner = runner = runner_of(spark, connect(by.dest, storage_options))
     return drive(by, runner, write, tasks, name)
 
