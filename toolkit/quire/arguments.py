@@ -18,8 +18,6 @@ from typing import Any
 
 from quire.errors import UsageError, about, quoted, scrub
 
-__all__ = ["flag", "format_size", "parse_size", "parse_target", "seconds", "whole"]
-
 _PREFIXES = "kmgtp"
 _UNITS = {"": 1, "b": 1, "byte": 1, "bytes": 1}
 for _power, _prefix in enumerate(_PREFIXES, start=1):

@@ -29,8 +29,6 @@ from quire.spark.runner import Runner, runner_of
 if TYPE_CHECKING:
     import pandas as pd  # below, it is imported where it is used: Spark's workers start without it
 
-__all__ = ["Plan", "consolidate", "plan"]
-
 
 # -------------------------------------------------------------------------------------------------------------------- public
 @shows_settings

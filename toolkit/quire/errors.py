@@ -26,26 +26,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-__all__ = [
-    "AllQuarantined",
-    "DataLossError",
-    "FormatError",
-    "Interrupted",
-    "NotFoundError",
-    "QuireError",
-    "RefusedError",
-    "StorageError",
-    "TooManyFailures",
-    "TransientError",
-    "UsageError",
-    "about",
-    "choose",
-    "hide",
-    "printable",
-    "quoted",
-    "scrub",
-]
-
 
 class _OneLine(BaseException):
     """In a notebook it is one line; who asks once more, by `%tb`, is shown the frames."""

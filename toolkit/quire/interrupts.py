@@ -17,8 +17,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from quire.errors import Interrupted
 
-__all__ = ["check", "handle", "interruptible", "raised"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type)

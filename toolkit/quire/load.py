@@ -33,8 +33,6 @@ from quire.sources.transforms.convert import Convert
 from quire.spark.runner import runner_of
 from quire.storage import canonical, connect
 
-__all__ = ["check", "load"]
-
 LARGEST = 1.5  # times the target a data file may become, as tasks are cut by a guess: else each would end in a tiny second file
 
 

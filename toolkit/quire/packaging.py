@@ -14,8 +14,6 @@ from typing import Any
 
 from quire.errors import UsageError, scrub
 
-__all__ = ["DISTRIBUTION", "Registry", "another", "install", "warn_of_another"]
-
 DISTRIBUTION = "quire-spark"
 PUBLISHED = False  # whether an index has it: else it is installed from a clone, or from a wheel that was built of one
 _OWN = ("quire/__init__.py", "quire.py")  # whoever brings one of these brings another package of our name

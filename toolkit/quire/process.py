@@ -39,8 +39,6 @@ from quire.storage import Entry, Gone, Store, Unreadable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["process"]
-
 LOOKED_AT = 8  # files whose rows may show what the columns are
 SAMPLE = 1 << 20  # bytes of lines that are given to the function for that
 

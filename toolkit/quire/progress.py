@@ -15,9 +15,6 @@ from typing import Any
 from quire import interrupts
 from quire.errors import UsageError, printable
 
-__all__ = ["Part", "Phase", "Progress", "ProgressEvent", "waiting"]
-
-
 SHOWN = 6  # accounts that a line names
 LONGEST = 24  # characters of an account's name in it
 

@@ -305,6 +305,3 @@ def _with_partitions(batch: pa.RecordBatch, name: str, made: Mapping[str, pa.Dat
         arrays.append(value.take(pa.array(np.zeros(batch.num_rows, np.int64))))
         header.append(key)
     return pa.record_batch(arrays, header)
-
-
-__all__ = ["first_rows", "live", "read"]

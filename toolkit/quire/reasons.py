@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["LONGEST", "condition", "kind"]
-
 LONGEST = 120  # characters of a kind
 # The words before the first colon; where they are an exception's name, which alone says too little, those after it, too.
 _HEAD = r"^([A-Za-z0-9_.]+(?: \([^()]*\))?:[^:]*|[^:]*)"

@@ -15,8 +15,6 @@ from quire.errors import UsageError
 from quire.interrupts import interruptible
 from quire.storage import canonical, connect
 
-__all__ = ["Recovered", "recover"]
-
 
 @dataclass(frozen=True)
 class Recovered(display.Shown):

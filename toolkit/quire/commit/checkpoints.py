@@ -23,21 +23,6 @@ from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.storage import Entry as File
 from quire.storage import Store
 
-__all__ = [
-    "FILES",
-    "HISTORY",
-    "HISTORY_ROWS",
-    "MERGED",
-    "Checkpoint",
-    "Piece",
-    "Totals",
-    "complete",
-    "damaged",
-    "history_row",
-    "newest",
-    "seek",
-]
-
 HISTORY_ROWS = 50_000  # entries in a piece: piece i holds those from i * HISTORY_ROWS + 1 on
 HISTORY = pa.schema(
     [

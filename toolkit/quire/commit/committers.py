@@ -17,8 +17,6 @@ from quire.errors import FormatError, UsageError, about, choose
 from quire.packaging import Registry
 from quire.storage import Entry, Sink, Store
 
-__all__ = ["REGISTRY", "Adopting", "Committer", "choice", "committer", "known", "serving"]
-
 
 class Committer(Protocol):
     """How the output of attempts becomes visible in a store."""

@@ -17,8 +17,6 @@ from quire.commit.rename import place
 from quire.errors import FormatError, StorageError
 from quire.storage import Copying, Entry, Sink, Store
 
-__all__ = ["Copies", "copied"]
-
 
 class Copies:
     """Output waits in the attempt's folder and is copied file by file once the commit is in the log."""

@@ -12,8 +12,6 @@ from quire.commit import checkpoints
 from quire.commit.log import Log
 from quire.storage import Store
 
-__all__ = ["Held"]
-
 EVERY = 300.0  # seconds from one look at what others may have left to the next
 
 

@@ -9,8 +9,6 @@ from quire.commit.entries import DataFile, Task
 from quire.errors import FormatError, NotFoundError
 from quire.storage import Entry, Sink, Store
 
-__all__ = ["Rename", "RenameV2", "place"]
-
 
 class Rename:
     """Output waits in the attempt's folder and is renamed file by file once the commit is in the log (rename v1)."""

@@ -13,8 +13,6 @@ from quire.commit import names
 from quire.commit.entries import DataFile, Task
 from quire.storage import Sink, Store, Upload
 
-__all__ = ["Uploads"]
-
 
 class Uploads:
     """Output waits as an upload that nobody sees; the manifest and the log's entry carry the handle that completes it."""

@@ -22,8 +22,6 @@ from quire.errors import FormatError, NotFoundError, StorageError
 from quire.formats import lines, parquet
 from quire.storage import Store
 
-__all__ = ["Carrying", "Dropped", "dropped"]
-
 _COLUMNS = ["path", "version", "start", "length", "data_file", "offset", "skip", "written", "records", "checksum", "fingerprint",
             "state", "reason"]  # fmt: skip
 LONG = 4 << 20  # bytes; a longer record goes through in pieces

@@ -32,8 +32,6 @@ from quire.errors import QuireError
 from quire.spark.runner import Failure, Runner
 from quire.storage import Store, connect
 
-__all__ = ["GRACE", "due", "keep_up", "sweep", "write"]
-
 PIECE_ROWS = 500_000  # about that many in a piece: some 150 MB of a task's memory
 TABLE_ROWS = 100_000  # in a piece of the driver's tables
 GRACE = 24 * 3600.0  # seconds for which those who had begun to read may go on

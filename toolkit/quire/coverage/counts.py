@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 
 from quire.coverage.finished import GATHERED
 
-__all__ = ["COUNTED", "Counts", "counts", "marked"]
-
 _TOPIC = "kafka://"  # a row's path begins with it where its numbers are offsets
 COUNTED = (*GATHERED, "mark")  # the states of a file's rows that count as gathered, here or elsewhere
 

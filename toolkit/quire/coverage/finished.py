@@ -15,8 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["DELETING", "FINISHED", "GATHERED", "PURGED", "PURGING", "SAID", "gathered", "generations", "keys", "ordinal", "restated"]
-
 PURGING, PURGED = "purging", "purged"
 FINISHED = (PURGING, PURGED)
 GATHERED = ("done", *FINISHED)  # a record of them lies in the destination, unless there was nothing to write

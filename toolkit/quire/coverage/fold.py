@@ -27,8 +27,6 @@ from quire.coverage.finished import KEY, restated
 from quire.coverage.uncovered import Uncovered
 from quire.storage import Store
 
-__all__ = ["Fold", "Source", "fold", "touched"]
-
 
 @dataclass(frozen=True)
 class Source:

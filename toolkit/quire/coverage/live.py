@@ -13,8 +13,6 @@ from quire.commit.entries import Task
 from quire.commit.log import Log
 from quire.coverage.fold import Fold
 
-__all__ = ["LiveFile", "live", "totals"]
-
 
 @dataclass(frozen=True)
 class LiveFile:

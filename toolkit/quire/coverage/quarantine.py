@@ -22,8 +22,6 @@ from quire.errors import FormatError, NotFoundError
 from quire.formats.parquet import DAMAGED, OwnParquet, stored
 from quire.storage import Store
 
-__all__ = ["QuarantineWriter", "Shelf", "dead", "read", "rejected"]
-
 KEPT = 1 << 20  # bytes of a record that is kept whole
 GROUP = 4 << 20  # bytes of records in a row group
 SCHEMA = pa.schema(

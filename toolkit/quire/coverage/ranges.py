@@ -11,8 +11,6 @@ import pyarrow as pa
 from quire.coverage.fold import Fold
 from quire.storage import Store
 
-__all__ = ["LOST", "Covered", "Known", "covered"]
-
 LOST = "lost"  # the state of a range that was removed at its source before it was read
 _COLUMNS = ["path", "version", "start", "length", "state", "records", "written"]
 

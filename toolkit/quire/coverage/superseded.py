@@ -15,8 +15,6 @@ from quire.commit.entries import Left, Task
 from quire.coverage import segments
 from quire.storage import Store
 
-__all__ = ["NOT_TAKEN", "not_taken"]
-
 NOT_TAKEN = "its new version cannot be taken, and what was gathered before stays"  # begins the reason of what is left out
 
 

@@ -19,8 +19,6 @@ import xxhash
 from quire.coverage.finished import GATHERED
 from quire.storage import Entry, Gone, Request, Store, Unreadable
 
-__all__ = ["EDGE", "WAITED", "Mark", "Prefix", "fingerprint", "mark", "prefix", "reread", "still_there", "unfinished"]
-
 EDGE = 4 << 10  # bytes at either end of a row
 WAITED = -1  # instead of how often a row was tried: it was not, its line waited for its end
 PIECE = 1 << 20  # bytes in which the end of a long file is searched

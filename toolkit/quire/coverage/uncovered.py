@@ -12,8 +12,6 @@ import numpy as np
 
 from quire.commit.entries import Uncover
 
-__all__ = ["Uncovered", "overlap"]
-
 
 class Uncovered(dict[str, tuple[tuple[int, Uncover], ...]]):
     """Path → what was uncovered of it, by which commit."""

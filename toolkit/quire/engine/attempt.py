@@ -32,8 +32,6 @@ from quire.sources.transforms.convert import Convert
 from quire.spark.runner import without_collector
 from quire.storage import Gone, Store, connect
 
-__all__ = ["Again", "Attempt", "Convert", "Work", "attempt"]
-
 
 @dataclass(frozen=True)
 class Work:

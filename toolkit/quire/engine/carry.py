@@ -18,8 +18,6 @@ from quire.sources.transforms.functions import WrongTypeError
 if TYPE_CHECKING:
     from quire.engine.attempt import Attempt
 
-__all__ = ["carry"]
-
 _COLUMNS = ("path", "version", "start", "length", "state", "reason", "fingerprint")
 
 

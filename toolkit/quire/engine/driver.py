@@ -33,8 +33,6 @@ from quire.sources.transforms import schemas
 from quire.spark.runner import Runner
 from quire.storage import Store
 
-__all__ = ["check_destination", "check_found", "check_words", "gather"]
-
 TWICE = 2  # a call takes a path up at most this often, so it ends though a file changes for ever
 
 

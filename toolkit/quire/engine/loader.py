@@ -37,8 +37,6 @@ from quire.sources.transforms import schemas
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Call", "Job", "check_cluster"]
-
 LOOKED_AT = 64 << 10  # bytes of records by which a function shows its columns
 
 

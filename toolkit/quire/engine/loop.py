@@ -17,8 +17,6 @@ from quire.interrupts import raised
 from quire.progress import Progress
 from quire.spark.runner import Runner
 
-__all__ = ["checked", "repeat"]
-
 
 def repeat(
     made: Request, runner: Runner, bars: Progress, every: str | float | None, max_runs: int | None,

@@ -14,8 +14,6 @@ from quire.planning.pack import read_rows
 if TYPE_CHECKING:
     from quire.engine.attempt import Attempt
 
-__all__ = ["mark", "say"]
-
 
 def mark(attempt: Attempt) -> None:
     """Add a row for each split that was done elsewhere."""

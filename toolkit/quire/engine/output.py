@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from quire.engine.attempt import Work
     from quire.planning.pack import PlannedTask
 
-__all__ = ["DataFiles"]
-
 
 class DataFiles:
     """A committer, the sinks that it gives, and the writer that fills them."""

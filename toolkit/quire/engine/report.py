@@ -288,6 +288,3 @@ class LoadReport(Report):
 
 def _plain(url: str) -> str:
     return url.removeprefix("file://")
-
-
-__all__ = ["LoadReport", "Report"]

@@ -16,7 +16,6 @@ from quire.arguments import parse_target, seconds, whole
 from quire.commit.committers import choice
 from quire.commit.entries import Words
 from quire.commit.held import Held
-from quire.engine.attempt import Convert
 from quire.engine.take_up import Identity
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import TRANSFORMS, compression_for, pair
@@ -29,6 +28,7 @@ from quire.sources import files, transforms
 from quire.sources.identity import IDENTITIES
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent
+from quire.sources.transforms.convert import Convert
 from quire.storage import Store, Told, canonical, connect, silent
 
 PLANNERS = ("balanced", "hash", "directory")

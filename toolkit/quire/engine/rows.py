@@ -12,8 +12,6 @@ from quire.coverage.segments import ROW_GROUP, SCHEMA, SegmentWriter
 from quire.engine.output import DataFiles
 from quire.formats.parquet import CONTENT, checksum
 
-__all__ = ["Record", "Row", "SegmentRows"]
-
 
 class Record(NamedTuple):
     """A record that the writer was given."""

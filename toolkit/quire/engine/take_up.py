@@ -22,8 +22,6 @@ from quire.commit.log import Log
 from quire.errors import FormatError, StorageError
 from quire.storage import Store
 
-__all__ = ["Identity", "TakenUp", "take_up", "with_state"]
-
 
 @dataclass(frozen=True)
 class Identity:

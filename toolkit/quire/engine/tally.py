@@ -14,8 +14,6 @@ from quire.planning.changes import EMPTY
 from quire.sources.transforms.content import BadContent
 from quire.storage import Store
 
-__all__ = ["At", "Quarantined", "Replaced", "Tally", "why"]
-
 At = tuple[str, int]  # path and start of a split
 
 

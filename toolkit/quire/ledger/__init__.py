@@ -1,5 +1,6 @@
 """The ledger that users open: what has been processed, by which commit, into which data file, and the verbs that change it."""
 
-from quire.ledger.ledger import Ledger, Location, Summary, Verified
+from quire.ledger.ledger import Ledger, Location, Summary
+from quire.ledger.verify import Verified
 
 __all__ = ["Ledger", "Location", "Summary", "Verified"]

@@ -31,8 +31,6 @@ from quire.storage import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["STATES", "Page", "Pages"]
-
 STATES = ("done", "bad", "held", "mark", "lost", *FINISHED)
 COLUMNS = ["path", "version", "start", "length", "state", "reason", "data_file"]
 COUNTED = 1_000_000  # rows that are looked at beyond a page, only to count them

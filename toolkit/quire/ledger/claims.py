@@ -63,8 +63,6 @@ from quire.storage import Copying, Store, Syncing, connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CHANGES", "Claim", "Claims"]
-
 SPARK = "path string, start long, length long, size long, version string, modified timestamp"
 CHANGES = "path string, size long, version string, commit long, reason string"
 TOGETHER = 16 << 30  # bytes of splits that one task marks: it reads their names alone

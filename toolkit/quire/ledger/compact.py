@@ -9,8 +9,6 @@ from quire.ledger.job import Changed, Dest, Planned, change, words_of
 from quire.planning.pack import PlannedTask
 from quire.planning.rewriting import live_files, packed
 
-__all__ = ["compact"]
-
 SMALL = 0.5  # of the target: a file below it is worth writing again
 
 

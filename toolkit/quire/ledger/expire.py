@@ -23,8 +23,6 @@ from quire.errors import StorageError, UsageError, quoted
 from quire.planning.rewriting import live_files
 from quire.storage import Store
 
-__all__ = ["Gone", "expire", "pin", "unpin"]
-
 DELETING = 16  # requests at once
 
 

@@ -20,8 +20,6 @@ from quire.planning.pack import read_drops
 from quire.planning.rewriting import live_files, rewriting
 from quire.storage import Store
 
-__all__ = ["TOLD", "Rows", "forget", "last_copies", "refuse_last_copies", "with_riders"]
-
 TOLD = 1_000  # files that are told where there may be very many
 
 _COLUMNS = ["data_file", "path", "version", "start", "length", "state"]

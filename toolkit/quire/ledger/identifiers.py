@@ -16,8 +16,6 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote_to_bytes
 
-__all__ = ["identifier", "key_of", "parsed", "place_of", "stem"]
-
 STEP = 200  # characters of an escaped path in one name
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _ESCAPES = [chr(b) if b in _KEPT else f"%{b:02X}" for b in range(256)]

@@ -21,7 +21,7 @@ from quire.commit.entries import OFFSETS, UNSAID, Commit, PlanHead, Words
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.engine import job as jobs
-from quire.engine.attempt import Convert, Work
+from quire.engine.attempt import Work
 from quire.engine.closers import Reduce
 from quire.engine.take_up import Identity, take_up, with_state
 from quire.errors import AllQuarantined, QuireError, RefusedError, UsageError, printable
@@ -33,11 +33,10 @@ from quire.sources import transforms
 from quire.sources.files import Root
 from quire.sources.kafka.records import ESCAPED, BatchFunction, Loading
 from quire.sources.transforms import UserFunction, schemas
+from quire.sources.transforms.convert import Convert
 from quire.sources.transforms.processing import ProcessFunction, Processing
 from quire.spark.runner import Runner
 from quire.storage import Store, connect
-
-__all__ = ["Changed", "Dest", "Planned", "change", "not_named", "words_of"]
 
 TRIES = 20  # plans that others may thwart until this call gives up
 

@@ -53,8 +53,6 @@ from quire.storage import canonical, connect
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Ledger", "Location", "Summary", "Verified"]
-
 # What users see of a row. One fixed schema, whatever the job.
 COLUMNS = ["path", "version", "start", "length", "state", "reason", "data_file", "offset", "skip", "written", "records", "checksum"]
 SPARK_SCHEMA = (

@@ -36,8 +36,6 @@ from quire.sources.identity import identified
 from quire.spark.runner import Failure, Runner
 from quire.storage import Entry, Seeking, Store, Trouble, below, connect
 
-__all__ = ["Exported", "export_markers", "import_markers"]
-
 ASKING = 32  # requests at once
 ROWS = 200_000  # in a task
 MOST = 10_000  # splits of a file, by the ledger's word alone: HDFS has no more blocks in one

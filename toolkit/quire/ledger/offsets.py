@@ -29,8 +29,6 @@ from quire.sources.kafka.topics import Key, Topics
 from quire.spark.runner import Runner
 from quire.storage import Store
 
-__all__ = ["OffsetsOf"]
-
 
 @all_interruptible
 class OffsetsOf:

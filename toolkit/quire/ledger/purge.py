@@ -33,7 +33,6 @@ from quire.commit.log import Log
 from quire.coverage.finished import DELETING, KEY, PURGED, PURGING, SAID, ordinal
 from quire.coverage.fold import Fold, Source, fold
 from quire.coverage.tails import fingerprint, mark, prefix, reread
-from quire.engine.attempt import Convert
 from quire.errors import FormatError, QuireError, RefusedError, StorageError, printable, scrub
 from quire.formats import lines, parquet
 from quire.ledger.job import Dest, Planned, change
@@ -45,12 +44,11 @@ from quire.sources.files import Root, located
 from quire.sources.identity import by_content, identified
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent
+from quire.sources.transforms.convert import Convert
 from quire.spark.runner import Failure, Runner
 from quire.storage import Beside, Content, Entry, Gone, Request, Store, Trouble, Unreadable, below, connect, remove_version
 from quire.storage.aside import left_in
 from quire.storage.aside import mark as mark_of
-
-__all__ = ["Purged", "purge"]
 
 ASKING = 32  # requests at once
 ROWS = 10_000  # that are looked at together

@@ -33,8 +33,6 @@ from quire.sources.transforms import UserFunction
 from quire.storage import Store, Trouble, below
 from quire.storage.local import LINK
 
-__all__ = ["MAX_ATTEMPTS", "bad_rows", "retry"]
-
 MAX_ATTEMPTS = 5
 LOOKING = 32  # looks at sources at once
 ROWS = 20_000  # in a run

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd  # below, it is imported where it is used: Spark's workers start without it
     from numpy.typing import NDArray
 
-__all__ = ["KINDS", "TABLES", "alike", "classed", "file_lengths", "given", "size_classes", "size_rows", "task_rows"]
-
 _Counts = tuple[Counter[int], Counter[int]]  # size class → files, bytes
 
 KINDS = ("pandas", "arrow", "spark")

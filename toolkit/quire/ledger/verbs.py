@@ -34,8 +34,6 @@ from quire.sources.transforms import UserFunction
 from quire.spark.runner import OnSpark, Runner, guarded, runner_of
 from quire.storage import Store, below, canonical, connect
 
-__all__ = ["Checkpointed", "Verbs"]
-
 TOGETHER = 500_000  # rows that leave, of which one task writes so many at once
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

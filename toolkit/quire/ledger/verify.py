@@ -20,8 +20,6 @@ from quire.formats import lines, parquet
 from quire.spark.runner import Failure, Runner
 from quire.storage import Store, connect
 
-__all__ = ["Item", "Verified", "verify"]
-
 # A task's segment (None: it wrote what others have read), its data files with their sizes (of a checkpoint's piece, its head says
 # them), and their compression
 Item = tuple[Source | None, dict[str, int], str]

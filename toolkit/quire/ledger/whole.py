@@ -19,8 +19,6 @@ from quire.planning.drops import put_drops
 from quire.planning.pack import PlannedTask
 from quire.planning.rewriting import Live
 
-__all__ = ["leaving", "refuse_file"]
-
 _KEY = ["path", "version", "start", "length"]
 
 

@@ -14,8 +14,6 @@ from quire.coverage.finished import FINISHED
 from quire.coverage.tails import WAITED, Prefix, prefix, reread
 from quire.storage import Store, Unreadable
 
-__all__ = ["APPENDED", "Changes", "Decided", "Policy", "decide"]
-
 EMPTY = -2  # a row that gives way, of an empty file
 LOOKING = 16  # files whose ends are compared at once
 

@@ -16,8 +16,6 @@ from operator import itemgetter
 
 from quire.storage.slices import plain
 
-__all__ = ["cuts"]
-
 First = Callable[[str, int], list[str]]  # (after, most) → the first names from there on, in their order
 
 FEW = 50  # names that come with an answer: fewer between two cuts are not worth a slice

@@ -18,8 +18,6 @@ from quire.planning.pieces import Piece
 from quire.sources.files import Root, Selection
 from quire.storage import Store
 
-__all__ = ["DELETED", "Blind", "Seen"]
-
 DELETED = pa.schema([("path", pa.string()), ("version", pa.string()), ("commit", pa.int64())])
 HELD = 100_000  # names that are held as such
 _LAST = "\U0010ffff"

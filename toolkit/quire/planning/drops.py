@@ -10,8 +10,6 @@ import pyarrow.parquet as pq
 
 from quire.storage import Store
 
-__all__ = ["DROPS", "put_drops", "put_table"]
-
 # `data_file` is "" where a row has none.
 DROPS = pa.schema(
     [

@@ -11,8 +11,6 @@ from quire.planning.pieces import Piece
 from quire.sources.files import Root, Selection
 from quire.storage import Entry, Folder
 
-__all__ = ["first_files"]
-
 EMPTY_FOLDERS = 10_000  # that are looked at before it is given up
 
 

@@ -489,6 +489,3 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
         elif not isinstance(content, Gone | Unreadable):
             for _ in content:
                 pass
-
-
-__all__ = ["CHANGED", "Cut", "Listed", "Listing", "Run", "globs_of", "list_changed", "list_deleted", "list_piece"]

@@ -13,8 +13,6 @@ from quire.errors import StorageError, UsageError, about, printable, quoted
 from quire.planning.listing import Listed, globs_of
 from quire.sources.files import Root, is_glob, literal
 
-__all__ = ["Unmatched", "check_listed", "unmatched"]
-
 
 def check_listed(roots: Iterable[Any], listed: Listed) -> None:
     """StorageError where nothing was found but what could not be listed: that is not an empty source."""

@@ -26,8 +26,6 @@ from quire.sources.kafka.client import Cluster, cluster_of
 from quire.sources.kafka.topics import Key, Topics, named, topic_of
 from quire.storage import Store, Told
 
-__all__ = ["Measure", "Offsets", "as_known", "check_version", "listed"]
-
 FEW = 2_000  # offsets in all that are not worth a look at how large records are
 GUESS = 1_000  # bytes of a record that nobody has looked at
 SAMPLE = 1 << 20  # bytes of records of one topic that are looked at

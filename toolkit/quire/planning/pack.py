@@ -239,6 +239,3 @@ def read_rows(store: Store, runs: list[Run], columns: list[str] | None = None, s
                     rows = file.read(columns, [number])
                 yield rows.slice(first - at, end - first)
             at += group.num_rows
-
-
-__all__ = ["FEW", "SMALL", "PlannedTask", "check_complete", "pack", "read_drops", "read_head", "read_rows", "read_task", "write_head"]

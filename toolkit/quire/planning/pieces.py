@@ -24,8 +24,6 @@ from quire.sources.files import Root, Selection
 from quire.storage import Seeking, Store, Told, silent
 from quire.storage.slices import plain
 
-__all__ = ["Piece", "pieces", "ranges"]
-
 ENOUGH_NAMES = 300_000  # that the driver looks at before it lets the tasks do the rest
 SLICE = 50_000  # files of one directory listed by one task, if there are tasks enough
 LARGEST_SLICE = 500_000

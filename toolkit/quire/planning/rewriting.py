@@ -13,8 +13,6 @@ from quire.coverage.live import live
 from quire.errors import FormatError
 from quire.planning.pack import HEADROOM, PlannedTask
 
-__all__ = ["Live", "live_files", "packed", "refuse_missing", "rewriting"]
-
 
 @dataclass(frozen=True)
 class Live:

@@ -14,8 +14,6 @@ from quire.planning.listing import Listed, Listing, _chunks, _table
 from quire.planning.pieces import Piece
 from quire.storage import connect
 
-__all__ = ["COLUMNS", "SPLITS", "TOLD", "shown", "undone"]
-
 COLUMNS = ["path", "start", "length", "size", "version", "modified"]  # of a plan, of a listing
 SPLITS = pa.schema(
     [

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.text import Text
 
-__all__ = ["LEFT", "ROWS", "WIDTH", "Page", "Picture", "as_text", "blank", "drawing"]
-
 WIDTH = 9.0  # inches: what a notebook shows without scaling it down
 LEFT, RIGHT = 0.95, 0.2  # inches beside the axes: room for the numbers at the left
 EDGE = 0.15

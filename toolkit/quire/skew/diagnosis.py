@@ -26,8 +26,6 @@ from quire.skew.result import Rows, SkewResult, chance
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SkewResult", "check"]
-
 _RARE = 0.001  # a p-value below it is not chance
 _UNEVEN = 1.25  # a heaviest part below this ratio costs a job less than its start
 _FEWEST = 5  # files that each part should have, for the chi-square test to hold (Cochran's rule)

@@ -43,8 +43,6 @@ from quire.storage import Patience, Sink, Store, connect
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ShuffleCloser"]
-
 PIECE = 32 << 20  # bytes of the tasks' output that one part of the shuffle reads
 MOST = 1_000  # parts of a file, whatever its size is said to be
 ROWS = 10_000  # that are held at once

@@ -11,8 +11,6 @@ from quire.engine.kinds.listing import OfFiles
 from quire.planning.listing import Run
 from quire.planning.pack import read_rows
 
-__all__ = ["ClaimKind"]
-
 
 class ClaimKind(OfFiles):
     """Marks splits."""

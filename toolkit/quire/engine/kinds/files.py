@@ -24,8 +24,6 @@ from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import Rejected
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
-__all__ = ["FilesKind"]
-
 _CUT = "Gather such files with change_detection='store', which cuts them into ranges"  # what to do with a raw file that is one record
 _TOO_LONG = f"is longer than one value may be: {LONGEST:,} bytes. Break it at its source, or gather such files with transform='raw'"
 digest = xxhash.xxh3_64_intdigest

@@ -11,8 +11,6 @@ from quire.planning.plan import Look, list_files
 from quire.sources.files import Root
 from quire.sources.kafka.topics import is_kafka
 
-__all__ = ["OfFiles"]
-
 
 class OfFiles:
     """Lists files, and tells of them; how they are read is each kind's own."""

@@ -38,8 +38,6 @@ from quire.storage import Gone
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OffsetsKind"]
-
 _COLUMNS = ["path", "version", "start", "length", "replaces", "follows"]
 _STATES = ("mark", LOST)
 _GONE = " (gone at its source since then)"

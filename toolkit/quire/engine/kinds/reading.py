@@ -30,8 +30,6 @@ from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import Rejected
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
-__all__ = ["APPENDED", "Answers", "FileSplit", "Planned", "Span", "cut", "hold", "read", "reject", "write"]
-
 Answers = Iterator[tuple[Request, Content]]
 Span = tuple[int, int]  # start and length, in bytes of a file
 APPENDED = 64 << 20  # bytes of a split that is read at once from a file that changes meanwhile

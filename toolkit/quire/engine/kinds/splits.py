@@ -23,8 +23,6 @@ from quire.storage import Content, Gone, Request, Store, Unreadable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SplitsKind"]
-
 
 class SplitsKind(OfFiles):
     """Reads splits, and gives each to the function."""

@@ -22,8 +22,6 @@ from quire.sources.transforms.columns import fit, nullable
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.functions import WrongTypeError, alone, passes, reason, type_name
 
-__all__ = ["DATE", "ESCAPED", "NEWLINES", "RECORDS", "RECORDS_AS", "VALUES", "BatchFunction", "Loading", "Part", "Rejected", "check_by"]
-
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 RECORDS, VALUES, ESCAPED = RECORDS_AS = ("records", "values", "escaped values")  # what they become without a function
 NEWLINES = ("quarantine", "escape")
