@@ -1,7 +1,7 @@
 """An independent witness: what lies in a destination, read with json, pyarrow and plain files, and compared with the source.
 
 It shares no code with quire, only the promises of protocol.md: each byte of each input file is in exactly one committed data file at
-the place that the ledger names, or the file is set aside with a reason; no other data file, no temporary, no attempt is left.
+the place that the ledger names, or the file is quarantined with a reason; no other data file, no temporary, no attempt is left.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ def check(
         if path in without:
             assert path not in found.done, path
             continue
-        assert (path in found.done) != (path in found.bad), f"{path} is {'twice' if path in found.done else 'nowhere'}"
+        assert (path in found.done) != (path in found.quarantined), f"{path} is {'twice' if path in found.done else 'nowhere'}"
         if path in found.done and expected is not None:
             assert written[path] == expected(content), path
-    assert found.done | set(found.bad) <= set(wanted), "the ledger names files that never were"
+    assert found.done | set(found.quarantined) <= set(wanted), "the ledger names files that never were"
     return found
 
 
@@ -134,9 +134,9 @@ def look(dest: str | os.PathLike[str]) -> Found:
     found.rows = [{**row, "data_file": row["data_file"] and plain(row["data_file"])} for row in folded]
     for row in found.rows:
         if row["state"] == "bad":
-            assert row["reason"], f"{row['path']} is set aside without a reason"
+            assert row["reason"], f"{row['path']} is quarantined without a reason"
             assert len(row["reason"].splitlines()) == 1
-            found.bad[on_disk(row["path"])] = row["reason"]
+            found.quarantined[on_disk(row["path"])] = row["reason"]
         elif row["state"] in GATHERED:
             found.done.add(on_disk(row["path"]))
     return found

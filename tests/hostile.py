@@ -29,7 +29,7 @@ SECONDS = 20.0  # on a busy machine; alone, each of these calls is a matter of m
 
 
 def destination(folder: Path, n: int = 6, **settings: Any) -> Path:
-    """A destination with one commit: some files gathered, one set aside."""
+    """A destination with one commit: some files gathered, one quarantined."""
     source = write(folder / "in", {**documents(n, "xml"), "d0/bad.xml": b"<"})
     gather(source, folder / "out", **{"transform": "xml", **settings})
     return folder / "out"

@@ -102,7 +102,7 @@ def checkpoints(source: str, dest: str, committer: str) -> None:
 
 
 def retries(source: str, dest: str, committer: str) -> None:
-    """Set aside what is too long, then take it after all."""
+    """Quarantined what is too long, then take it after all."""
     consolidate(transform="xml", target_size="100 B", max_file_size="25 B")(source, dest, committer)
     quire.Ledger(dest).retry(source, committer=committer, max_quarantined=1000, **HERE)
 
@@ -183,7 +183,7 @@ def shouted(split: quire.Split, content: bytes) -> bytes:
     kept, at = list[bytes](), 0
     for line in content.splitlines(True):
         if line.startswith(b"-"):
-            split.reject(line.rstrip(b"\n"), "it begins with a minus", at)
+            split.quarantine(line.rstrip(b"\n"), "it begins with a minus", at)
         else:
             kept.append(line.rstrip(b"\n").upper())
         at += len(line)

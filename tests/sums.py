@@ -24,7 +24,7 @@ def check(store: Any, log: Log | None = None) -> None:
     rows = folded.rows(store, _COLUMNS).to_pylist()
     files = list(live(log, folded, reader=True))
     found, wanted = totals(log, folded), counts(rows)
-    told = (found.files, found.bytes_read, found.set_aside, found.held_back, found.ledger_rows)
+    told = (found.files, found.bytes_read, found.quarantined, found.held_back, found.ledger_rows)
     assert told == (*wanted, len(rows)), f"files, bytes, quarantined, held back, rows: {told} are told, {(*wanted, len(rows))} are there"
     kept = (len(files), sum(f.size for f in files))
     assert (found.data_files, found.bytes_written) == kept, f"data files and their bytes: {found} is told, {kept} are there"
@@ -41,7 +41,7 @@ def check_history(ledger: quire.Ledger) -> None:
     summary, history, commits = ledger.summary(), ledger.history(), ledger.commits()
     assert (history["kind"] == "commit").sum() >= len(commits), "more commits count than there are"
     assert len(commits) == 0 or commits["data_files"].iloc[-1] == summary.data_files
-    assert (commits[["files", "set_aside", "written", "removed", "data_files", "records", "bytes"]] >= 0).all(axis=None)
+    assert (commits[["files", "quarantined", "written", "removed", "data_files", "records", "bytes"]] >= 0).all(axis=None)
     for before, after in itertools.pairwise(commits.itertuples()):
         assert after.data_files == before.data_files + after.written - after.removed, f"commit {after.version}"
 

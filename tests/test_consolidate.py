@@ -37,7 +37,7 @@ def test_every_byte_of_lines_and_raw_files_is_there_once(tmp_path: Path, transfo
     assert report.bytes == sum(map(len, LINES.values()))
     assert report.written == sum(found.data.values())
     assert report.data_files == len(found.data)
-    assert (report.set_aside_count, report.left_out, report.version) == (0, (), 2)
+    assert (report.quarantined_count, report.deferred, report.version) == (0, (), 2)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
@@ -51,9 +51,9 @@ def test_documents_become_records_and_broken_ones_are_set_aside(tmp_path: Path, 
     end = b"\n" if format == "lines" else b""
     found = check(source, tmp_path / "out", lambda content: convert(content) + end)
     assert report.files == 40
-    assert report.set_aside_count == 2
-    assert {Path(p).name for p in found.bad} == {f"broken.{transform}", f"empty.{transform}"}
-    assert dict(report.set_aside).keys() == {f"file://{p}" for p in found.bad}
+    assert report.quarantined_count == 2
+    assert {Path(p).name for p in found.quarantined} == {f"broken.{transform}", f"empty.{transform}"}
+    assert dict(report.quarantined).keys() == {f"file://{p}" for p in found.quarantined}
 
 
 @pytest.mark.parametrize("compression", [None, "none", "gzip"])
@@ -75,7 +75,7 @@ def test_a_second_run_gathers_nothing_and_changes_nothing(tmp_path: Path) -> Non
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*") if p.is_file()}
     report = gather(source, tmp_path / "out", transform="xml")
     assert (report.files, report.bytes, report.data_files, report.jobs) == (0, 0, 0, ())
-    assert report.done == 22
+    assert report.skipped == 22
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*") if p.is_file()} == before
 
 
@@ -84,7 +84,7 @@ def test_only_new_files_are_gathered_also_late_ones_in_old_directories(tmp_path:
     gather(source, tmp_path / "out")
     write(source, {"d0/a late one": b"late", "new/x": b"x", "d1/deep/y": b"y"})
     report = gather(source, tmp_path / "out")
-    assert (report.files, report.done) == (3, 20)
+    assert (report.files, report.skipped) == (3, 20)
     (source / "d0" / "f0000.txt").unlink()  # what is gone from the source stays gathered
     content = {f"{source}/d0/f0000.txt": documents(1)["d0/f0000.txt"], **tree(source)}
     assert gather(source, tmp_path / "out").files == 0
@@ -94,7 +94,7 @@ def test_only_new_files_are_gathered_also_late_ones_in_old_directories(tmp_path:
 def test_all_of_it_on_spark(tmp_path: Path, spark: SparkSession) -> None:
     source = write(tmp_path / "in", {**documents(300, "xml"), "bad.xml": b"<a>", "é\n%.xml": b"<a/>"})
     report = gather(source, tmp_path / "out", spark=spark, transform="xml", target_size="2KB")
-    assert (report.files, report.set_aside_count) == (301, 1)
+    assert (report.files, report.quarantined_count) == (301, 1)
     assert report.data_files > 3
     check(source, tmp_path / "out", lambda c: transforms.xml(c) + b"\n")
     assert gather(source, tmp_path / "out", spark=spark, transform="xml", target_size="2KB").files == 0
@@ -237,8 +237,8 @@ def test_the_report_and_its_html_escape_every_name(tmp_path: Path) -> None:
     assert "<script>" not in report._repr_html_()
     assert "&lt;script&gt;" in report._repr_html_()
     assert "\n" not in repr(report)
-    assert json.loads(json.dumps(report.as_dict()))["set_aside_count"] == 1
-    assert "set aside" in str(report)
+    assert json.loads(json.dumps(report.as_dict()))["quarantined_count"] == 1
+    assert "quarantined" in str(report)
     assert r"alert(1)<&\n>.xml" in str(report), "a newline in a name breaks no line of the report"
     assert sys.getsizeof(str(report)) < 10_000
 

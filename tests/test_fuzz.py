@@ -85,7 +85,7 @@ IN, OUT = "memory://fuzz/in", "memory://fuzz/out"
 
 @functools.cache
 def written() -> dict[str, bytes]:
-    """All objects of a destination with a commit (files set aside too) and an open job."""
+    """All objects of a destination with a commit (files quarantined too) and an open job."""
     store = connect(IN)
     for name, content in {**documents(5, "xml"), "d0/bad.xml": b"<", "d1/empty.xml": b""}.items():
         store.put(name, content)

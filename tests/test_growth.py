@@ -45,7 +45,7 @@ from quire.planning.pack import pack
 from quire.planning.pieces import Piece
 from quire.sources.files import Root, Selection
 from quire.sources.ranges import lines_of
-from quire.sources.splits import FileInfo, RejectError
+from quire.sources.splits import FileInfo, QuarantineError
 from quire.sources.transforms.json import json
 from quire.sources.transforms.processing import BLOCK, Processing, _Rejects
 from quire.sources.transforms.xml import xml
@@ -117,7 +117,7 @@ def rejected(n: int) -> Callable[[], object]:
 
     def function(split: Any, given: bytes) -> None:
         for line in given.splitlines():
-            split.reject(line, "no")
+            split.quarantine(line, "no")
 
     work = Processing(function, "file", "lines")
     return lambda: work.call(content, FileInfo("p", len(content), "v"), (0, len(content)), 1)
@@ -186,7 +186,7 @@ def row_groups(n: int) -> Callable[[], object]:
 def reported(n: int) -> Callable[[], object]:
     """A report of a run that left out, quarantined and could not read so many."""
     some = tuple((f"p{i}", "why") for i in range(n))
-    report = quire.Report("in", "out", quarantined=some, quarantined_count=n, unreadable=some, left_out=some, changed=some)
+    report = quire.Report("in", "out", quarantined=some, quarantined_count=n, unreadable=some, deferred=some, changed=some)
     return lambda: (report._repr_html_(), str(report), repr(report))
 
 
@@ -198,14 +198,14 @@ def tasks_drawn(n: int) -> Callable[[], object]:
 
 def commits_drawn(n: int) -> Callable[[], object]:
     table = pd.DataFrame(
-        {"version": range(1, n + 1), "verb": "run", "files": 2, "forgotten": 0, "set_aside": 1, "written": 1, "removed": 0}
+        {"version": range(1, n + 1), "verb": "run", "files": 2, "forgotten": 0, "quarantined": 1, "written": 1, "removed": 0}
     )
     return lambda: plots.commits(table.assign(data_files=range(n)))
 
 
 def ranges_drawn(n: int) -> Callable[[], object]:
     table = pd.DataFrame(
-        {"start": range(0, 10 * n, 10), "length": 10, "state": ["done", "bad"] * (n // 2) + ["gap"] * (n % 2), "commit": 1}
+        {"start": range(0, 10 * n, 10), "length": 10, "state": ["done", "quarantined"] * (n // 2) + ["gap"] * (n % 2), "commit": 1}
     )
     return lambda: plots.coverage(table)
 
@@ -239,7 +239,7 @@ def test_rejects_in_any_order_find_short_lists() -> None:
         random.Random(n).shuffle(order)
         for i in [*reversed(range(0, n, 2)), *(i for i in order if i % 2)]:
             rejects.take(content[7 * i : 7 * i + 6], "no", 7 * i)
-        with pytest.raises(RejectError, match="twice"):
+        with pytest.raises(QuarantineError, match="twice"):
             rejects.take(content[7:9], "no", 7)
         assert len(rejects.found) == n
         return max(map(len, rejects.spans.values()))
@@ -252,7 +252,7 @@ def test_a_record_that_lies_in_many_blocks_is_not_rejected_twice() -> None:
     rejects = _Rejects(Processing(lambda *_: None, "file", "lines"), content, len(content))
     rejects.take(content[: 5 * BLOCK], "no", BLOCK)
     for at in (BLOCK - 1, 3 * BLOCK, 6 * BLOCK - 2):
-        with pytest.raises(RejectError, match="twice"):
+        with pytest.raises(QuarantineError, match="twice"):
             rejects.take(b"xx", "no", at)
     for at in (BLOCK - 2, 6 * BLOCK):
         rejects.take(b"xx", "no", at)
@@ -337,7 +337,7 @@ def halves(split: Any, content: bytes) -> bytes:
     taken = []
     for i, line in enumerate(content.splitlines(keepends=True)):
         if i % 2:
-            split.reject(line, "no", offset=i * len(line))
+            split.quarantine(line, "no", offset=i * len(line))
         else:
             taken.append(line)
     return b"".join(taken)

@@ -20,11 +20,11 @@ import pytest
 import quire
 import sums
 from gathering import MANY, gather, refused, write
-from quire import Ledger, RejectError, Report, Split
+from quire import Ledger, QuarantineError, Report, Split
 from quire.cli import app, upkeep
 from quire.commit import names
 from quire.commit.log import Log
-from quire.errors import QuireError, RefusedError, TooManyFailures, UsageError
+from quire.errors import QuireError, RefusedError, TooManyQuarantined, UsageError
 from quire.read import first_rows
 from quire.sources.transforms import schemas
 from quire.storage import connect, normalise
@@ -55,7 +55,7 @@ def careful(split: Split, content: bytes) -> Iterator[dict[str, Any]]:
         try:
             yield {"id": json.loads(line)["id"]}
         except ValueError as e:
-            split.reject(line, e)
+            split.quarantine(line, e)
 
 
 def repaired(split: Split, content: bytes) -> Iterator[dict[str, Any]]:
@@ -103,7 +103,7 @@ def test_a_function_may_return_rows_in_any_of_the_usual_forms(tmp_path: Path, wa
         return WAYS[way]([int(x) for x in content.split()])
 
     report = process(source, tmp_path / "out", function, schema="id long, name string", function_version="1")
-    assert (report.files, report.set_aside_count) == (4, 0)
+    assert (report.files, report.quarantined_count) == (4, 0)
     found = sorted(rows(tmp_path / "out"), key=lambda row: row["id"])
     assert found == [{"id": i, "name": f"n{i}"} for i in (0, 1, 2, 10, 11, 12)]
     covered(tmp_path / "out")
@@ -137,7 +137,7 @@ def test_the_columns_are_those_of_the_first_rows_and_stay(tmp_path: Path) -> Non
     assert [commit.schema for _, commit in Log(connect(normalise(dest))).refresh().commits()] == ["`n` bigint, `tag` string"]
     write(source, {"d": b'[{"n": 3.5, "tag": "y"}]', "e": b'[{"n": 4.0, "tag": null}]', "f": b'[{"n": 5}]', "g": b'[{"n": 6, "new": 1}]'})
     report = process(source, dest, function)
-    assert {path.rpartition("/")[2]: reason for path, reason in report.set_aside} == {
+    assert {path.rpartition("/")[2]: reason for path, reason in report.quarantined} == {
         "d": "TypeError: the column 'n' holds a value that is not of type int64 (ArrowInvalid)",
         "g": "TypeError: the rows have the column 'new', which the schema does not: n, tag",
     }
@@ -176,10 +176,10 @@ def test_rows_that_lose_something_set_their_split_aside(tmp_path: Path, schema: 
     of_dicts = process(source, tmp_path / "dicts", lambda split, content: [{"x": value} for value in values], schema=schema)
     kind = pa.map_(pa.string(), pa.float64()) if "map" in schema else None
     report = process(source, tmp_path / "out", lambda split, content: pa.table({"x": pa.array(values, kind)}), schema=schema)
-    assert (report.files, report.set_aside_count) == (of_dicts.files, of_dicts.set_aside_count) == (0, 1)
-    assert said in report.set_aside[0][1]
-    assert "TypeError" in report.set_aside[0][1]
-    assert "no date" not in report.set_aside[0][1], "a reason holds no data"
+    assert (report.files, report.quarantined_count) == (of_dicts.files, of_dicts.quarantined_count) == (0, 1)
+    assert said in report.quarantined[0][1]
+    assert "TypeError" in report.quarantined[0][1]
+    assert "no date" not in report.quarantined[0][1], "a reason holds no data"
 
 
 @pytest.mark.parametrize("values", [[[4]], [[1, 2], None, [3]]], ids=["whole", "missing"])
@@ -197,7 +197,7 @@ def test_a_list_view_is_refused_with_its_column(tmp_path: Path, kind: pa.DataTyp
         with refused(UsageError, 2, why):
             process(source, tmp_path / "out", table)
         return
-    ((_, said),) = process(source, tmp_path / "out", table, schema=schema).set_aside
+    ((_, said),) = process(source, tmp_path / "out", table, schema=schema).quarantined
     assert said == f"TypeError: {why}"
 
 
@@ -206,7 +206,7 @@ def test_a_line_of_compiled_code_is_not_named_as_the_users(tmp_path: Path) -> No
         return pa.table({"x": pa.array(["a"]).cast(pa.int64())})
 
     line = table.__code__.co_firstlineno + 1
-    ((_, why),) = process(write(tmp_path / "in", {"a": b"1"}), tmp_path / "out", table).set_aside
+    ((_, why),) = process(write(tmp_path / "in", {"a": b"1"}), tmp_path / "out", table).quarantined
     assert why == f"ArrowInvalid (test_process.py line {line})"
 
 
@@ -249,7 +249,7 @@ def test_each_line_is_given_once_however_the_files_are_cut(tmp_path: Path, end: 
     for size in ("1 B", "2 B", "7 B", "64 B", "100 B", "4 KiB"):
         dest = tmp_path / f"out{size}"
         report = process(source, dest, function, split="lines", split_size=size, schema="id long, start long")
-        assert (report.files, report.set_aside_count) == (4, 0)
+        assert (report.files, report.quarantined_count) == (4, 0)
         found = sorted(row["id"] for row in rows(dest))
         assert found == [-1] * (2 + 9 + 1) + list(range(61)), f"split_size={size}"
         covered(dest)
@@ -275,7 +275,7 @@ def test_each_row_group_is_given_once_however_the_files_are_cut(tmp_path: Path) 
     for size in ("100 B", "1000 B", "5000 B", "1 MiB"):
         dest = tmp_path / f"out{size}"
         report = process(source, dest, taken, split="row_groups", split_size=size)
-        assert (report.files, report.set_aside_count) == (3, 0)
+        assert (report.files, report.quarantined_count) == (3, 0)
         assert ids(dest) == list(range(478)), f"split_size={size}"
         covered(dest)
 
@@ -307,7 +307,7 @@ def test_a_range_that_was_lost_is_taken_again_and_nothing_else(tmp_path: Path) -
     file = ledger.files()["data_file"][1]
     ledger.forget(file=file, reason="lost", **HERE)
     assert len(ids(dest)) < 200
-    assert process(source, dest, parsed, split="lines", split_size="333 B").set_aside_count == 0
+    assert process(source, dest, parsed, split="lines", split_size="333 B").quarantined_count == 0
     assert ids(dest) == list(range(200))
     covered(dest)
 
@@ -332,8 +332,8 @@ def test_what_is_no_parquet_is_set_aside(tmp_path: Path) -> None:
     write(source, {"b": b"no", "c": b"", "d": good[:-200] + bytes(192) + good[-8:], "e": worse, "f": good[:-3]})
     report = process(source, tmp_path / "out", taken, split="row_groups")
     assert report.files == 1
-    assert {path.rpartition("/")[2] for path, _ in report.set_aside} == {"b", "c", "d", "e", "f"}
-    assert all("not a Parquet file, or damaged" in reason for _, reason in report.set_aside)
+    assert {path.rpartition("/")[2] for path, _ in report.quarantined} == {"b", "c", "d", "e", "f"}
+    assert all("not a Parquet file, or damaged" in reason for _, reason in report.quarantined)
     assert ids(tmp_path / "out") == list(range(5))
 
 
@@ -342,10 +342,10 @@ def test_what_is_too_large_to_hold_is_set_aside(tmp_path: Path) -> None:
     for split in ("file", "lines"):
         report = process(source, tmp_path / split, parsed, split=split, split_size="500 B", max_file_size="1000 B")
         assert ids(tmp_path / split) == [0, 1, 2]
-        assert all("larger than max_file_size" in r or "longer than max_file_size" in r for _, r in report.set_aside)
+        assert all("larger than max_file_size" in r or "longer than max_file_size" in r for _, r in report.quarantined)
     parquet(tmp_path / "p", "a", 0, [1000])
     report = process(tmp_path / "p", tmp_path / "out", taken, split="row_groups", max_file_size="1000 B")
-    assert "its row groups are larger than max_file_size" in report.set_aside[0][1]
+    assert "its row groups are larger than max_file_size" in report.quarantined[0][1]
 
 
 def test_a_file_that_changes_while_its_row_groups_are_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,11 +373,11 @@ def test_one_bad_record_is_set_aside_and_the_rest_is_done(tmp_path: Path) -> Non
     bad = (0, 5, 6, 39)
     source, dest = write(tmp_path / "in", {"a": records(40, bad=bad), "b": records(10, 40)}), tmp_path / "out"
     report = process(source, dest, careful, split="lines", split_size="600 B")
-    assert report.set_aside_count == 4
+    assert report.quarantined_count == 4
     assert ids(dest) == [i for i in range(50) if i not in bad]
     covered(dest)
     ledger = Ledger(dest)
-    assert ledger.summary().set_aside == 4
+    assert ledger.summary().quarantined == 4
     found = ledger.rejected()
     content = (source / "a").read_bytes()
     assert found["content"].tolist() == [b"BROKEN %d" % i for i in bad]
@@ -391,13 +391,13 @@ def test_one_bad_record_is_set_aside_and_the_rest_is_done(tmp_path: Path) -> Non
     assert process(source, dest, careful, split="lines", split_size="99 B").files == 0
     # The others are tried again by nobody but retry, and are there once then.
     still = ledger.retry(function=careful, max_quarantined=MANY, **HERE)
-    assert (still.gathered, still.set_aside) == (0, 4)
+    assert (still.gathered, still.quarantined) == (0, 4)
     assert ledger.rejected()["tries"].tolist() == [2] * 4
     done = ledger.retry(function=repaired, **HERE)
-    assert (done.gathered, done.set_aside) == (4, 0)
+    assert (done.gathered, done.quarantined) == (4, 0)
     assert ids(dest) == list(range(50))
     covered(dest)
-    assert (ledger.summary().set_aside, len(ledger.rejected()), ledger.summary().files) == (0, 0, 2)
+    assert (ledger.summary().quarantined, len(ledger.rejected()), ledger.summary().files) == (0, 0, 2)
     ledger.compact(**HERE)
     ledger.expire()
     covered(dest)
@@ -441,7 +441,7 @@ def test_forgetting_by_a_condition_takes_all_of_a_cut_split(tmp_path: Path, spar
     ledger.forget(where=f"start = {at} and path like '%/a'", spark=spark, progress=False)
     assert ids(dest) == list(range(20, 40))
     report = process(source, dest, careful, split="lines")
-    assert report.set_aside_count == 0
+    assert report.quarantined_count == 0
     assert ids(dest) == [i for i in range(40) if i not in (5, 9)]
     covered(dest)
     one = ledger.refresh().rejected()["offset"][1]
@@ -468,7 +468,7 @@ def test_poison_is_left_alone_after_max_attempts(tmp_path: Path) -> None:
     ledger = Ledger(dest)
     assert ledger.failed()["tries"].tolist() == [1, 1]
     for tries in (2, 3):
-        assert ledger.retry(tmp_path / "in", function=broken, max_attempts=3, max_quarantined=2, **HERE).set_aside == 2
+        assert ledger.retry(tmp_path / "in", function=broken, max_attempts=3, max_quarantined=2, **HERE).quarantined == 2
         assert ledger.failed()["tries"].tolist() == [tries, tries]
     found = ledger.retry(tmp_path / "in", function=broken, max_attempts=3, **HERE)
     assert (found.jobs, len(found.left)) == ((), 2)
@@ -482,7 +482,7 @@ def test_only_the_rejected_record_is_given_again_and_the_split_says_how_often(tm
     def function(split: Split, content: bytes) -> bytes:
         seen.append((content, split.attempt))
         if split.attempt == 1:
-            split.reject(b"BROKEN", "no")
+            split.quarantine(b"BROKEN", "no")
             return content.replace(b"BROKEN\n", b"")
         return content
 
@@ -503,9 +503,9 @@ def test_a_short_record_is_not_taken_for_a_part_of_another_line(tmp_path: Path) 
     def function(split: Split, content: bytes) -> Iterator[dict[str, Any]]:
         for at, line in zip((0, 3, 5), content.splitlines(), strict=True):
             if line == b"x":
-                split.reject(line, "no")
+                split.quarantine(line, "no")
             elif line == b"y":
-                split.reject(line, "no", np.int64(at))
+                split.quarantine(line, "no", np.int64(at))
             else:
                 yield {"n": 1}
 
@@ -519,16 +519,16 @@ def test_very_many_records_are_rejected_in_time(tmp_path: Path) -> None:
 
     def function(split: Split, content: bytes) -> None:
         for line in (found.rstrip(b"\r") for found in content.split(b"\n") if found):
-            split.reject(line, "no")
+            split.quarantine(line, "no")
 
     source, dest = write(tmp_path / "in", {"a": b"\n".join([*lines, b""]), "b": b"\n".join([*lines, lines[6]])}), tmp_path / "out"
     began = time.monotonic()
     report = process(source, dest, function, split="lines", schema="n int")
     assert time.monotonic() - began < 60, "each one once took a search through all of the content"
-    assert report.set_aside_count == 50_001
+    assert report.quarantined_count == 50_001
     failed = Ledger(dest).failed()
     assert failed[failed["path"].str.endswith("/b")]["reason"].tolist() == [
-        "RejectError: the record that was rejected is in the content several times: say which by offset="
+        "QuarantineError: the record that was quarantined is in the content several times: say which by offset="
     ]
 
 
@@ -543,19 +543,19 @@ def test_very_many_records_are_rejected_in_time(tmp_path: Path) -> None:
         (b"ab\n", [(b"b", None)], "one or more whole lines"),
         (b"ab\n", [(b"a", None)], "one or more whole lines"),
         (b"a\nb\n", [(b"a", None), (b"a\nb", None)], "the same bytes twice"),
-        (b"a\n", [(b"a\n", None)], "has rejected all of the split, and made rows"),
+        (b"a\n", [(b"a\n", None)], "has quarantined all of the split, and made rows"),
     ],
 )
 def test_what_is_no_record_sets_the_split_aside_with_the_reason(tmp_path: Path, content: bytes, rejects: list[Any], said: str) -> None:
     def function(split: Split, content: bytes) -> Any:
         for record, offset in rejects:
-            split.reject(record, "bad", offset)
+            split.quarantine(record, "bad", offset)
         return [{"n": 1}]
 
     source = write(tmp_path / "in", {"a": content})
     report = process(source, tmp_path / "out", function, split="lines", schema="n int")
-    assert (report.files, report.set_aside_count) == (0, 1)
-    assert said in report.set_aside[0][1]
+    assert (report.files, report.quarantined_count) == (0, 1)
+    assert said in report.quarantined[0][1]
     assert not Ledger(tmp_path / "out").rejected()["path"].tolist()
 
 
@@ -563,10 +563,10 @@ def test_of_row_groups_single_rows_cannot_be_rejected(tmp_path: Path) -> None:
     parquet(tmp_path / "in", "a", 0, [5])
 
     def function(split: Split, content: Any) -> Any:
-        split.reject(b"x", "bad")
+        split.quarantine(b"x", "bad")
 
     report = process(tmp_path / "in", tmp_path / "out", function, split="row_groups")
-    assert "of row groups single rows cannot be rejected" in report.set_aside[0][1]
+    assert "of row groups single rows cannot be quarantined" in report.quarantined[0][1]
 
 
 def test_a_function_that_raises_sets_its_split_aside_and_tells_no_data(tmp_path: Path) -> None:
@@ -577,14 +577,14 @@ def test_a_function_that_raises_sets_its_split_aside_and_tells_no_data(tmp_path:
 
     source = write(tmp_path / "in", {"a": records(100, bad=(50,))})
     report = process(source, tmp_path / "out", function, split="lines", split_size="1000 B")
-    ((_, reason),) = report.set_aside
+    ((_, reason),) = report.quarantined
     assert reason.startswith("ValueError (test_process.py line")
     assert "BROKEN" not in reason
     covered(tmp_path / "out")
     (start,) = Ledger(tmp_path / "out").failed()["start"].tolist()
     assert start > 0
     kept = process(source, tmp_path / "kept", function, split="lines", split_size="1000 B", keep_messages=True)
-    assert "BROKEN" in kept.set_aside[0][1]
+    assert "BROKEN" in kept.quarantined[0][1]
     assert Ledger(tmp_path / "out").retry(source, function=repaired_as(function), **HERE).gathered == 1
     assert ids(tmp_path / "out") == list(range(100))
     covered(tmp_path / "out")
@@ -596,10 +596,10 @@ def repaired_as(function: Any) -> Any:
 
 def test_rejected_records_count_for_max_quarantined(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(20, bad=(1, 2, 3))}), tmp_path / "out"
-    with refused(TooManyFailures, 1, "3 splits or records", "nothing was committed"):
+    with refused(TooManyQuarantined, 1, "3 splits or records", "nothing was committed"):
         process(source, dest, careful, split="lines", max_quarantined=2)
     assert not [p for p in dest.rglob("*") if p.is_file() and "/log/" not in str(p)], "the quarantine of what was given up is left"
-    assert process(source, dest, careful, split="lines", max_quarantined=3).set_aside_count == 3
+    assert process(source, dest, careful, split="lines", max_quarantined=3).quarantined_count == 3
 
 
 def test_forgetting_takes_rows_and_rejected_records_with_it(tmp_path: Path) -> None:
@@ -610,11 +610,11 @@ def test_forgetting_takes_rows_and_rejected_records_with_it(tmp_path: Path) -> N
     ledger.forget(source / "a", **HERE)
     assert ids(dest) == [i for i in range(20, 40) if i != 30]
     assert ledger.rejected()["content"].tolist() == [b"BROKEN 30"]
-    assert (ledger.summary().files, ledger.summary().set_aside) == (1, 1)
+    assert (ledger.summary().files, ledger.summary().quarantined) == (1, 1)
     covered(dest)
     process(source, dest, careful, split="lines", split_size="1000 B")
     after = Ledger(dest).summary()
-    assert (after.files, after.bytes_read, after.set_aside) == (before.files, before.bytes_read, before.set_aside)
+    assert (after.files, after.bytes_read, after.quarantined) == (before.files, before.bytes_read, before.quarantined)
     assert len(ids(dest)) == 37
     covered(dest)
 
@@ -656,20 +656,20 @@ def test_old_rows_stay_until_anything_of_a_new_version_can_be_taken(tmp_path: Pa
     process(source, dest, function, **settings)
     write(source, {"a": records(8, 100, bad=ALL), "b": records(2, 50), "c": b""})
     report = process(source, dest, function, **{**settings, "max_quarantined": 0})
-    ((path, why),) = report.left_out
+    ((path, why),) = report.deferred
     assert path.endswith("/a")
     assert "cannot be taken, and what was gathered before stays: " in why
     assert (report.files, report.quarantined_count) == (2, 0), "a file that is empty by now is a good one"
     assert ids(dest) == [*range(3), *range(50, 52)]
-    assert (Ledger(dest).summary().set_aside, len(Ledger(dest).rejected())) == (0, 0)
+    assert (Ledger(dest).summary().quarantined, len(Ledger(dest).rejected())) == (0, 0)
     sums.check(connect(normalise(dest)))
     again = process(source, dest, function, **settings)
-    assert (again.files, len(again.left_out)) == (0, 1), "the next call looks once more, and ends"
+    assert (again.files, len(again.deferred)) == (0, 1), "the next call looks once more, and ends"
     write(source, {"a": records(8, 100, bad=ALL[1:])})
     report = process(source, dest, function, **settings)
-    assert (report.files, report.left_out) == (1, ()), "one record is enough"
+    assert (report.files, report.deferred) == (1, ()), "one record is enough"
     assert ids(dest) == [*range(50, 52), 100]
-    assert Ledger(dest).summary().set_aside > 0, "the others are quarantined"
+    assert Ledger(dest).summary().quarantined > 0, "the others are quarantined"
     sums.check(connect(normalise(dest)))
     covered(dest)
 
@@ -680,7 +680,7 @@ def test_a_part_of_what_is_given_whole_is_not_given_again_alone(tmp_path: Path) 
     ledger = Ledger(dest)
     ledger.forget(file=ledger.files()["data_file"][0], **HERE)
     report = process(source, dest, careful)
-    assert "ledger.forget(path)" in report.set_aside[0][1]
+    assert "ledger.forget(path)" in report.quarantined[0][1]
     ledger.forget(source / "a", **HERE)
     process(source, dest, careful)
     assert ids(dest) == [0, 1, 2, 3, 5, 6, 7, 8]
@@ -689,7 +689,7 @@ def test_a_part_of_what_is_given_whole_is_not_given_again_alone(tmp_path: Path) 
 def test_a_file_that_grows_is_taken_from_where_it_was_and_rejects_do_not_hinder(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(10, bad=(2, 9)) + b'{"id"'}), tmp_path / "out"
     first = process(source, dest, careful, split="lines", on_append="tail")
-    assert (first.set_aside_count, first.held_back) == (2, 1)
+    assert (first.quarantined_count, first.held_back) == (2, 1)
     for at in (10, 11):
         with (source / "a").open("ab") as f:
             f.write(b': 10}\n{"id' if at == 10 else b'": 11}\nBROKEN 12\n')
@@ -701,7 +701,7 @@ def test_a_file_that_grows_is_taken_from_where_it_was_and_rejects_do_not_hinder(
     assert ids(dest) == list(range(13))
     with (source / "a").open("ab") as f:
         f.write(records(5, 13))
-    assert process(source, dest, careful, split="lines", on_append="tail").set_aside_count == 0
+    assert process(source, dest, careful, split="lines", on_append="tail").quarantined_count == 0
     assert ids(dest) == list(range(18))
 
 
@@ -745,12 +745,12 @@ def test_what_was_given_up_is_read_again_also_where_a_rejected_record_comes_befo
             f.write(records(3, at, bad=(at,)).replace(b"\n", end))
         process(source, dest, careful, **settings)
     ledger = Ledger(dest)
-    assert ledger.retry(function=careful, max_quarantined=MANY, **HERE).set_aside == 2
+    assert ledger.retry(function=careful, max_quarantined=MANY, **HERE).quarantined == 2
     for file in ledger.refresh().files()["data_file"].tolist()[1:]:
         ledger.forget(file=file, **HERE)
     with (source / "a").open("ab") as f:
         f.write(records(2, 8).replace(b"\n", end))
-    assert not [why for _, why in process(source, dest, careful, **settings).set_aside if "rewritten" in why]
+    assert not [why for _, why in process(source, dest, careful, **settings).quarantined if "rewritten" in why]
     ledger.retry(function=repaired, **HERE)
     assert ids(dest) == list(range(10))
     assert "gap" not in ledger.coverage(source / "a")["state"].tolist()
@@ -774,7 +774,7 @@ def test_a_killed_job_goes_on_with_the_columns_that_it_had_frozen(tmp_path: Path
     calls.clear()
     write(source, {"e": b"9"})
     report = process(source, dest, function, function_version="1", target_size="2 B")
-    assert report.set_aside_count == 0
+    assert report.quarantined_count == 0
     assert sorted(row["n"] for row in rows(dest)) == [0, 1, 2, 3, 4, 5, 9]
     assert {commit.schema for _, commit in Log(connect(normalise(dest))).refresh().commits()} == {"`n` bigint"}
     assert not calls & {"f0", "f1", "f2"}, "what was done before the kill was done again"
@@ -821,9 +821,9 @@ def test_what_a_function_gives_must_fit_the_format(tmp_path: Path) -> None:
     with refused(UsageError, 2, "returned bytes for", "Say format='lines'"):
         process(source, tmp_path / "out", lambda split, content: content, format="parquet")
     report = process(source, tmp_path / "out", lambda split, content: [{"a": 1}], format="lines")
-    assert "returned rows, and format 'lines' takes bytes" in report.set_aside[0][1]
+    assert "returned rows, and format 'lines' takes bytes" in report.quarantined[0][1]
     report = process(source, tmp_path / "other", lambda split, content: 7)
-    assert "the function returned int; allowed are" in report.set_aside[0][1]
+    assert "the function returned int; allowed are" in report.quarantined[0][1]
 
 
 def test_a_quarantine_file_counts_only_by_the_log(tmp_path: Path) -> None:
@@ -852,11 +852,11 @@ def test_on_spark(tmp_path: Path, spark: Any) -> None:
             try:
                 found.append({"id": json.loads(line)["id"]})
             except ValueError as e:
-                split.reject(line, e)
+                split.quarantine(line, e)
         return pd.DataFrame(found, columns=["id"]).astype("int64")
 
     report = quire.process(source, dest, function, spark=spark, progress=False, split="lines", split_size="1000 B", target_size="3000 B")
-    assert report.set_aside_count == 1
+    assert report.quarantined_count == 1
     found = quire.read(dest, spark=spark)
     assert sorted(row["id"] for row in found.collect()) == [i for i in range(250) if i != 7]
     assert [(f.name, f.dataType.simpleString()) for f in found.schema] == [("id", "bigint")]
@@ -873,7 +873,7 @@ def careful(split, content):
         try:
             rows.append({"id": json.loads(line)["id"]})
         except ValueError as e:
-            split.reject(line, e)
+            split.quarantine(line, e)
     return rows
 
 
@@ -912,12 +912,12 @@ def test_from_a_shell(tmp_path: Path, shell: Any, monkeypatch: pytest.MonkeyPatc
     write(tmp_path / "jobs", {"shell_job.py": JOB.encode()})
     file = f"{tmp_path}/jobs/shell_job.py"
     code, out, err = shell("process", source, f"{file}:careful", dest, "--split", "lines", "--split-size", "300 B", "--json", "--quiet")
-    assert (code, json.loads(out)["set_aside_count"]) == (0, 1), err
+    assert (code, json.loads(out)["quarantined_count"]) == (0, 1), err
     assert ids(dest) == [i for i in range(40) if i != 3]
     code, out, _ = shell("ledger", "rejected", dest, "--json")
     assert [row["content"] for row in json.loads(out)] == ["BROKEN 3"]
     code, out, err = shell("ledger", "retry", dest, "--function", f"{file}:careful", "--json", "--quiet")
-    assert (code, json.loads(out)["set_aside"]) == (4, 1), err
+    assert (code, json.loads(out)["quarantined"]) == (4, 1), err
     # The same function by its module's name: nothing is left to do.
     monkeypatch.chdir(tmp_path / "jobs")
     code, out, err = shell("process", source, "shell_job:careful", dest, "--split", "lines", "--json", "--quiet")
@@ -943,7 +943,7 @@ def test_all_rows_of_a_job_go_through_one_function_together(tmp_path: Path) -> N
     source, dest = write(tmp_path / "in", {"a": records(10, bad=(3,)), "b": records(10, 10)}), tmp_path / "out"
     how: dict[str, Any] = {"split": "lines", "split_size": "40 B", "reduce": total}
     report = process(source, dest, careful, **how)
-    assert (rows(dest), report.files, report.set_aside_count) == ([{"n": 19, "sum": 190 - 3}], 2, 1)
+    assert (rows(dest), report.files, report.quarantined_count) == ([{"n": 19, "sum": 190 - 3}], 2, 1)
     assert process(source, dest, careful, **{**how, "split_size": "70 B"}).bytes == 0, "another size of splits repeats nothing"
     write(source, {"c": records(2, 100)})
     assert process(source, dest, careful, **how).files == 1
@@ -985,7 +985,7 @@ def test_the_columns_of_a_shuffles_output_are_not_those_of_the_function(tmp_path
     for name in ("9", "91"):
         write(source, {name: b"9\n"})
         report = process(source, dest, of_nine, reduce=counted)
-        assert report.set_aside == ()
+        assert report.quarantined == ()
     assert rows(dest) == [{"n": 1}, {"n": 1}]
 
 
@@ -1002,15 +1002,15 @@ def test_times_that_no_shuffle_holds_are_one_line(tmp_path: Path, late: bool) ->
             run()
     else:  # what the function gave is its split's
         report = run()
-        assert (report.files, report.set_aside_count) == (0, 1)
-        assert "not all of it fits into timestamp[us]" in report.set_aside[0][1]
+        assert (report.files, report.quarantined_count) == (0, 1)
+        assert "not all of it fits into timestamp[us]" in report.quarantined[0][1]
 
 
 def test_a_function_that_ends_its_process_sets_its_split_aside(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1", "b": b"end"}), tmp_path / "out"
     report = process(source, dest, lambda split, content: [{"n": 1}] if content == b"1" else sys.exit("enough"))
     assert report.files == 1
-    assert "SystemExit" in report.set_aside[0][1]
+    assert "SystemExit" in report.quarantined[0][1]
 
 
 def test_columns_of_a_shuffle_without_a_type_are_refused_and_dictionaries_written_out(tmp_path: Path) -> None:
@@ -1039,14 +1039,14 @@ def test_a_retry_counts_the_records_that_are_rejected_now(tmp_path: Path) -> Non
             if line.isdigit():
                 numbers.append({"n": int(line)})
             else:
-                split.reject(line, "no number")
+                split.quarantine(line, "no number")
         return numbers
 
     source, dest = write(tmp_path / "in", {"a": b"1\nx\n3\n"}), tmp_path / "out"
     quire.process(source, dest, none, split="lines", function_version="1", schema="n long", max_quarantined=9, **HERE)
     done = Ledger(dest).retry(source, function=some, **HERE)
-    assert (done.gathered, done.set_aside) == (1, 1) == (1, Ledger(dest).summary().set_aside)
-    assert Ledger(dest).history()["set_aside"].max() == 1
+    assert (done.gathered, done.quarantined) == (1, 1) == (1, Ledger(dest).summary().quarantined)
+    assert Ledger(dest).history()["quarantined"].max() == 1
 
 
 class Cyclic(list[Any]):
@@ -1068,8 +1068,8 @@ def test_values_nested_beyond_measure_set_their_split_aside(tmp_path: Path, deep
 
     source, dest = write(tmp_path / "in", {"a": b"deep", "b": b"good"}), tmp_path / "out"
     report = process(source, dest, nested, schema=kind, function_version="1")
-    assert (report.files, report.set_aside_count) == (1, 1)
-    assert "more than 50 lists or dicts within each other" in report.set_aside[0][1]
+    assert (report.files, report.quarantined_count) == (1, 1)
+    assert "more than 50 lists or dicts within each other" in report.quarantined[0][1]
 
 
 def test_tables_nested_beyond_measure_set_their_split_aside(tmp_path: Path) -> None:
@@ -1080,7 +1080,7 @@ def test_tables_nested_beyond_measure_set_their_split_aside(tmp_path: Path) -> N
 
     source, dest = write(tmp_path / "in", {"a": b"deep", "b": b"good"}), tmp_path / "out"
     report = process(source, dest, nested, function_version="1")
-    assert (report.files, report.set_aside_count) == (1, 1)
+    assert (report.files, report.quarantined_count) == (1, 1)
 
 
 def test_a_record_that_is_rejected_when_the_function_has_returned_is_not_lost_in_silence(tmp_path: Path) -> None:
@@ -1091,5 +1091,5 @@ def test_a_record_that_is_rejected_when_the_function_has_returned_is_not_lost_in
         return [{"a": 1}]
 
     process(write(tmp_path / "in", {"a": b"x\n"}), tmp_path / "out", function, function_version="1")
-    with pytest.raises(RejectError, match="after the function had returned"):
-        kept[-1].reject(b"x\n", "too late")
+    with pytest.raises(QuarantineError, match="after the function had returned"):
+        kept[-1].quarantine(b"x\n", "too late")

@@ -333,7 +333,7 @@ def test_an_endless_object_is_not_read_into_memory(tmp_path: Path, what: str) ->
 HUGE = [-1, 10**18 * 5, 10**30, 1e300, "1", None, [1], {}, True]
 NUMBERS: list[tuple[str | int, ...]] = [
     ("base",), ("hash_parts",), ("target",), ("format",),
-    *(("tasks", 0, f) for f in ("task", "part", "assigned", "gathered", "bad", "files_in", "bytes_in", "started", "seconds")),
+    *(("tasks", 0, f) for f in ("task", "part", "assigned", "gathered", "quarantined_files", "files_in", "bytes_in", "started", "seconds")),
     ("tasks", 0, "files", 0, "size"), ("tasks", 0, "files", 0, "records"),
 ]  # fmt: skip
 

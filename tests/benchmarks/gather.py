@@ -50,7 +50,7 @@ def measure(way: str, source: Path, out: Path, files: int) -> dict[str, float]:
         import quire
 
         report = quire.consolidate(str(source), str(out), spark=spark, progress=False)
-        assert (report.files, report.set_aside_count, report.left_out) == (files, 0, ()), report
+        assert (report.files, report.quarantined_count, report.deferred) == (files, 0, ()), report
     else:
         PEERS[way.removesuffix(DEFAULT)](spark, source, out)
     return _found(files, time.monotonic() - started, cpu_seconds() - cpu, data_bytes(out))

@@ -44,7 +44,7 @@ class Flow:
 
     rate: float  # files a second and task
     refused: float  # requests answered with 503, for each that was answered with a file
-    aside: float  # share of the files that were refused for `window.PATIENCE` seconds, and set aside
+    aside: float  # share of the files that were refused for `window.PATIENCE` seconds, and quarantined
     busy: float  # share of its core that a task used
 
     @property

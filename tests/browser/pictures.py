@@ -127,7 +127,7 @@ def _panel(files: Path, address: str, browser: Any) -> None:
 def _inspector(files: Path, address: str, browser: Any) -> None:
     notebook, page = _opened(files, address, browser, "inspector", INSPECTOR, 1240)
     inspector = page.locator(".quire-inspector").last
-    inspector.locator(".quire-status select").select_option(label="bad")
+    inspector.locator(".quire-status select").select_option(label="quarantined")
     inspector.get_by_role("button", name="Find", exact=True).click()
     inspector.locator(".quire-rows").get_by_text("malformed").first.wait_for(timeout=60_000)
     page.wait_for_timeout(500)

@@ -300,11 +300,11 @@ def test_the_inspector_by_mouse(page: Any, address: str, folder: Path) -> None:
     lab.run_all()
     inspector = Inspector(page)
     inspector.shows("rows", "1–10 of 69 rows")
-    inspector.shows("reasons", "Set aside: 14 files, by reason")
+    inspector.shows("reasons", "Quarantined: 14 files, by reason")
     expect(inspector.part("timeline").locator("svg")).to_be_visible()
     looked_at(lab, inspector.root, "inspector-open")
 
-    inspector.fill(path="broken", status="bad")
+    inspector.fill(path="broken", status="quarantined")
     inspector.button("Find").click()
     inspector.shows("rows", "1–10 of 12 rows")
     inspector.button("Next").click()
@@ -324,8 +324,8 @@ def test_the_inspector_by_mouse(page: Any, address: str, folder: Path) -> None:
     )
     inspector.button("Retry").click()
     inspector.shows("result", "gathered now")
-    inspector.shows("reasons", "Set aside: 12 files, by reason")
-    assert quire.Ledger(dest).summary().set_aside == 12
+    inspector.shows("reasons", "Quarantined: 12 files, by reason")
+    assert quire.Ledger(dest).summary().quarantined == 12
 
     inspector.button("Forget").click()
     inspector.shows("question", "Forget 12 files?", SOON)
@@ -334,18 +334,18 @@ def test_the_inspector_by_mouse(page: Any, address: str, folder: Path) -> None:
     looked_at(lab, inspector.root, "inspector-question")
     inspector.button("No, keep").click()
     expect(inspector.part("question")).to_be_hidden()
-    assert quire.Ledger(dest).summary().set_aside == 12
+    assert quire.Ledger(dest).summary().quarantined == 12
 
     inspector.button("Forget").click()
     inspector.fill(why="broken & <b>bold</b>")
     inspector.button("Yes, forget").click()
-    inspector.shows("reasons", "Nothing is set aside")
-    inspector.shows("summary", "set aside")
+    inspector.shows("reasons", "Nothing is quarantined")
+    inspector.shows("summary", "quarantined")
     inspector.part("timeline").locator("summary").click()
     inspector.shows("timeline", "broken & <b>bold</b>")
     looked_at(lab, inspector.root, "inspector-forgotten")
     ledger = quire.Ledger(dest)
-    assert (ledger.summary().set_aside, set(ledger.rows(state="bad").table["path"])) == (0, set())
+    assert (ledger.summary().quarantined, set(ledger.rows(state="quarantined").table["path"])) == (0, set())
     assert not lab.complaints
     lab.close()
 
@@ -381,7 +381,7 @@ def test_the_inspector_by_keyboard_alone(page: Any, address: str, folder: Path) 
     inspector.shows("question", "Forget 14 files?", SOON)
     inspector.tab_to("Yes, forget")
     page.keyboard.press("Enter")
-    inspector.shows("reasons", "Nothing is set aside")
+    inspector.shows("reasons", "Nothing is quarantined")
     assert "by hand" in set(quire.Ledger(dest).history()["note"])
     assert not lab.complaints
     lab.close()
@@ -528,7 +528,7 @@ def test_what_a_notebook_shows_without_its_kernel(page: Any, address: str, folde
     expect(text).to_contain_text("missing abs()", timeout=SOON)
     expect(text).to_contain_text("quire.consolidate")
     looked_at(again, text.locator(".jp-OutputArea").first, "panel-static")
-    expect(text).to_contain_text("Set aside: 14 files, by reason")
+    expect(text).to_contain_text("Quarantined: 14 files, by reason")
     looked_at(again, text.locator(".jp-OutputArea").nth(1), "skew-view-static")
     looked_at(again, text.locator(".jp-OutputArea").nth(2), "inspector-static")
     expect(text).to_contain_text("▶ magic")

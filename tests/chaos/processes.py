@@ -28,7 +28,7 @@ import json, sys, quire
 said = json.loads(sys.argv[1])
 spark = quire.session(said["confs"], master=said["master"]) if said["master"] else quire.LocalRunner()
 report = quire.consolidate(said["source"], said["dest"], spark=spark, progress=False, **said["settings"])
-print(report.files, report.set_aside_count, len(report.left_out))
+print(report.files, report.quarantined_count, len(report.deferred))
 """
 SPARK = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": 2}
 

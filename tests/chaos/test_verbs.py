@@ -43,7 +43,7 @@ def picked(split, content):
     kept, at = [], 0
     for line in content.splitlines(True):
         if b"!" in line and verb != "retry":
-            split.reject(line, "a line that it cannot read", at)
+            split.quarantine(line, "a line that it cannot read", at)
         else:
             kept.append(line)
         at += len(line)

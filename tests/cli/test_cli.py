@@ -135,7 +135,7 @@ def test_the_ledger_is_looked_at_page_by_page(run: Run, place: Path) -> None:
     (why,) = answer(run("ledger", "reasons", place / "out", "--json"))
     assert (why["reason"], why["files"], why["example"]) == ("malformed XML", 1, bad["path"])
     (commit,) = answer(run("ledger", "commits", place / "out", "--last", 1, "--json"))
-    assert (commit["verb"], commit["files"], commit["set_aside"], commit["data_files"]) == ("run", 10, 1, 1)
+    assert (commit["verb"], commit["files"], commit["quarantined"], commit["data_files"]) == ("run", 10, 1, 1)
     assert "\x1b" not in run("ledger", "rows", place / "out")[1]
 
 
@@ -200,12 +200,12 @@ def test_consolidate_and_plan(run: Run, tmp_path: Path) -> None:
     assert not list((tmp_path / "out").rglob("plan*")), "looking leaves nothing"
     assert "files listed" in run("plan", *arguments)[1]
     report = answer(run("consolidate", *arguments, "--json"))
-    more = {"files_per_second", "next", "all_quarantined", "set_aside", "set_aside_count"}
+    more = {"files_per_second", "next", "all_quarantined", "quarantined", "quarantined_count"}
     assert set(report) == set(quire.Report.__dataclass_fields__) | more
     assert report["files"] == 32
     code, out, err = run("consolidate", *arguments)
     assert (code, err) == (0, "")
-    assert re.search(r"already done +32\n", out)
+    assert re.search(r"skipped \(already processed\) +32\n", out)
     check({**{p: c for p, c in tree(source, hidden=True).items() if not p.endswith("tmp")}, **tree(other)}, tmp_path / "out", with_newline)
     again = answer(run("consolidate", *arguments, "--every", "1 ms", "--max-runs", "2", "--json"))
     assert again["files"] == 0
@@ -357,7 +357,7 @@ def test_splits_are_read_on_spark(run: Run, place: Path, spark: SparkSession, mo
         yield spark
 
     monkeypatch.setattr(app, "spark_of", shared)
-    rows = answer(run("ledger", "splits", place / "out", "--where", "state = 'bad'", "--json"))
+    rows = answer(run("ledger", "splits", place / "out", "--where", "state = 'quarantined'", "--json"))
     assert [set(row) for row in rows] == [set(quire.ledger.Location.__dataclass_fields__)]
     code, out, _ = run("ledger", "splits", place / "out", "--limit", 3)
     assert (code, len(out.splitlines())) == (0, 4)
@@ -401,7 +401,7 @@ def test_what_is_typed_wrong_is_one_line_that_names_the_nearest_or_what_there_is
 
 def test_the_exit_codes(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = place / "in", place / "new"
-    assert run("consolidate", source, dest, "--transform", "xml", "--quiet")[0] == 0, "files that were set aside are no failure"
+    assert run("consolidate", source, dest, "--transform", "xml", "--quiet")[0] == 0, "files that were quarantined are no failure"
     one_line(run("consolidate", source, place / "1", "--transform", "xml", "--max-quarantined", 0, "--quiet"), 1)
     one_line(run("consolidate", source, dest, "--quiet"), 2, "holds transform 'xml'")
 

@@ -94,7 +94,7 @@ def worked(store: sim.SimStore, head: PlanHead, rows: list[Row], task: int = 0, 
         store.put(name, segment)
     done = Task(
         task=task, attempt=attempt_id, files=tuple(files), segment=name, first=writer.first, last=writer.last,
-        assigned=len(rows) + len(left), gathered=len(rows) if state == "done" else 0, bad=0 if state == "done" else len(rows),
+        assigned=len(rows) + len(left), gathered=len(rows) if state == "done" else 0, quarantined_files=0 if state == "done" else len(rows),
         left=left, removes=removes, uncovers=uncovers,
     )  # fmt: skip
     by.commit_task(store, head.job, done)
@@ -384,7 +384,7 @@ def test_conflict_net(store: sim.SimStore) -> None:
 
 
 def test_uncover_no_conflict(store: sim.SimStore) -> None:
-    committed(store, 1, [A], data=None, state="bad")
+    committed(store, 1, [A], data=None, state="quarantined")
     a, b = frozen(store, 2, base=2), frozen(store, 3, base=2)
     uncovers = (Uncover("p/a", "v1", ((0, 10),)),)
     commit(store, a, worked(store, a, [], data=None, uncovers=uncovers))
@@ -840,12 +840,12 @@ def broken(i: int) -> bytes:
 
 
 def test_quarantine_not_covered(world: sim.World, tree: sim.Tree) -> None:
-    """A broken file is set aside once, and not read by the next call."""
+    """A broken file is quarantined once, and not read by the next call."""
     tree.put("a", broken(1))
     tree.put("b", b"<d/>")
     first, second = gather(transform="xml"), gather(transform="xml")
-    assert (first.files, first.set_aside_count) == (1, 1)
-    assert (second.files, second.jobs, second.done) == (0, (), 2)
+    assert (first.files, first.quarantined_count) == (1, 1)
+    assert (second.files, second.jobs, second.skipped) == (0, (), 2)
     sim.check(tree, "xml")
 
 
@@ -860,11 +860,11 @@ def test_quarantine_by_path(world: sim.World, tree: sim.Tree) -> None:
 
 
 def test_changed_is_quarantined(world: sim.World, tree: sim.Tree) -> None:
-    """A file that changes under the reader is left out and read again, not set aside."""
+    """A file that changes under the reader is left out and read again, not quarantined."""
     tree.put("a", b"<d n='1'/>")
     assert once(world, sim.about("plan.json"), lambda: tree.put("a", b"<d n='22'/>")) == []
     report = gather(transform="xml")
-    assert (report.files, report.set_aside_count, report.left_out) == (1, 0, ())
+    assert (report.files, report.quarantined_count, report.deferred) == (1, 0, ())
     sim.check(tree, "xml")
 
 
@@ -880,7 +880,7 @@ def test_left_out_for_ever(world: sim.World, tree: sim.Tree) -> None:
     world.on = on
     with world.acting(sim.Actor("us")):
         report = gather()
-    assert [path for path, _ in report.left_out] == [f"{sim.SOURCE}/a"]
+    assert [path for path, _ in report.deferred] == [f"{sim.SOURCE}/a"]
     assert report.files == 1
     world.on = sim.never
     assert gather().files == 1
@@ -915,10 +915,10 @@ def test_vanished_file_is_left_out(world: sim.World, tree: sim.Tree) -> None:
 
 
 def test_abort_without_files_and_no_file_is_lost(world: sim.World, tree: sim.Tree) -> None:
-    """A task without a data file (all of it set aside, or empty) is committed and is not lost."""
+    """A task without a data file (all of it quarantined, or empty) is committed and is not lost."""
     tree.put("a", broken(1))
     report = gather(transform="xml")
-    assert (report.set_aside_count, len(report.jobs), report.data_files) == (1, 1, 0)
+    assert (report.quarantined_count, len(report.jobs), report.data_files) == (1, 1, 0)
     log = sim.check(tree, "xml")
     assert [e.get("lost") for e in log.entries] == [None, []]
 
@@ -926,7 +926,7 @@ def test_abort_without_files_and_no_file_is_lost(world: sim.World, tree: sim.Tre
 def test_too_many_failures_gives_up(world: sim.World, tree: sim.Tree) -> None:
     """max_quarantined: an abort in the log, nothing left; unless another driver of the job has committed meanwhile."""
     tree.put("a", broken(1))
-    with pytest.raises(quire.TooManyFailures, match="a: "):
+    with pytest.raises(quire.TooManyQuarantined, match="a: "):
         gather(transform="xml", max_quarantined=0)
     assert sim.objects(sim.DEST).keys() == {names.entry(1)}
     once(world, sim.about("tasks/0.json"), lambda: gather(transform="xml"))

@@ -24,7 +24,7 @@ from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
 from quire.coverage.live import live, totals
-from quire.coverage.quarantine import QuarantineWriter, dead, rejected
+from quire.coverage.quarantine import QuarantineWriter, dead, records
 from quire.errors import FormatError, QuireError
 from quire.ledger.identifiers import identifier
 from quire.planning.rewriting import live_files
@@ -66,7 +66,7 @@ def put(entry: Any) -> int:
 
 def rows(paths: list[str], version: str = "1", state: str = "done", data_file: str | None = None, at: int = 0) -> list[dict[str, Any]]:
     place = {"data_file": data_file, "offset": at, "skip": 0, "written": 1, "records": 1, "checksum": 7} if data_file else {}
-    reason = {"reason": "broken", "tries": 1} if state == "bad" else {}
+    reason = {"reason": "broken", "tries": 1} if state == "quarantined" else {}
     return [
         {"path": p, "version": version, "start": 0, "length": 9, "state": state, "carried": False, **place, **reason} for p in sorted(paths)
     ]
@@ -82,7 +82,7 @@ def task(job: str, number: int, found: list[dict[str, Any]], **fields: Any) -> T
     if data is not None:
         segment = names.segment(job, number, attempt)
         store().put(segment, data)
-    rejected, aside = [r for r in found if r["state"] == "bad" and r.get("records")], None
+    rejected, aside = [r for r in found if r["state"] == "quarantined" and r.get("records")], None
     if rejected:
         kept = QuarantineWriter()
         for r in rejected:
@@ -90,10 +90,11 @@ def task(job: str, number: int, found: list[dict[str, Any]], **fields: Any) -> T
         aside = names.quarantine(job, number, attempt)
         store().put(aside, kept.finish() or b"")
     files = (DataFile(name, 9, sum(bool(r.get("data_file")) for r in found), "x"),) if any(r.get("data_file") for r in found) else ()
-    done, bad = (sum(r["state"] in states for r in found) for states in (("done", "mark"), ("bad",)))
+    done, bad = (sum(r["state"] in states for r in found) for states in (("done", "mark"), ("quarantined",)))
     return Task(
         task=number, attempt=attempt, files=files, segment=segment, first=writer.first, last=writer.last, assigned=len(found),
-        gathered=done, bad=bad - len(rejected), rejected=len(rejected), pieces=len(rejected), quarantine=aside, files_in=done,
+        gathered=done, quarantined_files=bad - len(rejected), quarantined_records=len(rejected), pieces=len(rejected),
+        quarantine=aside, files_in=done,
         bytes_in=9 * done, **fields,
     )  # fmt: skip
 
@@ -160,7 +161,7 @@ def same(since: int) -> None:
         assert totals(with_it, a) == totals(without, b)
         assert live_files(with_it, version) == live_files(without, version)
         assert [n for n, _ in with_it.commits(until=version)] == [n for n, _ in without.commits(until=version)]
-    assert rejected(store(), a).to_pylist() == rejected(store(), b).to_pylist()
+    assert records(store(), a).to_pylist() == records(store(), b).to_pylist()
     settled = without.settled_version()
     assert sorted(dead(store(), with_it, settled)) == sorted(dead(store(), without, settled))
     assert Log(store()).refresh().entries == without.entries
@@ -184,10 +185,10 @@ def _forget(log: Log, at: int, *, lost: bool) -> None:
             lambda job: [_counting_nothing(task(job, 0, [{k: v for k, v in r.items() if k != "commit"} for r in stay], **fields))],
             base, (0,) if lost else (), verb="forget",
         )  # fmt: skip
-    elif bad := [r for r in found if r["state"] == "bad"]:
+    elif bad := [r for r in found if r["state"] == "quarantined"]:
         r = bad[at % len(bad)]
         out = (Uncover(r["path"], r["version"], ((r["start"], 9),)),)
-        commit(lambda job: [task(job, 0, [], uncovers=out, bad_out=1)], base, verb="forget")
+        commit(lambda job: [task(job, 0, [], uncovers=out, quarantined_out=1)], base, verb="forget")
 
 
 def _counting_nothing(task: Task) -> Task:
@@ -220,10 +221,10 @@ def step(kind: str, a: int, b: int) -> None:
             lambda job: [task(job, i, rows(p, str(b), data_file=name)) for i, p in enumerate((chosen[:half], chosen[half:])) if p],
             lost=lost, target=b, on_append="tail" if b % 2 else "error",
         )  # fmt: skip
-    elif kind == "bad":
-        commit(lambda job: [task(job, 0, rows(chosen, str(b), "bad"), folder="d")])
+    elif kind == "quarantined":
+        commit(lambda job: [task(job, 0, rows(chosen, str(b), "quarantined"), folder="d")])
     elif kind == "rejected":  # of some splits a record each
-        cut = [{**r, "start": 9, "records": 1} for r in rows(chosen[:half], str(b), "bad")]
+        cut = [{**r, "start": 9, "records": 1} for r in rows(chosen[:half], str(b), "quarantined")]
         both = sorted([*rows(chosen, str(b), data_file=name), *cut], key=lambda r: (r["path"], r["start"]))
         commit(lambda job: [task(job, 0, both)], schema="id long")
     elif kind == "mark":
@@ -261,7 +262,7 @@ def write() -> checkpoints.Checkpoint | None:
     return checkpoint.write(LocalRunner(), DEST, None, store())
 
 
-KINDS = ["run", "run", "run", "bad", "rejected", "rejected", "mark"]
+KINDS = ["run", "run", "run", "quarantined", "rejected", "rejected", "mark"]
 KINDS += ["forget", "void", "compact", "abort", "late", "pin", "unpin", "expire", "publish", "checkpoint"]
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 255), st.integers(0, 99)), min_size=2, max_size=14)
 
@@ -500,7 +501,7 @@ def careful(split: quire.Split, content: bytes) -> Iterator[dict[str, Any]]:
         try:
             yield {"id": int(line)}
         except ValueError as e:
-            split.reject(line, e)
+            split.quarantine(line, e)
 
 
 def repaired(split: quire.Split, content: bytes) -> Iterator[dict[str, Any]]:
@@ -540,7 +541,7 @@ def test_rejected_records_are_retried_though_their_segments_are_merged_and_gone(
     assert ledger.rejected().equals(before[0])
     assert ledger.rejected()["content"].tolist() == [b"?1?", b"?11?", b"?21?"]
     assert ledger.failed().equals(before[1])
-    assert ledger.summary().set_aside == before[2].set_aside == 3
+    assert ledger.summary().quarantined == before[2].quarantined == 3
     assert quire.process(SOURCE, DEST, careful, split="lines", **HERE).jobs == (), "the columns are those that were frozen"
     assert ledger.retry(paths=f"{SOURCE}/1.txt", function=repaired, **HERE).gathered == 1
     merge()

@@ -16,7 +16,7 @@ from gathering import documents, look, refused, write
 from loading import load, topic
 from quire import errors
 from quire.cli import app, main
-from quire.errors import AllQuarantined, TooManyFailures
+from quire.errors import AllQuarantined, TooManyQuarantined
 from services.kafka import Mock, mock
 
 BAD = {"a.xml": b"<a>", "b.xml": b"<", "c.xml": b""}
@@ -46,7 +46,7 @@ def test_the_quarantine_is_committed_and_the_error_has_the_report(bad: Path, tmp
     with refused(AllQuarantined, 4, *words) as caught:
         gather(bad, tmp_path / "out", transform="xml")
     report = caught.value.report
-    assert (report.files, report.set_aside_count, report.version) == (0, 3, 2)
+    assert (report.files, report.quarantined_count, report.version) == (0, 3, 2)
     assert report.all_quarantined
     assert report.as_dict()["all_quarantined"] is True
     first = str(report).splitlines()[1]
@@ -64,20 +64,20 @@ def test_the_same_call_says_it_again_as_long_as_nothing_has_changed(bad: Path, t
         with refused(AllQuarantined, 4):
             gather(bad, tmp_path / "out", transform="xml")
     report = gather(bad, tmp_path / "out", transform="xml", max_quarantined=3)
-    assert (report.files, report.set_aside_count, report.done, report.quarantined_before) == (0, 0, 3, 3)
+    assert (report.files, report.quarantined_count, report.skipped, report.quarantined_before) == (0, 0, 3, 3)
     assert "3, of them 3 quarantined" in str(report)
     write(bad, {"good.xml": b"<a/>"})
     assert gather(bad, tmp_path / "out", transform="xml").files == 1
     report = gather(bad, tmp_path / "out", transform="xml")
-    assert (report.done, report.quarantined_before, report.failure) == (4, 3, "")
+    assert (report.skipped, report.quarantined_before, report.failure) == (4, 3, "")
 
 
 def test_max_quarantined_allows_it_up_to_its_number(bad: Path, tmp_path: Path) -> None:
-    with refused(TooManyFailures, 1, "nothing was committed"):
+    with refused(TooManyQuarantined, 1, "nothing was committed"):
         gather(bad, tmp_path / "out", transform="xml", max_quarantined=2)
     report = gather(bad, tmp_path / "out", transform="xml", max_quarantined=3)
     assert report.all_quarantined
-    assert report.set_aside_count == 3
+    assert report.quarantined_count == 3
 
 
 def test_one_good_file_or_an_empty_one_is_enough(bad: Path, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_run_of_new_files_that_are_all_bad_says_it_whatever_was_gathered_befor
 
 def test_a_loop_says_it_and_goes_on(bad: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = gather(bad, tmp_path / "out", transform="xml", every="1 ms", max_runs=3)
-    assert report.done == 3
+    assert report.skipped == 3
     said = capsys.readouterr().err
     assert said.count("all of ") == 1, "by the run that met it, and not again by those that find nothing new"
     assert "The next run goes on." in said
@@ -115,7 +115,7 @@ def test_a_function_that_rejects_every_record_has_processed_nothing(tmp_path: Pa
 
     def rejects(split: quire.Split, content: bytes) -> None:
         for line in content.splitlines():
-            split.reject(line, "no")
+            split.quarantine(line, "no")
 
     for i, split in enumerate(("lines", "file")):  # of a file's lines the newlines are left
         with refused(AllQuarantined, 4, "3 records went into quarantine"):
@@ -146,12 +146,12 @@ def test_a_retry_of_which_nothing_comes_says_it(bad: Path, tmp_path: Path) -> No
     with refused(AllQuarantined, 4, "still quarantined") as caught:
         ledger.retry(bad, spark=quire.LocalRunner(), progress=False)
     assert "ALL QUARANTINED" in str(caught.value.report).splitlines()[1]
-    assert (caught.value.report.gathered, caught.value.report.set_aside) == (0, 3)
+    assert (caught.value.report.gathered, caught.value.report.quarantined) == (0, 3)
     assert set(ledger.failed()["tries"]) == {2}, "it is committed"
-    with refused(TooManyFailures, 1, "nothing was committed"):
+    with refused(TooManyQuarantined, 1, "nothing was committed"):
         ledger.retry(bad, spark=quire.LocalRunner(), progress=False, max_quarantined=2)
     assert set(ledger.failed()["tries"]) == {2}
-    assert ledger.retry(bad, spark=quire.LocalRunner(), progress=False, max_quarantined=3).set_aside == 3
+    assert ledger.retry(bad, spark=quire.LocalRunner(), progress=False, max_quarantined=3).quarantined == 3
 
 
 def test_a_shell_prints_the_report_then_one_line_and_ends_with_4(

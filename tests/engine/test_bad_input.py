@@ -39,7 +39,7 @@ def test_a_source_that_is_missing(tmp_path: Path) -> None:
 
 def test_a_source_that_is_empty_is_a_normal_report_of_zero(tmp_path: Path) -> None:
     report = gather(write(tmp_path / "in", {}), tmp_path / "out")
-    assert (report.files, report.bytes, report.data_files, report.set_aside_count, report.jobs) == (0, 0, 0, 0, ())
+    assert (report.files, report.bytes, report.data_files, report.quarantined_count, report.jobs) == (0, 0, 0, 0, ())
     assert len(plan(tmp_path / "in", tmp_path / "out").tasks) == 0
     assert str(report)
     check(tmp_path / "in", tmp_path / "out")
@@ -166,7 +166,7 @@ def test_what_this_machine_has_run_out_of_puts_no_file_into_quarantine(
         with refused(QuireError, 3, "too little memory" if lacking == errno.ENOMEM else "too many files are open"):
             gather(source, tmp_path / "out", follow_links=True)
     report = gather(source, tmp_path / "out", follow_links=True)
-    assert (report.files, report.set_aside_count) == (11, 0), "what was wrong was not wrong with the files"
+    assert (report.files, report.quarantined_count) == (11, 0), "what was wrong was not wrong with the files"
 
 
 # -------------------------------------------------------------------------------------------------------------- permissions
@@ -187,7 +187,7 @@ def as_nobody(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
         def gather(*args, **more):
             try:
                 r = quire.consolidate(*args, spark=quire.LocalRunner(), progress=False, **more)
-                print("report", r.files, r.set_aside_count, *(f"{{p}}: {{w}}" for p, w in r.set_aside), sep="|")
+                print("report", r.files, r.quarantined_count, *(f"{{p}}: {{w}}" for p, w in r.quarantined), sep="|")
             except QuireError as e:
                 print("error", e.exit_code, e, sep="|")
         source, out = {str(tmp_path / "in")!r}, {str(tmp_path / "out")!r}
@@ -325,9 +325,9 @@ def test_xml_bombs_and_external_entities_are_set_aside_at_once(tmp_path: Path) -
     started = time.monotonic()
     report = gather(source, tmp_path / "out", transform="xml")
     assert time.monotonic() - started < 5
-    assert (report.files, report.set_aside_count) == (1, 5)
+    assert (report.files, report.quarantined_count) == (1, 5)
     found = check(source, tmp_path / "out", None)
-    assert all("refused XML" in reason for reason in found.bad.values())
+    assert all("refused XML" in reason for reason in found.quarantined.values())
     assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file() and b"hunter2" in p.read_bytes()]
 
 
@@ -351,7 +351,7 @@ def test_a_file_of_no_bytes_and_a_very_long_one(tmp_path: Path, transform: str, 
     sparse(source / "long", size)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     report = gather(source, tmp_path / "out", transform=transform, target_size=f"{size // 4 + 1} B")
-    assert (report.files, report.set_aside_count, report.bytes) == (3, 0, size + 2)
+    assert (report.files, report.quarantined_count, report.bytes) == (3, 0, size + 2)
     assert report.data_files in (4, 5)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 << 10, "it is not held in memory"
     rows = sorted((r for r in look(tmp_path / "out").rows if r["path"].endswith("/long")), key=lambda r: r["start"])
@@ -365,7 +365,7 @@ def test_a_file_of_no_bytes_and_a_very_long_one(tmp_path: Path, transform: str, 
                     there = file.read(len(piece))
                     assert piece in (there, there + b"\n")
                     left -= len(piece)
-    assert gather(source, tmp_path / "out", transform=transform, target_size=f"{size // 4 + 1} B").done == 3
+    assert gather(source, tmp_path / "out", transform=transform, target_size=f"{size // 4 + 1} B").skipped == 3
 
 
 # -------------------------------------------------------------------------------------------------------------------- spark

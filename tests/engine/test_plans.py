@@ -66,9 +66,9 @@ def test_what_a_function_does_wrong_sets_its_file_aside_and_its_text_is_kept_onl
     odd = ["raises", "none", "text", "number", "ints", "rows"]
     source = write(tmp_path / "in", {**documents(4), **dict.fromkeys(odd, b"4711")})
     report = gather(source, tmp_path / "out", transform=moody)
-    assert (report.files, report.set_aside_count) == (4, len(odd))
+    assert (report.files, report.quarantined_count) == (4, len(odd))
     found = check(source, tmp_path / "out")
-    reasons = {Path(p).name: reason for p, reason in found.bad.items()}
+    reasons = {Path(p).name: reason for p, reason in found.quarantined.items()}
     assert reasons["raises"].startswith("ValueError (test_plans.py line ")
     assert "4711" not in "".join(reasons.values())
     assert reasons["none"].startswith("TypeError: the function returned None; allowed are bytes")
@@ -87,8 +87,8 @@ def halves(content: bytes, file: FileInfo) -> pa.RecordBatch:
 def test_rows_of_another_schema_are_set_aside(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"1": b"a", "2": b"b", "3": b"a"})
     report = gather(source, tmp_path / "out", transform=halves, format="parquet")
-    assert (report.files, report.set_aside_count) == (2, 1)
-    assert "another schema" in report.set_aside[0][1]
+    assert (report.files, report.quarantined_count) == (2, 1)
+    assert "another schema" in report.quarantined[0][1]
 
 
 def test_an_edited_function_does_not_finish_the_old_ones_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +114,8 @@ def test_an_edited_function_does_not_finish_the_old_ones_plan(tmp_path: Path, mo
 def test_a_file_above_max_file_size_is_set_aside_where_it_must_be_held_whole(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"long.xml": b"<a>" + b"x" * 2000 + b"</a>", "ok.xml": b"<a/>"})
     report = gather(source, tmp_path / "xml", transform="xml", max_file_size="1000 B")
-    assert (report.files, report.set_aside_count) == (1, 1)
-    assert "larger than max_file_size: 2,007 bytes, allowed are 1,000" in report.set_aside[0][1]
+    assert (report.files, report.quarantined_count) == (1, 1)
+    assert "larger than max_file_size: 2,007 bytes, allowed are 1,000" in report.quarantined[0][1]
     assert gather(source, tmp_path / "raw", transform="raw", max_file_size="1000 B").files == 2
 
 
@@ -133,7 +133,7 @@ def test_of_a_file_above_max_file_size_no_byte_is_asked_for(monkeypatch: pytest.
 
     monkeypatch.setattr(MemoryStore, "read_many", read_many)
     report = gather(source.url, "memory://above/out", transform="xml", max_file_size="1000 B")
-    assert (report.files, report.set_aside_count) == (1, 1)
+    assert (report.files, report.quarantined_count) == (1, 1)
     assert asked == {"long.xml": 0, "ok.xml": 4}
 
 

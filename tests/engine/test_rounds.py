@@ -14,7 +14,7 @@ import quire
 from checker import check, look, tree, unchanged
 from gathering import documents, gather, refused, write
 from quire.commit import protocol
-from quire.errors import QuireError, TooManyFailures, UsageError
+from quire.errors import QuireError, TooManyQuarantined, UsageError
 from quire.storage import connect
 from quire.storage.local import LocalStore
 
@@ -31,13 +31,13 @@ def test_a_rewritten_file_is_reported_while_the_rest_commits(tmp_path: Path) -> 
     write(source, {"new": b"new"})
     (source / "d0/f0000.txt").write_bytes(b"rewritten")
     report = gather(source, tmp_path / "out")
-    assert (report.files, report.set_aside_count, report.done) == (1, 1, 9)
-    ((path, reason),) = report.set_aside
+    assert (report.files, report.quarantined_count, report.skipped) == (1, 1, 9)
+    ((path, reason),) = report.quarantined
     assert path == f"file://{source}/d0/f0000.txt"
     assert "rewritten since it was gathered" in reason
     check({**before, f"{source}/new": b"new"}, tmp_path / "out")
-    assert gather(source, tmp_path / "out").set_aside_count == 1, "as long as it is so"
-    assert gather(source, tmp_path / "out", on_change="ignore").set_aside_count == 0
+    assert gather(source, tmp_path / "out").quarantined_count == 1, "as long as it is so"
+    assert gather(source, tmp_path / "out", on_change="ignore").quarantined_count == 0
 
 
 def test_a_file_in_quarantine_that_changes_is_read_again(tmp_path: Path) -> None:
@@ -47,10 +47,10 @@ def test_a_file_in_quarantine_that_changes_is_read_again(tmp_path: Path) -> None
     (source / "bad.xml").write_bytes(b"<a/>")
     (source / "worse.xml").write_bytes(b"<b")
     report = gather(source, tmp_path / "out", transform="xml")
-    assert (report.files, report.set_aside_count) == (1, 1)
+    assert (report.files, report.quarantined_count) == (1, 1)
     found = check(source, tmp_path / "out", None)
-    assert [Path(p).name for p in found.bad] == ["worse.xml"]
-    assert gather(source, tmp_path / "out", transform="xml").done == 7
+    assert [Path(p).name for p in found.quarantined] == ["worse.xml"]
+    assert gather(source, tmp_path / "out", transform="xml").skipped == 7
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_file_that_changes_once_while_it_is_read_is_gathered_by_the_same_call(
     source = write(tmp_path / "in", {**documents(10), "d1/busy": b"x" * size})
     while_reading("busy", grow)
     report = gather(source, tmp_path / "out")
-    assert (report.files, report.left_out, len(report.jobs)) == (11, (), 2)
+    assert (report.files, report.deferred, len(report.jobs)) == (11, (), 2)
     check(source, tmp_path / "out")
 
 
@@ -100,8 +100,8 @@ def test_a_file_that_changes_all_the_time_is_left_out_and_reported(
     while_reading("busy", grow, 1000)
     report = gather(source, tmp_path / "out", target_size=target)
     assert report.files == 10
-    assert [path for path, _ in report.left_out] == [f"file://{source}/d1/busy"]
-    assert "changed" in report.left_out[0][1]
+    assert [path for path, _ in report.deferred] == [f"file://{source}/d1/busy"]
+    assert "changed" in report.deferred[0][1]
     check(source, tmp_path / "out", without={f"{source}/d1/busy"})
 
 
@@ -111,9 +111,9 @@ def test_a_file_that_vanishes_before_it_is_read_is_reported(tmp_path: Path, whil
     while_reading("gone", Path.unlink)
     report = gather(source, tmp_path / "out")
     assert report.files == 10
-    assert report.left_out == ((f"file://{source}/d1/gone", "vanished"),)
+    assert report.deferred == ((f"file://{source}/d1/gone", "vanished"),)
     check(source, tmp_path / "out")
-    assert gather(source, tmp_path / "out").left_out == ()
+    assert gather(source, tmp_path / "out").deferred == ()
 
 
 def test_a_long_file_that_changes_when_half_of_it_is_written_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_a_long_file_that_changes_when_half_of_it_is_written_leaves_no_trace(tmp
     for transform in ("raw", "lines"):
         calls[0] = 0
         report = gather(source, tmp_path / transform, transform=transform)
-        assert (report.files, report.left_out) == (11, ())
+        assert (report.files, report.deferred) == (11, ())
         check(source, tmp_path / transform, *([unchanged] if transform == "raw" else []))
 
 
@@ -138,7 +138,7 @@ def test_when_nothing_is_left_to_commit_the_call_ends(tmp_path: Path, while_read
     source = write(tmp_path / "in", {"busy": b"x"})
     while_reading("busy", grow, 1000)
     report = gather(source, tmp_path / "out")
-    assert (report.files, len(report.left_out)) == (0, 1)
+    assert (report.files, len(report.deferred)) == (0, 1)
     check(source, tmp_path / "out", without={f"{source}/busy"})
 
 
@@ -148,12 +148,12 @@ def test_when_nothing_is_left_to_commit_the_call_ends(tmp_path: Path, while_read
 @pytest.mark.parametrize("limit", [{"max_quarantined": 1}, {"max_quarantined": 0}])
 def test_with_more_failures_than_allowed_nothing_is_committed_and_the_next_run_works(tmp_path: Path, limit: dict[str, Any]) -> None:
     source = write(tmp_path / "in", {**documents(5, "xml"), "bad.xml": b"<a>", "worse.xml": b"<"})
-    with refused(TooManyFailures, 1, "2 files were to be quarantined", "bad.xml", "malformed", "nothing was committed"):
+    with refused(TooManyQuarantined, 1, "2 files were to be quarantined", "bad.xml", "malformed", "nothing was committed"):
         gather(source, tmp_path / "out", transform="xml", **limit)
     assert not look(tmp_path / "out").data
     assert not [p for p in (tmp_path / "out").iterdir() if p.name != "_quire"]
     report = gather(source, tmp_path / "out", transform="xml", max_quarantined=2)
-    assert (report.files, report.set_aside_count) == (5, 2)
+    assert (report.files, report.quarantined_count) == (5, 2)
     check(source, tmp_path / "out", None)
 
 

@@ -94,7 +94,7 @@ def test_the_output_of_all_files_together_is_one_commit(tmp_path: Path) -> None:
     assert not list((dest / "_quire" / "jobs").glob("*")), "what the tasks made has gone"
     assert {p.name for p in dest.iterdir()} - {"_quire"} == {*ledger.files()["data_file"]}
     again = gather(source, dest, target_size="64 B")
-    assert (again.files, again.done, again.jobs) == (0, 20, ())
+    assert (again.files, again.skipped, again.jobs) == (0, 20, ())
 
 
 def test_what_is_new_goes_through_the_function_for_itself(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_on_spark_a_function_groups_sorts_and_joins(tmp_path: Path, spark: Any) 
     assert [row["shout"] for row in rows(dest)] == sorted(word.upper() for word in expected), "sorted, as the function has sorted"
     assert (report.files, len(report.jobs)) == (30, 1)
     assert {p.name for p in dest.iterdir()} - {"_quire"} == {*quire.Ledger(dest).files()["data_file"]}
-    assert gather(source, dest, joined, OnSpark(spark), target_size="64 B").done == 30
+    assert gather(source, dest, joined, OnSpark(spark), target_size="64 B").skipped == 30
 
 
 def test_a_function_that_fails_on_spark_ends_the_call_in_one_line_and_its_tasks_stay_done(tmp_path: Path, spark: Any) -> None:
@@ -206,7 +206,7 @@ def test_rows_that_a_task_has_staged_and_the_shuffle_does_not_find_are_an_error(
     assert Log(connect(normalise(dest))).refresh().entries == []
 
 
-# ------------------------------------------------------------------------------------------------------- what is set aside, retried
+# ------------------------------------------------------------------------------------------------------- what is quarantined, retried
 def _choosy(ok: bool) -> Any:
     def words(content: bytes, file: quire.FileInfo) -> pa.RecordBatch:
         if not ok and b"BROKEN" in content:
@@ -219,16 +219,16 @@ def _choosy(ok: bool) -> Any:
 
 def test_what_is_set_aside_goes_through_the_function_when_it_is_retried(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"x y", "b": b"x BROKEN", "c": b""}), tmp_path / "out"
-    assert gather(source, dest, transform=_choosy(ok=False)).set_aside_count == 1
+    assert gather(source, dest, transform=_choosy(ok=False)).quarantined_count == 1
     assert {row["word"]: row["n"] for row in rows(dest)} == {"x": 1, "y": 1}
     ledger = quire.Ledger(dest)
     with refused(UsageError, 2, "count", "reduce="):
         ledger.retry(source, function=_choosy(ok=True), **HERE)
     done = ledger.retry(source, function=_choosy(ok=True), reduce=count, **HERE)
-    assert (done.gathered, done.set_aside) == (1, 0)
+    assert (done.gathered, done.quarantined) == (1, 0)
     assert sorted((row["word"], row["n"]) for row in rows(dest)) == [("BROKEN", 1), ("x", 1), ("x", 1), ("y", 1)]
     assert ledger.failed().empty
-    assert gather(source, dest, transform=_choosy(ok=False)).done == 3
+    assert gather(source, dest, transform=_choosy(ok=False)).skipped == 3
 
 
 def test_files_without_a_row_are_done_and_make_no_file(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_files_without_a_row_are_done_and_make_no_file(tmp_path: Path) -> None:
     ledger = quire.Ledger(dest)
     assert ledger.files().empty
     assert ledger.summary().files == 2
-    assert gather(source, dest).done == 2
+    assert gather(source, dest).skipped == 2
     assert gather(write(tmp_path / "more", {"c": b"word"}), tmp_path / "none", lambda found: found.slice(0, 0)).files == 1
     assert quire.Ledger(tmp_path / "none").files().empty
 
@@ -488,7 +488,7 @@ def test_a_file_that_vanishes_meanwhile_is_left_out_and_the_rest_goes_on(tmp_pat
 
 def test_more_failures_than_allowed_commit_nothing(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"x", "b": b"BROKEN"}), tmp_path / "out"
-    with refused(quire.TooManyFailures, 1, "max_quarantined"):
+    with refused(quire.TooManyQuarantined, 1, "max_quarantined"):
         gather(source, dest, transform=_choosy(ok=False), max_quarantined=0)
     assert rows(dest) == []
 

@@ -41,7 +41,7 @@ def test_the_new_content_takes_the_old_ones_place(tmp_path: Path, shape: dict[st
     rewritten(source)
     write(source, {"d0/new.txt": b"new\n"})
     report = gather(source, dest, on_change="reprocess", **shape)
-    assert (report.files, report.set_aside_count, len(report.jobs)) == (4, 0, 2)
+    assert (report.files, report.quarantined_count, len(report.jobs)) == (4, 0, 2)
     ledger = Ledger(dest)
     assert ledger.summary().files == 10
     ledger.expire()
@@ -72,9 +72,9 @@ def test_left_to_itself_the_old_content_stays(tmp_path: Path) -> None:
     held = look(dest).data
     rewritten(source)
     report = gather(source, dest)
-    assert report.set_aside_count == 3
-    assert all("rewritten" in why for _, why in report.set_aside)
-    assert gather(source, dest, on_change="ignore").set_aside_count == 0
+    assert report.quarantined_count == 3
+    assert all("rewritten" in why for _, why in report.quarantined)
+    assert gather(source, dest, on_change="ignore").quarantined_count == 0
     assert look(dest).data == held
     with refused(UsageError, 2, "on_change", "reprocess"):
         gather(source, dest, on_change="replace")
@@ -112,14 +112,14 @@ def test_old_rows_stay_until_the_new_version_is_good(tmp_path: Path) -> None:
     write(source, {"a.xml": b"<a>broken", "b.xml": b"<b>better</b>"})
     report = gather(source, dest, **how)
     assert report.files == 1, "the other one goes through"
-    ((path, why),) = report.left_out
+    ((path, why),) = report.deferred
     assert path.endswith("a.xml")
     assert "cannot be taken, and what was gathered before stays" in why
     assert "what was gathered before stays" in str(report)
     assert "new version not taken, old one stays" in str(report)
-    assert "left out (changed or gone)" not in str(report), "it is neither"
+    assert "deferred (changed or gone)" not in str(report), "it is neither"
     assert sorted(first_rows(Ledger(dest)._store, 9)) == [b"<a/>", b"<b>better</b>"]
-    assert (Ledger(dest).summary().files, Ledger(dest).summary().set_aside) == (2, 0)
+    assert (Ledger(dest).summary().files, Ledger(dest).summary().quarantined) == (2, 0)
     assert gather(source, dest, **how).files == 0, "the next call looks once more, and ends"
     write(source, {"a.xml": b"<a>mended at last</a>"})
     assert gather(source, dest, **how).files == 1
@@ -135,11 +135,11 @@ def test_of_many_bad_new_versions_no_entry_of_the_log_grows(tmp_path: Path, monk
     gather(source, dest, **how)
     write(source, {f"{i}.xml": b"<a>broken" for i in range(49)} | {"49.xml": b"<b>better</b>"})
     report = gather(source, dest, **how)
-    assert (report.files, len(report.left_out)) == (1, 49), "they are known to the round that goes on without them"
+    assert (report.files, len(report.deferred)) == (1, 49), "they are known to the round that goes on without them"
     entries = sorted((dest / "_quire/log").glob("*.json"))
     assert max(entry.stat().st_size for entry in entries) <= 2_000
     (given_up,) = (entry for entry in log.Log(LocalStore(str(dest))).refresh().entries if isinstance(entry, Abort))
-    assert sorted(item.path for item in given_up.left) == sorted(path for path, _ in report.left_out)
+    assert sorted(item.path for item in given_up.left) == sorted(path for path, _ in report.deferred)
     Ledger(dest).expire()
     check(source, dest, None)
     Ledger(dest).checkpoint(spark=quire.LocalRunner())
@@ -215,6 +215,6 @@ def test_another_call_does_not_end_what_would_replace_content(tmp_path: Path, mo
         with pytest.raises(KeyboardInterrupt):
             gather(source, dest, on_change="reprocess")
     report = gather(source, dest)
-    assert (report.set_aside_count, len(report.others)) == (1, 1)
+    assert (report.quarantined_count, len(report.others)) == (1, 1)
     assert sorted(first_rows(Ledger(dest)._store, 9)) == [b"1", b"2"]
     assert gather(source, dest, on_change="reprocess").files == 1

@@ -79,8 +79,8 @@ def test_a_value_too_long_for_a_directory_is_quarantined_alone(kafka: Mock, tmp_
 
     name, dest = topic(kafka, 1, [b"%d" % i for i in range(4)]), tmp_path / "out"
     report = load(kafka, name, dest, function, partition_by="city", function_version="1")
-    assert (report.records, report.set_aside_count) == (2, 2)
-    assert "'city' makes a directory's name of 257 bytes, and a name may have 255" in str(report.set_aside)
+    assert (report.records, report.quarantined_count) == (2, 2)
+    assert "'city' makes a directory's name of 257 bytes, and a name may have 255" in str(report.quarantined)
     assert sorted(row["n"] for row in first_rows(connect(normalise(dest)), 9)) == [0, 3]
     assert Ledger(dest).verify(spark=LocalRunner()).ok
 

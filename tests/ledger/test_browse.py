@@ -21,7 +21,7 @@ HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Three commits of several segments each, with files that were set aside; then one that has forgotten some."""
+    """Three commits of several segments each, with files that were quarantined; then one that has forgotten some."""
     place = tmp_path_factory.mktemp("paging")
     source, dest = place / "in", place / "out"
     for k in range(3):
@@ -58,7 +58,7 @@ def paths(*pages: browse.Page) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 1000])
-@pytest.mark.parametrize("state", [None, "done", "bad"])
+@pytest.mark.parametrize("state", [None, "done", "quarantined"])
 def test_turning_pages_shows_each_row_once_and_says_how_many_there_are(made: tuple[Path, Ledger], limit: int, state: str | None) -> None:
     _, ledger = made
     expected = [row for row in everything(ledger) if state in (None, row[1])]
@@ -208,9 +208,9 @@ def test_the_commits_say_what_came_what_went_and_how_many_data_files_there_were_
     ledger.compact(**HERE)
     commits = ledger.commits()
     assert commits["verb"].tolist() == ["run", "run", "run", "forget", "compact"]
-    counted = commits["files"] + commits["set_aside"] - commits["forgotten"]
-    assert counted.sum() == ledger.summary().files + ledger.summary().set_aside
-    assert commits["forgotten"].tolist() == [0, 0, 0, 2, 0], "one that was gathered and one that was set aside"
+    counted = commits["files"] + commits["quarantined"] - commits["forgotten"]
+    assert counted.sum() == ledger.summary().files + ledger.summary().quarantined
+    assert commits["forgotten"].tolist() == [0, 0, 0, 2, 0], "one that was gathered and one that was quarantined"
     assert commits["data_files"].iloc[-1] == len(ledger.files())
     assert (commits["written"].cumsum() - commits["removed"].cumsum() == commits["data_files"]).all()
     assert ledger.commits(last=2)["version"].tolist() == commits["version"].tolist()[-2:]
@@ -219,7 +219,7 @@ def test_the_commits_say_what_came_what_went_and_how_many_data_files_there_were_
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        ({"state": "bda"}, "Did you mean 'bad'"),
+        ({"state": "bda"}, "Did you mean 'quarantined'"),
         ({"limit": 0}, "limit"),
         ({"offset": -1}, "offset"),
         ({"path": b"/in"}, "path"),

@@ -1,4 +1,4 @@
-"""The ledger: where every file is, what is in it, why one was set aside, and whether the data files still hold what they should."""
+"""The ledger: where every file is, what is in it, why one was quarantined, and whether the data files still hold what they should."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_every_file_of_every_commit_is_there_with_all_that_is_known(tmp_path: Pa
         assert mine["attempt"]
     late = {row["path"].rpartition("/")[2] for row in rows.values() if row["commit"] == 3}
     assert late == {"late.xml", "empty.xml"}
-    bad = ledger.splits("state = 'bad'", spark=spark)
+    bad = ledger.splits("state = 'quarantined'", spark=spark)
     assert sorted(r.path.rpartition("/")[2] for r in bad.collect()) == ["bad.xml", "empty.xml"]
     with refused(UsageError, 2, "where=", "data_file"):
         ledger.splits("colour = 'red'", spark=spark)
@@ -235,7 +235,7 @@ def numbers(dest: Path) -> dict[str, Any]:
     found = look(dest)
     done = [r for r in found.rows if r["state"] == "done"]
     return {
-        "files": len({r["path"] for r in done}), "bytes_read": sum(r["length"] for r in done), "set_aside": len(found.bad),
+        "files": len({r["path"] for r in done}), "bytes_read": sum(r["length"] for r in done), "quarantined": len(found.quarantined),
         "data_files": len(found.data), "bytes_written": sum((dest / n).stat().st_size for n in found.data),
         "ledger_rows": len(found.rows), "version": len(found.entries),
     }  # fmt: skip
@@ -250,16 +250,18 @@ def test_the_summary_agrees_with_an_independent_count_over_time(tmp_path: Path, 
         summary = ledger.refresh().summary()
         expected = {**numbers(dest), **more}
         assert {k: getattr(summary, k) for k in expected} == expected
-        assert len(ledger.failed()) == summary.set_aside
+        assert len(ledger.failed()) == summary.quarantined
         assert json.loads(json.dumps(summary.as_dict())) == {**summary.as_dict(), "open_jobs": list(summary.open_jobs)}
 
-    agree(commits=1, unpublished=0, open_jobs=(), files=30, set_aside=2, transform="xml", format="lines", compression="none", layout="flat")
+    agree(
+        commits=1, unpublished=0, open_jobs=(), files=30, quarantined=2, transform="xml", format="lines", compression="none", layout="flat"
+    )
     (source / "bad.xml").write_bytes(b"<repaired/>")
     gather(source, dest, transform="xml")
-    agree(commits=2, files=31, set_aside=1)
+    agree(commits=2, files=31, quarantined=1)
     (source / "worse.xml").write_bytes(b"<still bad>")
     gather(source, dest, transform="xml")
-    agree(commits=3, files=31, set_aside=1)
+    agree(commits=3, files=31, quarantined=1)
     write(source, {"more.xml": b"<more/>"})
     with monkeypatch.context() as patch:
         patch.setattr(protocol, "commit", lambda *_, **__: (_ for _ in ()).throw(QuireError("stop")))
@@ -274,9 +276,9 @@ def test_the_summary_agrees_with_an_independent_count_over_time(tmp_path: Path, 
     assert list(history.version) == list(range(1, 9))
     assert list(history.kind) == ["commit", "published"] * 4
     assert list(history.files)[::2] == [30, 1, 0, 1]
-    assert list(history.set_aside)[::2] == [2, 0, 1, 0]
+    assert list(history.quarantined)[::2] == [2, 0, 1, 0]
     assert set(history.columns) == {
-        "version", "kind", "verb", "job", "time", "tasks", "files", "bytes", "data_files", "set_aside", "left_out", "note",
+        "version", "kind", "verb", "job", "time", "tasks", "files", "bytes", "data_files", "quarantined", "deferred", "note",
     }  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def test_what_an_old_job_has_done_is_not_read_again(tmp_path: Path, compression:
     assert ledger.summary().ledger_rows == 4
     assert (ledger.summary().files, ledger.summary().bytes_written) == (4, 0), "they are done, and nothing of them is here"
     report = gather(source, dest, compression=compression)
-    assert (report.files, report.done) == (4, 4)
+    assert (report.files, report.skipped) == (4, 4)
     rest = {p: c for p, c in tree(source).items() if Path(p) not in done}
     assert read(dest) == sorted(b"".join(map(with_newline, rest.values())).splitlines())
     (mine,) = ledger.refresh().locate(done[0])
@@ -200,8 +200,8 @@ def test_a_marked_part_of_a_document_is_not_left_out_of_it(tmp_path: Path) -> No
     new = Ledger(tmp_path / "new", create=True)
     assert new.import_markers(part, source, **HERE).gathered == 1, "nobody knows yet what will be read there"
     report = gather(source, tmp_path / "new", transform="xml")
-    assert (report.files, report.set_aside_count) == (1, 1)
-    assert "a part of it" in report.set_aside[0][1]
+    assert (report.files, report.quarantined_count) == (1, 1)
+    assert "a part of it" in report.quarantined[0][1]
 
 
 def test_broken_markers_are_told_one_line_each_and_the_others_taken(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_source_may_be_named_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     folder = mark(tmp_path / "m", (tmp_path / "link/in/a", 0, 1))
     assert Ledger(tmp_path / "out", create=True).import_markers(folder, tmp_path / "link/in", **HERE).gathered == 1
-    assert gather(source, tmp_path / "out").done == 1
+    assert gather(source, tmp_path / "out").skipped == 1
 
 
 @pytest.mark.parametrize("at", ["commit", "publish"])

@@ -67,7 +67,7 @@ def test_a_new_file_of_a_purged_name_is_new_and_both_contents_stay(tmp_path: Pat
     assert sum(task.files for task in plan._planned.tasks) == 1
     assert Ledger(dest).unprocessed(source, spark=LocalRunner()).column("path").to_pylist() == [f"file://{path}"]
     report = gather(source, dest, **policy)
-    assert (report.files, report.set_aside_count, report.deleted) == (1, 0, 0)
+    assert (report.files, report.quarantined_count, report.deleted) == (1, 0, 0)
     assert states(dest, path) == ["purged", "done"]
     ledger = Ledger(dest)
     first = ledger.locate(path)[0].version
@@ -299,7 +299,7 @@ def test_a_purged_file_does_not_leave_with_another_one_of_its_name_in_one_data_f
         lines = content.splitlines(keepends=True)
         for i, line in enumerate(lines):
             if line.startswith(b"-"):
-                split.reject(line, "no", sum(map(len, lines[:i])))
+                split.quarantine(line, "no", sum(map(len, lines[:i])))
         return b"".join(line for line in lines if not line.startswith(b"-"))
 
     source, dest = write(tmp_path / "in", {"a": b"one\n"}), tmp_path / "out"

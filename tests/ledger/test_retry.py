@@ -150,7 +150,7 @@ def test_a_job_on_a_share_that_is_away_now_and_then_gathers_everything_and_says_
             fails = Fails(patch, os, what, lambda call: call % 7 == 1 and call < 100, after=what not in ("open", "scandir"))
         report = quire.consolidate(source, tmp_path / "out", spark=quire.LocalRunner(), progress=told.append, planner="hash", parts=3)
     assert fails.failed
-    assert (report.files, report.set_aside_count) == (40, 0)
+    assert (report.files, report.quarantined_count) == (40, 0)
     assert len(check(source, tmp_path / "out").done) == 40
     if what not in ("fsync", "mkdir"):  # of which most are in a task's files, which is done again whole
         assert report.retries
@@ -192,7 +192,7 @@ def test_a_file_that_cannot_be_looked_up_just_now_is_listed(tmp_path: Path, monk
 
     monkeypatch.setattr(LocalStore, "scan", scan)
     report = gather(source, tmp_path / "out")
-    assert (report.files, report.set_aside_count) == (12, 0)
+    assert (report.files, report.quarantined_count) == (12, 0)
 
 
 def test_the_progress_line_says_why_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,8 +207,8 @@ def test_the_progress_line_says_why_it_waits(tmp_path: Path, monkeypatch: pytest
     assert shown[1:] == [
         "1 tasks, 5 files",
         "cannot write file:///out/a: timed out: trying again in 1.6 s",
-        "2 tasks, 9 files, tried again once",
-        "3 tasks, 12 files, tried again 3 times",
+        "2 tasks, 9 files, 1 retry",
+        "3 tasks, 12 files, 3 retries",
     ]
 
 
@@ -259,7 +259,7 @@ def test_a_lasting_error_says_what_was_done_and_how_to_go_on(
     assert not [words for words in said if words not in text], text
     report = gather(source, tmp_path / "out", **options)  # the same call
     assert len(check(source, tmp_path / "out").done) == 40
-    assert report.done + report.files == 40
+    assert report.skipped + report.files == 40
 
 
 def test_the_shell_is_told_the_command_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

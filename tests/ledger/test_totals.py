@@ -31,7 +31,7 @@ def told(dest: Path) -> tuple[int | None, int, int, int]:
     sums.check(ledger._store)
     sums.check_history(ledger)
     found = ledger.summary()
-    return found.records, found.bytes_read, found.files, found.set_aside
+    return found.records, found.bytes_read, found.files, found.quarantined
 
 
 def test_a_record_counts_once_whether_it_is_rejected_retried_or_forgotten(kafka: Mock, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_record_counts_once_whether_it_is_rejected_retried_or_forgotten(kafka:
     report = load(kafka, name, dest, fifth, function_version="1")
     sums.check_report(quire.Ledger(dest), report)
     assert told(dest) == (8, 10, 0, 2)
-    assert quire.Ledger(dest).retry(function=fifth, max_quarantined=9, **source, **HERE).set_aside == 2
+    assert quire.Ledger(dest).retry(function=fifth, max_quarantined=9, **source, **HERE).quarantined == 2
     assert told(dest) == (8, 10, 0, 2)
     repaired = True
     assert quire.Ledger(dest).retry(function=fifth, **source, **HERE).gathered == 2

@@ -53,9 +53,9 @@ def test_what_a_condition_chooses_is_written_by_tasks(tmp_path: Path, spark: Spa
     gather(source, tmp_path / "out", transform="xml", target_size="100 B")
     ledger = Ledger(tmp_path / "out")
     monkeypatch.setattr(forgetting, "put_drops", None)  # the driver writes no row
-    done = ledger.forget(where="path like '%/d0/%' or state = 'bad'", spark=spark, progress=False)
+    done = ledger.forget(where="path like '%/d0/%' or state = 'quarantined'", spark=spark, progress=False)
     assert done.files_out == 4, "three that were gathered, and the one in quarantine"
-    assert (ledger.summary().files, ledger.summary().set_aside) == (6, 0)
+    assert (ledger.summary().files, ledger.summary().quarantined) == (6, 0)
     expire(tmp_path / "out")
     check(rest(source, "bad.xml", *(f"d0/f{i:04}.xml" for i in (0, 3, 6))), tmp_path / "out", None)
 
@@ -81,7 +81,7 @@ def test_the_next_run_reads_what_was_forgotten_and_the_source_still_has(tmp_path
     assert ledger.summary().files == 5
     (source / "d0/f0003.txt").unlink()
     report = gather(source, dest)
-    assert (report.files, report.done) == (3, 5)
+    assert (report.files, report.skipped) == (3, 5)
     expire(dest)
     check(source, dest)
 
@@ -98,10 +98,10 @@ def test_what_is_in_quarantine_or_empty_is_forgotten_too(tmp_path: Path) -> None
     source = write(tmp_path / "in", {"a.xml": b"<a>", "b.xml": b"<b/>", "c.xml": b"<c/>"})
     gather(source, tmp_path / "out", transform="xml")
     ledger = Ledger(tmp_path / "out")
-    assert ledger.summary().set_aside == 1
+    assert ledger.summary().quarantined == 1
     done = ledger.forget(source / "a.xml", **HERE)
     assert (done.files_out, done.removed) == (1, 0), "a file in quarantine has no data file"
-    assert ledger.summary().set_aside == 0
+    assert ledger.summary().quarantined == 0
     assert ledger.failed().empty
     write(source, {"a.xml": b"<a/>"})
     assert gather(source, tmp_path / "out", transform="xml").files == 1
@@ -155,10 +155,10 @@ def xml(tmp_path: Path) -> tuple[Path, Path, Ledger]:
 def test_retry_takes_what_is_in_quarantine_alone_and_swaps_its_state(tmp_path: Path) -> None:
     source, dest, ledger = xml(tmp_path)
     done = ledger.retry(tmp_path / "in", **HERE)  # the larger file is allowed by now
-    assert (done.gathered, done.set_aside) == (1, 2)
+    assert (done.gathered, done.quarantined) == (1, 2)
     assert list(ledger.failed()["tries"]) == [2, 2]
     assert ledger.summary().files == 2
-    assert ledger.summary().set_aside == 2
+    assert ledger.summary().quarantined == 2
     check(source, dest, None)
 
 
@@ -191,8 +191,8 @@ def test_what_changes_while_it_is_retried_is_told(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(LocalStore, "read_many", changing)
     done = ledger.retry(tmp_path / "in", **HERE)
-    assert (done.gathered, done.set_aside, done.left) == (1, 1, ((f"file://{source}/dir/bad2.xml", "changed"),))
-    assert ledger.summary().set_aside == 2, "it stays set aside"
+    assert (done.gathered, done.quarantined, done.left) == (1, 1, ((f"file://{source}/dir/bad2.xml", "changed"),))
+    assert ledger.summary().quarantined == 2, "it stays quarantined"
 
 
 def test_poison_is_left_alone_after_so_many_attempts(tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ def test_a_retry_that_another_has_begun_meanwhile_is_in_nobodys_way(tmp_path: Pa
 
     monkeypatch.setattr("quire.ledger.job.jobs.run", thwarted)
     done = ledger.retry(source, **HERE)
-    assert (done.gathered, done.set_aside) == (1, 2)
+    assert (done.gathered, done.quarantined) == (1, 2)
     assert ledger.summary().files == 2
     quire.recover(dest, abort="open")
     check(source, dest, None)

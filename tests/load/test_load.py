@@ -35,7 +35,7 @@ def kafka() -> Iterator[Mock]:
 def test_all_records_are_there_once_and_a_second_call_finds_nothing(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 4, numbered(10_000, 4))
     report = load(kafka, name, tmp_path / "out")
-    assert (report.records, report.bytes, report.set_aside_count, report.lost) == (10_000, 10_000, 0, 0)
+    assert (report.records, report.bytes, report.quarantined_count, report.lost) == (10_000, 10_000, 0, 0)
     assert exact(kafka, tmp_path / "out", name).exact
     again = load(kafka, name, tmp_path / "out")
     assert (again.records, again.jobs, again.version) == (0, (), report.version)
@@ -171,7 +171,7 @@ def _text(path: Path, compression: str) -> bytes:
 def test_lines_set_aside_what_is_no_line(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, [b"one", b"two\nlines", None, b"\xff not text", b"four"])
     report = load(kafka, name, tmp_path / "out", format="lines")
-    assert (report.records, report.set_aside_count) == (3, 2)
+    assert (report.records, report.quarantined_count) == (3, 2)
     assert lines(tmp_path / "out") == {b"one": 1, b"\xff not text": 1, b"four": 1}
     found = quire.Ledger(tmp_path / "out").rejected()
     assert found["offset"].tolist() == [1, 2]
@@ -184,7 +184,7 @@ def test_lines_set_aside_what_is_no_line(kafka: Mock, tmp_path: Path) -> None:
 def test_newlines_can_be_escaped_and_come_back(kafka: Mock, tmp_path: Path) -> None:
     value = b"a \\n b \n c \\ d"
     name = topic(kafka, 1, [value, b"plain"])
-    assert load(kafka, name, tmp_path / "out", format="lines", newlines="escape").set_aside_count == 0
+    assert load(kafka, name, tmp_path / "out", format="lines", newlines="escape").quarantined_count == 0
     (line,) = (one for one in lines(tmp_path / "out") if one != b"plain")
     assert b"\n" not in line
     assert line.decode().encode().decode("unicode_escape").encode() == value
@@ -238,8 +238,8 @@ def test_a_function_makes_columns_and_bad_records_are_set_aside_with_offset_and_
     values[17], values[500], values[999] = b"no number", None, b"\xff"
     name = topic(kafka, 1, values)
     report = load(kafka, name, tmp_path / "out", even)
-    assert (report.records, report.set_aside_count) == (997, 3)
-    assert report.set_aside[1][0].endswith(f"/{name}/0 offset 500")
+    assert (report.records, report.quarantined_count) == (997, 3)
+    assert report.quarantined[1][0].endswith(f"/{name}/0 offset 500")
     found = quire.Ledger(tmp_path / "out").rejected()
     assert found["offset"].tolist() == [17, 500, 999]
     assert "ValueError" in found["error"][0]
@@ -262,7 +262,7 @@ def test_retry_gives_bad_records_to_a_repaired_function(kafka: Mock, tmp_path: P
         return pa.record_batch([batch.column("offset"), pa.array(numbers, pa.int64())], ["offset", "number"])
 
     done = ledger.retry(f"kafka://{kafka.address}/{name}", function=repaired, spark=quire.LocalRunner(), progress=False)
-    assert (done.gathered, done.set_aside) == (10, 0)
+    assert (done.gathered, done.quarantined) == (10, 0)
     assert len(ledger.rejected()) == 0
     assert sorted(rows(tmp_path / "out")["number"].to_pylist()) == list(range(1_000))
     assert ledger.offsets()["offset"].tolist() == [500, 500]
@@ -282,7 +282,7 @@ def test_retry_and_compact_keep_to_the_directories(kafka: Mock, tmp_path: Path) 
     load(kafka, name, out, thirds, partition_by="third")
     ledger, here = quire.Ledger(out), {"spark": quire.LocalRunner(), "progress": False}
     done = ledger.retry(f"kafka://{kafka.address}/{name}", function=repaired, **here)  # type: ignore[arg-type]
-    assert (done.gathered, done.set_aside) == (10, 0)
+    assert (done.gathered, done.quarantined) == (10, 0)
     assert {path.parent.name: path.parent.parent for path in files(out)} == {f"third={i}": out for i in range(3)}
     ledger.compact(**here)  # type: ignore[arg-type]
     live = ledger.files()["data_file"].tolist()
@@ -298,7 +298,7 @@ def test_retry_leaves_set_aside_what_retention_has_removed(kafka: Mock, tmp_path
     kafka.delete_records(name, {0: 3})
     ledger = quire.Ledger(tmp_path / "out")
     done = ledger.retry(f"kafka://{kafka.address}/{name}", function=even, spark=quire.LocalRunner(), progress=False, max_quarantined=MANY)
-    assert (done.gathered, done.set_aside) == (0, 1)
+    assert (done.gathered, done.quarantined) == (0, 1)
     assert "gone at its source" in done.left[0][1]
     assert ledger.rejected()["offset"].tolist() == [1, 3]
     assert bytes(ledger.rejected()["content"][0]) == b"bad"
@@ -328,7 +328,7 @@ def test_columns_are_frozen_and_what_does_not_fit_is_set_aside(kafka: Mock, tmp_
     load(kafka, name, tmp_path / "out", typed)
     kafka.produce(name, [b"3", b"four", b"5"])
     report = load(kafka, name, tmp_path / "out", typed)
-    assert (report.records, report.set_aside_count) == (2, 1)
+    assert (report.records, report.quarantined_count) == (2, 1)
     assert rows(tmp_path / "out")["n"].to_pylist() == [1, 2, 3, 5]
     assert "'n'" in quire.Ledger(tmp_path / "out").rejected()["error"][0]
     with refused(RefusedError, 2, "schema="):
@@ -338,8 +338,8 @@ def test_columns_are_frozen_and_what_does_not_fit_is_set_aside(kafka: Mock, tmp_
 def test_a_function_that_returns_no_batch_sets_everything_aside_and_says_what_it_should(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, [b"1", b"2"])
     report = load(kafka, name, tmp_path / "out", lambda batch: batch.to_pylist())
-    assert (report.records, report.set_aside_count) == (0, 2)
-    assert "RecordBatch" in report.set_aside[0][1]
+    assert (report.records, report.quarantined_count) == (0, 2)
+    assert "RecordBatch" in report.quarantined[0][1]
 
 
 def test_a_function_can_be_loaded_by_date(kafka: Mock, tmp_path: Path) -> None:

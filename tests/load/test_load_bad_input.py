@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 import quire
 from gathering import gather, refused, write
 from loading import exact, files, load, numbered, rows, topic
-from quire import DataLossError, QuireError, RefusedError, StorageError, TooManyFailures, UsageError
+from quire import DataLossError, QuireError, RefusedError, StorageError, TooManyQuarantined, UsageError
 from quire.sources.kafka import client as kafka_client
 from quire.sources.kafka.offsets import lost_words
 from quire.sources.kafka.topics import Key
@@ -310,7 +310,7 @@ def test_a_topic_that_goes_while_it_is_read_ends_in_one_line(kafka: Mock, tmp_pa
 
     report = load(kafka, name, tmp_path / "out", progress=gone)
     assert report.records == 0
-    assert report.left_out
+    assert report.deferred
     assert not files(tmp_path / "out")
 
 
@@ -325,14 +325,14 @@ def test_a_topic_that_is_made_again_and_shorter_while_it_is_read(kafka: Mock, tm
             kafka.produce(name, numbered(7))
 
     report = load(kafka, name, tmp_path / "out", progress=gone)
-    assert (report.records, len(report.left_out)) == (0, 1)
+    assert (report.records, len(report.deferred)) == (0, 1)
     assert len(rows(tmp_path / "out")) == 60
 
 
 def test_max_quarantined_commits_nothing(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, [b"good", b"two\nlines", b"three\nmore\nlines"])
-    with refused(TooManyFailures, 1, "2 records were", "max_quarantined is 1"):
+    with refused(TooManyQuarantined, 1, "2 records were", "max_quarantined is 1"):
         load(kafka, name, tmp_path / "out", format="lines", max_quarantined=1)
-    with refused(TooManyFailures, 1, "newline"):
+    with refused(TooManyQuarantined, 1, "newline"):
         load(kafka, name, tmp_path / "out", format="lines", max_quarantined=0)
     assert not files(tmp_path / "out")

@@ -44,7 +44,7 @@ def test_offsets_tell_what_each_partition_became(kafka: Mock, tmp_path: Path) ->
     found = ledger.refresh().offsets()
     there = pd.Series([row["partition"] for row in rows(tmp_path / "out").to_pylist()]).value_counts().sort_index()
     assert found["records"].tolist() == there.tolist() == [36, 37, 30]
-    assert found["set_aside"].tolist() == [0, 1, 0]
+    assert found["quarantined"].tolist() == [0, 1, 0]
     assert found["bytes"][1] > found["bytes"][0] + 900
     assert ledger.as_of(2).offsets()["records"].tolist() == [30, 31, 30]
     assert ledger.offsets().equals(found)

@@ -133,7 +133,7 @@ def test_a_topic_that_is_made_again_while_it_is_read_leaves_nothing(world: World
 
     meanwhile(world, "fetch events/0", again)
     report = load()
-    assert any("made again" in why for _, why in report.left_out)
+    assert any("made again" in why for _, why in report.deferred)
     assert {place for place in loaded(world) if place.topic == "events"} == {place for place in before if place.topic == "events"}
     with pytest.raises(RefusedError, match="deleted and made again"):
         load()

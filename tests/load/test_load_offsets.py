@@ -213,7 +213,7 @@ def test_a_retry_in_a_shell_takes_options_for_the_brokers(kafka: Mock, tmp_path:
     name, run, out = topic(kafka, 1, [b"a", b"b\nc"]), CliRunner(), str(tmp_path / "out")
     load(kafka, name, tmp_path / "out", format="lines")
     done = run.invoke(cli, ["ledger", "retry", out, "--source", source(kafka, name), "--json", "--quiet", "--option", "client.id=shell"])
-    assert json.loads(done.output)["set_aside"] == 1
+    assert json.loads(done.output)["quarantined"] == 1
     wrong = run.invoke(cli, ["ledger", "retry", out, "--source", source(kafka, name), "--quiet", "--option", "sasl.pasword=x"])
     assert "sasl.pasword" in str(wrong.exception)
 

@@ -44,10 +44,10 @@ def avro(id: int, name: str | None) -> bytes:
 
 
 def check(kafka: Mock, values: list[bytes | None], function: Any, dest: Path) -> None:
-    """Two records are loaded, and the third is set aside."""
+    """Two records are loaded, and the third is quarantined."""
     name = topic(kafka, 1, values)
     report = load(kafka, name, dest, function, function_version="1")
-    assert (report.records, report.set_aside_count) == (2, 1)
+    assert (report.records, report.quarantined_count) == (2, 1)
     assert [(r["id"], r["name"]) for r in rows(dest).to_pylist()] == [(1, "one"), (2, None)]
     assert quire.Ledger(dest).rejected()["offset"].tolist() == [2]
 

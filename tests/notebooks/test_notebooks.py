@@ -118,7 +118,7 @@ def test_a_fault_is_found(spoil: Callable[[NotebookNode], object], fault: str) -
 # ------------------------------------------------------------------------------------------------------------- the form, refresh
 DIFFERS = [
     ("PopulateReport(2,000 files, 9.5 MiB; dirty: none; 1.2 s, 1,667 files/s)", "1.2 s, 1,667", "? s, ?"),
-    ("Report(files=1,980, set_aside=20, seconds=13.4, version=2)", "13.4", "?"),
+    ("Report(files=1,980, quarantined=20, seconds=13.4, version=2)", "13.4", "?"),
     ("<td>1.2 (1,234 files/s)</td>", "1.2 (1,234", "? (?"),
     ("file:///var/folders/x-1/T/quire-ab1_cd2e/out and 1,980", "/var/folders/x-1/T/quire-ab1_cd2e", "/tmp/quire"),
     ("quire ledger failed /tmp/quire-ab1_cd2e/out", "/tmp/quire-ab1_cd2e", "/tmp/quire"),

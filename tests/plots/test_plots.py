@@ -56,7 +56,7 @@ def rate_table(*rows: tuple[int, int, float]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=["in_flight", "files", "seconds"])
 
 
-COMMITS = ["version", "verb", "files", "forgotten", "set_aside", "written", "removed", "data_files"]
+COMMITS = ["version", "verb", "files", "forgotten", "quarantined", "written", "removed", "data_files"]
 RANGES = ["start", "length", "state", "commit"]
 ACCOUNTS = ["loader", "killed", "expected", "lost", "double"]
 
@@ -64,13 +64,13 @@ ACCOUNTS = ["loader", "killed", "expected", "lost", "double"]
 def commit_table(*rows: tuple[str, int, int, int, int]) -> pd.DataFrame:
     """A commit each: verb, files that came, forgotten, data files written and removed."""
     found = pd.DataFrame(rows, columns=["verb", "files", "forgotten", "written", "removed"])
-    found = found.assign(version=range(1, 2 * len(rows), 2), set_aside=0, data_files=(found["written"] - found["removed"]).cumsum())
+    found = found.assign(version=range(1, 2 * len(rows), 2), quarantined=0, data_files=(found["written"] - found["removed"]).cumsum())
     return found[COMMITS]
 
 
 def load_table(*rows: tuple[str, float, int, int, int]) -> pd.DataFrame:
-    """A commit each: verb, seconds after the first one, records, set aside, lost."""
-    found = pd.DataFrame(rows, columns=["verb", "time", "records", "set_aside", "lost"])
+    """A commit each: verb, seconds after the first one, records, quarantined, lost."""
+    found = pd.DataFrame(rows, columns=["verb", "time", "records", "quarantined", "lost"])
     first = pd.Timestamp("2026-11-21T23:59:50.123Z")
     found["time"] = [(first + pd.Timedelta(seconds=s)).isoformat() for s in found["time"].tolist()]
     return found.assign(version=range(1, 2 * len(rows), 2))
@@ -98,7 +98,7 @@ LOADS = load_table(
     ("run", 45.5, 9_000, 20, 400),
 )  # fmt: skip
 EVERY_STATE = range_table(
-    (0, 4000, "done", 1), (4000, 10, "gap", None), (4010, 990, "bad", 3), (5000, 2500, "mark", 5), (7500, 60, "held", 7)
+    (0, 4000, "done", 1), (4000, 10, "gap", None), (4010, 990, "quarantined", 3), (5000, 2500, "mark", 5), (7500, 60, "held", 7)
 )
 FLIGHTS = rate_table((1, 20, 2.9), (4, 60, 2.3), (16, 181, 1.7), (64, 548, 1.6), (256, 1000, 1.9))
 GATHERED = size_table(
@@ -181,8 +181,8 @@ PICTURES: dict[str, Any] = {
     "no loads": lambda: plots.loads(load_table()),
     "every state": lambda: plots.coverage(EVERY_STATE),
     "an empty file": lambda: plots.coverage(range_table((0, 0, "done", 1))),
-    "a file set aside": lambda: plots.coverage(range_table((0, 7, "bad", 12))),
-    "2,000 ranges": lambda: plots.coverage(range_table(*((k << 26, 1 << 26, ("done", "bad")[k % 2], k) for k in range(2000)))),
+    "a file quarantined": lambda: plots.coverage(range_table((0, 7, "quarantined", 12))),
+    "2,000 ranges": lambda: plots.coverage(range_table(*((k << 26, 1 << 26, ("done", "quarantined")[k % 2], k) for k in range(2000)))),
     "a tail beside much": lambda: plots.coverage(range_table((0, 2**50, "done", 1), (2**50, 3, "held", 9))),
     "no ranges": lambda: plots.coverage(range_table()),
     "accounts": lambda: plots.accounts(DESIGNS),
@@ -543,9 +543,9 @@ def test_the_commits_tell_what_came_what_went_and_what_there_is_now() -> None:
 
 def test_the_coverage_of_a_file_says_each_state_by_word_and_joins_neighbours() -> None:
     picture = plots.coverage(EVERY_STATE)
-    assert picture.title == "The file: 7.4 KiB, some of it set aside, with gaps, its last line held back"
+    assert picture.title == "The file: 7.4 KiB, some of it quarantined, with gaps, its last line held back"
     shown = texts(picture).split("\n")
-    for state in ("done", "bad", "held", "mark", "gap"):
+    for state in ("done", "quarantined", "held", "mark", "gap"):
         assert any(text.startswith(f"{state}: ") for text in shown), state
     assert "done, commit 1" in shown
     tail = plots.coverage(range_table((0, 5, "done", 1), (5, 5, "done", 1), (10, 5, "done", 3)))
@@ -556,10 +556,10 @@ def test_the_coverage_of_a_file_says_each_state_by_word_and_joins_neighbours() -
 def test_loads_stand_at_their_times_and_what_was_set_aside_or_lost_is_marked() -> None:
     picture = plots.loads(LOADS)
     assert picture.title == "6 commits: 61,003 records, the last one at 2026-11-22 00:00:35 UTC"
-    assert picture.note == "At most 40,000 records at once, 1 × compact, 1 × retry, 23 set aside, 470 lost to retention."
+    assert picture.note == "At most 40,000 records at once, 1 × compact, 1 × retry, 23 quarantined, 470 lost to retention."
     assert picture.table["records"].tolist() == [40_000, 12_000, 0, 0, 3, 9_000], "what is written anew is not loaded again"
     shown = re.findall(r">([^<>]+)</text>", picture.svg())
-    assert {"00:00:00", "00:00:30", "some set aside", "some lost", "no new records", "UTC, 2026-11-21 to 2026-11-22"} <= set(shown)
+    assert {"00:00:00", "00:00:30", "some quarantined", "some lost", "no new records", "UTC, 2026-11-21 to 2026-11-22"} <= set(shown)
     many = plots.loads(pd.concat([LOADS] * 100).assign(version=range(600)))
     assert (many.more, many.title[:12]) == (580, "500 commits:")
 

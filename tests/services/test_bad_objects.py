@@ -1,4 +1,4 @@
-"""Bad input: odd objects, names, buckets and uploads, through the main job: each file once or set aside with the reason, no other.
+"""Bad input: odd objects, names, buckets and uploads, through the main job: each file once or quarantined with the reason, no other.
 
 On Azurite, SeaweedFS and moto, whichever can show it; keys, places and what lies between are in `test_bad_input.py`.
 """
@@ -61,15 +61,15 @@ def killed_before_it_is_published(*args: Any, **more: Any) -> None:
 
 # --------------------------------------------------------------------------------------- what changes while it is being gathered
 def test_what_is_deleted_or_overwritten_between_listing_and_reading(site: Site, out: Path) -> None:
-    """Read on condition of the version that was listed: another one is not mixed in, and not set aside either."""
+    """Read on condition of the version that was listed: another one is not mixed in, and not quarantined either."""
     site.fill()
     first, second, *_ = sorted(FILES)
     planned = look(f"{site.url}/in", out, source_options=site.options, transform="raw")
     site.put(first, b"rewritten")
     site.store().remove(second)
     report = planned.run()
-    assert (report.files, report.set_aside_count) == (len(FILES) - 1, 0), "it is listed again, and taken as it is now"
-    assert [(path.removeprefix(f"{site.url}/in/"), why) for path, why in report.left_out] == [(second, "vanished")]
+    assert (report.files, report.quarantined_count) == (len(FILES) - 1, 0), "it is listed again, and taken as it is now"
+    assert [(path.removeprefix(f"{site.url}/in/"), why) for path, why in report.deferred] == [(second, "vanished")]
     assert site.gathered(out) == {name: data for name, data in {**FILES, first: b"rewritten"}.items() if name != second}
 
 
@@ -85,8 +85,8 @@ def test_an_object_that_is_overwritten_again_and_again(site: Site, out: Path) ->
 
     with between(site.endpoint, says) as (endpoint, _):
         report = site.gather(out, source_options=site.reached(endpoint))
-    assert (report.files, report.set_aside_count) == (len(FILES) - 1, 0)
-    assert [(path.removeprefix(f"{site.url}/in/"), why) for path, why in report.left_out] == [(changing, "changed")]
+    assert (report.files, report.quarantined_count) == (len(FILES) - 1, 0)
+    assert [(path.removeprefix(f"{site.url}/in/"), why) for path, why in report.deferred] == [(changing, "changed")]
     assert site.gather(out).files == 1
     assert site.gathered(out) == {**FILES, changing: b"rewritten %d" % (next(turns) - 1)}
 
@@ -132,8 +132,8 @@ def test_what_is_archived_is_set_aside_alone(with_archive: Site, out: Path) -> N
     else:
         site.put("cold", b"cold", StorageClass="GLACIER")
     report = site.gather(out)
-    assert (report.files, report.set_aside_count) == (len(FILES), 1)
-    ((path, why),) = report.set_aside
+    assert (report.files, report.quarantined_count) == (len(FILES), 1)
+    ((path, why),) = report.quarantined
     assert path == f"{site.url}/in/cold"
     assert ("it lies in the archive tier. Set it to the tier hot or cool" if site.azure else "it is archived. Restore it first") in why
     assert site.gathered(out) == FILES
@@ -149,7 +149,7 @@ def test_what_stands_for_a_directory_is_no_file(site: Site, out: Path) -> None:
         for name in ("d1", "marked"):
             site.put(name, b"", metadata={"hdi_isfolder": "true"})
     report = site.gather(out)
-    assert (report.files, report.set_aside_count, report.left_out) == (len(FILES) + 1, 0, ())
+    assert (report.files, report.quarantined_count, report.deferred) == (len(FILES) + 1, 0, ())
     assert site.gathered(out) == {**FILES, "empty": b""}
 
 
@@ -161,7 +161,7 @@ def test_snapshots_are_not_read(azure: Site, out: Path) -> None:
     azure.put(first, b"newer")
     azure.blob(f"in/{second}").delete_blob(delete_snapshots="include")
     report = azure.gather(out)
-    assert (report.files, report.set_aside_count, report.left_out) == (len(FILES) - 1, 0, ())
+    assert (report.files, report.quarantined_count, report.deferred) == (len(FILES) - 1, 0, ())
     assert azure.gathered(out) == {name: data for name, data in {**FILES, first: b"newer"}.items() if name != second}
 
 
@@ -265,7 +265,7 @@ def test_odd_names_of_a_source(site: Site, out: Path) -> None:
     for name, data in files.items():
         site.put(name, data)
     report = site.gather(out)
-    assert (report.files, report.set_aside_count, report.left_out) == (len(files), 0, ())
+    assert (report.files, report.quarantined_count, report.deferred) == (len(files), 0, ())
     assert site.gathered(out) == files
     assert site.gather(out).files == 0
 
@@ -278,8 +278,8 @@ def test_names_that_no_path_can_say(with_slashes: Site, out: Path) -> None:
         site.put(name, b"1")
     report = site.gather(out)
     assert report.files == len(FILES)
-    assert sorted(path.removeprefix(f"{site.url}/in/") for path, _ in report.set_aside) == ["/", "alone//", "d0//"]
-    assert all("copy" in why for _, why in report.set_aside)
+    assert sorted(path.removeprefix(f"{site.url}/in/") for path, _ in report.quarantined) == ["/", "alone//", "d0//"]
+    assert all("copy" in why for _, why in report.quarantined)
     assert site.gathered(out) == FILES
 
 
@@ -309,8 +309,8 @@ def test_a_source_directory_so_long_that_it_does_not_fit_below_the_destination(s
     write(local, {f"{deep}/a.txt": b"deep\n"})
     dest = {"dest_options": site.options, "layout": "directories"}
     report = gather(local, f"{site.url}/{'z' * 100}", **dest)
-    assert (report.files, report.set_aside_count) == (len(FILES), 1), "one directory keeps nobody from the others"
-    ((path, reason),) = report.set_aside
+    assert (report.files, report.quarantined_count) == (len(FILES), 1), "one directory keeps nobody from the others"
+    ((path, reason),) = report.quarantined
     assert path.endswith(deep)
     assert "a name has at most 1,024" in reason
     assert lines(bare(f"{site.url}/{'z' * 100}", site.options)) == LINES

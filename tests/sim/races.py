@@ -172,7 +172,7 @@ def function(repaired: bool = False) -> Callable[[quire.Split, bytes], bytes]:
         kept, at = list[bytes](), 0
         for line in content.splitlines(True):
             if line.startswith(b"-") and not repaired:
-                split.reject(line.rstrip(b"\n"), "it begins with a minus", at)
+                split.quarantine(line.rstrip(b"\n"), "it begins with a minus", at)
             else:
                 kept.append(line.rstrip(b"\n").upper() + b"\n")
             at += len(line)

@@ -142,7 +142,7 @@ TOPICS = Topics()
 
 # --------------------------------------------------------------------------------------------------------------- what must hold
 def check(there: Mapping[str, bytes], live: Iterable[str], rows: Mapping[str, list[dict[str, Any]]], rows_of: Any, whole: bool) -> None:
-    """Each offset is covered once; what readers may see of it lies in the files once, or is set aside, or was removed before it was read.
+    """Each offset is covered once; what readers may see of it lies in the files once, or is quarantined, or was removed before it was read.
 
     `whole`: nothing that is stable by now is left.
     """
@@ -182,10 +182,10 @@ def _check_row(row: dict[str, Any], places: set[Place]) -> None:
     if row["state"] in ("lost", "mark"):
         there = places - TOPICS.removed
         assert not there, f"{row['state']}, by the ledger, and never removed: {sorted(there)}"
-    elif row["state"] == "bad":
+    elif row["state"] == "quarantined":
         (place,) = places
-        assert TOPICS.ever[place].value.startswith(b"-"), f"{place} is set aside, and nothing is wrong with it"  # type: ignore[union-attr]
-        assert row["reason"], f"{place} is set aside without a reason"
+        assert TOPICS.ever[place].value.startswith(b"-"), f"{place} is quarantined, and nothing is wrong with it"  # type: ignore[union-attr]
+        assert row["reason"], f"{place} is quarantined without a reason"
     else:
         assert row["state"] == "done", row["state"]
 

@@ -212,7 +212,7 @@ class Tree:
 
 
 def expected(transform: str, content: bytes) -> bytes | None:
-    """What must be written for a file; None: it must be set aside."""
+    """What must be written for a file; None: it must be quarantined."""
     if transform == "records":  # lines in capitals; those that begin with a minus are rejected
         return b"".join(line + b"\n" for line in content.upper().splitlines() if not line.startswith(b"-"))
     if transform == "xml":
@@ -272,7 +272,7 @@ def check(
     current: bool = False,
     all_purged: bool = False,
 ) -> Log:
-    """Hold a destination against its source: each file exactly once or set aside, in one version, and nothing left over.
+    """Hold a destination against its source: each file exactly once or quarantined, in one version, and nothing left over.
 
     `grows`: files are appended to, and only what is new of them is taken; `flushed`: at the end last lines without their end, too.
     `current`: what was rewritten is taken again. `all_purged`: the last call that deleted sources came to its end.
@@ -298,13 +298,13 @@ def check(
     if transform == "load":
         topics.check(there, live, rows, rows_of, all_taken)
         return log
-    # Before a retry what it will take is still set aside.
+    # Before a retry what it will take is still quarantined.
     if transform in TOGETHER:
         _together(tree, transform, there, live, rows)
         missing = [path for path in tree.now if path not in rows]
         assert not (all_taken and missing), f"never taken: {missing}"
         return log
-    waiting = set[str]() if all_taken else {path for path, found in rows.items() if {r["state"] for r in found} == {"bad"}}
+    waiting = set[str]() if all_taken else {path for path, found in rows.items() if {r["state"] for r in found} == {"quarantined"}}
     written = sum(_path(tree, transform, there, path, found, grows) for path, found in rows.items() if path not in waiting)
     sizes = {name: total(name, there[name]) for name in live}
     assert sum(sizes.values()) == written, f"{sum(sizes.values())} bytes in the data files, {written} in the ledger"
@@ -390,12 +390,12 @@ def _nothing_else(
 
 
 def _quarantine(there: Mapping[str, bytes], tasks: list[dict[str, Any]], rows: dict[str, list[dict[str, Any]]]) -> None:
-    """Each record that is set aside is kept, by the attempt that has set it aside."""
+    """Each record that is quarantined is kept, by the attempt that has set it aside."""
     files = [t["quarantine"] for t in tasks if t["quarantine"] in there]  # those without a record in quarantine may have expired
     kept = {(r["path"], r["version"], r["offset"]): r for name in files for r in rows_of(there[name])}
     for path, found in rows.items():
         for row in found:
-            if row["state"] == "bad" and row["records"]:
+            if row["state"] == "quarantined" and row["records"]:
                 record = kept[path, row["version"], row["start"]]
                 assert record["error"] == row["reason"]
                 assert len(record["content"]) == record["length"] >= row["length"] - len(b"\r\n"), "the row covers the line's end, too"
@@ -482,13 +482,13 @@ def _gathered(tree: Tree, transform: str, there: Mapping[str, bytes], path: str,
     before = [expected(transform, tree.ever[path, v]) for v in older if (path, v) in tree.taken]
     assert wanted or not content or not any(before), f"{path}: nothing of {version} can be taken, and it took the place of good rows"
     if wanted is None:
-        assert [row["state"] for row in found] == ["bad"], path
-        assert found[0]["reason"], f"{path} is set aside without a reason"
+        assert [row["state"] for row in found] == ["quarantined"], path
+        assert found[0]["reason"], f"{path} is quarantined without a reason"
         return 0
     if held := [row for row in found if row["state"] == "held"]:
         _held(tree, path, held, found, grows)
         found = found[:-1]
-    rejected = [row for row in found if row["state"] == "bad" and row["records"]]
+    rejected = [row for row in found if row["state"] == "quarantined" and row["records"]]
     for row in rejected:
         assert content[row["start"] :].startswith(b"-"), f"{path}: {row['start']} is not to be rejected"
     assert not rejected or transform == "records", path

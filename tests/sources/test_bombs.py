@@ -160,7 +160,7 @@ def test_a_lack_of_memory_is_not_a_damaged_file(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(quire.QuireError, match="malloc of size 1 failed"):
             process()
     report = process()
-    assert (report.files, report.set_aside_count) == (1, 0)
+    assert (report.files, report.quarantined_count) == (1, 0)
 
 
 def test_no_handler_takes_a_lack_of_memory_for_damage() -> None:

@@ -37,15 +37,15 @@ def test_another_content_under_the_same_time_and_size_is_seen_by_content_alone(t
     for dest, how in ((tmp_path / "store", {}), (tmp_path / "content", CONTENT)):
         gather(source, dest, **how)
     restored(source / "a", b"2" * size)
-    assert gather(source, tmp_path / "store").set_aside_count == 0, "local disk tells a time and a size, and they are the same"
+    assert gather(source, tmp_path / "store").quarantined_count == 0, "local disk tells a time and a size, and they are the same"
     report = gather(source, tmp_path / "content", **CONTENT)
-    assert (report.set_aside_count, report.done) == (1, 1)
-    assert "rewritten" in report.set_aside[0][1]
+    assert (report.quarantined_count, report.skipped) == (1, 1)
+    assert "rewritten" in report.quarantined[0][1]
     gather(source, tmp_path / "content", on_change="reprocess", **CONTENT)
     assert rows(tmp_path / "content") == [b"2" * size, b"b"]
     assert rows(tmp_path / "store") == [b"1" * size, b"b"]
     restored(source / "a", b"2" * size + b"\n")
-    assert gather(source, tmp_path / "store").set_aside_count == 1, "another size is seen"
+    assert gather(source, tmp_path / "store").quarantined_count == 1, "another size is seen"
 
 
 def test_the_same_content_under_another_time_is_no_change(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_the_same_content_under_another_time_is_no_change(tmp_path: Path) -> Non
     for path in source.rglob("*.txt"):
         os.utime(path)
     report = gather(source, tmp_path / "out", **CONTENT)
-    assert (report.done, report.files, report.set_aside_count) == (5, 0, 0)
+    assert (report.skipped, report.files, report.quarantined_count) == (5, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_what_changes_between_the_listing_and_the_reading_is_never_taken_for_wha
 
     monkeypatch.setattr("quire.engine.driver.jobs.run", run)
     report = gather(source, tmp_path / "out", **CONTENT)
-    assert (report.files, report.left_out, frozen) == (2, (), [1]), "the next round has listed it again"
+    assert (report.files, report.deferred, frozen) == (2, (), [1]), "the next round has listed it again"
     assert rows(tmp_path / "out") == [b"2" * size, b"b"]
-    assert gather(source, tmp_path / "out", **CONTENT).done == 2
+    assert gather(source, tmp_path / "out", **CONTENT).skipped == 2
 
 
 def test_what_cannot_be_read_when_it_is_listed_is_told_and_the_rest_is_gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_what_cannot_be_read_when_it_is_listed_is_told_and_the_rest_is_gathered(
 
     monkeypatch.setattr(LocalStore, "read_many", forbidden)
     report = gather(source, tmp_path / "out", **CONTENT)
-    assert (report.files, report.set_aside) == (1, ((f"file://{source}/a", "no permission"),))
+    assert (report.files, report.quarantined) == (1, ((f"file://{source}/a", "no permission"),))
 
 
 def test_retry_purge_and_marks_know_files_by_their_content_too(tmp_path: Path) -> None:

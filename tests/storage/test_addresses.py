@@ -98,7 +98,7 @@ def test_a_log_sends_nobody_to_its_brokers(tmp_path: Path, monkeypatch: pytest.M
     gather(tmp_path / "in", tmp_path / "out", transform="xml")
     entry = tmp_path / "out/_quire/log/00000000000000000001.json"
     entry.write_text(json.dumps(json.loads(entry.read_bytes()) | {"source": "kafka://attacker.example:9092/t"}))
-    forge(tmp_path / "out", {"transform": "records", "format": "parquet", "kind": "offsets"}, path="kafka://c/t/0", state="bad")
+    forge(tmp_path / "out", {"transform": "records", "format": "parquet", "kind": "offsets"}, path="kafka://c/t/0", state="quarantined")
     for name in ("quire.sources.kafka.positions.cluster_of", "quire.sources.kafka.client.cluster_of"):
         monkeypatch.setattr(name, None)
     password = {"sasl.password": "hunter2"}
@@ -115,7 +115,7 @@ def test_rejected_records_are_retried_from_the_quarantine_alone(tmp_path: Path, 
         at = 0
         for line in content.splitlines(keepends=True):
             if line.startswith(b"x"):
-                split.reject(line.rstrip(b"\n"), "no number", at)
+                split.quarantine(line.rstrip(b"\n"), "no number", at)
             at += len(line)
         return b"".join(line for line in content.splitlines(keepends=True) if line[:1].isdigit())
 
@@ -178,7 +178,7 @@ def test_what_becomes_a_link_after_it_was_listed_is_not_read_through(tmp_path: P
     report = plan.run(progress=False)
     assert not [found for path, found in tree(tmp_path / "out").items() if b"hunter2" in found]
     assert report.files == 1
-    assert [path for path, _ in report.left_out] == [f"file://{source}/{name}"]
+    assert [path for path, _ in report.deferred] == [f"file://{source}/{name}"]
 
 
 def test_a_link_in_a_quarantined_files_place_is_neither_read_nor_deleted_through(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_link_in_a_quarantined_files_place_is_neither_read_nor_deleted_through
     assert Ledger(tmp_path / "out").purge_sources(source, dry_run=False, spark=LocalRunner()).files == 0
     assert len(tree(tmp_path / "private")) == 2
     again = Ledger(tmp_path / "out").retry(source, follow_links=True, max_quarantined=1, **HERE)
-    assert again.set_aside == 1, "by the caller's word it is read through"
+    assert again.quarantined == 1, "by the caller's word it is read through"
 
 
 def test_a_link_to_a_data_file_of_the_destination_is_not_gathered(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_another_spelling_of_a_source_gathers_nothing_again(tmp_path: Path, clou
     dest = tmp_path / "out"
     for spelled in all_spellings:
         found = [gather(one, dest, storage_options=OF) for one in spelled]
-        assert [(r.files, r.done) for r in found] == [(1, 0), *[(0, 1)] * (len(spelled) - 1)], spelled
+        assert [(r.files, r.skipped) for r in found] == [(1, 0), *[(0, 1)] * (len(spelled) - 1)], spelled
         for one in spelled:
             assert Ledger(dest).locate(f"{one.rstrip(chr(47))}/a/b.txt")[0].path == f"{canonical(spelled[0], OF)}/a/b.txt"
         assert Ledger(dest).forget([f"{spelled[-1].rstrip(chr(47))}/a"], **HERE).files_out == 1
@@ -328,13 +328,13 @@ def test_one_containers_name_in_two_accounts_is_two_places(tmp_path: Path, cloud
     for name in ("one", "two"):
         cloud(f"abfs://data@{name}.dfs.core.windows.net/in").put("a.xml", b"<")
     both = [("abfs://data/in", {"account_name": name, **KEY}) for name in ("one", "two")]
-    assert gather(both, tmp_path / "out", transform="xml").set_aside_count == 2
+    assert gather(both, tmp_path / "out", transform="xml").quarantined_count == 2
     found = Ledger(tmp_path / "out")
     with refused(UsageError, 2, "one.dfs.core.windows.net and two.dfs.core.windows.net", "abfs://data@one.dfs.core.windows.net/in/a.xml"):
         found.locate("abfs://data/in/a.xml")
     assert len(found.locate("abfs://data@two/in/a.xml")) == 1
     done = found.retry(both[:1], paths=["abfs://data/in/a.xml"], storage_options=both[0][1], max_quarantined=9, **HERE)
-    assert done.set_aside == 1
+    assert done.quarantined == 1
 
 
 SERVICE = {"namenodes": {"Cluster": ["nn1", "nn2:9871"]}}

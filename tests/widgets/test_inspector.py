@@ -76,7 +76,7 @@ def test_it_opens_with_the_numbers_the_commits_the_first_page_and_why_files_fail
     assert "1–20 of 35 rows , below file://" in rows
     assert "malformed XML" in rows
     why = text_of(one(widget, "quire-reasons").value)
-    assert "Set aside: 5 files, by reason" in why
+    assert "Quarantined: 5 files, by reason" in why
     assert "malformed XML" in why
     assert [label for label, _ in one(widget, "quire-reason").options][:2] == ["every reason: 5 files", "malformed XML: 4 files"]
 
@@ -142,9 +142,9 @@ def test_it_shows_what_others_have_committed_since_when_it_is_asked(source: Path
 def test_retry_reads_what_was_set_aside_once_more_and_shows_what_came_of_it(source: Path, dest: Path) -> None:
     widget = inspector(dest)
     click(widget, "retry")
-    assert (done(widget).result.gathered, widget.result.set_aside) == (1, 4), "the limit of quire's own holds the large one"
+    assert (done(widget).result.gathered, widget.result.quarantined) == (1, 4), "the limit of quire's own holds the large one"
     assert "gathered now" in text_of(one(widget, "quire-result").value)
-    assert "Set aside: 4 files" in text_of(one(widget, "quire-reasons").value)
+    assert "Quarantined: 4 files" in text_of(one(widget, "quire-reasons").value)
     assert "1 × run, 1 × retry" in one(widget, "quire-timeline").value
     assert one(widget, "quire-reason").label == "every reason: 4 files"
     assert quire.Ledger(dest).failed()["tries"].tolist() == [2] * 4
@@ -154,7 +154,7 @@ def test_retry_for_one_reason_leaves_the_others(dest: Path) -> None:
     widget = inspector(dest)
     one(widget, "quire-reason").value = "malformed XML"
     click(widget, "retry")
-    assert done(widget).result.set_aside == 4
+    assert done(widget).result.quarantined == 4
     tries = quire.Ledger(dest).failed().set_index("reason")["tries"].to_dict()
     assert sorted(tries.values()) == [1, 2]
 
@@ -185,7 +185,7 @@ def test_forget_takes_them_out_with_the_reason_in_the_log_and_the_next_run_reads
     click(widget, "yes")
     done(widget)
     ledger = quire.Ledger(dest)
-    assert ledger.summary().set_aside == 1
+    assert ledger.summary().quarantined == 1
     assert "they are <repaired>" in set(ledger.history()["note"])
     assert one(widget, "quire-why").value == "", "the next one has a reason of its own"
     assert "they are &lt;repaired&gt;" in one(widget, "quire-timeline").value
@@ -198,7 +198,7 @@ def test_a_retry_in_vain_is_an_outcome_that_says_so(dest: Path, again: bool) -> 
     widget = inspector(dest)
     for _ in range(1 + again):
         widget.retry("malformed XML")
-        assert (done(widget).error, widget.result.gathered, widget.result.set_aside) == (None, 0, 4)
+        assert (done(widget).error, widget.result.gathered, widget.result.quarantined) == (None, 0, 4)
     shown = one(widget, "quire-result").value
     assert 'role="alert"' in shown
     assert "none of it could be processed: all of it stays quarantined" in text_of(shown)
@@ -220,7 +220,7 @@ def test_another_choice_closes_the_question(dest: Path) -> None:
     click(widget, "forget")
     click(widget, "retry")
     assert one(widget, "quire-ask").layout.display == "none"
-    assert quire.Ledger(dest).summary().set_aside == done(widget).result.set_aside + 1
+    assert quire.Ledger(dest).summary().quarantined == done(widget).result.quarantined + 1
 
 
 @pytest.fixture
@@ -305,7 +305,7 @@ def test_where_nothing_failed_there_is_nothing_to_press(tmp_path: Path) -> None:
     gather(write(tmp_path / "in", documents(3)), tmp_path / "out")
     widget = inspector(tmp_path / "out")
     assert all(one(widget, f"quire-{name}-button").disabled for name in ("retry", "forget"))
-    assert "Nothing is set aside" in text_of(one(widget, "quire-reasons").value)
+    assert "Nothing is quarantined" in text_of(one(widget, "quire-reasons").value)
     widget.forget()
     assert one(widget, "quire-ask").layout.display == "none"
 
@@ -366,7 +366,7 @@ def test_a_cancelled_retry_says_how_to_go_on_and_the_same_again_does(tmp_path: P
     done(widget, "cancelled")
     message = one(widget, "quire-change-message").value
     assert "nothing is lost" in text_of(message)
-    assert quire.Ledger(tmp_path / "slow").summary().set_aside == 4
+    assert quire.Ledger(tmp_path / "slow").summary().quarantined == 4
     code = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", message, re.DOTALL)
     assert code
     exec(html.unescape(code[1]), {"quire": quire})
@@ -398,7 +398,7 @@ def test_a_place_without_a_ledger_is_one_line(tmp_path: Path) -> None:
 
 def test_an_unknown_status_is_refused_with_the_nearest_one(dest: Path) -> None:
     widget = inspector(dest)
-    with pytest.raises(quire.UsageError, match="Did you mean 'bad'"):
+    with pytest.raises(quire.UsageError, match="Did you mean 'quarantined'"):
         widget.status = "badd"
     assert widget.status == "any"
 
@@ -444,7 +444,7 @@ def test_the_code_is_python_that_gives_the_same_result(source: Path, dest: Path)
         same = result_of(done(widget).code)
         assert same.table.equals(widget.result.table)
         assert same.words == widget.result.words
-    assert "state='bad', offset=3, limit=3" in re.sub(r",?\s+", ", ", widget.code)
+    assert "state='quarantined', offset=3, limit=3" in re.sub(r",?\s+", ", ", widget.code)
     widget.look(f"file://{source}/bad0.xml")
     assert result_of(done(widget).code).equals(widget.result)
     assert html.escape(widget.code) in one(widget, "quire-code").value
@@ -482,17 +482,17 @@ def test_the_code_of_a_change_does_the_same_change(source: Path, dest: Path, rea
             result_of(done(widget).code)
     widget.retry(reason)
     again = result_of(done(widget).code)
-    assert (again.verb, again.set_aside) == ("retry", widget.result.set_aside)
-    others = quire.Ledger(dest).summary().set_aside - 4
+    assert (again.verb, again.quarantined) == ("retry", widget.result.quarantined)
+    others = quire.Ledger(dest).summary().quarantined - 4
     widget.forget(reason)
     widget.answer(True)
     code = done(widget).code
-    assert quire.Ledger(dest).summary().set_aside == others
+    assert quire.Ledger(dest).summary().quarantined == others
     write(source, {f"bad{i}.xml": b"<b>" for i in range(4)})
     gather(source, dest, transform="xml", max_file_size="500 B")
-    assert quire.Ledger(dest).summary().set_aside == others + 4
+    assert quire.Ledger(dest).summary().quarantined == others + 4
     assert result_of(code).verb == "forget"
-    assert quire.Ledger(dest).summary().set_aside == others
+    assert quire.Ledger(dest).summary().quarantined == others
 
 
 def test_on_spark_a_reason_is_a_condition_that_chooses_what_the_table_has_counted(
@@ -577,7 +577,7 @@ def test_hostile_names_and_reasons_are_text_wherever_they_are_shown(tmp_path: Pa
     assert not Balanced(markup(widget)).seen & {"script"}
     widget.answer(True)
     assert done(widget).error is None
-    assert quire.Ledger(tmp_path / "out").summary().set_aside == 0
+    assert quire.Ledger(tmp_path / "out").summary().quarantined == 0
 
 
 def test_without_a_kernel_a_notebook_shows_all_of_it_as_a_page_and_as_text(source: Path, dest: Path) -> None:
@@ -589,7 +589,7 @@ def test_without_a_kernel_a_notebook_shows_all_of_it_as_a_page_and_as_text(sourc
     assert page.open == []
     assert not page.seen & {"script", "link", "iframe", "object", "button", "input"}
     words = text_of(bundle["text/html"])
-    for part in ("files gathered", "1–20 of 35 rows", "Set aside: 5 files, by reason", widget.code):
+    for part in ("files gathered", "1–20 of 35 rows", "Quarantined: 5 files, by reason", widget.code):
         assert part in words
         assert part in bundle["text/plain"]
     assert len(re.findall(r'<img [^>]*alt="[^"]{20,}"', bundle["text/html"])) == 2, "the commits and the file, each with its name"

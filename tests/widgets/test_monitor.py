@@ -187,7 +187,7 @@ def test_ten_thousand_partitions_do_not_hurt(tmp_path: Path, made: Any, kafka: M
     load(kafka, name, tmp_path / "out")
     cluster = quire.Ledger(tmp_path / "out").offsets()["cluster"][0]
     many = pd.DataFrame({"topic": "wide", "partition": range(10_000), "offset": 100, "end": 150, "lag": 50, "lost": 0, "open": 0})
-    known = many.assign(covered=100, records=100, bytes=5000, set_aside=0, cluster=cluster, topic_id="x").drop(
+    known = many.assign(covered=100, records=100, bytes=5000, quarantined=0, cluster=cluster, topic_id="x").drop(
         columns=["end", "lag", "open"]
     )
     monkeypatch.setattr(quire.Ledger, "lag", lambda *_, **__: many)

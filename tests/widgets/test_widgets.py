@@ -111,7 +111,7 @@ def test_a_run_in_which_nothing_could_be_processed_shows_its_report_and_what_its
         panel.run()
         assert (done(panel).state, type(panel.error)) == ("failed", quire.AllQuarantined)
         assert panel.result.all_quarantined
-        assert panel.result.set_aside_count == (2 if first else 0)
+        assert panel.result.quarantined_count == (2 if first else 0)
         assert "ALL QUARANTINED" in text_of(one(panel, "quire-result").value)
         assert "is quarantined in" in repr(panel)
         assert "is quarantined in" in text_of(one(panel, "quire-message").value)
@@ -201,7 +201,7 @@ def test_files_that_were_set_aside_are_listed_with_the_reason(tmp_path: Path) ->
     panel = panel_of(source, tmp_path / "out", transform="xml")
     panel.run()
     shown = text_of(one(done(panel), "quire-result").value)
-    assert "Set aside: 7 files" in shown
+    assert "Quarantined: 7 files" in shown
     assert all(f"bad{i}.xml" in shown for i in range(7))
     assert "malformed XML" in shown
 

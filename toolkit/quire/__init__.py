@@ -18,7 +18,7 @@ from quire.errors import (
     QuireError,
     RefusedError,
     StorageError,
-    TooManyFailures,
+    TooManyQuarantined,
     TransientError,
     UsageError,
 )  # fmt: skip
@@ -30,7 +30,7 @@ from quire.progress import ProgressEvent
 from quire.read import read
 from quire.recover import recover
 from quire.samples.populate import populate
-from quire.sources.splits import FileInfo, RejectError, Split
+from quire.sources.splits import FileInfo, QuarantineError, Split
 from quire.spark.runner import LocalRunner
 from quire.spark.session import session
 from quire.spark.shipping import install_on
@@ -51,13 +51,13 @@ __all__ = [
     "NotFoundError",
     "Plan",
     "ProgressEvent",
+    "QuarantineError",
     "QuireError",
     "RefusedError",
-    "RejectError",
     "Report",
     "Split",
     "StorageError",
-    "TooManyFailures",
+    "TooManyQuarantined",
     "TransientError",
     "UsageError",
     "__version__",

@@ -64,7 +64,7 @@ def consolidate(
     partial_lines  "hold" | "take": last lines without newline
     max_quarantined  give up, with nothing committed, if more files are to be quarantined. Left out: as many as there are, but if all are,
                  that is committed and AllQuarantined is raised
-    max_file_size  files above it are set aside where the transform has to hold them whole, "256 MiB"
+    max_file_size  files above it are quarantined where the transform has to hold them whole, "256 MiB"
     keep_messages  keep the text of what a function raises (it may hold data); its class and place are kept anyway
     function_version  names the edition of a function instead of a hash of its source
     allow_nonempty       allow a destination that holds other files
@@ -73,7 +73,7 @@ def consolidate(
     progress     True: bars | False | function(step), called several times a second with a `quire.ProgressEvent`; what it raises ends the
                  call as an interrupt does: nothing is lost, and the next call goes on with the job
 
-    Returns the report (of the last run). Raises UsageError, TooManyFailures, AllQuarantined or another QuireError, each in one line.
+    Returns the report (of the last run). Raises UsageError, TooManyQuarantined, AllQuarantined or another QuireError, each in one line.
     """
     request.check_names(settings)
     made = request.build(source, dest, waits=every is not None, **settings)
@@ -181,7 +181,7 @@ class Plan:
         listed = self._planned.listed
         rows: dict[str, object] = {
             "files listed": f"{listed.files:,}",
-            "already done": f"{listed.done:,}",
+            "skipped (already processed)": f"{listed.done:,}",
             "to gather": f"{listed.new:,} ({format_size(self.bytes)})",
             "tasks": f"{len(self._planned.tasks):,}",
             "estimated output": format_size(self.estimate),

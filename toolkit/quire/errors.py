@@ -3,7 +3,7 @@
     QuireError                exit 3   failed; the next run goes on
     ├── UsageError            exit 2   a wrong argument, or a source and destination that do not fit
     │   └── RefusedError      exit 2   right words, but doing it would lose, hide or mix data
-    ├── TooManyFailures       exit 1   more were to be quarantined than max_quarantined allows; nothing was committed
+    ├── TooManyQuarantined    exit 1   more were to be quarantined than max_quarantined allows; nothing was committed
     ├── AllQuarantined        exit 4   nothing of the input could be processed: all of it is quarantined, which is committed
     ├── DataLossError         exit 2   records were removed at their source before they were read; nothing was committed
     ├── FormatError           exit 2   an object below _quire/ is damaged, hostile, or of a newer quire
@@ -71,7 +71,7 @@ class RefusedError(UsageError):
     last_copies: tuple[str, ...] = ()
 
 
-class TooManyFailures(QuireError):
+class TooManyQuarantined(QuireError):
     """More was to be quarantined than `max_quarantined` allows; nothing was committed."""
 
     exit_code = 1

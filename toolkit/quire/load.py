@@ -57,7 +57,7 @@ def load(
     dest          a directory of quire's own
     transform     function(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch, which makes columns of records; left out: the records as
                   they are: key, value, headers, topic, partition, offset, timestamp, timestamp_type. Records for which it raises are
-                  set aside, each with its offset and the reason; so it should say the same of a record whatever stands beside it
+                  quarantined, each with its offset and the reason; so it should say the same of a record whatever stands beside it
     spark         a SparkSession; left out: `quire.session()`
     until         load up to here and no further: an offset, {partition: offset}, {(topic, partition): offset}, or a time (datetime, or a
                   text as "2026-11-22T08:00:00+01:00"; without a zone it is UTC): the first record from then on is not loaded
@@ -65,7 +65,7 @@ def load(
     format        "parquet" | "lines": the values, each ended by a newline
     newlines      with format="lines", of a value that holds one: "quarantine" | "escape" (newline as \n, backslash as \\)
     schema        of the function's columns, as in `quire.process`; left out: those of the destination, else those that it gives for the
-                  first records. It is frozen; what does not fit is set aside
+                  first records. It is frozen; what does not fit is quarantined
     partition_by  a column, by whose values files lie in directories; "date", where no column has this name, is the timestamp's day (UTC)
     compression   "none" | "gzip" | "zstd"
     target_size   bytes of a data file
@@ -77,7 +77,7 @@ def load(
     storage_options, dest_options   for the destination; what has a dot in its name is for Kafka, too
     stop          a threading.Event: once it is set, the call ends after the commit under way, in whatever thread it runs
 
-    Returns the report (of the last run). Raises UsageError, DataLossError, TooManyFailures, AllQuarantined (no record could be
+    Returns the report (of the last run). Raises UsageError, DataLossError, TooManyQuarantined, AllQuarantined (no record could be
     loaded) or another QuireError, each in one line.
     """
     call = check(

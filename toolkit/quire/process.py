@@ -56,7 +56,7 @@ def process(
 
     source      a directory's path or URL, a glob, a list of them, or of (url, options) pairs
     function    is given a `quire.Split` and its content; returns a pyarrow Table or RecordBatch, a pandas DataFrame, an iterable of dicts,
-                bytes (lines), or None. An exception of it quarantines the split; `split.reject(record, error)` quarantines one record
+                bytes (lines), or None. An exception of it quarantines the split; `split.quarantine(record, error)` quarantines one record
     dest        a directory of quire's own
     spark       a SparkSession; left out: `quire.session()`
     split       "file": content is a file's bytes | "lines": the bytes of the lines that begin in a range of about `split_size` (of
@@ -66,15 +66,15 @@ def process(
     schema      the columns of the rows: a pyarrow Schema, or a text as `"id long, price decimal(10, 2), tags array<string>"`. Left out:
                 those of the destination, else those of the first rows that the function gives for the first files, for which it is
                 called once more on the driver. It is frozen with the plan. Rows are cast to it; a split whose rows lose something by that,
-                or have other columns, is set aside
+                or have other columns, is quarantined
     format      "parquet" (rows) | "lines" (bytes); left out: what the function gives
     reduce      a function from a DataFrame to a DataFrame (a group, a sort, a join): all rows of a job go through it together, and what
                 it gives is written; its files and all splits are one commit. See docs/together.md
     function_version  names the edition of the functions instead of a hash of their source
 
-    The other settings are those of `quire.consolidate`; `max_quarantined` counts rejected records too, `on_append="tail"` goes with
-    split="lines". Returns the report (of the last run). Raises UsageError, TooManyFailures, AllQuarantined (also where all
-    records were rejected, and no row came) or another QuireError, each in one line.
+    The other settings are those of `quire.consolidate`; `max_quarantined` counts quarantined records too, `on_append="tail"` goes with
+    split="lines". Returns the report (of the last run). Raises UsageError, TooManyQuarantined, AllQuarantined (also where all
+    records were quarantined, and no row came) or another QuireError, each in one line.
     """
     if "transform" in settings:
         raise UsageError("process takes a function, and no transform. Use quire.consolidate for transforms.")

@@ -220,7 +220,7 @@ def _words(step: ProgressEvent) -> str:
     parts = [step.accounts] if step.parts else []
     parts += [f"{step.tasks:,} tasks, {step.files:,} {step.what}s"] if step.tasks else []
     if step.retries:
-        parts.append(f"tried again {step.retries:,} times" if step.retries > 1 else "tried again once")
+        parts.append(f"{step.retries:,} {'retry' if step.retries == 1 else 'retries'}")
     return ", ".join(parts)
 
 

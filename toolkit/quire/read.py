@@ -115,7 +115,7 @@ def _places(store: Store, files: list[str], folded: Fold, folders: dict[str, str
             rows = folded.of(source).rows(store, ["state", "folder"])
             empty = rows.filter(pc.and_(gathered(rows), pc.is_valid(rows.column("folder"))))
             found |= dict.fromkeys(pc.unique(empty.column("folder")).to_pylist())
-        elif source.rows > source.bad + source.held and folders[source.segment] not in found:
+        elif source.rows > source.quarantined + source.held and folders[source.segment] not in found:
             rows = folded.of(source).rows(store, ["state"])
             if pc.any(gathered(rows)).as_py():
                 found[folders[source.segment]] = None

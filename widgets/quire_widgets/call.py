@@ -92,7 +92,7 @@ class Call:
         if step.waits:
             parts.append(step.waits)
         elif step.retries:
-            parts.append(f"tried again: {step.retries:,}")
+            parts.append(f"retries: {step.retries:,}")
         return ", ".join(parts)
 
 

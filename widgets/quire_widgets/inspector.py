@@ -50,10 +50,10 @@ class LedgerInspector(Form):
                              function, and options of the sources' store (default: the destination's)
     page_size                rows of a page
 
-    path, status             what is searched for: how paths begin, or any part of them; "any", "done", "bad", "held", "mark" or "lost"
+    path, status             what is searched for: how paths begin, or any part of them; "any" or a state as in the ledger
     .find() .turn(pages)     the first page of what is searched for; so many pages on, or back
     .look(path)              which bytes of one file are accounted for
-    .retry(reason) .forget(reason)    read again, or take out, what was set aside, all of it or for one reason; `forget` asks first,
+    .retry(reason) .forget(reason)    read again, or take out, what was quarantined, all of it or for one reason; `forget` asks first,
                              and `.answer(True)` is the button that says yes. Where that would delete the last copy of what was purged,
                              nothing is done, it is "idle" and asks once more: `.answer(True, last_copy=True)`
     .cancel() .refresh() .wait(timeout)
@@ -187,7 +187,7 @@ class LedgerInspector(Form):
         self._begin("looking", act, self._show_turned)
 
     def look(self, path: str) -> None:
-        """Which bytes of a file are done, set aside, held back or missing, and where they lie."""
+        """Which bytes of a file are done, quarantined, held back or missing, and where they lie."""
         if path:
             self._begin("looking", lambda _: (path, self._ledger.coverage(path)), self._show_file)
 
@@ -202,7 +202,7 @@ class LedgerInspector(Form):
 
     # --------------------------------------------------------------------------------------------------------------- to change
     def retry(self, reason: str | None = None) -> None:
-        """Read what was set aside once more, and nothing else; its state is swapped in one commit."""
+        """Read what was quarantined once more, and nothing else; its state is swapped in one commit."""
         self.answer(False)
         those, typed = Chosen(reason, "", self._spark), self._source.input.value.strip()
         given = self._retry_with | ({"source": typed} if typed else {})
@@ -222,13 +222,13 @@ class LedgerInspector(Form):
         return None if chosen == ALL else chosen
 
     def forget(self, reason: str | None = None) -> None:
-        """Ask whether to take what was set aside out of the ledger; `answer` says it."""
+        """Ask whether to take what was quarantined out of the ledger; `answer` says it."""
         chosen = self._reasons if reason is None else self._reasons[self._reasons["reason"] == reason]
         if self.state in BUSY or not len(chosen):
             return
         self.answer(False)
-        self._asked = _Asked(Chosen(reason, "state = 'bad'", self._spark))
-        files = self._summary.set_aside if reason is None else int(chosen["files"].sum())
+        self._asked = _Asked(Chosen(reason, "state = 'quarantined'", self._spark))
+        files = self._summary.quarantined if reason is None else int(chosen["files"].sum())
         what = f"Forget {_files(files)}{f' ({reason})' if reason else ''}?"
         then = "They leave the ledger in one commit, and the next run reads them as new if the source still has them."
         if isinstance(self._spark, quire.LocalRunner):  # only SQL chooses single rows
@@ -357,9 +357,9 @@ class LedgerInspector(Form):
             self._timeline,
             html.block(picture, html.details(self._log.caption, html.table("", self._log.header, self._log.rows, self._log.numbers))),
         )
-        self._told = pages.reasons(reasons, summary.set_aside)
+        self._told = pages.reasons(reasons, summary.quarantined)
         shown(self._why, self._told.html())
-        options = [(f"every reason: {_files(summary.set_aside)}", ALL)]
+        options = [(f"every reason: {_files(summary.quarantined)}", ALL)]
         counted = zip(reasons["reason"].tolist(), reasons["files"].tolist(), strict=True)
         options += [(f"{_shortened(reason or '(none)')}: {_files(n)}", reason) for reason, n in counted if reason != OTHERS]
         _fill(self._reason.input, options, ALL)

@@ -26,9 +26,9 @@ VALUE = 120  # characters of a record
 # What partitions are ordered by: the column, and whether the largest come first.
 ORDERS: Mapping[str, tuple[str, bool]] = {
     "lag": ("lag", True), "partition": ("", False), "records": ("records", True), "bytes": ("bytes", True),
-    "set aside": ("set_aside", True), "lost": ("lost", True),
+    "quarantined": ("quarantined", True), "lost": ("lost", True),
 }  # fmt: skip
-_COLUMNS = ["topic", "partition", "offset", "end", "lag", "records", "bytes", "set_aside", "lost", "open"]
+_COLUMNS = ["topic", "partition", "offset", "end", "lag", "records", "bytes", "quarantined", "lost", "open"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def merged(offsets: pd.DataFrame, lag: pd.DataFrame | None) -> pd.DataFrame:
     )
     both["offset"] = both["offset"].fillna(both["offset_told"])
     both["lag"] = (both["end"] - both["offset"]).clip(lower=0)
-    counts = ["records", "bytes", "set_aside", "lost"]
+    counts = ["records", "bytes", "quarantined", "lost"]
     both[counts] = both[counts].fillna(0)
     return both.reindex(columns=_COLUMNS).astype(whole)
 
@@ -81,7 +81,7 @@ def facts(seen: Seen) -> dict[str, object]:
         rows["in open transactions"] = f"{int(table['open'].sum()):,} offsets, which nobody gets yet"
     if found is not None:
         rows["records loaded"] = f"{found.records or 0:,} (of {found.bytes_read:,} offsets)"
-        rows["set aside"] = f"{found.set_aside:,}"
+        rows["quarantined"] = f"{found.quarantined:,}"
         rows["lost to retention"] = f"{int(table['lost'].sum()):,}"
         rows["data files"] = f"{found.data_files:,} ({format_size(found.bytes_written)})"
         rows["commits"] = f"{found.commits:,}, the last one {found.last_commit or 'never'}"
@@ -125,7 +125,7 @@ def _told(table: pd.DataFrame, name: str) -> bool:
     """Whether a column says anything."""
     if name in ("end", "lag"):
         return bool(table[name].notna().any())
-    return name not in ("set_aside", "lost", "open") or bool(table[name].fillna(0).any())
+    return name not in ("quarantined", "lost", "open") or bool(table[name].fillna(0).any())
 
 
 def _cell(name: str, value: Any) -> str:
@@ -139,21 +139,24 @@ def _cell(name: str, value: Any) -> str:
 def commits(seen: Seen) -> Table:
     """The last commits, the newest first."""
     last = seen.commits.iloc[::-1].head(LATEST)
-    counts = ("records", "set_aside", "lost")
+    counts = ("records", "quarantined", "lost")
     rows = [
         (r["version"], r["verb"], str(r["time"])[:19].replace("T", " "), *(f"{r[name]:,}" for name in counts), r["note"])
         for r in last.to_dict("records")
     ]
     total = seen.summary.commits if seen.summary is not None else len(last)
-    header, numbers = ["commit", "verb", "time (UTC)", "records", "set aside", "lost", "note"], ["commit", "records", "set aside", "lost"]
+    header, numbers = (
+        ["commit", "verb", "time (UTC)", "records", "quarantined", "lost", "note"],
+        ["commit", "records", "quarantined", "lost"],
+    )
     if not any(row[-1] for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
     return Table(f"{html.more_than(len(last), total, 'commit')}, the newest first", header, rows, numbers)
 
 
 def reasons(seen: Seen) -> Table:
-    """Why records were set aside."""
-    total = seen.summary.set_aside if seen.summary is not None else 0
+    """Why records were quarantined."""
+    total = seen.summary.quarantined if seen.summary is not None else 0
     counted = int(seen.reasons["files"].sum())
     caption = f"In quarantine: {html.more_than(counted, total, 'record')}, by reason" if total else "Nothing is in quarantine."
     rows = [
@@ -169,7 +172,7 @@ def rejected(seen: Seen) -> Table:
     for r in seen.rejected.to_dict("records"):
         why = f"{r['error']}: {r['message']}" if r["message"] else r["error"]
         rows.append(("/".join(r["path"].split("/")[-2:]), f"{r['offset']:,}", _cut(why), _value(r)))
-    total = seen.summary.set_aside if seen.summary else 0
+    total = seen.summary.quarantined if seen.summary else 0
     caption = f"{html.more_than(len(rows), total, 'record')} in quarantine; ledger.rejected() has all"
     return Table(caption, ("partition", "offset", "reason", "value"), rows, ("offset",))
 
@@ -253,7 +256,7 @@ class Looking:
             summary,
             ledger.offsets(),
             ledger.commits(last=COMMITS),
-            ledger.reasons() if summary.set_aside else pd.DataFrame({"reason": [], "files": [], "tries": [], "example": []}),
+            ledger.reasons() if summary.quarantined else pd.DataFrame({"reason": [], "files": [], "tries": [], "example": []}),
             ledger.rejected(limit=REJECTED),
             ledger.partition_skew(),
         )

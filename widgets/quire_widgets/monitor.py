@@ -1,4 +1,4 @@
-"""A load from Kafka to look at and to drive: how far each partition is, what was committed when, what was set aside or lost."""
+"""A load from Kafka to look at and to drive: how far each partition is, what was committed when, what was quarantined or lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LoadMonitor(Form):
     watch                  whether it looks again by itself, as long as it is shown
     page_size              partitions of a page
 
-    order, topic           of the table: "lag", "partition", "records", "bytes", "set aside" or "lost"; a part of topics' names
+    order, topic           of the table: "lag", "partition", "records", "bytes", "quarantined" or "lost"; a part of topics' names
     .start()               load, in the background; also to go on after a stop or an error. With every= it loads again and again
     .stop()                end after the commit under way; called again, at once. Nothing is lost: a plan that was begun is gone on with
     .refresh() .turn(pages) .wait(timeout)

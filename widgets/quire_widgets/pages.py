@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LONGEST = 120  # characters of a reason
 COMMITS = 50  # in their table
 RANGES = 100
-_COUNTS = ("files", "forgotten", "set_aside", "data_files")
+_COUNTS = ("files", "forgotten", "quarantined", "data_files")
 EXAMPLE = 72  # characters of a path in the table of reasons
 
 
@@ -84,10 +84,10 @@ def rows(page: Page) -> Table:
     return Table(page.words, header, found, ("from", "bytes", "commit"), folder)
 
 
-def reasons(found: pd.DataFrame, set_aside: int) -> Table:
-    """Why files were set aside."""
+def reasons(found: pd.DataFrame, quarantined: int) -> Table:
+    """Why files were quarantined."""
     counted = int(found["files"].sum())
-    what = f"Set aside: {html.more_than(counted, set_aside, 'file')}, by reason" if set_aside else "Nothing is set aside."
+    what = f"Quarantined: {html.more_than(counted, quarantined, 'file')}, by reason" if quarantined else "Nothing is quarantined."
     table = [
         (_cut(reason), f"{files:,}", tries, _end(example)) for reason, files, tries, example in found.itertuples(index=False, name=None)
     ]
@@ -103,7 +103,7 @@ def commits(found: pd.DataFrame, total: int) -> Table:
 
 
 def of_file(path: str, coverage: pd.DataFrame) -> Table:
-    """The ranges of one file: where each lies, or why it was set aside."""
+    """The ranges of one file: where each lies, or why it was quarantined."""
     table = [
         (f"{start:,}", f"{length:,}", state, "" if pd.isna(commit) else int(commit), data_file or "", _cut(reason))
         for start, length, state, commit, data_file, reason in zip(
@@ -137,7 +137,7 @@ def _end(path: str) -> str:
 
 
 TASKS = 10  # in the table
-FILES = 100  # of those that were set aside
+FILES = 100  # of those that were quarantined
 
 
 def plan(found: Plan) -> str:
@@ -156,10 +156,10 @@ def report(done: Report) -> str:
     """The facts; on request, each file that was not gathered, with the reason."""
     lists = []
     for what, files, total in (
-        ("Set aside", done.quarantined, done.quarantined_count),
+        ("Quarantined", done.quarantined, done.quarantined_count),
         ("Changed since, not read", done.changed, done.changed_count),
         ("Could not be read or planned", done.unreadable, done.unreadable_count),
-        ("Left out", done.left_out, len(done.left_out)),
+        ("Deferred", done.deferred, len(done.deferred)),
     ):
         if files:
             caption = f"{what}: {html.more_than(min(len(files), FILES), total, 'file')}"

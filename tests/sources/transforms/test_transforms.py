@@ -317,8 +317,8 @@ def test_a_function_that_would_end_its_process_is_one_files_fault(kind: type[Bas
     report = gather(
         write(tmp_path / "in", {f"f{i}": b"%d\n" % i for i in range(9)}), tmp_path / "out", transform=function, function_version="1"
     )
-    assert (report.files, report.set_aside_count) == (8, 1)
-    assert report.set_aside[0][1].startswith(f"{kind.__qualname__} (test_transforms.py line ")
+    assert (report.files, report.quarantined_count) == (8, 1)
+    assert report.quarantined[0][1].startswith(f"{kind.__qualname__} (test_transforms.py line ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGALRM])

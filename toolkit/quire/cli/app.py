@@ -67,7 +67,9 @@ _JOB = [
     click.option("--on-append", default="report", show_default=True, help="report, tail or reprocess: files that only became longer."),
     click.option("--change-detection", default="store", show_default=True, help="store or content: how a file is known to be another one."),
     click.option("--partial-lines", default="hold", show_default=True, help="hold or take a last line without newline (tail)."),
-    click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files are set aside where they must be held whole."),
+    click.option(
+        "--max-file-size", default="256 MiB", show_default=True, help="Larger files are quarantined where they must be held whole."
+    ),
     click.option("--allow-nonempty", is_flag=True, help="Allow a destination that holds other files."),
     MASTER,
 ]
@@ -296,7 +298,7 @@ def read(dest: str, limit: int, as_json: bool) -> None:
 # ------------------------------------------------------------------------------------------------------------------------ ledger
 @cli.group()
 def ledger() -> None:
-    """Look into what has been gathered, where it lies, and what was set aside."""
+    """Look into what has been gathered, where it lies, and what was quarantined."""
 
 
 @ledger.command()
@@ -311,8 +313,8 @@ def summary(dest: str, as_json: bool) -> None:
 @click.argument("dest")
 @AS_JSON
 def failed(dest: str, as_json: bool) -> None:
-    """The files that were set aside, with the reasons."""
-    frame(quire.Ledger(dest).failed(), as_json, "nothing was set aside")
+    """The files that were quarantined, with the reasons."""
+    frame(quire.Ledger(dest).failed(), as_json, "nothing was quarantined")
 
 
 @ledger.command()
@@ -351,7 +353,7 @@ def read_one(dest: str, path: str) -> None:
 
 @ledger.command()
 @click.argument("dest")
-@click.option("--where", help="A condition in SQL: \"state = 'bad'\".")
+@click.option("--where", help="A condition in SQL: \"state = 'quarantined'\".")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(0), help="Rows at most.")
 @MASTER
 @AS_JSON

@@ -51,8 +51,8 @@ def _absent(opened: quire.Ledger, dest: str, path: str) -> str:
 @click.argument("dest")
 @AS_JSON
 def reasons(dest: str, as_json: bool) -> None:
-    """Why files were set aside, how many for each reason, and one of them."""
-    frame(quire.Ledger(dest).reasons(), as_json, "nothing is set aside")
+    """Why files were quarantined, how many for each reason, and one of them."""
+    frame(quire.Ledger(dest).reasons(), as_json, "nothing is quarantined")
 
 
 @click.command()

@@ -27,7 +27,7 @@ HISTORY_ROWS = 50_000  # entries in a piece: piece i holds those from i * HISTOR
 HISTORY = pa.schema(
     [
         pa.field(name, pa.string() if name in ("kind", "verb", "job", "time", "note") else pa.int64(), False)
-        for name in ("version", "kind", "verb", "job", "time", "tasks", "files", "bytes", "data_files", "set_aside", "left_out", "note")
+        for name in ("version", "kind", "verb", "job", "time", "tasks", "files", "bytes", "data_files", "quarantined", "deferred", "note")
     ]
 )
 FILES = pa.schema(
@@ -46,7 +46,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     rows: Natural
     first: str = ""
     last: str = ""
-    bad: Natural = 0
+    quarantined: Natural = 0
     held: Natural = 0
 
 
@@ -56,7 +56,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     commits: Natural = 0
     files: int = 0
     bytes_read: int = 0
-    set_aside: int = 0
+    quarantined: int = 0
     held_back: int = 0
     data_files: int = 0
     bytes_written: int = 0
@@ -174,7 +174,7 @@ def history_row(number: int, entry: Entry) -> tuple[Any, ...]:
         note = f"version {entry.version}{_pinned(entry.id)}"
     return (
         number, type(entry).__name__.lower(), getattr(entry, "verb", ""), getattr(entry, "job", ""), entry.time, len(tasks),
-        sum(t.files_in for t in tasks), sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks), sum(t.set_aside for t in tasks),
+        sum(t.files_in for t in tasks), sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks), sum(t.quarantined for t in tasks),
         sum(len(t.left) for t in tasks) + len(getattr(entry, "left", ())), note,
     )  # fmt: skip
 

@@ -62,14 +62,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""  # of the source, where the plan kept directories apart
     part: Natural = 0  # of the directory, in a hash plan
     segment: str | None = None
-    quarantine: str | None = None  # the file with the records that a function has rejected
+    quarantine: str | None = None  # the file with the records that a function has quarantined
     first: str = ""  # the smallest and the greatest path in the segment
     last: str = ""
-    assigned: Natural = 0  # files that the plan gave to the task = gathered + bad + left out
+    assigned: Natural = 0  # files that the plan gave to the task = gathered + quarantined + deferred
     gathered: Natural = 0
-    bad: Natural = 0
-    rejected: Natural = 0  # single records that a function has set aside
-    vain: Natural = 0  # of the gathered splits those that gave nothing: records of them were rejected, or (of a topic) there was none
+    quarantined_files: Natural = 0
+    quarantined_records: Natural = 0  # single records that a function has quarantined
+    vain: Natural = 0  # of the gathered splits those that gave nothing: records of them were quarantined, or (of a topic) there was none
     lost: Natural = 0  # offsets that were removed at their source before they were read
     pieces: Natural = 0  # rows of the segment beyond one a split: of splits that such records cut
     held: Natural = 0  # rows for last lines without newline, held back
@@ -85,22 +85,22 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     removes: tuple[str, ...] = ()  # data files whose rows leave; those of them that stay stand in the segment, carried
     carried: Natural = 0  # rows of removed data files that this task has written again
     restated: Natural = 0  # rows of its segment that add none, and say what is the state of rows that are there
-    files_out: Natural = 0  # what the uncovered rows counted in `files_in`, `bytes_in` and `bad` of earlier tasks
+    files_out: Natural = 0  # what the uncovered rows counted in `files_in`, `bytes_in` and `quarantined_files` of earlier tasks
     bytes_out: Natural = 0
-    bad_out: Natural = 0
+    quarantined_out: Natural = 0
     held_out: Natural = 0
     uncovers: tuple[Uncover, ...] = ()
     left: tuple[Left, ...] = ()
 
     @property
-    def set_aside(self) -> int:
+    def quarantined(self) -> int:
         """Splits and single records that went into quarantine."""
-        return self.bad + self.rejected
+        return self.quarantined_files + self.quarantined_records
 
     @property
     def rows(self) -> int:
         """The rows that its segment adds."""
-        return self.gathered + self.bad + self.held + self.pieces + self.carried - self.restated
+        return self.gathered + self.quarantined_files + self.held + self.pieces + self.carried - self.restated
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):

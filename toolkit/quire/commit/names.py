@@ -7,7 +7,7 @@ _quire/jobs/<job>/plan.json                    which of them counts
 _quire/jobs/<job>/tasks/<task>.json            the manifest of the attempt that won
 _quire/jobs/<job>/attempts/<task>-<attempt>/   output that nobody sees yet
 _quire/ledger/<job>-<task>-<attempt>.parquet   a ledger segment
-_quire/quarantine/<job>-<task>-<attempt>.parquet   records that a function has rejected
+_quire/quarantine/<job>-<task>-<attempt>.parquet   records that a function has quarantined
 _quire/checkpoints/<version, 20 digits>-<id>.json            the head of a checkpoint, put after all of its pieces
 _quire/checkpoints/<version, 20 digits>-<id>/<kind>-<n>.parquet   a piece of it
 [directory/]part-<job>-<task>-<attempt>-<i>.*  a data file

@@ -36,8 +36,8 @@ def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] =
 
     Ranges that no row covers are left, of paths without a row under another version. A path that is only in quarantine, under
     another version, is taken again as a whole, and its old rows leave the ledger. The rest is `known`, each with its rows (`also`: with
-    these columns too). A single record that was rejected is as done as what lies around it. A purged file is done in its own version alone;
-    while a purge is under way, and another file is there, that file is `known`, too.
+    these columns too). A single record that was quarantined is as done as what lies around it. A purged file is done in its own version
+    alone; while a purge is under way, and another file is there, that file is `known`, too.
     """
     start = pa.array([0] * listing.num_rows, pa.int64())
     listing = listing.append_column("start", start).append_column("length", listing.column("size"))
@@ -56,13 +56,13 @@ def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] =
     known = pc.is_valid(hit)
     taken = pc.not_equal(rows.column("state").take(hit), "held")
     covered = pc.and_(known, pc.fill_null(pc.and_(same, taken), False))
-    aside = pc.and_(covered, pc.fill_null(pc.equal(rows.column("state").take(hit), "bad"), False))
+    aside = pc.and_(covered, pc.fill_null(pc.equal(rows.column("state").take(hit), "quarantined"), False))
     found = Remaining(listing.filter(pc.invert(known)), done=pc.sum(covered).as_py() or 0, quarantined=pc.sum(aside).as_py() or 0)
     odd = listing.filter(pc.and_(known, pc.invert(covered)))
     if odd.num_rows:
         among = odd.column("path").combine_chunks()
         rows = rows.filter(pc.is_in(rows.column("path"), among))
-        rare = pa.array(["bad", PURGING])  # of these alone more is to be known
+        rare = pa.array(["quarantined", PURGING])  # of these alone more is to be known
         lacking = [c for c in ("fingerprint", "records", "tries", "reason") if c not in rows.schema.names]
         if lacking and pc.any(pc.is_in(rows.column("state"), rare)).as_py():
             rows = fold.rows(store, (*COLUMNS, *also, *lacking), among=among)
@@ -93,9 +93,9 @@ def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:
                 again.append({**file, "start": 0, "length": size})
             continue
         # Of rows that follow one another in several versions (a file that was appended to), the last one tells what is done. Where
-        # nothing but rejected records is there, only their fingerprints tell whether it goes on from them.
-        some = any(r["version"] != version and r["state"] != "bad" for r in there)
-        aside = [r["state"] == "bad" and not (r["records"] == 1 and (some or r.get("fingerprint") is not None)) for r in there]
+        # nothing but quarantined records is there, only their fingerprints tell whether it goes on from them.
+        some = any(r["version"] != version and r["state"] != "quarantined" for r in there)
+        aside = [r["state"] == "quarantined" and not (r["records"] == 1 and (some or r.get("fingerprint") is not None)) for r in there]
         others = any(r["version"] != version and not bad for r, bad in zip(there, aside, strict=True))
         held = [r for r in there if r["state"] == "held"]
         following = [r for r, bad in zip(there, aside, strict=True) if r["version"] == version or not bad]
@@ -108,7 +108,7 @@ def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:
             found.uncovers.append(Uncover(path, of, tuple((r["start"], r["length"]) for r in old if r["version"] == of)))
         again += [{**file, "start": s, "length": n} for s, n in left]
         found.done += not left
-        found.quarantined += not left and all(r["state"] == "bad" for r in there)
+        found.quarantined += not left and all(r["state"] == "quarantined" for r in there)
     if again:
         found.files = pa.concat_tables([found.files, pa.Table.from_pylist(again, found.files.schema)]).sort_by("path")
 

@@ -213,8 +213,8 @@ def _merge(
     if data is None:
         return {"size": 0, "rows": 0}
     store.put(names.checkpoint_piece(folded.version, made, "rows", number), data)
-    bad, held = (pc.sum(pc.equal(rows.column("state"), state)).as_py() for state in ("bad", "held"))
-    return {"size": len(data), "rows": rows.num_rows, "first": writer.first, "last": writer.last, "bad": bad, "held": held}
+    quarantined, held = (pc.sum(pc.equal(rows.column("state"), state)).as_py() for state in ("quarantined", "held"))
+    return {"size": len(data), "rows": rows.num_rows, "first": writer.first, "last": writer.last, "quarantined": quarantined, "held": held}
 
 
 def _with_folders(rows: pa.Table, folders: dict[str, str]) -> pa.Table:

@@ -23,21 +23,21 @@ class Counts(NamedTuple):
 
     files: int
     bytes: int
-    bad: int
+    quarantined: int
     held: int
 
 
 def counts(rows: Iterable[Mapping[str, Any]]) -> Counts:
     """The total of rows (path, start, length, state)."""
-    files = size = bad = held = 0
+    files = size = quarantined = held = 0
     for row in rows:
         state, topic = row["state"], row["path"].startswith(_TOPIC)
         files += not topic and row["start"] == 0 and state in COUNTED
         if state != "mark" if topic else state in COUNTED:
             size += row["length"]
-        bad += state == "bad"
+        quarantined += state == "quarantined"
         held += state == "held"
-    return Counts(files, size, bad, held)
+    return Counts(files, size, quarantined, held)
 
 
 def marked(rows: pa.Table) -> Counts:

@@ -36,7 +36,7 @@ class Source:
     segment: str
     first: str
     last: str
-    bad: int = 0  # rows that it has in quarantine, or had
+    quarantined: int = 0  # rows that it has in quarantine, or had
     held: int = 0  # of last lines that were not taken
     rows: int = 0  # all of them
     piece: bool = False
@@ -168,14 +168,14 @@ def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
     sources, said, removed = list[Source](), list[Source](), dict[str, int]()
     if log.base:
         pieces = log.base.pieces("rows")
-        sources = [Source(log.base.version, name, p.first, p.last, p.bad, p.held, p.rows, piece=True) for name, p in pieces]
+        sources = [Source(log.base.version, name, p.first, p.last, p.quarantined, p.held, p.rows, piece=True) for name, p in pieces]
     uncovered = defaultdict[str, list[tuple[int, Uncover]]](list)
     for number, commit in log.recent(version):
         for task in log.in_effect(commit, version, reader=reader):
             if task.segment and task.restated:
                 said.append(Source(number, task.segment, task.first, task.last, rows=task.restated))
             elif task.segment:
-                sources.append(Source(number, task.segment, task.first, task.last, task.set_aside, task.held, task.rows))
+                sources.append(Source(number, task.segment, task.first, task.last, task.quarantined, task.held, task.rows))
             for file in task.removes:
                 removed.setdefault(file, number)
             # The rows that a task uncovers in files that it removes leave with these.

@@ -69,7 +69,7 @@ def totals(log: Log, folded: Fold) -> Totals:
         commits=commits, last_commit=last,
         files=before.files + sum(t.files_in - t.files_out for t in tasks),
         bytes_read=before.bytes_read + sum(t.bytes_in - t.bytes_out for t in tasks),
-        set_aside=before.set_aside + sum(t.set_aside - t.bad_out for t in tasks),
+        quarantined=before.quarantined + sum(t.quarantined - t.quarantined_out for t in tasks),
         held_back=before.held_back + sum(t.held - t.held_out for t in tasks),
         data_files=count + len(files), bytes_written=size + sum(f.size for f in files),
         ledger_rows=before.ledger_rows + sum(t.rows - t.carried for t in tasks) - uncovered,

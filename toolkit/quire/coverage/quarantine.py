@@ -1,7 +1,7 @@
-"""Quarantine files: the records that a function has rejected in one attempt, in Parquet, named by the commit of its good output.
+"""Quarantine files: the records that were quarantined in one attempt, in Parquet, named by the commit of its good output.
 
-Each stands for a row of the attempt's segment in state `bad` with `records` = 1: the record begins where the row does. The row covers its
-bytes as far as they lie in the split; `length` is the record's own. Records of more than 1 MiB are kept by reference alone.
+Each stands for a row of the attempt's segment in state `quarantined` with `records` = 1: the record begins where the row does. The row
+covers its bytes as far as they lie in the split; `length` is the record's own. Records of more than 1 MiB are kept by reference alone.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Shelf:
         return None if i is None else dict(self._records.slice(i, 1).to_pylist()[0])
 
 
-def rejected(store: Store, folded: Fold, limit: int | None = None) -> pa.Table:
+def records(store: Store, folded: Fold, limit: int | None = None) -> pa.Table:
     """The records that are in quarantine at a version, as their files tell of them, with `attempt` and `commit`.
 
     `limit`: so many of the newest commits, of which only the files that hold them are read.
@@ -165,8 +165,8 @@ def dead(store: Store, log: Log, below: int) -> list[str]:
 
 
 def _records(store: Store, folded: Fold, source: Source, columns: list[str]) -> pa.Table:
-    """The rows of a source that stand for rejected records, with `quarantine` and `commit`."""
-    one = folded.of(source) if source.bad else replace(folded, sources=())
+    """The rows of a source that stand for quarantined records, with `quarantine` and `commit`."""
+    one = folded.of(source) if source.quarantined else replace(folded, sources=())
     rows = one.rows(store, [*columns, "quarantine"])
     return rows.filter(pc.is_valid(rows.column("quarantine")))
 

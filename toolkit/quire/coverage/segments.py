@@ -1,14 +1,14 @@
 """Ledger segments: the rows that one attempt adds to the ledger, in Parquet.
 
-A row says that a range of a version of a file is covered, how (`done`, `bad`: set aside, `mark`: done elsewhere), and where
+A row says that a range of a version of a file is covered, how (`done`, `quarantined`, `mark`: done elsewhere), and where
 its record lies: data file, `offset` (of the frame; in Parquet the row's number), `skip` (bytes within the decompressed frame),
 `written` bytes, `records` (lines or rows) and their xxh3-64. `carried`: it was taken over from a data file that this attempt's job
-removes. `tries`: how often a file that is set aside was read. `fingerprint`: of the source's bytes (see `tails`), where
+removes. `tries`: how often a file that is quarantined was read. `fingerprint`: of the source's bytes (see `tails`), where
 files may be appended to. A row in state `held` stands for a last line without newline that was not taken.
 
 A piece of a checkpoint (`PIECE`) holds the rows of many segments that have paths of a range, each with its commit and attempt; `folder`:
 the directory that its task was kept apart for, where no data file's name says it; `quarantine`: of a record that a function has
-rejected, the file of its attempt that holds it.
+quarantined, the file of its attempt that holds it.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def steps(store: Store, name: str) -> list[tuple[str, int]]:
 
 
 def is_record(rows: pa.Table) -> pa.ChunkedArray:
-    """Which rows stand for one rejected record (columns state, records)."""
-    return pc.and_(pc.equal(rows.column("state"), "bad"), pc.equal(pc.fill_null(rows.column("records"), 0), 1))
+    """Which rows stand for one quarantined record (columns state, records)."""
+    return pc.and_(pc.equal(rows.column("state"), "quarantined"), pc.equal(pc.fill_null(rows.column("records"), 0), 1))
 
 
 def lacking(store: Store, name: str, of: str, why: BaseException) -> FormatError:

@@ -15,7 +15,7 @@ from quire.commit.entries import Left, Task
 from quire.coverage import segments
 from quire.storage import Store
 
-NOT_TAKEN = "its new version cannot be taken, and what was gathered before stays"  # begins the reason of what is left out
+NOT_TAKEN = "its new version cannot be taken, and what was gathered before stays"  # begins the reason of what is deferred
 
 
 def not_taken(store: Store, tasks: Sequence[Task]) -> tuple[Left, ...]:
@@ -25,9 +25,9 @@ def not_taken(store: Store, tasks: Sequence[Task]) -> tuple[Left, ...]:
     """
     found = dict[str, list[Any]]()  # path → the first reason, and how many there are
     read = [task for task in tasks if task.segment and not task.removes]  # the others write again what was gathered before
-    for task in (task for task in read if task.set_aside):
+    for task in (task for task in read if task.quarantined):
         rows = segments.read(store, task.segment or "", ["path", "state", "reason"])
-        for row in rows.filter(pc.equal(rows.column("state"), "bad")).select(["path", "reason"]).to_pylist():
+        for row in rows.filter(pc.equal(rows.column("state"), "quarantined")).select(["path", "reason"]).to_pylist():
             found.setdefault(row["path"], [row["reason"], 0])[1] += 1
     for task in read if found else ():
         first, last = min(found, default=""), max(found, default="")

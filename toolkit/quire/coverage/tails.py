@@ -38,7 +38,7 @@ class Prefix(NamedTuple):
 
     end: int
     marks: tuple[Mark, ...]  # of the first row and the last one, also on either side of a gap
-    held: tuple[tuple[str, int, int, int], ...]  # version, start, length and tries of a last line held back, or an end set aside
+    held: tuple[tuple[str, int, int, int], ...]  # version, start, length and tries of a last line held back, or an end quarantined
     gaps: tuple[tuple[int, int], ...] = ()
 
 
@@ -50,8 +50,8 @@ def fingerprint(content: bytes) -> int:
 def prefix(rows: Iterable[dict[str, Any]]) -> Prefix | None:
     """The coverage by a path's rows; None if it is not known well enough to continue from it."""
     rows = list(rows)
-    # A single record that was rejected is as done as what lies around it.
-    settled = [r["state"] in GATHERED or (r["state"] == "bad" and r.get("records") == 1) for r in rows]
+    # A single record that was quarantined is as done as what lies around it.
+    settled = [r["state"] in GATHERED or (r["state"] == "quarantined" and r.get("records") == 1) for r in rows]
     done = sorted((r for r, is_settled in zip(rows, settled, strict=True) if is_settled), key=lambda r: (r["start"], r["length"]))
     end, gaps, edges = 0, list[tuple[int, int]](), set[int]()
     for i, row in enumerate(done):

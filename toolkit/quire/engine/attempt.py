@@ -123,20 +123,20 @@ class Attempt:
         self.output.writer.close()
         self.rows.flush(last=True)
         rows, tally = self.rows.segment, self.tally
-        segment, rejected = rows.finish(), self.quarantined.writer.finish()
+        segment, quarantined = rows.finish(), self.quarantined.writer.finish()
         name = names.segment(head.job, self.task, self.id) if segment else None
-        aside = names.quarantine(head.job, self.task, self.id) if rejected else None
+        aside = names.quarantine(head.job, self.task, self.id) if quarantined else None
         done = Task(
             task=self.task, attempt=self.id, files=self.output.files, folder=planned.folder, part=planned.part, segment=name,
             quarantine=aside, first=rows.first, last=rows.last, assigned=planned.files, **asdict(tally),
-            pieces=0 if planned.removes else rows.rows - tally.gathered - tally.bad - tally.held,
+            pieces=0 if planned.removes else rows.rows - tally.gathered - tally.quarantined_files - tally.held,
             removes=tuple(planned.removes), carried=rows.rows if planned.removes else 0,
             schema=self.output.schema, schema_of=self.output.schema_of, differs=self.output.differs,
             uncovers=self.replaced.uncovers, left=tuple(self.left),
             started=round(began, 3), seconds=round(time.monotonic() - started, 3),
         )  # fmt: skip
-        if aside and rejected:
-            self.store.put(aside, rejected)
+        if aside and quarantined:
+            self.store.put(aside, quarantined)
         if name and segment:
             self.store.put(name, segment)
         self.output.committer.commit_task(self.store, head.job, done)

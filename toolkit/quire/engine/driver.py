@@ -102,7 +102,7 @@ class _Call:
 
     def __init__(self, made: Request, bars: Progress) -> None:
         self.made, self.bars, self.kind = made, bars, kinds.named(made.words.kind)
-        self.taken_up = Counter[str]()  # paths that were left out, or replaced in quarantine
+        self.taken_up = Counter[str]()  # paths that were deferred, or replaced in quarantine
         self.left: dict[str, str] = {}
         self.head: PlanHead | None = None  # of the job under way
         self.before = bars.last  # the phase that was the last one when it was taken up
@@ -111,10 +111,12 @@ class _Call:
         self.listed: planning.Planned | None = None
         self.skew: SkewResult | None = None
         self.quarantined = 0  # files that were in quarantine when the call began
-        self.files = self.bytes = self.written = self.data_files = self.bad = self.rejected = self.held = self.done = 0
+        self.files = self.bytes = self.written = self.data_files = self.quarantined_files = self.quarantined_records = self.held = (
+            self.skipped
+        ) = 0
         self.records = self.lost = self.useful = 0
         self.losses = 0  # jobs of which the store has lost output before it was published
-        self.bad_examples: list[tuple[str, str]] = []
+        self.examples: list[tuple[str, str]] = []
 
     def tired(self, most: int) -> frozenset[str]:
         """The paths that this call does not take up again, having done so `most` times.
@@ -127,8 +129,8 @@ class _Call:
         """A listing."""
         self.listed, self.held = planned, 0  # what is held back since before is in the listing
         # What this call has gathered in rounds before is found done, and was not done before.
-        if not self.rejected:  # else a file whose beginning was rejected would be taken for one
-            self.done = max(0, planned.listed.done - self.files - self.bad)
+        if not self.quarantined_records:  # else a file whose beginning was quarantined would be taken for one
+            self.skipped = max(0, planned.listed.done - self.files - self.quarantined_files)
         if not self.jobs:
             self.quarantined = planned.listed.quarantined
         if planned.tasks:
@@ -168,8 +170,8 @@ class _Call:
                 self._gathered_after_all(task, store)
                 self.files += task.files_in
                 self.bytes += task.bytes_in
-                self.bad += task.bad
-                self.rejected += task.rejected
+                self.quarantined_files += task.quarantined_files
+                self.quarantined_records += task.quarantined_records
                 self.useful += task.gathered - task.vain + task.waiting
                 self.held += task.held
                 self.data_files += len(task.files)
@@ -177,15 +179,15 @@ class _Call:
                 self.records += sum(file.records for file in task.files)
                 self.lost += task.lost
                 self.taken_up.update({u.path for u in task.uncovers})
-                if task.set_aside and len(self.bad_examples) < EXAMPLES and task.segment:
+                if task.quarantined and len(self.examples) < EXAMPLES and task.segment:
                     rows = segments.read(store, task.segment, ["path", "start", "state", "reason"]).to_pylist()
-                    self.bad_examples += [(self.kind.split(r["path"], r["start"]), r["reason"]) for r in rows if r["state"] == "bad"]
+                    self.examples += [(self.kind.split(r["path"], r["start"]), r["reason"]) for r in rows if r["state"] == "quarantined"]
         self.taken_up.update({item.path for item in left})
         self.left.update({item.path: item.why for item in left})
         return isinstance(outcome, Commit) and not left and not outcome.dropped and not lost
 
     def _gathered_after_all(self, task: Task, store: Store) -> None:
-        """Take what was left out before, and is in a later task's segment, from the list of what is left out."""
+        """Remove what was deferred before, and is in a later task's segment, from the list of what is deferred."""
         before = [path for path in self.left if task.first <= path <= task.last]
         if before and task.segment:
             rows = segments.read(store, task.segment, ["path", "carried"], min(before), max(before)).to_pylist()
@@ -224,10 +226,10 @@ class _Call:
         return Report(
             **self.kind.report(made.roots, self, log), dest=made.dest, files=self.files, bytes=self.bytes,
             written=self.written, records=self.records, lost=self.lost, data_files=self.data_files,
-            quarantined=tuple(self.bad_examples[:EXAMPLES]), quarantined_count=self.bad + self.rejected,
+            quarantined=tuple(self.examples[:EXAMPLES]), quarantined_count=self.quarantined_files + self.quarantined_records,
             changed=tuple(changed), changed_count=count, longer_count=listed.longer if listed else 0, unreadable=tuple(troubles),
             unreadable_count=listed.unreadable if listed else 0,
-            left_out=tuple(self.left.items()), done=self.done,
+            deferred=tuple(self.left.items()), skipped=self.skipped,
             young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
             held_back=self.held + (listed.held if listed else 0), seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted if listed else 0, deleted_examples=tuple(listed.deleted_examples) if listed else (),

@@ -26,7 +26,7 @@ from quire.errors import (
     QuireError,
     RefusedError,
     StorageError,
-    TooManyFailures,
+    TooManyQuarantined,
     TransientError,
     scrub,
 )
@@ -46,7 +46,7 @@ LOOKS = 20  # manifests that are read each time the bar moves
 def run(runner: Runner, log: Log, work: Work, progress: Progress, max_quarantined: int | None = None, reduce: Reduce | None = None) -> None:
     """Bring an open job to its end. Afterwards the log has its outcome, by whomever. `reduce`: for the closer of the job.
 
-    Raises TooManyFailures (the job is given up, nothing is committed), or QuireError if tasks keep failing: then the job stays
+    Raises TooManyQuarantined (the job is given up, nothing is committed), or QuireError if tasks keep failing: then the job stays
     open and the next run goes on with it.
     """
     head = work.head
@@ -61,16 +61,16 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_quarantine
         settle(log, head.job, progress)
         return
     _check_schema(log, tasks, head, alone=bool(head.closer))
-    bad = sum(task.set_aside for task in tasks)
-    if max_quarantined is not None and bad > max_quarantined:
-        first, what = _first_bad(log, tasks), _COUNTED.get((head.words.kind, head.words.split), "splits or records")
-        protocol.abort(log, head.job, f"{bad} {what} were to be quarantined, more than max_quarantined={max_quarantined}")
+    quarantined = sum(task.quarantined for task in tasks)
+    if max_quarantined is not None and quarantined > max_quarantined:
+        first, what = _first_quarantined(log, tasks), _COUNTED.get((head.words.kind, head.words.split), "splits or records")
+        protocol.abort(log, head.job, f"{quarantined} {what} were to be quarantined, more than max_quarantined={max_quarantined}")
         if isinstance(log.outcome(head.job), Commit):  # another driver of the job allows more
             settle(log, head.job, progress)
             return
-        raise TooManyFailures(
-            f"{bad:,} {what} were to be quarantined, and max_quarantined is {max_quarantined:,}: nothing was committed. First: {first}. "
-            f"Repair them, or call again with a larger max_quarantined."
+        raise TooManyQuarantined(
+            f"{quarantined:,} {what} were to be quarantined, and max_quarantined is {max_quarantined:,}: nothing was committed. "
+            f"First: {first}. Repair them, or call again with a larger max_quarantined."
         )
     if head.closer:
         closed = closers.of(head).close(runner, log, work, tasks, reduce, progress)
@@ -263,13 +263,14 @@ def _groups(tasks: Sequence[PlannedTask], parallelism: int, accounts: Sequence[t
 
 
 def _check(tasks: list[Task], planned: list[PlannedTask], job: str) -> None:
-    """Gathered, set aside and left out must be what the plan assigned, before anything is committed."""
+    """Gathered, quarantined and deferred must be what the plan assigned, before anything is committed."""
     for task, plan in zip(tasks, planned, strict=True):
-        accounted = task.gathered + task.bad + task.waiting + len([x for x in task.left if x.path not in plan.removes])
+        accounted = task.gathered + task.quarantined_files + task.waiting + len([x for x in task.left if x.path not in plan.removes])
         if not accounted == task.assigned == plan.files or set(task.removes) - plan.removes.keys():
             raise QuireError(
-                f"task {task.task} of job {job} was given {plan.files:,} files and accounts for {task.gathered:,} gathered, {task.bad:,} "
-                f"set aside and {len(task.left):,} left out: nothing was committed. Give it up with recover(dest, abort={job!r})."
+                f"task {task.task} of job {job} was given {plan.files:,} files and accounts for {task.gathered:,} gathered, "
+                f"{task.quarantined_files:,} quarantined and {len(task.left):,} deferred: nothing was committed. "
+                f"Give it up with recover(dest, abort={job!r})."
             )
 
 
@@ -298,16 +299,16 @@ def _check_schema(log: Log, tasks: list[Task], head: PlanHead, *, alone: bool = 
         )
 
 
-def _first_bad(log: Log, tasks: list[Task]) -> str:
+def _first_quarantined(log: Log, tasks: list[Task]) -> str:
     from quire.coverage.segments import read
 
     for task in tasks:
-        if task.set_aside and task.segment:
+        if task.quarantined and task.segment:
             try:
                 rows = read(log.store, task.segment, ["path", "state", "reason"]).to_pylist()
             except FormatError:  # another driver has given the job up, or dropped the task, and cleaned
                 continue
-            return next((f"{r['path']}: {r['reason']}" for r in rows if r["state"] == "bad"), "")
+            return next((f"{r['path']}: {r['reason']}" for r in rows if r["state"] == "quarantined"), "")
     return ""
 
 

@@ -40,17 +40,16 @@ class Report:
     unreadable        (path, reason) of what could not be listed or planned: the ledger knows nothing of it, the next call tries again
     quarantined_count, changed_count, unreadable_count   how many there are (of very many, only the first stand in the tuples);
                       `longer_count` of the changed are longer now than what was read of them
-    set_aside, set_aside_count   all three together
     held_back         files whose last line has no newline yet (on_append="tail"): it is taken when it is whole, or by partial_lines="take"
-    left_out          (path, reason) of files that vanished, or changed while they were read, twice, or whose new version cannot be parsed
+    deferred          (path, reason) of files that vanished, or changed while they were read, twice, or whose new version cannot be parsed
                       (on_change="reprocess": what was gathered before stays); the next call tries again
-    done              files that were gathered or set aside before
+    skipped           files that were gathered or quarantined before
     deleted           files that were gathered before and have gone at their source: their output stays; `deleted_examples` of them
     young, links      files changed within `min_age`; symbolic links that were not followed
     jobs              of this call, in the log's order; `version` is the log's number at the end
-    retries           how often something was tried again because a store was busy or did not answer
+    retries           how often an operation was retried because a store was busy or did not answer
     reduce            the function that all rows of a job went through together
-    quarantined_before  of `done`, those that were in quarantine when the call began
+    quarantined_before  of `skipped`, those that were in quarantine when the call began
     failure           words that say that nothing of the input could be processed (`all_quarantined`): all that this call has read is
                       quarantined, or where nothing was new, all that is there. Else nothing
     skew              whether the plan was even; None if there was nothing to do
@@ -71,8 +70,8 @@ class Report:
     longer_count: int = 0
     unreadable: tuple[tuple[str, str], ...] = ()
     unreadable_count: int = 0
-    left_out: tuple[tuple[str, str], ...] = ()
-    done: int = 0
+    deferred: tuple[tuple[str, str], ...] = ()
+    skipped: int = 0
     held_back: int = 0
     young: int = 0
     links: int = 0
@@ -87,16 +86,6 @@ class Report:
     reduce: str = ""
     quarantined_before: int = 0
     failure: str = ""
-
-    @property
-    def set_aside(self) -> tuple[tuple[str, str], ...]:
-        """(path, reason) of all that is there and was not taken."""
-        return (*self.quarantined, *self.changed, *self.unreadable)
-
-    @property
-    def set_aside_count(self) -> int:
-        """How many these are."""
-        return self.quarantined_count + self.changed_count + self.unreadable_count
 
     @property
     def all_quarantined(self) -> bool:
@@ -137,18 +126,19 @@ class Report:
             "bytes read": format_size(self.bytes),
             "data files": f"{self.data_files:,} ({format_size(self.written)})",
             **({"through": self.reduce} if self.reduce else {}),
-            "already done": f"{self.done:,}" + (f", of them {self.quarantined_before:,} quarantined" if self.quarantined_before else ""),
-            "set aside": f"{self.quarantined_count:,}",
+            "skipped (already processed)": f"{self.skipped:,}"
+            + (f", of them {self.quarantined_before:,} quarantined" if self.quarantined_before else ""),
+            "quarantined": f"{self.quarantined_count:,}",
         }
         if self.changed_count:
             rows["changed since, not read"] = str(Changes(self.changed_count, self.longer_count))
         if self.unreadable_count:
             rows["could not be read or planned"] = f"{self.unreadable_count:,}"
-        stays = sum(why.startswith(NOT_TAKEN) for _, why in self.left_out)
+        stays = sum(why.startswith(NOT_TAKEN) for _, why in self.deferred)
         if stays:
             rows["new version not taken, old one stays"] = f"{stays:,}"
-        if len(self.left_out) > stays:
-            rows["left out (changed or gone)"] = f"{len(self.left_out) - stays:,}"
+        if len(self.deferred) > stays:
+            rows["deferred (changed or gone)"] = f"{len(self.deferred) - stays:,}"
         if self.held_back:
             rows["last lines held back"] = f"{self.held_back:,}"
         if self.deleted:
@@ -158,7 +148,7 @@ class Report:
         if self.links:
             rows["links not followed"] = f"{self.links:,}"
         if self.retries:
-            rows["tried again"] = f"{self.retries:,} times"
+            rows["retries"] = f"{self.retries:,}"
         rows["seconds"] = f"{self.seconds:.1f} ({self.files_per_second:,.0f} files/s)"
         if self.skew is not None:
             rows["skew"] = self.skew.verdict
@@ -170,7 +160,7 @@ class Report:
         parts = [f"{path}: {reason}" for path, reason in self.quarantined[:SHOWN]]
         if self.quarantined_count > SHOWN:
             parts.append(f"… all that is quarantined: quire ledger failed {dest}")
-        parts += [f"{path}: {reason}" for path, reason in (*self.changed[:SHOWN], *self.unreadable[:SHOWN], *self.left_out[:SHOWN])]
+        parts += [f"{path}: {reason}" for path, reason in (*self.changed[:SHOWN], *self.unreadable[:SHOWN], *self.deferred[:SHOWN])]
         if self.changed_count:
             parts.append(changed_since(self.dest, self.source, reduce=bool(self.reduce)))
         parts += [f"job {job} of another call is unfinished: quire recover {dest} --abort {job}" for job in self.others]
@@ -186,8 +176,8 @@ class Report:
     @property
     def nothing(self) -> bool:
         """Whether no file was there at all."""
-        found = self.jobs, self.done, self.set_aside_count, self.left_out, self.young, self.links, self.deleted, self.others, self.held_back
-        return not any(found)
+        counts = self.skipped, self.quarantined_count, self.changed_count, self.unreadable_count, self.young, self.links, self.deleted
+        return not any((*counts, self.jobs, self.deferred, self.others, self.held_back))
 
     def __str__(self) -> str:
         if self.nothing:
@@ -197,7 +187,7 @@ class Report:
     def __repr__(self) -> str:
         return (
             f"Report({self._loud()}files={self.files:,}, bytes={self.bytes:,}, data_files={self.data_files:,}, "
-            f"set_aside={self.set_aside_count:,}, left_out={len(self.left_out):,}, done={self.done:,}, "
+            f"quarantined={self.quarantined_count:,}, deferred={len(self.deferred):,}, skipped={self.skipped:,}, "
             f"seconds={self.seconds:.1f}, version={self.version})"
         )
 
@@ -209,8 +199,6 @@ class Report:
         found = {k: v for k, v in asdict(self).items() if k != "skew"}
         return {
             **found,
-            "set_aside": self.set_aside,
-            "set_aside_count": self.set_aside_count,
             "files_per_second": round(self.files_per_second, 1),
             "skew": self.skew.as_dict() if self.skew else None,
             "next": self.next,
@@ -225,8 +213,8 @@ class LoadReport(Report):
     records     in the data files of this call; `written` bytes in `data_files`
     bytes       offsets that this call has covered: those of records, and those that hold none (markers, what was aborted or compacted)
     lost        offsets that retention had removed before they were read (on_data_loss="record")
-    set_aside   (partition, reason) of records in quarantine
-    done        partitions without anything new
+    quarantined   (partition, reason) of records in quarantine
+    skipped     partitions without anything new
     notes       what else is to be known: a consumer group that does not follow, topics without ids
 
     The rest is as in `Report`.
@@ -260,14 +248,14 @@ class LoadReport(Report):
             "records loaded": f"{self.records:,}",
             "offsets covered": f"{self.bytes:,}",
             "data files": f"{self.data_files:,} ({format_size(self.written)})",
-            "set aside": f"{self.quarantined_count:,}",
+            "quarantined": f"{self.quarantined_count:,}",
         }
         if self.lost:
             rows["lost to retention (offsets)"] = f"{self.lost:,}"
-        if self.left_out:
-            rows["left out (topic gone or made again)"] = f"{len(self.left_out):,}"
+        if self.deferred:
+            rows["deferred (topic deleted or recreated)"] = f"{len(self.deferred):,}"
         if self.retries:
-            rows["tried again"] = f"{self.retries:,} times"
+            rows["retries"] = f"{self.retries:,}"
         rows["seconds"] = f"{self.seconds:.1f} ({self.records_per_second:,.0f} records/s)"
         rows["version"] = self.version
         return rows
@@ -278,7 +266,7 @@ class LoadReport(Report):
     def __repr__(self) -> str:
         return (
             f"LoadReport({self._loud()}records={self.records:,}, offsets={self.bytes:,}, data_files={self.data_files:,}, "
-            f"set_aside={self.set_aside_count:,}, lost={self.lost:,}, seconds={self.seconds:.1f}, version={self.version})"
+            f"quarantined={self.quarantined_count:,}, lost={self.lost:,}, seconds={self.seconds:.1f}, version={self.version})"
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -22,8 +22,8 @@ class Tally:
     """The fields of a `Task` that count, while they grow."""
 
     gathered: int = 0
-    bad: int = 0
-    rejected: int = 0
+    quarantined_files: int = 0
+    quarantined_records: int = 0
     vain: int = 0
     lost: int = 0
     held: int = 0
@@ -33,7 +33,7 @@ class Tally:
     bytes_in: int = 0
     files_out: int = 0
     bytes_out: int = 0
-    bad_out: int = 0
+    quarantined_out: int = 0
     held_out: int = 0
 
 
@@ -45,7 +45,12 @@ class Replaced:
         self._of: dict[At, list[tuple[Uncover, int]]] = {}  # by a split, with how often each was tried
         self._withdrawn = set[Uncover]()
         counts = dropped.counts
-        tally.files_out, tally.bytes_out, tally.bad_out, tally.held_out = counts.files, counts.bytes, counts.bad, counts.held
+        tally.files_out, tally.bytes_out, tally.quarantined_out, tally.held_out = (
+            counts.files,
+            counts.bytes,
+            counts.quarantined,
+            counts.held,
+        )
 
     def add(self, at: At, given: list[list[Any]]) -> list[Uncover]:
         """Let rows give way to a split: [version, [[start, length], …], tries, …] each."""
@@ -62,7 +67,7 @@ class Replaced:
 
     def _count(self, at: At, sign: int) -> None:
         for uncover, tries in self._of.get(at, ()):
-            name = {WAITED: "held_out", EMPTY: "files_out"}.get(tries, "bad_out")
+            name = {WAITED: "held_out", EMPTY: "files_out"}.get(tries, "quarantined_out")
             setattr(self.tally, name, getattr(self.tally, name) + sign * len(uncover.ranges))
 
     @property
@@ -78,30 +83,30 @@ class Quarantined:
         self.rows, self.tally = rows, tally
         self.writer, self.shelf = QuarantineWriter(), Shelf(store)
         self.tried: dict[At, int] = {}  # how often a split was read before
-        self.names: dict[At, str] = {}  # of a split that is one rejected record: its quarantine file
+        self.names: dict[At, str] = {}  # of a split that is one quarantined record: its quarantine file
 
     def tries(self, at: At) -> int:
         """How often a split was read, with this time."""
         return self.tried.get(at, 0) + 1
 
     def earlier(self, path: str, version: str, start: int) -> dict[str, Any] | None:
-        """The rejected record that a split is, as its quarantine file has it; None where that has gone."""
+        """The quarantined record that a split is, as its quarantine file has it; None where that has gone."""
         return self.shelf.one(self.names[path, start], path, version, start)
 
     def split(self, path: str, version: str, span: tuple[int, int], e: Exception) -> None:
         """A split that cannot be read or parsed, or that the user's function does not take."""
-        self.rows.bare.append(Row(path, version, *span, "bad", why(e), self.tries((path, span[0]))))
-        self.tally.bad += 1
+        self.rows.bare.append(Row(path, version, *span, "quarantined", why(e), self.tries((path, span[0]))))
+        self.tally.quarantined_files += 1
 
     def record(self, row: Row, content: bytes | None, length: int, message: str | None) -> None:
-        """A record that was rejected; `row` says where it lies, and why."""
+        """A record that was quarantined; `row` says where it lies, and why."""
         self.rows.bare.append(row)
         self.writer.add(*row[:3], content, length, row.reason or "", message, row.tries or 1)
-        self.tally.rejected += 1
+        self.tally.quarantined_records += 1
 
     def again(self) -> None:
         """A record that was a split, and is quarantined once more, counts as the split that it is."""
-        self.tally.bad, self.tally.rejected = self.tally.bad + 1, self.tally.rejected - 1
+        self.tally.quarantined_files, self.tally.quarantined_records = self.tally.quarantined_files + 1, self.tally.quarantined_records - 1
 
 
 def why(e: Exception) -> str:

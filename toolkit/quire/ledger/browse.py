@@ -1,4 +1,4 @@
-"""The ledger a page at a time: its rows by path and state, why files were set aside, and its commits in a row.
+"""The ledger a page at a time: its rows by path and state, why files were quarantined, and its commits in a row.
 
 A page reads the segments that it needs, newest first, and no Spark. Its count beyond the page ends at a bound, so that the first
 page of a ledger of many millions of rows comes as soon as that of a small one; then its total says "at least".
@@ -31,14 +31,14 @@ from quire.storage import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-STATES = ("done", "bad", "held", "mark", "lost", *FINISHED)
+STATES = ("done", "quarantined", "held", "mark", "lost", *FINISHED)
 COLUMNS = ["path", "version", "start", "length", "state", "reason", "data_file"]
 COUNTED = 1_000_000  # rows that are looked at beyond a page, only to count them
 AT_ONCE = 8  # segments
 ROWS_AT_ONCE = 1_000_000
 KINDS = 200  # of reasons; what comes beyond them is counted as one
 OTHERS = "(other reasons)"
-_COMMITS = "version verb time files forgotten set_aside written removed data_files records bytes lost note"
+_COMMITS = "version verb time files forgotten quarantined written removed data_files records bytes lost note"
 _END = "\U0010ffff"
 
 
@@ -117,8 +117,8 @@ class Pages:
 
         path    how the paths begin, as a path from `/` or a URL: quick, whatever the ledger's size. Any other text is looked for
                 anywhere in them, which reads one segment after the other until the page is full
-        state   "done", "bad" (set aside), "held" (a last line without newline), "mark" (done elsewhere) or "lost" (a range of offsets that
-                was removed at its source before it was read), "purged" (gathered, and its source deleted since) or "purging" (a purge has
+        state   "done", "quarantined", "held" (a last line without newline), "mark" (done elsewhere) or "lost" (a range of offsets that was
+                removed at its source before it was read), "purged" (gathered, and its source deleted since) or "purging" (a purge has
                 begun with it, and not come to its end); None: any
 
         `progress` is told how many segments were read, and may raise to stop. UsageError for another state.
@@ -137,15 +137,15 @@ class Pages:
         return look.page(whole(offset, "offset", 0), whole(limit, "limit", 1), progress)
 
     def reasons(self, progress: Callable[[ProgressEvent], object] | None = None) -> pd.DataFrame:
-        """Why files were set aside, most frequent first: reason, files, tries, example (a path).
+        """Why files were quarantined, most frequent first: reason, files, tries, example (a path).
 
         A reason stands for all that differ from it in values, numbers and paths alone (`quire.reasons.kind`).
 
-        In a ledger with very many it counts the newest ones: their sum is then less than `summary().set_aside`.
+        In a ledger with very many it counts the newest ones: their sum is then less than `summary().quarantined`.
         """
         import pandas as pd  # here, because Spark's workers start without it
 
-        look = _Look(self._store, self._fold, self._newest_first("bad"), (), "", "bad", None)
+        look = _Look(self._store, self._fold, self._newest_first("quarantined"), (), "", "quarantined", None)
         found = dict[str, tuple[int, int, str]]()
         for tables in look.tables(0, ["path", "reason", "tries", "state"], progress):
             for table in tables:
@@ -160,7 +160,7 @@ class Pages:
     def commits(self, last: int | None = None) -> pd.DataFrame:
         """The commits that count, one row each, from the log alone; `last`: so many of them at the end.
 
-        version, verb, time, files (that came), forgotten (or replaced), set_aside, written and removed (data files), data_files (that
+        version, verb, time, files (that came), forgotten (or replaced), quarantined, written and removed (data files), data_files (that
         count after it), records (in those that it has written), bytes (read; of topics: offsets), lost (offsets that retention had removed
         before), note.
         """
@@ -177,7 +177,7 @@ class Pages:
             written, removed = sum(len(t.files) for t in tasks), sum(len(t.removes) for t in tasks)
             rows.append(
                 (number, commit.verb, commit.time, sum(t.files_in for t in tasks), _out(commit, tasks),
-                 sum(t.set_aside for t in tasks), written, removed, live, sum(f.records for t in tasks for f in t.files),
+                 sum(t.quarantined for t in tasks), written, removed, live, sum(f.records for t in tasks for f in t.files),
                  sum(t.bytes_in for t in tasks), sum(t.lost for t in tasks), commit.why)
             )  # fmt: skip
             if len(rows) == last:
@@ -187,7 +187,7 @@ class Pages:
 
     def _newest_first(self, state: str | None) -> list[Source]:
         """The segments that may hold rows in a state."""
-        may = {"bad": lambda s: s.bad, "held": lambda s: s.held}.get(state or "", lambda s: s.rows)
+        may = {"quarantined": lambda s: s.quarantined, "held": lambda s: s.held}.get(state or "", lambda s: s.rows)
         return sorted(filter(may, self._fold.sources), key=lambda s: -s.number)
 
     def _beginnings(self, text: str) -> tuple[str, ...]:
@@ -201,8 +201,8 @@ class Pages:
 
 def _out(commit: Commit, tasks: Iterable[Task]) -> int:
     """Files that a commit has taken out or replaced; a retry, which swaps what is in quarantine, takes nothing out."""
-    set_aside = sum(t.bad_out for t in tasks) if commit.verb == "forget" else 0
-    return sum(t.files_out for t in tasks) + set_aside
+    quarantined = sum(t.quarantined_out for t in tasks) if commit.verb == "forget" else 0
+    return sum(t.files_out for t in tasks) + quarantined
 
 
 class _Look:

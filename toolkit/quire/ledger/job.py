@@ -56,7 +56,7 @@ class Changed(display.Shown):
     jobs: tuple[str, ...] = ()
     files_out: int = 0
     gathered: int = 0
-    set_aside: int = 0
+    quarantined: int = 0
     removed: int = 0
     removed_bytes: int = 0
     written: int = 0
@@ -72,7 +72,7 @@ class Changed(display.Shown):
     @property
     def all_quarantined(self) -> bool:
         """Whether a retry has read something, and nothing of it could be processed."""
-        return self.verb == "retry" and self.gathered == self.vain and self.set_aside + self.vain > 0
+        return self.verb == "retry" and self.gathered == self.vain and self.quarantined + self.vain > 0
 
     def checked(self) -> Changed:
         """The report itself; AllQuarantined, which carries it, if nothing of what was read once more could be processed."""
@@ -89,7 +89,7 @@ class Changed(display.Shown):
         if self.all_quarantined:
             rows = {"ALL QUARANTINED": "nothing that was read once more could be processed"} | rows
         if self.verb == "retry":
-            rows |= {"gathered now": f"{self.gathered:,}", "still quarantined": f"{self.set_aside:,}"}
+            rows |= {"gathered now": f"{self.gathered:,}", "still quarantined": f"{self.quarantined:,}"}
         if self.verb == "mark":
             rows |= {"splits marked": f"{self.gathered:,}", "known before": f"{self.known:,}"}
         if self.left_count:
@@ -282,11 +282,11 @@ def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
     written = [file for task in tasks for file in task.files]
     left = [(item.path, item.why) for item in (*commit.left, *(item for task in tasks for item in task.left))]
     # Of a retry the rows that leave the quarantine come back at once; who forgets them means files.
-    out = sum(t.files_out + (t.bad_out if commit.verb == "forget" else 0) for t in tasks)
+    out = sum(t.files_out + (t.quarantined_out if commit.verb == "forget" else 0) for t in tasks)
     return replace(
         found, jobs=(*found.jobs, commit.job), files_out=found.files_out + out,
         gathered=found.gathered + sum(t.gathered for t in tasks), vain=found.vain + sum(t.vain for t in tasks),
-        set_aside=found.set_aside + sum(t.set_aside for t in tasks),
+        quarantined=found.quarantined + sum(t.quarantined for t in tasks),
         removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
         written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),
         carried=found.carried + sum(t.carried for t in tasks), left=(*found.left, *left),

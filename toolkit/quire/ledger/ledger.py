@@ -1,4 +1,4 @@
-"""The ledger that users open: which files have been processed, by which commit, where they lie now, or why they were set aside.
+"""The ledger that users open: which files have been processed, by which commit, where they lie now, or why they were quarantined.
 
 It is what the log says, and no more: opening it reads the log, and only the segments that a question needs.
 """
@@ -25,11 +25,10 @@ from quire.commit.entries import CLAIM, OFFSETS, PURGE, Commit, Task
 from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
-from quire.coverage import segments
+from quire.coverage import quarantine, segments
 from quire.coverage.finished import FINISHED, GATHERED, generations
 from quire.coverage.fold import fold
 from quire.coverage.live import live, totals
-from quire.coverage.quarantine import rejected
 from quire.coverage.ranges import Known
 from quire.engine.driver import check_destination
 from quire.errors import NotFoundError, QuireError, StorageError, UsageError, about, choose, quoted, scrub
@@ -63,7 +62,7 @@ SPARK_SCHEMA = (
 
 @dataclass(frozen=True)
 class Summary(display.Shown):
-    """A destination in numbers. `files` are done (marked ones elsewhere), `set_aside` in quarantine; `open_jobs` have no outcome yet."""
+    """A destination in numbers. `files` are done (marked ones elsewhere), `quarantined` in quarantine; `open_jobs` have no outcome yet."""
 
     dest: str
     version: int
@@ -74,7 +73,7 @@ class Summary(display.Shown):
     commits: int
     files: int
     bytes_read: int
-    set_aside: int
+    quarantined: int
     held_back: int
     data_files: int
     bytes_written: int
@@ -91,7 +90,7 @@ class Summary(display.Shown):
         return {
             "transform": f"{made} → {self.format}, compression {self.compression}, layout {self.layout}",
             **self._gathered(),
-            "set aside": f"{self.set_aside:,}",
+            "quarantined": f"{self.quarantined:,}",
             **({"last lines held back": f"{self.held_back:,}"} if self.held_back else {}),
             "data files": f"{self.data_files:,} ({format_size(self.bytes_written)})",
             "commits": f"{self.commits:,}, the last one {self.last_commit or 'never'}",
@@ -195,7 +194,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         return Summary(
             dest=self._url, version=self.version, transform=words.transform if words else "", format=words.format if words else "",
             compression=words.compression if words else "", layout=words.layout if words else "", commits=found.commits,
-            files=found.files, bytes_read=found.bytes_read, set_aside=found.set_aside, data_files=found.data_files,
+            files=found.files, bytes_read=found.bytes_read, quarantined=found.quarantined, data_files=found.data_files,
             bytes_written=found.bytes_written, held_back=found.held_back, ledger_rows=found.ledger_rows, last_commit=found.last_commit,
             unpublished=len(self._log.unpublished()), open_jobs=self.open_jobs(),
             reduce=words.reduce if words else "", records=records, source="" if records is None else self._log.source(),
@@ -207,7 +206,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         return tuple(head.job for head in open_jobs(self._store, now))
 
     def history(self, as_: str = "pandas") -> Any:
-        """One row an entry of the log: version, kind, verb, job, time, tasks, files, bytes, data_files, set_aside, left_out, note.
+        """One row an entry of the log: version, kind, verb, job, time, tasks, files, bytes, data_files, quarantined, deferred, note.
 
         `as_`: here and below, "pandas", "arrow" or "spark". The schemas are fixed: `quire.ledger.tables.TABLES`.
         """
@@ -260,14 +259,14 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
     def failed(self, as_: str = "pandas") -> Any:
         """Quarantined files and records: path, version, start, length, reason, tries (how often it was read), attempt, commit.
 
-        A row is a file, a split of one, or a single record that a function has rejected: `rejected()` has these with their bytes.
+        A row is a file, a split of one, or a single record that a function has rejected: `quarantine.records()` has these with their bytes.
         """
         columns = ["path", "version", "start", "length", "reason", "tries"]
         tables = [segments.PIECE.empty_table().select([*columns, "attempt", "commit"])]
         for source in self._fold.sources:
-            if source.bad:
+            if source.quarantined:
                 rows = self._fold.of(source).rows(self._store, [*columns, "state", "attempt"])
-                tables.append(rows.filter(pc.equal(rows.column("state"), "bad")).select(tables[0].schema.names))
+                tables.append(rows.filter(pc.equal(rows.column("state"), "quarantined")).select(tables[0].schema.names))
         return inspection.given("failed", pa.concat_tables(tables), as_)
 
     def rejected(self, as_: str = "pandas", *, limit: int | None = None) -> Any:
@@ -277,10 +276,10 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         commits, which reads little, however many there are.
         """
         limit = None if limit is None else whole(limit, "limit", 1)
-        return inspection.given("rejected", rejected(self._store, self._fold, limit), as_)
+        return inspection.given("rejected", quarantine.records(self._store, self._fold, limit), as_)
 
     def splits(self, where: str | None = None, *, spark: SparkSession | None = None) -> DataFrame:
-        """Every row as a Spark DataFrame; `where` is a condition in SQL: `"state = 'bad'"`, `"path like '%/dt=2026-11-21/%'"`."""
+        """Every row as a Spark DataFrame; `where` is a condition in SQL: `"state = 'quarantined'"`, `"path like '%/dt=2026-11-21/%'"`."""
         from pyspark.errors import PySparkException
 
         from quire.spark.session import session
@@ -412,7 +411,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         version   of several files that have had this path, as those before were purged, the one with this version; left out: the last one
         """
         found = self._one(self.locate(path), version)
-        bad = next((x for x in found if x.state == "bad"), None)
+        bad = next((x for x in found if x.state == "quarantined"), None)
         if bad is not None and any(x.state in GATHERED and x.data_file for x in found):
             raise QuireError(
                 f"{bad.path} is here but for a part from byte {bad.start:,} on, which is quarantined ({bad.reason}). Read the rest with "

@@ -55,7 +55,7 @@ class OffsetsOf:
         raise NotImplementedError
 
     def offsets(self, as_: str = "pandas") -> Any:
-        """How far each partition is loaded: topic, partition, offset, covered, records, bytes, lost, set_aside, cluster, topic_id.
+        """How far each partition is loaded: topic, partition, offset, covered, records, bytes, lost, quarantined, cluster, topic_id.
 
         offset    the committed one: all before it has been seen to, without a gap
         covered   the end of what is covered behind a gap, too
@@ -65,7 +65,7 @@ class OffsetsOf:
         """
         choose(as_, tables.KINDS, "as_")
         found = positions(self._fold, self._store, known=self._known)
-        rows = [(*p.key, p.offset, p.until, p.records, p.written, p.lost, p.set_aside, p.cluster, p.version) for p in found]
+        rows = [(*p.key, p.offset, p.until, p.records, p.written, p.lost, p.quarantined, p.cluster, p.version) for p in found]
         return tables.given("offsets", rows, as_)
 
     def partition_skew(self, by: str = "records") -> SkewResult:

@@ -78,11 +78,11 @@ def bad_rows(log: Log, folded: Fold, version: int) -> pa.Table:
     tables = []
     log, words = log.at(version), log.words()
     apart = words is not None and words.layout == "directories"
-    folders = {t.segment: t.folder for _, c in log.recent(version) for t in log.in_effect(c, version) if t.set_aside and t.segment}
+    folders = {t.segment: t.folder for _, c in log.recent(version) for t in log.in_effect(c, version) if t.quarantined and t.segment}
     for source in folded.sources:
-        if source.bad:
+        if source.quarantined:
             rows = folded.of(source).rows(log.store, [*_COLUMNS, "folder", "quarantine"])
-            rows = rows.filter(pc.equal(rows.column("state"), "bad"))
+            rows = rows.filter(pc.equal(rows.column("state"), "quarantined"))
             # A checkpoint keeps the directory with the row.
             folder = pc.fill_null(rows.column("folder"), folders.get(source.segment, ""))
             folder = folder if apart else pa.array([""] * rows.num_rows, pa.string())

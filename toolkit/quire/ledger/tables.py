@@ -38,7 +38,7 @@ def _schema(texts: str, **others: pa.DataType) -> pa.Schema:
 
 # What users see, by the ledger's method. Sizes are in bytes; `started` is in UTC.
 TABLES: Mapping[str, pa.Schema] = {
-    "history": _schema("#version kind verb job time #tasks #files #bytes #data_files #set_aside #left_out note"),
+    "history": _schema("#version kind verb job time #tasks #files #bytes #data_files #quarantined #deferred note"),
     "tasks": _schema(
         "#commit #task directory #part #files #bytes #data_files #bytes_written started seconds",
         started=pa.timestamp("ms", "UTC"), seconds=pa.float64(),
@@ -53,7 +53,7 @@ TABLES: Mapping[str, pa.Schema] = {
     ),
     "deleted": _schema("path version #commit"),
     "changed": _schema("path #size version #commit reason"),
-    "offsets": _schema("topic #partition #offset #covered #records #bytes #lost #set_aside cluster topic_id"),
+    "offsets": _schema("topic #partition #offset #covered #records #bytes #lost #quarantined cluster topic_id"),
     "lag": _schema("topic #partition #offset #end #lag #lost #open"),
 }  # fmt: skip
 
@@ -135,5 +135,5 @@ def file_lengths(store: Store, fold: Fold) -> _Counts:
             lengths = rows.column("length").to_pylist()
             classed(lengths, -1, found)
             classed([n + whole.pop(path, 0) for path, n in zip(rows.column("path").to_pylist(), lengths, strict=True)], into=found)
-        classed(whole.values(), into=found)  # of which the first range was set aside, or done elsewhere
+        classed(whole.values(), into=found)  # of which the first range was quarantined, or done elsewhere
     return +found[0], found[1]

@@ -153,7 +153,7 @@ class Verbs:
             meant = [self._keys(path, storage_options) for path in _each(paths)]
             keys = {key for several in meant for key in several}
             said["paths"] = sorted(keys)
-        by_where = self._where(runner, f"state = 'bad' and ({where})") if where is not None else None
+        by_where = self._where(runner, f"state = 'quarantined' and ({where})") if where is not None else None
 
         def chosen(folded: Fold) -> pa.Table:
             log = Log(self._store).refresh()

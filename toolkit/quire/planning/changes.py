@@ -83,8 +83,8 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
             else:
                 found.held += 1
             continue
-        if all(r["state"] == "bad" for r in rows) and not (before and policy.on_append == "tail"):
-            # It has nothing but rejected records, and is not followed from there: read again, as what else is set aside.
+        if all(r["state"] == "quarantined" for r in rows) and not (before and policy.on_append == "tail"):
+            # It has nothing but quarantined records, and is not followed from there: read again, as what else is quarantined.
             if not policy.supersede:
                 found.again.append(_split(file, 0, [(r["version"], r["start"], r["length"], 0) for r in rows], ()))
             continue

@@ -7,7 +7,7 @@ what did each commit do, which bytes of a file are done, and is each record ther
     plots.rates(table)          files a second against reads in flight
     plots.commits(ledger)       what each commit brought and took, and the data files after it
     plots.loads(ledger)         records of each commit of a topic's destination, at the time of the commit
-    plots.coverage(ledger, path)    which bytes of a file are done, set aside, held back or not covered
+    plots.coverage(ledger, path)    which bytes of a file are done, quarantined, held back or not covered
     plots.accounts(table)       what of the records that were sent is there once, lost, or double, by loader
     plots.guarantees(table)     which committer keeps which guarantee, as the lab has measured it
     plots.windows(table)        how long readers see a part of a job's files, against their number

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_COLUMNS = ["version", "verb", "files", "forgotten", "set_aside", "written", "removed", "data_files"]
+_COLUMNS = ["version", "verb", "files", "forgotten", "quarantined", "written", "removed", "data_files"]
 _COUNTS = [column for column in _COLUMNS if column not in ("version", "verb")]
 _VERBS = {"run": ("#56B4E9", ""), "retry": ("#E69F00", "////"), "forget": ("#D55E00", "xxxx"), "compact": ("#009E73", "\\\\\\\\")}
 _OTHER = ("#CC79A7", "....")  # colour, hatch
@@ -31,7 +31,7 @@ _GAP = 0.14
 def commits(what: Any) -> Picture:
     """Draw what each commit did, in their order: the files that came (up) and that were forgotten or replaced (down), and the data files.
 
-    `what` is a Ledger, or a table with the columns version, verb, files, forgotten, set_aside, written, removed and data_files (how many
+    `what` is a Ledger, or a table with the columns version, verb, files, forgotten, quarantined, written, removed and data_files (how many
     count after the commit), as `Ledger.commits()` gives it. The last 20 commits are drawn; they stand side by side, and
     the time between them is left out. Each verb has its colour and its pattern. Raises UsageError for anything else.
     """

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_COLUMNS = ["version", "verb", "time", "records", "set_aside", "lost"]
-_COUNTS = ["records", "set_aside", "lost"]
+_COLUMNS = ["version", "verb", "time", "records", "quarantined", "lost"]
+_COUNTS = ["records", "quarantined", "lost"]
 _BROUGHT = ("run", "retry")  # what brings records; other verbs write them anew, or take them out
 _MOST = 500  # commits that are drawn
 _BAR, _ASIDE, _LOST, _OTHER = "#0072B2", "#D55E00", "black", "#009E73"
@@ -31,9 +31,9 @@ _DAY = 86_400
 
 
 def loads(what: Any) -> Picture:
-    """Draw how many records each commit of a load has brought, at its time, and mark those that set some aside or found some lost.
+    """Draw how many records each commit of a load has brought, at its time, and mark those that quarantined or lost some.
 
-    `what` is a Ledger, or a table with the columns version, verb, time, records, set_aside and lost, as `Ledger.commits()` gives it. The
+    `what` is a Ledger, or a table with the columns version, verb, time, records, quarantined and lost, as `Ledger.commits()` gives it. The
     last 500 commits are drawn. Commits that bring nothing (compact, forget, …) stand on the axis. The table has the
     last 20. Raises UsageError for anything else.
     """
@@ -68,7 +68,7 @@ def _words(drawn: pd.DataFrame) -> tuple[str, str]:
     records, last = int(drawn["records"].sum()), drawn["time"].iloc[-1]
     title = f"{plural(len(drawn), 'commit')}: {plural(records, 'record')}, the last one at {last:%Y-%m-%d %H:%M:%S} UTC"
     told = [f"{n:,} × {verb}" for verb, n in Counter(scrub(str(verb), 24) for verb in drawn["verb"]).items() if verb != "run"]
-    for column, words in (("set_aside", "set aside"), ("lost", "lost to retention")):
+    for column, words in (("quarantined", "quarantined"), ("lost", "lost to retention")):
         if n := int(drawn[column].sum()):
             told.append(f"{n:,} {words}")
     largest = drawn.loc[drawn["records"].idxmax()]
@@ -99,7 +99,7 @@ def _draw(title: str, note: str, drawn: pd.DataFrame) -> Page:
 
 def _legend(drawn: pd.DataFrame) -> list[tuple[Any, str]]:
     found: list[tuple[Any, str]] = [(Patch(facecolor=_BAR), "records of a commit")]
-    for column, marker, colour, words in (("set_aside", "^", _ASIDE, "some set aside"), ("lost", "X", _LOST, "some lost")):
+    for column, marker, colour, words in (("quarantined", "^", _ASIDE, "some quarantined"), ("lost", "X", _LOST, "some lost")):
         if drawn[column].any():
             found.append((_mark(marker, colour), words))
     if not drawn["verb"].isin(_BROUGHT).all():
@@ -124,7 +124,7 @@ def _bars(ax: Axes, drawn: pd.DataFrame, seconds: np.ndarray, span: float) -> No
     shown = np.where(records > 0, np.maximum(records, most * 0.02), 0)  # a few beside many show as a hair
     ax.bar(seconds, shown, width=wide, color=_BAR, linewidth=0, zorder=2)
     rise = most * 0.07  # a mark stands on its bar
-    for column, marker, colour, off in (("set_aside", "^", _ASIDE, 1.0), ("lost", "X", _LOST, 2.2)):
+    for column, marker, colour, off in (("quarantined", "^", _ASIDE, 1.0), ("lost", "X", _LOST, 2.2)):
         some = drawn[column].to_numpy() > 0
         if some.any():
             ax.plot(seconds[some], shown[some] + rise * off, zorder=4, **_look(marker, colour))

@@ -22,7 +22,7 @@ _COLUMNS = ["start", "length", "state", "commit"]
 # state → colour, hatch, what it means
 _STATES = {
     "done": ("#56B4E9", "", "gathered"),
-    "bad": ("#D55E00", "xxxx", "set aside"),
+    "quarantined": ("#D55E00", "xxxx", "quarantined"),
     "held": ("#F0E442", "....", "held back: no newline yet"),
     "mark": ("#009E73", "////", "done elsewhere"),
     "purging": ("#0072B2", "....", "gathered, its source is being deleted"),
@@ -36,7 +36,7 @@ _THIN = 0.02  # inches: a range as thin as a hair is still seen
 
 
 def coverage(what: Any, path: str | os.PathLike[str] | None = None) -> Picture:
-    """Draw which bytes of a source file are done, set aside, held back, done elsewhere, or not covered yet ("gap").
+    """Draw which bytes of a source file are done, quarantined, held back, done elsewhere, or not covered yet ("gap").
 
     `what` is a Ledger and `path` the file; or a table with the columns start, length (bytes), state and commit, as
     `Ledger.coverage(path)` gives it. Each state has its colour, its pattern and its word; neighbours of one state and one commit are drawn
@@ -93,8 +93,8 @@ def _verdict(table: pd.DataFrame) -> str:
     states = set(table["state"])
     if states <= {"done", "mark", "purging", "purged"}:
         return "done elsewhere" if states == {"mark"} else "all of it done"
-    kinds = {"bad": "some of it set aside", "gap": "with gaps", "held": "its last line held back", "lost": "some of it lost"}
-    return "set aside" if states == {"bad"} else ", ".join(words for state, words in kinds.items() if state in states)
+    kinds = {"quarantined": "some of it quarantined", "gap": "with gaps", "held": "its last line held back", "lost": "some of it lost"}
+    return "quarantined" if states == {"quarantined"} else ", ".join(words for state, words in kinds.items() if state in states)
 
 
 def _draw(title: str, note: str, table: pd.DataFrame) -> Page:

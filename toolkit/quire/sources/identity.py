@@ -34,7 +34,7 @@ def with_stored(version: str, stored: str) -> str:
 
 
 def identified(store: Store, entries: list[Entry]) -> Iterator[tuple[Entry, str] | Trouble]:
-    """Each file with the hash of its content as version, and the store's version; those that vanish meanwhile are left out."""
+    """Each file with the hash of its content as version, and the store's version; those that vanish meanwhile are deferred."""
     requests = (Request(e.name, e.version, e.size, 0, e.size) for e in entries)
     with closing(store.read_many(requests)) as answers:  # type: ignore[type-var]  # a store's answers are a generator
         for entry, (_, content) in zip(entries, answers, strict=True):

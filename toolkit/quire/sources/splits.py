@@ -29,8 +29,8 @@ class FileInfo:
         return self.path.rsplit("/", 1)[-1]
 
 
-class RejectError(UsageError):
-    """A function rejected bytes that are not a record of its split's content. The message is quire's own and holds no data."""
+class QuarantineError(UsageError):
+    """A function quarantined bytes that are not a record of its split's content. The message is quire's own and holds no data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Split:
 
     path, size, version, modified   of the file, as in `FileInfo`
     start, length   the bytes of the file that this split stands for; the records that begin in them are its content
-    attempt         1 where it is read for the first time, more where it was set aside and is tried again
+    attempt         1 where it is read for the first time, more where it was quarantined and is tried again
     """
 
     path: str
@@ -49,7 +49,7 @@ class Split:
     size: int
     modified: int = 0
     attempt: int = 1
-    _reject: Callable[[bytes, str | Exception, int | None], None] | None = field(default=None, repr=False, compare=False)
+    _quarantine: Callable[[bytes, str | Exception, int | None], None] | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -61,15 +61,15 @@ class Split:
         """The file that it is a piece of."""
         return FileInfo(self.path, self.size, self.version, self.modified)
 
-    def reject(self, record: bytes, error: str | Exception, offset: int | None = None) -> None:
-        """Set one record aside and go on: it stands in quarantine with the reason, and the rest of the split counts as done.
+    def quarantine(self, record: bytes, error: str | Exception, offset: int | None = None) -> None:
+        """Quarantine one record and go on: it is kept with the reason, and the rest of the split counts as done.
 
         record   its bytes as they stand in the content; with split="lines" whole lines, with their ends or without the last one's
         offset   where it begins in the content; may be left out if these bytes are there once
 
-        `ledger.rejected()` shows it, `ledger.retry(function=…)` gives it to the function again, alone. Raises RejectError, which like any
-        error of the function quarantines the whole split, for bytes that are not a record of this content.
+        `ledger.quarantined()` shows it, `ledger.retry(function=…)` gives it to the function again, alone. Raises QuarantineError, which
+        like any error of the function quarantines the whole split, for bytes that are not a record of this content.
         """
-        if self._reject is None:
-            raise RejectError("reject works within the function that was given this split.")
-        self._reject(record, error, offset)
+        if self._quarantine is None:
+            raise QuarantineError("quarantine works within the function that was given this split.")
+        self._quarantine(record, error, offset)

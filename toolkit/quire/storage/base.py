@@ -54,11 +54,11 @@ class Request(NamedTuple):
 
 
 class Gone(Exception):
-    """The file vanished, or is not the version that was planned: it is left out, not set aside."""
+    """The file vanished, or is not the version that was planned: it is deferred, not quarantined."""
 
 
 class Unreadable(Exception):
-    """The store has the file and does not let it be read: it is set aside."""
+    """The store has the file and does not let it be read: it is quarantined."""
 
 
 class Busy(Unreadable):

@@ -27,9 +27,9 @@ class Calling(Protocol):
     jobs: list[str]
     left: dict[str, str]  # what was left to the next call, and why
     useful: int  # splits of which something was taken
-    bad: int
-    rejected: int
-    done: int  # files that were done before, and how many of them were quarantined
+    quarantined_files: int
+    quarantined_records: int
+    skipped: int  # files that were done before, and how many of them were quarantined
     quarantined: int
 
 

@@ -12,7 +12,7 @@ from quire.coverage.tails import fingerprint, mark, unfinished
 from quire.engine.attempt import Again, Attempt
 from quire.engine.kinds import reading
 from quire.engine.kinds.listing import OfFiles
-from quire.engine.kinds.reading import Answers, FileSplit, Planned, Span, cut, hold, reject, write
+from quire.engine.kinds.reading import Answers, FileSplit, Planned, Span, cut, hold, quarantine, write
 from quire.engine.rows import Record, Row
 from quire.formats.lines import LONGEST
 from quire.planning.listing import Run
@@ -21,7 +21,7 @@ from quire.sources.files import Root
 from quire.sources.ranges import TooLongError, lines_of, read
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
-from quire.sources.transforms.processing import Rejected
+from quire.sources.transforms.processing import QuarantinedRecord
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
 _CUT = "Gather such files with change_detection='store', which cuts them into ranges"  # what to do with a raw file that is one record
@@ -195,8 +195,8 @@ class _Reader:
             [Row(file.path, file.version, *span, fingerprint=marks[span]) for span in done],
             Record(lines, size, checked.intdigest()) if first else None,
         )
-        rejected = (Rejected(line.start - start, None, line.length, f"{line} {_TOO_LONG}", None, line.length) for line in long)
-        reject(attempt, split, dict(zip(aside, rejected, strict=True)), marks)
+        quarantined = (QuarantinedRecord(line.start - start, None, line.length, f"{line} {_TOO_LONG}", None, line.length) for line in long)
+        quarantine(attempt, split, dict(zip(aside, quarantined, strict=True)), marks)
         self.tally.vain += bool(long and done and not first)
         return done
 

@@ -1,7 +1,7 @@
 """Ranges of offsets of Kafka's partitions.
 
 A batch of records is written at once and has a row of its own, so a range becomes several rows that follow one another. Records that are
-rejected cut it, as they cut splits of files (see `reading`). Where records of a batch lie in several files, as they have several dates,
+quarantined cut it, as they cut splits of files (see `reading`). Where records of a batch lie in several files, as they have several dates,
 the first file's row has the range, and each other one has an empty range where that begins: so every offset is counted once, and every
 file has a row that says where its records are. They leave the ledger together (see `ledger.forget`).
 """
@@ -31,7 +31,7 @@ from quire.planning.plan import Look, list_offsets
 from quire.sources.kafka import offsets
 from quire.sources.kafka.client import Cluster, cluster_of
 from quire.sources.kafka.offsets import Fetched
-from quire.sources.kafka.records import Loading, Part, Rejected, check_by
+from quire.sources.kafka.records import Loading, Part, QuarantinedMessage, check_by
 from quire.sources.kafka.topics import Key, Topics, is_kafka, key_of, named
 from quire.storage import Gone
 
@@ -80,10 +80,10 @@ class OffsetsKind:
     def report(self, roots: Sequence[Topics], call: Calling, log: Log) -> dict[str, str]:
         """Where records come from, and whether all of them are quarantined."""
         if call.jobs:
-            failure = nothing_useful(call, 0, call.bad + call.rejected)
+            failure = nothing_useful(call, 0, call.quarantined_files + call.quarantined_records)
         else:  # only the ledger tells what became of what is there
             found = totals(log, fold(log))
-            failure = "nothing is new, and all that was read before is quarantined" if found.set_aside and not found.data_files else ""
+            failure = "nothing is new, and all that was read before is quarantined" if found.quarantined and not found.data_files else ""
         return {"source": ", ".join(topics.shown for topics in roots), "failure": failure}
 
     def attempt(self, attempt: Attempt, source: Topics, runs: list[Run]) -> None:
@@ -112,7 +112,7 @@ class _Loader:
                 self.rows.bare.append(Row(one.path, one.version, start, end - start, state, _WHY[state]))
                 if state == LOST:
                     self._count(end - start, lost=True)
-        spans, stayed = [offsets.Span(one.key, one.start, one.end) for one in planned], self.tally.bad
+        spans, stayed = [offsets.Span(one.key, one.start, one.end) for one in planned], self.tally.quarantined_files
         passed = self.loading.record_loss or any(one.replaces for one in planned)
         with closing(offsets.read(self.cluster, spans, record_loss=passed)) as found:
             for fetched in found:
@@ -123,7 +123,7 @@ class _Loader:
                     self._fetched(one, fetched)
                 self.rows.flush()
         self.tally.gathered += len(planned)
-        self.tally.vain += len(planned) - len(self.fruitful) - (self.tally.bad - stayed)
+        self.tally.vain += len(planned) - len(self.fruitful) - (self.tally.quarantined_files - stayed)
         if len(self._same(planned)) < len(planned):
             topic = self.attempt.left[-1].path.split("/")[-2]
             raise Again(topic, Gone("deleted or made again while it was read"))
@@ -153,15 +153,15 @@ class _Loader:
         if found.lost:
             self.rows.bare.append(Row(*key, found.start, length, LOST, _WHY[LOST]))
             return
-        parts, rejected = list[Part](), list[Rejected]()
+        parts, quarantined = list[Part](), list[QuarantinedMessage]()
         if found.records is not None:
             self._fix_columns(found.records)
-            parts, rejected = self.loading.made(found.records)
-            if len(rejected) < found.records.num_rows:
+            parts, quarantined = self.loading.made(found.records)
+            if len(quarantined) < found.records.num_rows:
                 self.fruitful.add(found.span)
-        done, _ = cut(found.start, length, [(offset, 1) for offset in sorted(record.offset for record in rejected)])
-        for record in rejected:
-            self._reject(one, record)
+        done, _ = cut(found.start, length, [(offset, 1) for offset in sorted(record.offset for record in quarantined)])
+        for record in quarantined:
+            self._quarantine(one, record)
         if one.replaces and not done:
             self._again()
         rows, writer = [Row(*key, *span) for span in done], self.attempt.output.writer
@@ -175,13 +175,13 @@ class _Loader:
         """Leave a record in quarantine that has gone at its source since: only there its value still is."""
         old = self.quarantined.earlier(one.path, one.version, one.start)
         error, content, message = (old["error"], old["content"], old["message"]) if old else ("", None, None)
-        self._reject(one, Rejected(one.start, content, error if error.endswith(_GONE) else error + _GONE, message))
+        self._quarantine(one, QuarantinedMessage(one.start, content, error if error.endswith(_GONE) else error + _GONE, message))
         self._count(one.end - one.start)
         self._again()
 
-    def _reject(self, one: _Planned, record: Rejected) -> None:
+    def _quarantine(self, one: _Planned, record: QuarantinedMessage) -> None:
         tries = self.quarantined.tries((one.path, one.start))
-        row = Row(one.path, one.version, record.offset, 1, "bad", record.reason, tries, None, 1)
+        row = Row(one.path, one.version, record.offset, 1, "quarantined", record.reason, tries, None, 1)
         self.quarantined.record(row, record.value, len(record.value or b""), record.message)
 
     def _again(self) -> None:

@@ -1,7 +1,7 @@
 """All kinds that read files do this: ask for the splits of a plan, and say in the ledger what became of each.
 
-Records that are rejected cut a split: `done` before, between and behind them, `bad` for each of them. All parts that are done stand for
-the one output.
+Records that are quarantined cut a split: `done` before, between and behind them, `quarantined` for each of them. All parts that are done
+stand for the one output.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quire.planning.pack import read_rows
 from quire.sources.files import Root
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
-from quire.sources.transforms.processing import Rejected
+from quire.sources.transforms.processing import QuarantinedRecord
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
 Answers = Iterator[tuple[Request, Content]]
@@ -163,12 +163,12 @@ def write(attempt: Attempt, file: FileInfo, done: list[Span], made: bytes | pa.R
     attempt.rows.add(rows, Record.of(made) if len(made) else None)
 
 
-def reject(attempt: Attempt, split: FileSplit, aside: Mapping[Span, Rejected], marks: Mapping[Span, int | None]) -> None:
+def quarantine(attempt: Attempt, split: FileSplit, aside: Mapping[Span, QuarantinedRecord], marks: Mapping[Span, int | None]) -> None:
     """Quarantine single records of a split, each with the part that it covers."""
     quarantined = attempt.quarantined
-    for span, rejected in aside.items():
-        row = Row(split.file.path, split.file.version, *span, "bad", rejected.reason, quarantined.tries(split.at), marks[span], 1)
-        quarantined.record(row, rejected.record, rejected.length, rejected.message)
+    for span, one in aside.items():
+        row = Row(split.file.path, split.file.version, *span, "quarantined", one.reason, quarantined.tries(split.at), marks[span], 1)
+        quarantined.record(row, one.record, one.length, one.message)
 
 
 def cut(start: int, length: int, records: Iterable[Span]) -> tuple[list[Span], list[Span]]:

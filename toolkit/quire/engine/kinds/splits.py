@@ -1,4 +1,4 @@
-"""Splits of files that are given to a user's function, which may reject single records of them."""
+"""Splits of files that are given to a user's function, which may quarantine single records of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quire.coverage.tails import fingerprint, mark
 from quire.engine.attempt import Attempt
 from quire.engine.kinds import reading
 from quire.engine.kinds.listing import OfFiles
-from quire.engine.kinds.reading import Answers, FileSplit, Planned, Span, cut, hold, reject, write
+from quire.engine.kinds.reading import Answers, FileSplit, Planned, Span, cut, hold, quarantine, write
 from quire.engine.tally import why
 from quire.errors import FormatError
 from quire.planning.listing import Run
@@ -17,7 +17,7 @@ from quire.sources.files import Root
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
-from quire.sources.transforms.processing import Made, Processing, Rejected
+from quire.sources.transforms.processing import Made, Processing, QuarantinedRecord
 from quire.storage import Content, Gone, Request, Store, Unreadable
 
 if TYPE_CHECKING:
@@ -81,8 +81,10 @@ class _Reader:
                 end = start + taken if long is None else long.start
                 made = process.call(given, split.file, (start, taken), self.attempt.quarantined.tries(split.at), end - begin)
             if long is not None:
-                aside = Rejected(long.start - begin, None, long.length, process.too_long(long.start, long.length), None, long.length)
-                made = Made(made.rows, (*made.rejected, aside))
+                aside = QuarantinedRecord(
+                    long.start - begin, None, long.length, process.too_long(long.start, long.length), None, long.length
+                )
+                made = Made(made.rows, (*made.quarantined, aside))
             if taken or not held:
                 self._taken(split, (start, taken), made, begin, given)
             hold(self.attempt, split, held)
@@ -96,7 +98,7 @@ class _Reader:
             self.tally.waiting += bool(held) and held == length
 
     def _retry(self, split: FileSplit) -> None:
-        """Give a record that was rejected to the function again, alone: from its quarantine file, or if it is long from the source."""
+        """Give a record that was quarantined to the function again, alone: from its quarantine file, or if it is long from the source."""
         process, file, request = self.process, split.file, split.request
         start, length = split.span
         quarantined = self.attempt.quarantined
@@ -110,13 +112,13 @@ class _Reader:
             end = min(length, len(record))
             made = process.call(record, file, split.span, quarantined.tries(split.at), end)
             # The end of its line, which the row covers and the record does not hold.
-            rejected = (r._replace(covers=length - r.offset) if r.offset + r.covers >= end else r for r in made.rejected)
-            made = Made(made.rows, tuple(rejected)) if cut_by_lines else made
+            records = (r._replace(covers=length - r.offset) if r.offset + r.covers >= end else r for r in made.quarantined)
+            made = Made(made.rows, tuple(records)) if cut_by_lines else made
         except (BadContent, Unreadable, Gone) as e:
             reason = why(e)
             if isinstance(e, Gone):
                 reason = f"it is longer than what is kept in quarantine, and its source has changed or gone ({reason})"
-            made = Made(b"", (Rejected(0, record, found["length"], reason, None, length),))
+            made = Made(b"", (QuarantinedRecord(0, record, found["length"], reason, None, length),))
         given = record or b""
         if cut_by_lines and record:
             given += (b"", b"\n", b"\r\n")[min(max(0, length - len(record)), 2)]
@@ -129,7 +131,7 @@ class _Reader:
     def _taken(self, split: FileSplit, span: Span, made: Made, begin: int, given: bytes | pa.Table | None) -> bool:
         """The rows of a `span` of a split; whether anything of it is done. The function was `given` what begins at byte `begin`."""
         file = split.file
-        done, aside = cut(*span, [(begin + rejected.offset, rejected.covers) for rejected in made.rejected])
+        done, aside = cut(*span, [(begin + one.offset, one.covers) for one in made.quarantined])
 
         def seen(at: int, n: int) -> int | None:
             if not self.convert.marks:
@@ -142,7 +144,7 @@ class _Reader:
         marks = {each: seen(*each) for each in (*done, *aside)}
         if done:
             write(self.attempt, file, done, made.rows, marks)
-        reject(self.attempt, split, dict(zip(aside, made.rejected, strict=True)), marks)
+        quarantine(self.attempt, split, dict(zip(aside, made.quarantined, strict=True)), marks)
         self.tally.files_in += any(s == 0 for s, _ in done)
         self.tally.bytes_in += sum(n for _, n in done)
         return bool(done)

@@ -28,7 +28,7 @@ class Position:
     offset: int  # the end of the gap-free prefix
     until: int  # the end of what is covered at all
     lost: int  # offsets that retention had removed before they were read
-    set_aside: int
+    quarantined: int
     records: int  # in data files
     written: int  # bytes of them, before they were compressed
 
@@ -42,7 +42,7 @@ def positions(
     for path, found in sorted(there.items(), key=lambda item: (key_of(item[0]), item[0])):
         until = found.ranges[-1][1] if found.ranges else 0
         where = path.removeprefix(SCHEME).partition("/")[0]
-        lost, aside = found.states.get(LOST, 0), found.states.get("bad", 0)
+        lost, aside = found.states.get(LOST, 0), found.states.get("quarantined", 0)
         yield Position(key_of(path), where, min(found.versions), found.end, until, lost, aside, found.records, found.written)
 
 

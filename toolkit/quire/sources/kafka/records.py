@@ -1,7 +1,7 @@
 """Kafka's records on their way to data files: columns as they are, lines of values, or the columns of a user's function.
 
 A function gets a batch with the columns of `RECORDS` and returns one with its own, of as many rows as it likes. Where it raises, it is
-called again with halves of the batch, until what it does not take stands alone: these records are set aside, each with the reason.
+called again with halves of the batch, until what it does not take stands alone: these records are quarantined, each with the reason.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ OUT_OF_RANGE = "out of range: "  # and the number that the producer has given, i
 _DAYS = (-719_162, 2_932_896)  # of the years 1 to 9999, since 1970
 
 
-class Rejected(NamedTuple):
-    """A record that is set aside."""
+class QuarantinedMessage(NamedTuple):
+    """A record that is quarantined."""
 
     offset: int
     value: bytes | None
@@ -53,25 +53,25 @@ class Loading:
     format: str  # parquet | lines
     function: BatchFunction | None = field(default=None, repr=False)
     schema: pa.Schema | None = None  # of a function's columns
-    newlines: str = "quarantine"  # of values that are to become one line each: set aside | escape
+    newlines: str = "quarantine"  # of values that are to become one line each: quarantined | escape
     by: str = ""  # a column, by the values of which files lie in directories
     keep_messages: bool = False
     record_loss: bool = False  # records that retention removed are written into the ledger, instead of an error
 
-    def made(self, records: pa.RecordBatch) -> tuple[list[Part], list[Rejected]]:
-        """A batch's output, and the records that were rejected."""
-        rejected = list[Rejected]()
-        records = self._readable(records, rejected)
+    def made(self, records: pa.RecordBatch) -> tuple[list[Part], list[QuarantinedMessage]]:
+        """A batch's output, and the records that were quarantined."""
+        quarantined = list[QuarantinedMessage]()
+        records = self._readable(records, quarantined)
         if not records.num_rows:
-            return [], rejected
+            return [], quarantined
         if self.function is not None:
-            columns = [*self._called(records, rejected)]
+            columns = [*self._called(records, quarantined)]
             rows = as_batch(pa.Table.from_batches(columns)) if columns else None
         else:
             rows = records
         if self.format == "lines":
-            return [*self._lines(records, rejected)], rejected
-        return ([*self._folders(rows)] if rows is not None and rows.num_rows else []), rejected
+            return [*self._lines(records, quarantined)], quarantined
+        return ([*self._folders(rows)] if rows is not None and rows.num_rows else []), quarantined
 
     # -------------------------------------------------------------------------------------------------------------- a function
     def call(self, records: pa.RecordBatch) -> pa.RecordBatch:
@@ -110,9 +110,9 @@ class Loading:
                 f"{partitions.LONGEST}: give a shorter one, or its beginning"
             )
 
-    def _readable(self, records: pa.RecordBatch, rejected: list[Rejected]) -> pa.RecordBatch:
+    def _readable(self, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> pa.RecordBatch:
         """The records without those whose headers the client cannot give, or whose time is none, where it would be written or given on."""
-        records = _nameable(records, rejected)
+        records = _nameable(records, quarantined)
         if self.format == "lines" and self.by != DATE:
             return records
         kinds = records.column("timestamp_type")
@@ -122,7 +122,7 @@ class Loading:
         for i in pc.indices_nonzero(bad).to_pylist():
             given = kinds[i].as_py().removeprefix(OUT_OF_RANGE)
             why = f"its timestamp, {given} milliseconds since 1970, lies in no year from 1 to 9999 (are these micro- or nanoseconds?)"
-            rejected.append(_rejected(records, i, why))
+            quarantined.append(_quarantined(records, i, why))
         return records.filter(pc.invert(bad))
 
     def columns(self, records: pa.RecordBatch) -> pa.Schema | None:
@@ -130,20 +130,20 @@ class Loading:
         found = next(self._called(self._readable(records, []), []), None) if records.num_rows else None
         return None if found is None else schemas.canonical(found.schema)
 
-    def _called(self, records: pa.RecordBatch, rejected: list[Rejected]) -> Iterator[pa.RecordBatch]:
+    def _called(self, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> Iterator[pa.RecordBatch]:
         try:
             yield self.call(records)
         except BadContent as e:
             if records.num_rows == 1:
-                rejected.append(_rejected(records, 0, e.reason))
+                quarantined.append(_quarantined(records, 0, e.reason))
                 return
             half = records.num_rows // 2
             for some in (records.slice(0, half), records.slice(half)):
-                yield from self._called(some, rejected)
+                yield from self._called(some, quarantined)
 
     # ------------------------------------------------------------------------------------------------------------------- lines
-    def _lines(self, records: pa.RecordBatch, rejected: list[Rejected]) -> Iterator[Part]:
-        """Values with a newline behind each; one that is none, or that is several lines, is set aside."""
+    def _lines(self, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> Iterator[Part]:
+        """Values with a newline behind each; one that is none, or that is several lines, is quarantined."""
         values = records.column("value")
         if self.newlines == "escape":
             values = pc.replace_substring(pc.replace_substring(values, b"\\", b"\\\\"), b"\n", b"\\n")
@@ -153,8 +153,8 @@ class Loading:
         bad = pc.or_(pc.is_null(values), several)
         for i in pc.indices_nonzero(bad).to_pylist():
             why = "the value holds a newline, and would be several lines" if values[i].is_valid else "a tombstone: no value, so no line"
-            rejected.append(_rejected(records, i, why))
-        if len(rejected):
+            quarantined.append(_quarantined(records, i, why))
+        if len(quarantined):
             keep = pc.invert(bad)
             records, values = records.filter(keep), values.filter(keep)
         if records.num_rows:
@@ -197,15 +197,15 @@ def check_by(by: str, schema: pa.Schema) -> None:
         raise UsageError(f"partition_by={by!r}: it is the only column, and nothing would be left in the files.")
 
 
-def _nameable(records: pa.RecordBatch, rejected: list[Rejected]) -> pa.RecordBatch:
+def _nameable(records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> pa.RecordBatch:
     """The records without those whose headers the client cannot give."""
     headers = records.column("headers")
     if headers.null_count == len(headers) or not (nameless := pc.is_null(pc.struct_field(headers.flatten(), "key"))).true_count:
         return records
     bad = pc.is_in(pa.array(range(len(headers))), pc.list_parent_indices(headers).filter(nameless))
-    rejected += [_rejected(records, i, "a header's name is not UTF-8") for i in pc.indices_nonzero(bad).to_pylist()]
+    quarantined += [_quarantined(records, i, "a header's name is not UTF-8") for i in pc.indices_nonzero(bad).to_pylist()]
     return records.filter(pc.invert(bad))
 
 
-def _rejected(records: pa.RecordBatch, row: int, why: str, message: str | None = None) -> Rejected:
-    return Rejected(records.column("offset")[row].as_py(), records.column("value")[row].as_py(), BadContent(why).reason, message)
+def _quarantined(records: pa.RecordBatch, row: int, why: str, message: str | None = None) -> QuarantinedMessage:
+    return QuarantinedMessage(records.column("offset")[row].as_py(), records.column("value")[row].as_py(), BadContent(why).reason, message)

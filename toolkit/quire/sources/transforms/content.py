@@ -6,7 +6,7 @@ from quire.errors import scrub
 
 
 class BadContent(Exception):
-    """The content cannot be parsed: its file is set aside.
+    """The content cannot be parsed: its file is quarantined.
 
     reason    class of error and place (line and column from 1, or byte offset from 0), one line of at most 300 characters
               without control characters and secrets

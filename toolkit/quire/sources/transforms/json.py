@@ -33,7 +33,7 @@ def json(content: bytes) -> list[bytes]:
     and UTF-32 are read.
 
     Raises BadContent if the file is empty, is not valid in its encoding, is not JSON (NaN and the infinities are not), or
-    nests deeper than Python's recursion limit (about 900 levels). One bad line sets the whole file aside; the reason
+    nests deeper than Python's recursion limit (about 900 levels). One bad line quarantines the whole file; the reason
     names the line.
     """
     data, text = _decoded(content)

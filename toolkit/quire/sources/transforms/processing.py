@@ -13,7 +13,7 @@ import xxhash
 from quire.errors import scrub
 from quire.sources import ranges, rowgroups
 from quire.sources.kafka.rows import as_batch, fitted, made
-from quire.sources.splits import FileInfo, RejectError, Split
+from quire.sources.splits import FileInfo, QuarantineError, Split
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.functions import WrongTypeError, alone, passes, reason, type_name
 from quire.storage import Content, Gone, Request, Store, Unreadable
@@ -29,8 +29,8 @@ T = TypeVar("T")
 ProcessFunction = Callable[[Split, Any], Any]
 
 
-class Rejected(NamedTuple):
-    """A record that the function has set aside: where it begins in the content, its bytes, and why."""
+class QuarantinedRecord(NamedTuple):
+    """A record that the function has quarantined: where it begins in the content, its bytes, and why."""
 
     offset: int
     record: bytes | None  # None: it could not be read again
@@ -44,12 +44,12 @@ class Made(NamedTuple):
     """The result of a split."""
 
     rows: bytes | pa.RecordBatch
-    rejected: tuple[Rejected, ...] = ()
+    quarantined: tuple[QuarantinedRecord, ...] = ()
 
     @property
     def vain(self) -> bool:
-        """Whether records were rejected, and nothing came of the rest."""
-        return bool(self.rejected) and not (len(self.rows) if isinstance(self.rows, bytes) else self.rows.num_rows)
+        """Whether records were quarantined, and nothing came of the rest."""
+        return bool(self.quarantined) and not (len(self.rows) if isinstance(self.rows, bytes) else self.rows.num_rows)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Processing:
     def call(self, content: bytes | pa.Table, file: FileInfo, span: tuple[int, int], attempt: int, end: int | None = None) -> Made:
         """Give the function a split's content (`span`: start and length of the split); BadContent if it raises, or does not return rows.
 
-        `end`: where the split ends in the content; a rejected record begins before.
+        `end`: where the split ends in the content; a quarantined record begins before.
         """
         rejects = _Rejects(self, content, len(content) if end is None and isinstance(content, bytes) else end or 0)
         split = Split(file.path, *span, file.version, file.size, file.modified, attempt, rejects.take)
@@ -117,7 +117,7 @@ class Processing:
         found = tuple(sorted(rejects.taken()))
         covered = sum(min(r.offset + r.covers, rejects.end) - r.offset for r in found)
         if found and covered >= rejects.end and (rows if isinstance(rows, bytes) else rows.num_rows):
-            raise BadContent("RejectError: the function has rejected all of the split, and made rows of it")
+            raise BadContent("QuarantineError: the function has quarantined all of the split, and made rows of it")
         return Made(rows, found)
 
     def sample(self, content: bytes | pa.Table, file: FileInfo, span: tuple[int, int]) -> bytes | pa.Table | None:
@@ -136,8 +136,8 @@ class Processing:
                 return work()
         except WrongTypeError as e:
             raise BadContent(f"TypeError: {e}") from None
-        except RejectError as e:
-            raise BadContent(f"RejectError: {e}") from None
+        except QuarantineError as e:
+            raise BadContent(f"QuarantineError: {e}") from None
         except BaseException as e:
             if passes(e):
                 raise
@@ -160,45 +160,49 @@ class _Rejects:
 
     def __init__(self, processing: Processing, content: bytes | pa.Table, end: int) -> None:
         self.processing, self.content, self.end = processing, content, end
-        self.found: list[Rejected] = []
+        self.found: list[QuarantinedRecord] = []
         self.over = False  # the function has returned
         # Block of the content → the records that lie in it, in their order: in whichever order they come, each finds a short list.
         self.spans: dict[int, list[tuple[int, int]]] = {}
         self.looks = self.searched = 0  # records that were looked for, and bytes that were looked through
         self.lines: dict[int, int] | None = None  # hash of a line → where it begins, or AGAIN
 
-    def taken(self) -> list[Rejected]:
-        """The records that were rejected until the function returned; from now on none is."""
+    def taken(self) -> list[QuarantinedRecord]:
+        """The records that were quarantined until the function returned; from now on none is."""
         self.over = True
         return self.found
 
     def take(self, record: bytes, error: str | Exception, offset: int | None) -> None:
         content = self.content
         if self.over:
-            raise RejectError("a record was rejected after the function had returned, and would be lost: let it wait for its threads")
+            raise QuarantineError(
+                "a record was quarantined after the function had returned, and would be lost: let it wait for its threads"
+            )
         if not isinstance(content, bytes):
-            raise RejectError("of row groups single rows cannot be rejected: raise an error, and the split is set aside whole")
+            raise QuarantineError("of row groups single rows cannot be quarantined: raise an error, and the split is quarantined whole")
         if not isinstance(record, bytes | bytearray | memoryview) or not len(record):
-            raise RejectError(f"reject takes the bytes of a record, not {'none' if isinstance(record, bytes) else type_name(record)}")
+            raise QuarantineError(
+                f"quarantine takes the bytes of a record, not {'none' if isinstance(record, bytes) else type_name(record)}"
+            )
         record = bytes(record)
         at = self._place(content, record) if offset is None else _whole(offset)
         if at < 0 or content[at : at + len(record)] != record:
-            raise RejectError("the record that was rejected is not at that offset of the content")
+            raise QuarantineError("the record that was quarantined is not at that offset of the content")
         end = at + len(record)
         if self.processing.split == "lines" and not ((at == 0 or content[at - 1 : at] == b"\n") and _ends(content, record, end)):
-            raise RejectError("with split='lines' a rejected record is one or more whole lines")
+            raise QuarantineError("with split='lines' a quarantined record is one or more whole lines")
         if at >= self.end:
-            raise RejectError("a rejected record begins behind the end of its split")
+            raise QuarantineError("a quarantined record begins behind the end of its split")
         blocks = range(at // BLOCK, (end - 1) // BLOCK + 1)
         if any(at < e and s < end for block in blocks for s, e in _near(self.spans.get(block, []), at, end)):
-            raise RejectError("the function has rejected the same bytes twice")
+            raise QuarantineError("the function has quarantined the same bytes twice")
         why, message = str(error), None
         if isinstance(error, Exception):
             keep = self.processing.keep_messages
             why, message = reason(self.processing.function, error, keep), scrub(str(error)) if keep else None
-        why = BadContent(why).reason or "rejected"
+        why = BadContent(why).reason or "quarantined"
         covers = len(record) + (_line_end(content, end) if self.processing.split == "lines" else 0)
-        self.found.append(Rejected(at, record, len(record), why, message, covers))
+        self.found.append(QuarantinedRecord(at, record, len(record), why, message, covers))
         for block in blocks:
             insort(self.spans.setdefault(block, []), (at, end))
 
@@ -208,9 +212,9 @@ class _Rejects:
         if first < 0:
             first = content.find(record)  # within a line
         if first < 0:
-            raise RejectError("the record that was rejected is not in the content: reject its bytes as they stand there")
+            raise QuarantineError("the record that was quarantined is not in the content: quarantine its bytes as they stand there")
         if second >= 0:
-            raise RejectError("the record that was rejected is in the content several times: say which by offset=")
+            raise QuarantineError("the record that was quarantined is in the content several times: say which by offset=")
         return first
 
     def _anywhere(self, content: bytes, record: bytes) -> tuple[int, int]:
@@ -227,7 +231,9 @@ class _Rejects:
         """Note that all of the content is looked through for one record: for any number of them that would have no end."""
         self.searched += len(content)
         if self.looks > LOOKS and self.searched > SEARCHED:
-            raise RejectError(f"{self.looks:,} records were rejected without offset=, and each is looked for in all of it: say where")
+            raise QuarantineError(
+                f"{self.looks:,} records were quarantined without offset=, and each is looked for in all of it: say where"
+            )
 
     def _lines(self, content: bytes, record: bytes) -> tuple[int, int]:
         """Where the first two lines, or groups of lines, begin that are the record; -1 where there is none."""
@@ -250,7 +256,7 @@ class _Rejects:
 
 
 BLOCK = 4 << 10  # bytes of the content; no more records can lie in it
-LOOKS = 100  # after so many records that were rejected it pays to know where each line is
+LOOKS = 100  # after so many records that were quarantined it pays to know where each line is
 SEARCHED = 4 << 30  # bytes that are looked through at most: some seconds
 AGAIN = -2  # the line is there several times
 
