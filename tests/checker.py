@@ -40,7 +40,7 @@ class Found:
     rows: list[dict[str, Any]] = field(default_factory=list)  # of the ledger
     data: dict[str, int] = field(default_factory=dict)  # data file → bytes
     done: set[str] = field(default_factory=set)  # real paths
-    bad: dict[str, str] = field(default_factory=dict)
+    quarantined: dict[str, str] = field(default_factory=dict)
 
     def row(self, path: str | os.PathLike[str]) -> dict[str, Any]:
         (row,) = (r for r in self.rows if on_disk(r["path"]) == os.path.realpath(path))
@@ -128,12 +128,12 @@ def look(dest: str | os.PathLike[str]) -> Found:
             new = rows_of(there[task["segment"]]) if task["segment"] else []
             again = [row for row in new if row["carried"]]
             assert len(again) == task["carried"]
-            assert len(new) - len(again) == task["gathered"] + task["bad"] == task["assigned"] - len(task["left"])
+            assert len(new) - len(again) == task["gathered"] + task["quarantined_files"] == task["assigned"] - len(task["left"])
             assert task["restated"] in (0, len(new))
     folded = [row for rows in fold(there, log).values() for row in rows]
     found.rows = [{**row, "data_file": row["data_file"] and plain(row["data_file"])} for row in folded]
     for row in found.rows:
-        if row["state"] == "bad":
+        if row["state"] == "quarantined":
             assert row["reason"], f"{row['path']} is quarantined without a reason"
             assert len(row["reason"].splitlines()) == 1
             found.quarantined[on_disk(row["path"])] = row["reason"]

@@ -47,6 +47,11 @@ def documents(n: int, kind: str = "txt", folders: int = 3) -> dict[str, bytes]:
     return {f"d{i % folders}/f{i:04}.{kind}": content.format(i).encode() for i in range(n)}
 
 
+def not_taken(report: quire.Report) -> int:
+    """How many files are there and were not gathered: quarantined, changed since, or unreadable."""
+    return report.quarantined_count + report.changed_count + report.unreadable_count
+
+
 @contextmanager
 def refused(kind: type[QuireError], code: int, *words: str) -> Iterator[Any]:
     """The block raises `kind`, which is in `.value`: one line that holds the words, names no traceback and has the exit code."""

@@ -60,7 +60,7 @@ from quire.errors import UsageError
         ({"include": "**a"}, ("include: '**a' is not a glob",)),
         ({"storage_options": "key"}, ("storage_options",)),
         ({"dest_options": ["key"]}, ("dest_options",)),
-        ({"version": "a b", "transform": len}, ("version",)),
+        ({"function_version": "a b", "transform": len}, ("function_version",)),
         ({"spark": "local[*]"}, ("spark",)),
     ],
     ids=str,

@@ -67,7 +67,7 @@ def test_an_interrupt_that_python_would_forget_ends_the_call_and_the_next_one_go
         if where == "the progress" and step.phase == "gathering" and not calls:
             meeting()
 
-    settings: dict[str, Any] = {"transform": function, "version": "1", "planner": "hash", "parts": 2}
+    settings: dict[str, Any] = {"transform": function, "function_version": "1", "planner": "hash", "parts": 2}
     with pytest.raises(Interrupted, match="what was committed is safe"):
         quire.consolidate(source, tmp_path / "out", spark=quire.LocalRunner(), progress=progress, **settings)
     assert len(calls) < 20

@@ -27,7 +27,7 @@ import pytest
 import zstandard
 
 import quire
-from gathering import documents, gather, look, write
+from gathering import documents, gather, look, not_taken, write
 from hostile import trouble
 from quire.cli import main as cli
 from quire.engine import attempt, request
@@ -150,7 +150,7 @@ def test_options_with_secrets_leave_none_behind_in_a_whole_life(
     plan = look(source, out, **settings)
     shown = [plan, plan.skew()]
     report = quire.consolidate(source, out, spark=quire.LocalRunner(), progress=lambda step: steps.append(repr(step)), **settings)
-    assert (report.files, report.quarantined_count) == (12, 1)
+    assert (report.files, not_taken(report)) == (12, 1)
     write(source, {"d0/new.xml": b"<a/>", "d0/bad.xml": b"<b/>", "d1/f0001.xml": b"<c>another length</c>"})
     shown += [report, gather(source, out, **settings), quire.recover(out, storage_options=OPTIONS)]
     ledger = quire.Ledger(out, storage_options=OPTIONS)
@@ -208,7 +208,7 @@ def test_calls_that_fail_in_any_way_say_no_secret(places: Path, monkeypatch: pyt
         quire.consolidate(source, out, spark=quire.LocalRunner(), transform="xml", progress=stop, **planted())
     said.append(said_by(stopped.value))
     report = gather(source, places / "kept", transform=broken, keep_messages=True, **planted())
-    assert report.quarantined_count == 13
+    assert not_taken(report) == 13
     said += [shown_by(report), quire.Ledger(places / "kept", OPTIONS).failed().to_string()]
     with monkeypatch.context() as patched:
         patched.setattr(os, "rename", fails)

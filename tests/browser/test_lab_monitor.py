@@ -50,7 +50,7 @@ def story(kafka: Mock, folder: Path, name: str) -> tuple[Path, str]:
     kafka.create(name, 25)
     dest, there = folder / f"{name}-out", {"__name__": "__main__"}  # as a kernel calls itself: its function is the same one
     exec(MONITOR.partition("monitor =")[0], there)
-    settings: dict[str, Any] = {"version": "1", "on_data_loss": "record"}
+    settings: dict[str, Any] = {"function_version": "1", "on_data_loss": "record"}
     for turn in range(3):
         kafka.produce(name, [*numbered(200, 25, first=200 * turn), *(Record(b"heavy", partition=3) for _ in range(90))])
         kafka.produce(name, [Record(b"bad <b>%d</b> & \xc3\xa9" % i, partition=7) for i in range(4)])

@@ -71,8 +71,8 @@ else:
 print("done")
 """
 TAILS = {"transform": "lines", "on_append": "tail", "on_change": "reprocess", "target_size": "6000 B"}
-PARSED = {"transform": "parsed", "version": "1", "target_size": "6000 B"}
-PICKED = {"split": "lines", "split_size": "300 B", "format": "lines", "version": "1", "target_size": "6000 B"}
+PARSED = {"transform": "parsed", "function_version": "1", "target_size": "6000 B"}
+PICKED = {"split": "lines", "split_size": "300 B", "format": "lines", "function_version": "1", "target_size": "6000 B"}
 FOLLOWED = {**PICKED, "on_append": "tail", "on_change": "reprocess"}
 CLAIM = """
 import json, os, re, sys, quire

@@ -131,7 +131,7 @@ def test_the_ledger_is_looked_at_page_by_page(run: Run, place: Path) -> None:
     for path, near in (("in/Große.xml", "Größe.xml"), (place / "inn/d1", f"file://{place}/in/d1"), ("wrong/path", "quire ledger rows")):
         one_line(run("ledger", "rows", place / "out", path), 2, f"holds no path with '{path}' in it", near)
     assert run("ledger", "rows", place / "out", place / "in/d1", "--state", "lost")[:2] == (0, "no rows\n"), "it is there in another state"
-    (bad,) = answer(run("ledger", "rows", place / "out", "--state", "bad", "--json"))
+    (bad,) = answer(run("ledger", "rows", place / "out", "--state", "quarantined", "--json"))
     (why,) = answer(run("ledger", "reasons", place / "out", "--json"))
     assert (why["reason"], why["files"], why["example"]) == ("malformed XML", 1, bad["path"])
     (commit,) = answer(run("ledger", "commits", place / "out", "--last", 1, "--json"))
@@ -165,7 +165,7 @@ def test_every_option_has_the_name_and_default_that_it_has_in_python(verb: str) 
     ours = {"as_json", "quiet", "master", *(("options", "secrets") if verb == "load" else ())}  # Python has these otherwise
     assert set(options) - ours <= set(python)
     not_in_a_shell = "source dest spark progress storage_options source_options dest_options "
-    not_in_a_shell += {"process": "function", "load": "stop"}.get(verb, "keep_messages version")
+    not_in_a_shell += {"process": "function", "load": "stop"}.get(verb, "keep_messages function_version")
     assert set(python) - set(options) == set(not_in_a_shell.split())
     defaults = every()[verb].make_context(verb, ["in", *(["function"] if verb == "process" else []), "out"]).params
     for name in set(options) - ours:
@@ -300,7 +300,7 @@ def test_the_ledgers_verbs(run: Run, place: Path) -> None:
     code, out, err = run("ledger", "locate", dest, place / "in/bad\x1b[31m.xml")
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert out.rstrip("\n").isprintable()
-    assert "bad: malformed XML" in out
+    assert "quarantined: malformed XML" in out
 
 
 def test_every_look_is_json_too(run: Run, place: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import quire
-from gathering import documents, gather, look, refused, write
+from gathering import documents, gather, look, not_taken, refused, write
 from quire.errors import StorageError, UsageError
 from quire.planning.listing import EXAMPLES
 from quire.sources import files
@@ -79,7 +79,7 @@ def test_what_could_not_be_listed_is_counted_though_examples_are_few(tmp_path: P
     source = write(tmp_path / "in", {"y": b"2"})
     monkeypatch.setattr(LocalStore, "scan", troubled)
     report = gather(source, tmp_path / "out")
-    assert (len(report.unreadable), report.unreadable_count, report.quarantined_count) == (EXAMPLES, EXAMPLES + 5, EXAMPLES + 5)
+    assert (len(report.unreadable), report.unreadable_count, not_taken(report)) == (EXAMPLES, EXAMPLES + 5, EXAMPLES + 5)
     assert f"could not be read or planned  {EXAMPLES + 5:,}" in str(report)
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from checker import check, look, tree
-from gathering import documents, gather, refused, snapshot, write
+from gathering import documents, gather, not_taken, refused, snapshot, write
 from gathering import look as plan
 from quire.commit import log as commit_log
 from quire.commit import protocol
@@ -66,7 +66,7 @@ def test_what_a_function_does_wrong_sets_its_file_aside_and_its_text_is_kept_onl
     odd = ["raises", "none", "text", "number", "ints", "rows"]
     source = write(tmp_path / "in", {**documents(4), **dict.fromkeys(odd, b"4711")})
     report = gather(source, tmp_path / "out", transform=moody)
-    assert (report.files, report.quarantined_count) == (4, len(odd))
+    assert (report.files, not_taken(report)) == (4, len(odd))
     found = check(source, tmp_path / "out")
     reasons = {Path(p).name: reason for p, reason in found.quarantined.items()}
     assert reasons["raises"].startswith("ValueError (test_plans.py line ")
@@ -74,10 +74,10 @@ def test_what_a_function_does_wrong_sets_its_file_aside_and_its_text_is_kept_onl
     assert reasons["none"].startswith("TypeError: the function returned None; allowed are bytes")
     assert "format='parquet'" in reasons["rows"]
     gather(source, tmp_path / "kept", transform=moody, keep_messages=True)
-    assert "secret content 4711" in "".join(look(tmp_path / "kept").bad.values())
+    assert "secret content 4711" in "".join(look(tmp_path / "kept").quarantined.values())
     report = gather(source, tmp_path / "parquet", transform=moody, format="parquet")
     assert report.files == 1
-    assert "format='lines'" in "".join(look(tmp_path / "parquet").bad.values())
+    assert "format='lines'" in "".join(look(tmp_path / "parquet").quarantined.values())
 
 
 def halves(content: bytes, file: FileInfo) -> pa.RecordBatch:
@@ -87,7 +87,7 @@ def halves(content: bytes, file: FileInfo) -> pa.RecordBatch:
 def test_rows_of_another_schema_are_set_aside(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"1": b"a", "2": b"b", "3": b"a"})
     report = gather(source, tmp_path / "out", transform=halves, format="parquet")
-    assert (report.files, report.quarantined_count) == (2, 1)
+    assert (report.files, not_taken(report)) == (2, 1)
     assert "another schema" in report.quarantined[0][1]
 
 
@@ -114,7 +114,7 @@ def test_an_edited_function_does_not_finish_the_old_ones_plan(tmp_path: Path, mo
 def test_a_file_above_max_file_size_is_set_aside_where_it_must_be_held_whole(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"long.xml": b"<a>" + b"x" * 2000 + b"</a>", "ok.xml": b"<a/>"})
     report = gather(source, tmp_path / "xml", transform="xml", max_file_size="1000 B")
-    assert (report.files, report.quarantined_count) == (1, 1)
+    assert (report.files, not_taken(report)) == (1, 1)
     assert "larger than max_file_size: 2,007 bytes, allowed are 1,000" in report.quarantined[0][1]
     assert gather(source, tmp_path / "raw", transform="raw", max_file_size="1000 B").files == 2
 
@@ -133,7 +133,7 @@ def test_of_a_file_above_max_file_size_no_byte_is_asked_for(monkeypatch: pytest.
 
     monkeypatch.setattr(MemoryStore, "read_many", read_many)
     report = gather(source.url, "memory://above/out", transform="xml", max_file_size="1000 B")
-    assert (report.files, report.quarantined_count) == (1, 1)
+    assert (report.files, not_taken(report)) == (1, 1)
     assert asked == {"long.xml": 0, "ok.xml": 4}
 
 

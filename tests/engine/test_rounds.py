@@ -12,7 +12,7 @@ import pytest
 
 import quire
 from checker import check, look, tree, unchanged
-from gathering import documents, gather, refused, write
+from gathering import documents, gather, not_taken, refused, write
 from quire.commit import protocol
 from quire.errors import QuireError, TooManyQuarantined, UsageError
 from quire.storage import connect
@@ -31,13 +31,13 @@ def test_a_rewritten_file_is_reported_while_the_rest_commits(tmp_path: Path) -> 
     write(source, {"new": b"new"})
     (source / "d0/f0000.txt").write_bytes(b"rewritten")
     report = gather(source, tmp_path / "out")
-    assert (report.files, report.quarantined_count, report.skipped) == (1, 1, 9)
-    ((path, reason),) = report.quarantined
+    assert (report.files, not_taken(report), report.skipped) == (1, 1, 9)
+    ((path, reason),) = report.changed
     assert path == f"file://{source}/d0/f0000.txt"
     assert "rewritten since it was gathered" in reason
     check({**before, f"{source}/new": b"new"}, tmp_path / "out")
-    assert gather(source, tmp_path / "out").quarantined_count == 1, "as long as it is so"
-    assert gather(source, tmp_path / "out", on_change="ignore").quarantined_count == 0
+    assert not_taken(gather(source, tmp_path / "out")) == 1, "as long as it is so"
+    assert not_taken(gather(source, tmp_path / "out", on_change="ignore")) == 0
 
 
 def test_a_file_in_quarantine_that_changes_is_read_again(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_file_in_quarantine_that_changes_is_read_again(tmp_path: Path) -> None
     (source / "bad.xml").write_bytes(b"<a/>")
     (source / "worse.xml").write_bytes(b"<b")
     report = gather(source, tmp_path / "out", transform="xml")
-    assert (report.files, report.quarantined_count) == (1, 1)
+    assert (report.files, not_taken(report)) == (1, 1)
     found = check(source, tmp_path / "out", None)
     assert [Path(p).name for p in found.quarantined] == ["worse.xml"]
     assert gather(source, tmp_path / "out", transform="xml").skipped == 7
@@ -153,7 +153,7 @@ def test_with_more_failures_than_allowed_nothing_is_committed_and_the_next_run_w
     assert not look(tmp_path / "out").data
     assert not [p for p in (tmp_path / "out").iterdir() if p.name != "_quire"]
     report = gather(source, tmp_path / "out", transform="xml", max_quarantined=2)
-    assert (report.files, report.quarantined_count) == (5, 2)
+    assert (report.files, not_taken(report)) == (5, 2)
     check(source, tmp_path / "out", None)
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
-from gathering import MANY, documents, refused, write
+from gathering import MANY, documents, not_taken, refused, write
 from quire import Report
 from quire.commit.entries import PlanHead
 from quire.commit.log import Log
@@ -219,7 +219,7 @@ def _choosy(ok: bool) -> Any:
 
 def test_what_is_set_aside_goes_through_the_function_when_it_is_retried(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"x y", "b": b"x BROKEN", "c": b""}), tmp_path / "out"
-    assert gather(source, dest, transform=_choosy(ok=False)).quarantined_count == 1
+    assert not_taken(gather(source, dest, transform=_choosy(ok=False))) == 1
     assert {row["word"]: row["n"] for row in rows(dest)} == {"x": 1, "y": 1}
     ledger = quire.Ledger(dest)
     with refused(UsageError, 2, "count", "reduce="):

@@ -9,7 +9,7 @@ import pytest
 
 import quire
 from checker import check, look, unchanged
-from gathering import documents, gather, refused, write
+from gathering import documents, gather, not_taken, refused, write
 from quire import Ledger
 from quire.commit import log
 from quire.commit.entries import Abort
@@ -41,7 +41,7 @@ def test_the_new_content_takes_the_old_ones_place(tmp_path: Path, shape: dict[st
     rewritten(source)
     write(source, {"d0/new.txt": b"new\n"})
     report = gather(source, dest, on_change="reprocess", **shape)
-    assert (report.files, report.quarantined_count, len(report.jobs)) == (4, 0, 2)
+    assert (report.files, not_taken(report), len(report.jobs)) == (4, 0, 2)
     ledger = Ledger(dest)
     assert ledger.summary().files == 10
     ledger.expire()
@@ -72,9 +72,9 @@ def test_left_to_itself_the_old_content_stays(tmp_path: Path) -> None:
     held = look(dest).data
     rewritten(source)
     report = gather(source, dest)
-    assert report.quarantined_count == 3
-    assert all("rewritten" in why for _, why in report.quarantined)
-    assert gather(source, dest, on_change="ignore").quarantined_count == 0
+    assert not_taken(report) == 3
+    assert all("rewritten" in why for _, why in report.changed)
+    assert not_taken(gather(source, dest, on_change="ignore")) == 0
     assert look(dest).data == held
     with refused(UsageError, 2, "on_change", "reprocess"):
         gather(source, dest, on_change="replace")
@@ -215,6 +215,6 @@ def test_another_call_does_not_end_what_would_replace_content(tmp_path: Path, mo
         with pytest.raises(KeyboardInterrupt):
             gather(source, dest, on_change="reprocess")
     report = gather(source, dest)
-    assert (report.quarantined_count, len(report.others)) == (1, 1)
+    assert (not_taken(report), len(report.others)) == (1, 1)
     assert sorted(first_rows(Ledger(dest)._store, 9)) == [b"1", b"2"]
     assert gather(source, dest, on_change="reprocess").files == 1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import quire
-from gathering import gather, refused, write
+from gathering import gather, not_taken, refused, write
 from quire import Ledger
 from quire.coverage import tails
 from quire.engine import take_up
@@ -49,7 +49,7 @@ def test_only_what_is_new_is_read_and_each_line_is_there_once(tmp_path: Path, ta
     append(source / "a.log", b"three\nfour, and a longer one\n")
     append(source / "b.log", b"first\n")
     report = gather(source, dest, **how)
-    assert (report.bytes, report.quarantined_count, report.held_back) == (35, 0, 0) if target != 12 else report.quarantined_count == 0
+    assert (report.bytes, not_taken(report), report.held_back) == (35, 0, 0) if target != 12 else not_taken(report) == 0
     append(source / "a.log", b"five\n")
     gather(source, dest, **how)
     assert lines(dest) == sorted([b"one", b"two", b"three", b"four, and a longer one", b"five", b"first", b"x"])
@@ -93,7 +93,7 @@ def test_what_is_appended_to_a_line_that_was_flushed_is_not_taken_for_a_line(tmp
     gather(source, dest, partial_lines="take", **TAIL)
     append(source / "a.log", b"o\n")
     report = gather(source, dest, **TAIL)
-    assert (report.files, report.quarantined_count) == (0, 1)
+    assert (report.files, not_taken(report)) == (0, 1)
     assert lines(dest) == [b"one", b"tw"]
     gather(source, dest, on_change="reprocess", **TAIL)
     assert lines(dest) == [b"one", b"two"]
@@ -106,10 +106,10 @@ def test_a_rewritten_file_is_no_appended_one(tmp_path: Path) -> None:
     for name, new in (("a.log", b"other" + content[5:] + b"more\n"), ("b.log", b"1\n3\n4\n"), ("c.log", b"1\n")):
         (source / name).write_bytes(new)
     report = gather(source, dest, **TAIL)
-    assert (report.files, report.quarantined_count) == (0, 3)
-    assert all("rewritten" in why for _, why in report.quarantined)
+    assert (report.files, not_taken(report)) == (0, 3)
+    assert all("rewritten" in why for _, why in report.changed)
     report = gather(source, dest, on_change="reprocess", **TAIL)
-    assert report.quarantined_count == 0
+    assert not_taken(report) == 0
     assert lines(dest) == sorted(b"".join((source / n).read_bytes() for n in ("a.log", "b.log", "c.log")).splitlines())
     append(source / "a.log", b"tail\n")
     assert gather(source, dest, **TAIL).bytes == 5
@@ -122,7 +122,7 @@ def test_by_default_an_appended_file_is_reported_and_the_rest_is_gathered(tmp_pa
     write(source, {"b.log": b"other\n"})
     told = str(quire.plan(source, dest, transform="lines", spark=quire.LocalRunner(), progress=False))
     report = gather(source, dest)
-    assert (report.files, report.quarantined_count, report.changed_count, report.longer_count) == (1, 1, 1, 1)
+    assert (report.files, not_taken(report), report.changed_count, report.longer_count) == (1, 1, 1, 1)
     for words in (told, str(report)):
         assert re.search(r"changed since, not read +1 \(1 of them longer now\)\n", words), words
         assert f"quire ledger changed {dest} {source} names all; on_change='reprocess' reads their new content" in words
@@ -135,7 +135,7 @@ def test_an_appended_file_can_be_read_again_whole(tmp_path: Path) -> None:
     append(source / "a.xml", b"\n<!-- more -->")
     (source / "b.xml").write_bytes(b"<c/>")
     report = gather(source, dest, transform="xml", on_append="reprocess")
-    assert (report.files, report.quarantined_count) == (1, 1), "b.xml was rewritten: that is another matter"
+    assert (report.files, not_taken(report)) == (1, 1), "b.xml was rewritten: that is another matter"
 
 
 def test_what_was_taken_in_tails_can_be_compacted_forgotten_and_superseded(tmp_path: Path) -> None:
@@ -275,9 +275,9 @@ def test_an_end_that_was_set_aside_is_read_again_when_the_file_grows(tmp_path: P
     append(source / "a.log", b"two\n")
     with monkeypatch.context() as patch:
         patch.setattr("quire.engine.kinds.reading.FileSplit.settle", forbidden)
-        assert gather(source, dest, **TAIL).quarantined_count == 1
+        assert not_taken(gather(source, dest, **TAIL)) == 1
     append(source / "a.log", b"three\n")
-    assert gather(source, dest, **TAIL).quarantined_count == 0
+    assert not_taken(gather(source, dest, **TAIL)) == 0
     assert lines(dest) == [b"one", b"three", b"two"]
     assert Ledger(dest).summary().quarantined == 0
 
@@ -286,7 +286,7 @@ def test_what_was_retried_is_followed_too(tmp_path: Path, monkeypatch: pytest.Mo
     source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr("quire.engine.kinds.reading.FileSplit.settle", forbidden)
-        assert gather(source, dest, **TAIL).quarantined_count == 1
+        assert not_taken(gather(source, dest, **TAIL)) == 1
     assert Ledger(dest).retry(source, spark=gather_runner(), progress=False).gathered == 1
     assert lines(dest) == [b"one"]
     append(source / "a.log", b"o\n")
@@ -307,7 +307,7 @@ def test_a_part_whose_data_file_was_lost_is_read_again_though_the_file_has_grown
         ledger.forget(file=lost, spark=gather_runner(), progress=False)
         assert lines(dest) == sorted(rest)
         append(source / "a.log", b"five\n" if not at else b"six\n")
-        assert gather(source, dest, **TAIL).quarantined_count == 0, "it is no rewritten file"
+        assert not_taken(gather(source, dest, **TAIL)) == 0, "it is no rewritten file"
         assert lines(dest) == sorted((source / "a.log").read_bytes().splitlines())
         assert gather(source, dest, **TAIL).jobs == ()
     assert ledger.refresh().read(source / "a.log") == (source / "a.log").read_bytes()
@@ -336,7 +336,7 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a": b"1"})
     with refused(UsageError, 2, "on_append", "lines"):
         gather(source, tmp_path / "out", transform="xml", on_append="tail")
-    with refused(UsageError, 2, "flush"):
+    with refused(UsageError, 2, "partial_lines"):
         gather(source, tmp_path / "out", partial_lines="take")
     with refused(UsageError, 2, "on_append"):
         gather(source, tmp_path / "out", on_append="tails")

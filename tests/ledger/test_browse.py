@@ -96,7 +96,7 @@ def test_rows_are_found_by_how_their_paths_begin_by_any_part_and_by_state(made: 
     for text in (folder, f"{source}/run2/d1", f"{source}/run2/d1/", f"{source}/run2/../run2/d1", f"{folder}/f"):
         assert sorted(paths(ledger.rows(text))) == below, text
     assert sorted(paths(ledger.rows("bad.x"))) == [f"file://{source}/run{k}/bad.xml" for k in (1, 2)]
-    assert paths(ledger.rows(source / "run2", "bad")) == [f"file://{source}/run2/{name}.xml" for name in ("bad", "empty")]
+    assert paths(ledger.rows(source / "run2", "quarantined")) == [f"file://{source}/run2/{name}.xml" for name in ("bad", "empty")]
     for nothing in (f"{source}/run9", "no such", "abfs://", "/", "%", "_"):
         found = ledger.rows(nothing, "held")
         assert (paths(found), found.total, found.more) == ([], 0, False)
@@ -219,7 +219,7 @@ def test_the_commits_say_what_came_what_went_and_how_many_data_files_there_were_
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        ({"state": "bda"}, "Did you mean 'quarantined'"),
+        ({"state": "quarantine"}, "Did you mean 'quarantined'"),
         ({"limit": 0}, "limit"),
         ({"offset": -1}, "offset"),
         ({"path": b"/in"}, "path"),

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
-from gathering import MANY, refused
+from gathering import MANY, not_taken, refused
 from loading import exact, files, load, numbered, rows, topic
 from quire import RefusedError, UsageError
 from quire.sources.kafka import offsets
@@ -35,7 +35,7 @@ def kafka() -> Iterator[Mock]:
 def test_all_records_are_there_once_and_a_second_call_finds_nothing(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 4, numbered(10_000, 4))
     report = load(kafka, name, tmp_path / "out")
-    assert (report.records, report.bytes, report.quarantined_count, report.lost) == (10_000, 10_000, 0, 0)
+    assert (report.records, report.bytes, not_taken(report), report.lost) == (10_000, 10_000, 0, 0)
     assert exact(kafka, tmp_path / "out", name).exact
     again = load(kafka, name, tmp_path / "out")
     assert (again.records, again.jobs, again.version) == (0, (), report.version)
@@ -171,7 +171,7 @@ def _text(path: Path, compression: str) -> bytes:
 def test_lines_set_aside_what_is_no_line(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, [b"one", b"two\nlines", None, b"\xff not text", b"four"])
     report = load(kafka, name, tmp_path / "out", format="lines")
-    assert (report.records, report.quarantined_count) == (3, 2)
+    assert (report.records, not_taken(report)) == (3, 2)
     assert lines(tmp_path / "out") == {b"one": 1, b"\xff not text": 1, b"four": 1}
     found = quire.Ledger(tmp_path / "out").rejected()
     assert found["offset"].tolist() == [1, 2]
@@ -184,7 +184,7 @@ def test_lines_set_aside_what_is_no_line(kafka: Mock, tmp_path: Path) -> None:
 def test_newlines_can_be_escaped_and_come_back(kafka: Mock, tmp_path: Path) -> None:
     value = b"a \\n b \n c \\ d"
     name = topic(kafka, 1, [value, b"plain"])
-    assert load(kafka, name, tmp_path / "out", format="lines", newlines="escape").quarantined_count == 0
+    assert not_taken(load(kafka, name, tmp_path / "out", format="lines", newlines="escape")) == 0
     (line,) = (one for one in lines(tmp_path / "out") if one != b"plain")
     assert b"\n" not in line
     assert line.decode().encode().decode("unicode_escape").encode() == value
@@ -238,7 +238,7 @@ def test_a_function_makes_columns_and_bad_records_are_set_aside_with_offset_and_
     values[17], values[500], values[999] = b"no number", None, b"\xff"
     name = topic(kafka, 1, values)
     report = load(kafka, name, tmp_path / "out", even)
-    assert (report.records, report.quarantined_count) == (997, 3)
+    assert (report.records, not_taken(report)) == (997, 3)
     assert report.quarantined[1][0].endswith(f"/{name}/0 offset 500")
     found = quire.Ledger(tmp_path / "out").rejected()
     assert found["offset"].tolist() == [17, 500, 999]
@@ -328,7 +328,7 @@ def test_columns_are_frozen_and_what_does_not_fit_is_set_aside(kafka: Mock, tmp_
     load(kafka, name, tmp_path / "out", typed)
     kafka.produce(name, [b"3", b"four", b"5"])
     report = load(kafka, name, tmp_path / "out", typed)
-    assert (report.records, report.quarantined_count) == (2, 1)
+    assert (report.records, not_taken(report)) == (2, 1)
     assert rows(tmp_path / "out")["n"].to_pylist() == [1, 2, 3, 5]
     assert "'n'" in quire.Ledger(tmp_path / "out").rejected()["error"][0]
     with refused(RefusedError, 2, "schema="):
@@ -338,7 +338,7 @@ def test_columns_are_frozen_and_what_does_not_fit_is_set_aside(kafka: Mock, tmp_
 def test_a_function_that_returns_no_batch_sets_everything_aside_and_says_what_it_should(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 1, [b"1", b"2"])
     report = load(kafka, name, tmp_path / "out", lambda batch: batch.to_pylist())
-    assert (report.records, report.quarantined_count) == (0, 2)
+    assert (report.records, not_taken(report)) == (0, 2)
     assert "RecordBatch" in report.quarantined[0][1]
 
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 import quire
-from gathering import refused
+from gathering import not_taken, refused
 from loading import exact, load, numbered, rows, topic
 from quire import RefusedError, StorageError, UsageError
 from quire.cli import main
@@ -90,7 +90,7 @@ def test_a_time_out_of_range_is_quarantined_and_never_another_time(kafka: Mock, 
     wrong = [NOW * 1000, NOW * 10**6, (1 << 63) - 1]
     name = topic(kafka, 1, [Record(b"%d" % ts, timestamp=ts) for ts in (NOW, *wrong)])
     report = load(kafka, name, tmp_path / "out", **settings)
-    assert (report.records, report.quarantined_count) == (1, 3)
+    assert (report.records, not_taken(report)) == (1, 3)
     kept = ledger(tmp_path / "out").rejected("arrow").to_pylist()
     assert [one["content"] for one in kept] == [b"%d" % ts for ts in wrong]
     assert all(f"{ts} milliseconds" in one["error"] for ts, one in zip(wrong, kept, strict=True))
@@ -111,11 +111,11 @@ def test_a_value_that_names_no_directory_is_quarantined_and_the_topic_goes_on(ka
 
     name = topic(kafka, 1, [b"Bonn", "ö".encode() * 126, b"x" * 250, b"x" * 251, b""])
     report = load(kafka, name, tmp_path / "cities", cities, partition_by="city")
-    assert (report.records, report.quarantined_count) == (3, 2)
+    assert (report.records, not_taken(report)) == (3, 2)
     assert "bytes, and a name may have 255" in report.quarantined[0][1]
     name = topic(kafka, 1, [b"0", b"2932897", b"-719163", b"2932896"])
     report = load(kafka, name, tmp_path / "days", days, partition_by="day")
-    assert (report.records, report.quarantined_count) == (2, 2)
+    assert (report.records, not_taken(report)) == (2, 2)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["seen before", "seen in a task"])
@@ -242,7 +242,7 @@ def test_headers_that_are_no_utf8_set_their_record_aside(kafka: Mock, tmp_path: 
     for number, function in enumerate((None, as_it_is, rejecting(b"odd", b"v1"))):
         dest = tmp_path / str(number)
         report = load(kafka, name, dest, function)
-        assert (report.records, report.quarantined_count) == ((4, 1), (4, 1), (3, 2))[number]
+        assert (report.records, not_taken(report)) == ((4, 1), (4, 1), (3, 2))[number]
         odd = ledger(dest).rejected("arrow").to_pylist()[-1]
         assert (odd["offset"], odd["content"], odd["error"]) == (3, b"odd", "a header's name is not UTF-8")
     assert rows(tmp_path / "0").column("headers").to_pylist()[-1] == [{"key": "fine", "value": b"2"}]
@@ -274,7 +274,7 @@ def test_columns_that_nobody_knew_beforehand_are_those_of_the_first_records_that
     monkeypatch.setattr(loader, "_of_first_records", lambda *_: None)
     name = topic(kafka, 1, [b"bad", *(b"%d" % n for n in range(7)), b"bad", b"7", b"bad"])
     report = load(kafka, name, tmp_path / "out", function)
-    assert report.records + report.quarantined_count == 11
+    assert report.records + not_taken(report) == 11
     assert rows(tmp_path / "out").schema.field("n").type == pa.int64()
     assert "TypeError: the column 'n'" in str(ledger(tmp_path / "out").rejected()["error"].tolist())
 

@@ -69,7 +69,7 @@ def load(dest: str, committer: str, **settings: Any) -> quire.LoadReport:
         "max_quarantined": 1000,
         "target_size": "8000 B",
         "compression": "none",
-        "version": "1",
+        "function_version": "1",
         "on_data_loss": "record",
         **HERE,
         **settings,

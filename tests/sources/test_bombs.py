@@ -152,7 +152,7 @@ def test_a_lack_of_memory_is_not_a_damaged_file(tmp_path: Path, monkeypatch: pyt
         return [{"n": table.num_rows}]
 
     def process() -> Any:
-        how: Any = {"split": "row_groups", "version": "1", "schema": "n long", "spark": quire.LocalRunner(), "progress": False}
+        how: Any = {"split": "row_groups", "function_version": "1", "schema": "n long", "spark": quire.LocalRunner(), "progress": False}
         return quire.process(tmp_path / "in", tmp_path / "out", taken, **how)
 
     with monkeypatch.context() as patch:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import quire
-from gathering import documents, gather, refused, write
+from gathering import documents, gather, not_taken, refused, write
 from quire import Ledger, LocalRunner
 from quire.errors import RefusedError, UsageError
 from quire.read import first_rows
@@ -37,15 +37,15 @@ def test_another_content_under_the_same_time_and_size_is_seen_by_content_alone(t
     for dest, how in ((tmp_path / "store", {}), (tmp_path / "content", CONTENT)):
         gather(source, dest, **how)
     restored(source / "a", b"2" * size)
-    assert gather(source, tmp_path / "store").quarantined_count == 0, "local disk tells a time and a size, and they are the same"
+    assert not_taken(gather(source, tmp_path / "store")) == 0, "local disk tells a time and a size, and they are the same"
     report = gather(source, tmp_path / "content", **CONTENT)
-    assert (report.quarantined_count, report.skipped) == (1, 1)
-    assert "rewritten" in report.quarantined[0][1]
+    assert (not_taken(report), report.skipped) == (1, 1)
+    assert "rewritten" in report.changed[0][1]
     gather(source, tmp_path / "content", on_change="reprocess", **CONTENT)
     assert rows(tmp_path / "content") == [b"2" * size, b"b"]
     assert rows(tmp_path / "store") == [b"1" * size, b"b"]
     restored(source / "a", b"2" * size + b"\n")
-    assert gather(source, tmp_path / "store").quarantined_count == 1, "another size is seen"
+    assert not_taken(gather(source, tmp_path / "store")) == 1, "another size is seen"
 
 
 def test_the_same_content_under_another_time_is_no_change(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_the_same_content_under_another_time_is_no_change(tmp_path: Path) -> Non
     for path in source.rglob("*.txt"):
         os.utime(path)
     report = gather(source, tmp_path / "out", **CONTENT)
-    assert (report.skipped, report.files, report.quarantined_count) == (5, 0, 0)
+    assert (report.skipped, report.files, not_taken(report)) == (5, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_cannot_be_read_when_it_is_listed_is_told_and_the_rest_is_gathered(
 
     monkeypatch.setattr(LocalStore, "read_many", forbidden)
     report = gather(source, tmp_path / "out", **CONTENT)
-    assert (report.files, report.quarantined) == (1, ((f"file://{source}/a", "no permission"),))
+    assert (report.files, report.unreadable) == (1, ((f"file://{source}/a", "no permission"),))
 
 
 def test_retry_purge_and_marks_know_files_by_their_content_too(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_one_destination_knows_its_files_in_one_way(tmp_path: Path) -> None:
     gather(source, tmp_path / "out", **CONTENT)
     with refused(RefusedError, 2, "change_detection='content'", "'store'", "look rewritten"):
         gather(source, tmp_path / "out")
-    with refused(UsageError, 2, "identity", "on_append='tail'"):
+    with refused(UsageError, 2, "change_detection", "on_append='tail'"):
         gather(source, tmp_path / "new", on_append="tail", **CONTENT)
-    with refused(UsageError, 2, "identity", "store, content"):
+    with refused(UsageError, 2, "change_detection", "store, content"):
         gather(source, tmp_path / "new", change_detection="contents")

@@ -403,7 +403,7 @@ def shout(content: bytes, file: quire.FileInfo) -> bytes:
     [
         {},
         {"planner": "hash", "parts": 3, "target_size": "1 KiB", "include": ["*'1*.txt", "*2.txt"], "max_quarantined": 3},
-        {"transform": shout, "version": "1"},
+        {"transform": shout, "function_version": "1"},
         {"storage_options": {}, "layout": "directories"},
     ],
 )

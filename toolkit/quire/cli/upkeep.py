@@ -162,7 +162,7 @@ def _of_source(empty: str) -> Callable[[Callable[..., Any]], click.Command]:
             chosen = {name: list(value) or None if isinstance(value, tuple) else value for name, value in given.items()}
             ledger = quire.Ledger(dest)
             with spark_of(master) as spark:
-                frame(told(ledger, spark, list(source), "pandas", **chosen), as_json, empty)
+                frame(told(ledger, list(source), "pandas", spark=spark, **chosen), as_json, empty)
 
         return run
 

@@ -1,4 +1,4 @@
-"""A user's function on one split: what it is given, what it returns, and the records that it rejects."""
+"""A user's function on one split: what it is given, what it returns, and the records that it quarantines."""
 
 from __future__ import annotations
 
@@ -111,18 +111,18 @@ class Processing:
 
         `end`: where the split ends in the content; a quarantined record begins before.
         """
-        rejects = _Rejects(self, content, len(content) if end is None and isinstance(content, bytes) else end or 0)
-        split = Split(file.path, *span, file.version, file.size, file.modified, attempt, rejects.take)
+        quarantine = _Quarantine(self, content, len(content) if end is None and isinstance(content, bytes) else end or 0)
+        split = Split(file.path, *span, file.version, file.size, file.modified, attempt, quarantine.take)
         rows = self._guarded(lambda: self._rows(made(self.function(split, content))))
-        found = tuple(sorted(rejects.taken()))
-        covered = sum(min(r.offset + r.covers, rejects.end) - r.offset for r in found)
-        if found and covered >= rejects.end and (rows if isinstance(rows, bytes) else rows.num_rows):
+        found = tuple(sorted(quarantine.taken()))
+        covered = sum(min(r.offset + r.covers, quarantine.end) - r.offset for r in found)
+        if found and covered >= quarantine.end and (rows if isinstance(rows, bytes) else rows.num_rows):
             raise BadContent("QuarantineError: the function has quarantined all of the split, and made rows of it")
         return Made(rows, found)
 
     def sample(self, content: bytes | pa.Table, file: FileInfo, span: tuple[int, int]) -> bytes | pa.Table | None:
         """The function's result for a content, with its own columns; BadContent as `call`."""
-        split = Split(file.path, *span, file.version, file.size, file.modified, 1, _Rejects(self, content, span[1]).take)
+        split = Split(file.path, *span, file.version, file.size, file.modified, 1, _Quarantine(self, content, span[1]).take)
 
         def returned() -> bytes | pa.Table | None:
             rows = made(self.function(split, content))
@@ -155,8 +155,8 @@ class Processing:
         return as_batch(fitted(rows, self.schema))
 
 
-class _Rejects:
-    """Takes the records that a function rejects; bytes that are not a record of the content are an error of the function."""
+class _Quarantine:
+    """Takes the records that a function quarantines; bytes that are not a record of the content are an error of the function."""
 
     def __init__(self, processing: Processing, content: bytes | pa.Table, end: int) -> None:
         self.processing, self.content, self.end = processing, content, end
