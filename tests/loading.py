@@ -62,13 +62,13 @@ def numbered(n: int, partitions: int = 1, size: int = 0, first: int = 0) -> list
 
 def exact(cluster: Kafka, dest: Path, *topics: str, may: Any = None) -> Account:
     """What the topics hold, against what the files do that the ledger counts."""
-    names = quire.Ledger(dest).files()["data_file"]
+    names = quire.Ledger(dest).inspect.files()["data_file"]
     return account(look(cluster, *topics), parquet(dest, names), may)
 
 
 def rows(dest: Path) -> pa.Table:
     """All that the ledger's files hold."""
-    return pa.concat_tables([pq.ParquetFile(dest / name).read() for name in quire.Ledger(dest).files()["data_file"]])
+    return pa.concat_tables([pq.ParquetFile(dest / name).read() for name in quire.Ledger(dest).inspect.files()["data_file"]])
 
 
 def files(dest: Path) -> list[Path]:

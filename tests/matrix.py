@@ -67,7 +67,7 @@ HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
 
 def _verbs(dest: str) -> set[str]:
     """Which verbs are in the log: a script that is started again does not repeat what is done."""
-    return set(quire.Ledger(dest).history()["verb"])
+    return set(quire.Ledger(dest).inspect.history()["verb"])
 
 
 def forgets(source: str, dest: str, committer: str) -> None:

@@ -38,7 +38,7 @@ def check(store: Any, log: Log | None = None) -> None:
 
 def check_history(ledger: quire.Ledger) -> None:
     """What the commits tell one by one comes to what the destination tells; also of jobs that a checkpoint has merged."""
-    summary, history, commits = ledger.summary(), ledger.history(), ledger.commits()
+    summary, history, commits = ledger.summary(), ledger.inspect.history(), ledger.inspect.commits()
     assert (history["kind"] == "commit").sum() >= len(commits), "more commits count than there are"
     assert len(commits) == 0 or commits["data_files"].iloc[-1] == summary.data_files
     assert (commits[["files", "quarantined", "written", "removed", "data_files", "records", "bytes"]] >= 0).all(axis=None)
@@ -48,7 +48,7 @@ def check_history(ledger: quire.Ledger) -> None:
 
 def check_report(ledger: quire.Ledger, report: Any) -> None:
     """A call's numbers are those of its jobs in the history."""
-    rows = ledger.history()
+    rows = ledger.inspect.history()
     rows = rows[rows["job"].isin(report.jobs) & (rows["kind"] == "commit")]
     said = (report.files, report.bytes, report.data_files) if isinstance(report, quire.Report) else (report.written,)
     told = tuple(int(rows[name].sum()) for name in (("files", "bytes", "data_files") if len(said) > 1 else ("data_files",)))

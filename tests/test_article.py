@@ -50,7 +50,7 @@ def test_a_split_that_fails_leaves_no_trace_that_it_was_done(tmp_path: Path) -> 
     assert not_taken(gather(source, dest, transform=number, format="lines", function_version="1")) == 1
     gather(source, dest, transform=number, format="lines", function_version="1")
     assert seen == ["a", "bad"], "nor is it tried twice in a run, or again before it is asked for"
-    (row,) = Ledger(dest).failed(as_="arrow").to_pylist()
+    (row,) = Ledger(dest).inspect.quarantined(as_="arrow").to_pylist()
     assert (row["path"], row["tries"]) == (f"file://{source}/bad", 1)
 
 

@@ -257,7 +257,7 @@ before = threads()
 for _ in range(2):
     quire.consolidate(source, dest, spark=quire.LocalRunner(), target_size="12 B", progress=False)
 ledger = quire.Ledger(dest)
-assert ledger.verify(spark=quire.LocalRunner()).ok and len(ledger.failed()) == 0 and ledger.read(f"{source}/3") == b"a line"
+assert ledger.verify(spark=quire.LocalRunner()).ok and len(ledger.inspect.quarantined()) == 0 and ledger.read(f"{source}/3") == b"a line"
 print(threads() - before)
 """
     (tmp_path / "in").mkdir()

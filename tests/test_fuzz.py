@@ -130,8 +130,8 @@ def manifest() -> Any:
 def use_all() -> None:
     """Whatever a user may do with the destination."""
     acts: list[Callable[[], object]] = [
-        lambda: str(quire.Ledger(OUT).summary()), lambda: quire.Ledger(OUT).history().to_string(), lambda: repr(quire.Ledger(OUT).skew()),
-        lambda: quire.Ledger(OUT).tasks().to_string(), lambda: quire.Ledger(OUT).sizes().to_string(), lambda: quire.Ledger(OUT).failed(),
+        lambda: str(quire.Ledger(OUT).summary()), lambda: repr(quire.Ledger(OUT).skew()),
+        *(lambda look=look: getattr(quire.Ledger(OUT).inspect, look)() for look in ("history", "tasks", "sizes", "quarantined")),
         lambda: quire.Ledger(OUT).locate(f"{IN}/d0/f0000.xml"), lambda: quire.Ledger(OUT).read(f"{IN}/d0/f0000.xml"),
         lambda: quire.Ledger(OUT).verify(spark=quire.LocalRunner()).as_dict(), lambda: list(first_rows(connect(OUT), 100)),
         lambda: gather(IN, OUT, transform="xml"), lambda: quire.recover(OUT, abort="open"),
@@ -736,7 +736,7 @@ class History:
 
 def lines(ledger: quire.Ledger) -> list[bytes]:
     """All records of a version, in any order."""
-    return sorted(line for name in ledger.files()["data_file"] for line in connect(ledger._url).get(name).splitlines())
+    return sorted(line for name in ledger.inspect.files()["data_file"] for line in connect(ledger._url).get(name).splitlines())
 
 
 @tries(1)

@@ -361,12 +361,12 @@ CALLS: dict[str, tuple[Callable[[Path, Path], object], ...]] = {
     "a run": (gather,),
     "a run with nothing new": (gather, gather),
     "a run by directories": (lambda source, dest: gather(source, dest, layout="directories", planner="directory"),),
-    "what is not done": (lambda source, dest: gather(source, dest, include="*1"), lambda source, dest: Ledger(dest).unprocessed(
-        HERE["spark"], source)),
+    "what is not done": (lambda source, dest: gather(source, dest, include="*1"), lambda source, dest: Ledger(dest).inspect.unprocessed(
+        source, spark=HERE["spark"])),
     "forgetting many paths": (gather, lambda source, dest: Ledger(dest).forget(
         [str(p) for p in sorted(source.rglob("f*"))[::2]], spark=HERE["spark"], progress=False)),
     "the ledger's pages": (gather, lambda source, dest: (
-        Ledger(dest).summary(), Ledger(dest).history(), Ledger(dest).failed())),
+        Ledger(dest).summary(), Ledger(dest).inspect.history(), Ledger(dest).inspect.quarantined())),
     "reading markers": (mark, lambda source, dest: Ledger(dest, create=True).import_markers(
         dest.parent / "markers", source, spark=HERE["spark"], progress=False)),
 }  # fmt: skip
@@ -382,7 +382,7 @@ READING: dict[str, Callable[[Path, Path], object]] = {
     "showing what there is": lambda source, dest: (
         Ledger(dest)._repr_html_(), Ledger(dest).rows(limit=1000)._repr_html_(), look(source, dest)._repr_html_()),
     "forgetting a data file": lambda _, dest: Ledger(dest).forget(
-        file=Ledger(dest).files()["data_file"].iloc[0], spark=HERE["spark"], progress=False),
+        file=Ledger(dest).inspect.files()["data_file"].iloc[0], spark=HERE["spark"], progress=False),
     "compacting": lambda _, dest: Ledger(dest).compact(target_size="1 MB", spark=HERE["spark"], progress=False),
 }  # fmt: skip
 
@@ -433,8 +433,10 @@ RECORDS: dict[str, tuple[Callable[[Path, Path], object], ...]] = {
         lambda _, dest: Ledger(dest).retry(function=everything, **{**HERE, "max_quarantined": None}),
         lambda source, dest: quire.process(source, dest, halves, split="lines", function_version="1", **HERE),
     ),
-    "looking at what was rejected": (lambda _, dest: Ledger(dest).rejected(),),
-    "looking at the ranges of a file": (lambda source, dest: (Ledger(dest).coverage(source / "a"), Ledger(dest).locate(source / "a")),),
+    "looking at what was rejected": (lambda _, dest: Ledger(dest).inspect.quarantined_records(),),
+    "looking at the ranges of a file": (
+        lambda source, dest: (Ledger(dest).inspect.coverage(source / "a"), Ledger(dest).locate(source / "a")),
+    ),
     "what is shown": (lambda source, dest: Ledger(dest).rows(limit=1000)._repr_html_(),),
 }
 

@@ -189,7 +189,7 @@ def test_calls_in_another_thread_and_calls_in_calls_leave_the_handler_alone(tmp_
     def nested(step: quire.ProgressEvent) -> None:
         if step.phase == "publishing":
             handler = signal.getsignal(signal.SIGINT)
-            quire.Ledger(tmp_path / "out").history()
+            quire.Ledger(tmp_path / "out").inspect.history()
             assert signal.getsignal(signal.SIGINT) is handler
             press()
 

@@ -304,7 +304,7 @@ def test_a_range_that_was_lost_is_taken_again_and_nothing_else(tmp_path: Path) -
     source, dest = write(tmp_path / "in", {"a": records(200)}), tmp_path / "out"
     process(source, dest, parsed, split="lines", split_size="700 B", target_size="2000 B")
     ledger = Ledger(dest)
-    file = ledger.files()["data_file"][1]
+    file = ledger.inspect.files()["data_file"][1]
     ledger.forget(file=file, reason="lost", **HERE)
     assert len(ids(dest)) < 200
     assert process(source, dest, parsed, split="lines", split_size="333 B").quarantined_count == 0
@@ -378,26 +378,29 @@ def test_one_bad_record_is_set_aside_and_the_rest_is_done(tmp_path: Path) -> Non
     covered(dest)
     ledger = Ledger(dest)
     assert ledger.summary().quarantined == 4
-    found = ledger.rejected()
+    found = ledger.inspect.quarantined_records()
     content = (source / "a").read_bytes()
     assert found["content"].tolist() == [b"BROKEN %d" % i for i in bad]
     assert found["offset"].tolist() == [content.index(b"BROKEN %d\n" % i) for i in bad]
     assert found["tries"].tolist() == [1] * 4
     assert all(error.startswith("JSONDecodeError (test_process.py line") for error in found["error"])
     assert (
-        ledger.failed().assign(length=lambda rows: rows["length"] - 1)[["path", "start", "length", "reason"]].to_numpy().tolist()
+        ledger.inspect.quarantined()
+        .assign(length=lambda rows: rows["length"] - 1)[["path", "start", "length", "reason"]]
+        .to_numpy()
+        .tolist()
         == found[["path", "offset", "length", "error"]].to_numpy().tolist()
     )
     assert process(source, dest, careful, split="lines", split_size="99 B").files == 0
     # The others are tried again by nobody but retry, and are there once then.
     still = ledger.retry(function=careful, max_quarantined=MANY, **HERE)
     assert (still.gathered, still.quarantined) == (0, 4)
-    assert ledger.rejected()["tries"].tolist() == [2] * 4
+    assert ledger.inspect.quarantined_records()["tries"].tolist() == [2] * 4
     done = ledger.retry(function=repaired, **HERE)
     assert (done.gathered, done.quarantined) == (4, 0)
     assert ids(dest) == list(range(50))
     covered(dest)
-    assert (ledger.summary().quarantined, len(ledger.rejected()), ledger.summary().files) == (0, 0, 2)
+    assert (ledger.summary().quarantined, len(ledger.inspect.quarantined_records()), ledger.summary().files) == (0, 0, 2)
     ledger.compact(**HERE)
     ledger.expire()
     covered(dest)
@@ -419,13 +422,13 @@ def test_a_long_record_is_kept_at_its_source_alone(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(1) + long + b"\n" + records(1, 2)}), tmp_path / "out"
     process(source, dest, careful, split="lines", split_size="1 MiB")
     ledger = Ledger(dest)
-    found = ledger.rejected()
+    found = ledger.inspect.quarantined_records()
     assert (found["content"].tolist(), found["length"].tolist()) == ([None], [len(long)])
     covered(dest)
     assert sum(p.stat().st_size for p in (dest / "_quire" / "quarantine").iterdir()) < 100_000
     (source / "a").rename(tmp_path / "away")
     assert ledger.retry(tmp_path / "in", function=repaired, max_quarantined=1, **HERE).gathered == 0
-    assert len(ledger.rejected()) == 1, "a record that could not be read is lost"
+    assert len(ledger.inspect.quarantined_records()) == 1, "a record that could not be read is lost"
     (tmp_path / "away").rename(source / "a")
     assert ledger.retry(tmp_path / "in", function=repaired, **HERE).gathered == 1
     assert ids(dest) == [0, 1, 2]
@@ -444,7 +447,7 @@ def test_forgetting_by_a_condition_takes_all_of_a_cut_split(tmp_path: Path, spar
     assert not_taken(report) == 0
     assert ids(dest) == [i for i in range(40) if i not in (5, 9)]
     covered(dest)
-    one = ledger.refresh().rejected()["offset"][1]
+    one = ledger.refresh().inspect.quarantined_records()["offset"][1]
     assert ledger.retry(tmp_path / "in", function=repaired, where=f"start = {one}", spark=spark, progress=False).gathered == 1
     assert ids(dest) == [i for i in range(40) if i != 5]
 
@@ -454,7 +457,7 @@ def test_expire_keeps_what_is_in_quarantine(tmp_path: Path) -> None:
     process(source, dest, careful, split="lines")
     Ledger(dest).compact(**HERE)
     Ledger(dest).expire()
-    assert Ledger(dest).rejected()["content"].tolist() == [b"BROKEN 5"]
+    assert Ledger(dest).inspect.quarantined_records()["content"].tolist() == [b"BROKEN 5"]
 
 
 def test_poison_is_left_alone_after_max_attempts(tmp_path: Path) -> None:
@@ -466,10 +469,10 @@ def test_poison_is_left_alone_after_max_attempts(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": records(4, bad=(2,)), "b": records(1, 9)}), tmp_path / "out"
     process(source, dest, broken, split="lines", function_version="1")
     ledger = Ledger(dest)
-    assert ledger.failed()["tries"].tolist() == [1, 1]
+    assert ledger.inspect.quarantined()["tries"].tolist() == [1, 1]
     for tries in (2, 3):
         assert ledger.retry(tmp_path / "in", function=broken, max_attempts=3, max_quarantined=2, **HERE).quarantined == 2
-        assert ledger.failed()["tries"].tolist() == [tries, tries]
+        assert ledger.inspect.quarantined()["tries"].tolist() == [tries, tries]
     found = ledger.retry(tmp_path / "in", function=broken, max_attempts=3, **HERE)
     assert (found.jobs, len(found.left)) == ((), 2)
     assert all("max_attempts=3" in why for _, why in found.left)
@@ -511,7 +514,7 @@ def test_a_short_record_is_not_taken_for_a_part_of_another_line(tmp_path: Path) 
 
     source, dest = write(tmp_path / "in", {"a": b"yx\nx\ny"}), tmp_path / "out"
     assert process(source, dest, function, split="lines").files == 1
-    assert Ledger(dest).rejected()["offset"].tolist() == [3, 5]
+    assert Ledger(dest).inspect.quarantined_records()["offset"].tolist() == [3, 5]
 
 
 def test_very_many_records_are_rejected_in_time(tmp_path: Path) -> None:
@@ -526,7 +529,7 @@ def test_very_many_records_are_rejected_in_time(tmp_path: Path) -> None:
     report = process(source, dest, function, split="lines", schema="n int")
     assert time.monotonic() - began < 60, "each one once took a search through all of the content"
     assert not_taken(report) == 50_001
-    failed = Ledger(dest).failed()
+    failed = Ledger(dest).inspect.quarantined()
     assert failed[failed["path"].str.endswith("/b")]["reason"].tolist() == [
         "QuarantineError: the record that was quarantined is in the content several times: say which by offset="
     ]
@@ -556,7 +559,7 @@ def test_what_is_no_record_sets_the_split_aside_with_the_reason(tmp_path: Path, 
     report = process(source, tmp_path / "out", function, split="lines", schema="n int")
     assert (report.files, not_taken(report)) == (0, 1)
     assert said in report.quarantined[0][1]
-    assert not Ledger(tmp_path / "out").rejected()["path"].tolist()
+    assert not Ledger(tmp_path / "out").inspect.quarantined_records()["path"].tolist()
 
 
 def test_of_row_groups_single_rows_cannot_be_rejected(tmp_path: Path) -> None:
@@ -581,7 +584,7 @@ def test_a_function_that_raises_sets_its_split_aside_and_tells_no_data(tmp_path:
     assert reason.startswith("ValueError (test_process.py line")
     assert "BROKEN" not in reason
     covered(tmp_path / "out")
-    (start,) = Ledger(tmp_path / "out").failed()["start"].tolist()
+    (start,) = Ledger(tmp_path / "out").inspect.quarantined()["start"].tolist()
     assert start > 0
     kept = process(source, tmp_path / "kept", function, split="lines", split_size="1000 B", keep_messages=True)
     assert "BROKEN" in kept.quarantined[0][1]
@@ -609,7 +612,7 @@ def test_forgetting_takes_rows_and_rejected_records_with_it(tmp_path: Path) -> N
     before = ledger.summary()
     ledger.forget(source / "a", **HERE)
     assert ids(dest) == [i for i in range(20, 40) if i != 30]
-    assert ledger.rejected()["content"].tolist() == [b"BROKEN 30"]
+    assert ledger.inspect.quarantined_records()["content"].tolist() == [b"BROKEN 30"]
     assert (ledger.summary().files, ledger.summary().quarantined) == (1, 1)
     covered(dest)
     process(source, dest, careful, split="lines", split_size="1000 B")
@@ -626,7 +629,7 @@ def test_a_rewritten_file_takes_its_rejected_records_with_it(tmp_path: Path) -> 
     write(source, {"a": records(5, 100, bad=(102,)) + b"\n"[:0]})
     process(source, dest, careful, split="lines", split_size="300 B", on_change="reprocess")
     assert ids(dest) == [100, 101, 103, 104]
-    assert Ledger(dest).rejected()["content"].tolist() == [b"BROKEN 102"]
+    assert Ledger(dest).inspect.quarantined_records()["content"].tolist() == [b"BROKEN 102"]
     covered(dest)
 
 
@@ -661,7 +664,7 @@ def test_old_rows_stay_until_anything_of_a_new_version_can_be_taken(tmp_path: Pa
     assert "cannot be taken, and what was gathered before stays: " in why
     assert (report.files, report.quarantined_count) == (2, 0), "a file that is empty by now is a good one"
     assert ids(dest) == [*range(3), *range(50, 52)]
-    assert (Ledger(dest).summary().quarantined, len(Ledger(dest).rejected())) == (0, 0)
+    assert (Ledger(dest).summary().quarantined, len(Ledger(dest).inspect.quarantined_records())) == (0, 0)
     sums.check(connect(normalise(dest)))
     again = process(source, dest, function, **settings)
     assert (again.files, len(again.deferred)) == (0, 1), "the next call looks once more, and ends"
@@ -678,7 +681,7 @@ def test_a_part_of_what_is_given_whole_is_not_given_again_alone(tmp_path: Path) 
     source, dest = write(tmp_path / "in", {"a": records(9, bad=(4,))}), tmp_path / "out"
     process(source, dest, careful)
     ledger = Ledger(dest)
-    ledger.forget(file=ledger.files()["data_file"][0], **HERE)
+    ledger.forget(file=ledger.inspect.files()["data_file"][0], **HERE)
     report = process(source, dest, careful)
     assert "ledger.forget(path)" in report.quarantined[0][1]
     ledger.forget(source / "a", **HERE)
@@ -696,7 +699,7 @@ def test_a_file_that_grows_is_taken_from_where_it_was_and_rejects_do_not_hinder(
         process(source, dest, careful, split="lines", on_append="tail")
     assert ids(dest) == [0, 1, 3, 4, 5, 6, 7, 8, 10, 11]
     ledger = Ledger(dest)
-    assert ledger.rejected()["content"].tolist() == [b"BROKEN 2", b"BROKEN 9", b"BROKEN 12"]
+    assert ledger.inspect.quarantined_records()["content"].tolist() == [b"BROKEN 2", b"BROKEN 9", b"BROKEN 12"]
     assert ledger.retry(function=repaired, **HERE).gathered == 3
     assert ids(dest) == list(range(13))
     with (source / "a").open("ab") as f:
@@ -727,12 +730,12 @@ def test_what_was_rejected_is_not_given_again_when_the_file_grows(tmp_path: Path
         assert process(source, dest, seen, **settings).jobs == ()
         assert not given
     rejected = [line for line in (source / "a").read_bytes().splitlines() if line.startswith(b"BROKEN")]
-    assert Ledger(dest).rejected()["content"].tolist() == [*rejected, b"BROKEN 1"]
-    assert set(Ledger(dest).rejected()["tries"]) == {1}
+    assert Ledger(dest).inspect.quarantined_records()["content"].tolist() == [*rejected, b"BROKEN 1"]
+    assert set(Ledger(dest).inspect.quarantined_records()["tries"]) == {1}
     (source / "b").write_bytes(b"BROKEN 7\nBROKEN 8\n")
     process(source, dest, seen, **settings | {"on_append": on_append})
     assert given == [b"BROKEN 7\nBROKEN 8\n"], "what was all rejected is read again when it is rewritten"
-    assert Ledger(dest).rejected()["content"].tolist() == [*rejected, b"BROKEN 7", b"BROKEN 8"]
+    assert Ledger(dest).inspect.quarantined_records()["content"].tolist() == [*rejected, b"BROKEN 7", b"BROKEN 8"]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
@@ -746,14 +749,14 @@ def test_what_was_given_up_is_read_again_also_where_a_rejected_record_comes_befo
         process(source, dest, careful, **settings)
     ledger = Ledger(dest)
     assert ledger.retry(function=careful, max_quarantined=MANY, **HERE).quarantined == 2
-    for file in ledger.refresh().files()["data_file"].tolist()[1:]:
+    for file in ledger.refresh().inspect.files()["data_file"].tolist()[1:]:
         ledger.forget(file=file, **HERE)
     with (source / "a").open("ab") as f:
         f.write(records(2, 8).replace(b"\n", end))
     assert not [why for _, why in process(source, dest, careful, **settings).quarantined if "rewritten" in why]
     ledger.retry(function=repaired, **HERE)
     assert ids(dest) == list(range(10))
-    assert "gap" not in ledger.coverage(source / "a")["state"].tolist()
+    assert "gap" not in ledger.inspect.coverage(source / "a")["state"].tolist()
 
 
 # ------------------------------------------------------------------------------------------------------------------ use, going on
@@ -834,13 +837,13 @@ def test_a_quarantine_file_counts_only_by_the_log(tmp_path: Path) -> None:
     (own,) = (dest / "_quire" / "quarantine").iterdir()
     stray = dest / names.quarantine(job, 0, "0123456789ab")
     stray.write_bytes(own.read_bytes())
-    assert len(Ledger(dest).rejected()) == 1
+    assert len(Ledger(dest).inspect.quarantined_records()) == 1
     quire.recover(dest)
     assert own.exists()
     assert not stray.exists()
     own.unlink()
     with refused(QuireError, 2, "the quarantine file", "is missing", "backup"):
-        Ledger(dest).rejected()
+        Ledger(dest).inspect.quarantined_records()
 
 
 def test_on_spark(tmp_path: Path, spark: Any) -> None:
@@ -914,7 +917,7 @@ def test_from_a_shell(tmp_path: Path, shell: Any, monkeypatch: pytest.MonkeyPatc
     code, out, err = shell("process", source, f"{file}:careful", dest, "--split", "lines", "--split-size", "300 B", "--json", "--quiet")
     assert (code, json.loads(out)["quarantined_count"]) == (0, 1), err
     assert ids(dest) == [i for i in range(40) if i != 3]
-    code, out, _ = shell("ledger", "rejected", dest, "--json")
+    code, out, _ = shell("ledger", "quarantined-records", dest, "--json")
     assert [row["content"] for row in json.loads(out)] == ["BROKEN 3"]
     code, out, err = shell("ledger", "retry", dest, "--function", f"{file}:careful", "--json", "--quiet")
     assert (code, json.loads(out)["quarantined"]) == (4, 1), err
@@ -949,7 +952,7 @@ def test_all_rows_of_a_job_go_through_one_function_together(tmp_path: Path) -> N
     assert process(source, dest, careful, **how).files == 1
     assert rows(dest)[1:] == [{"n": 2, "sum": 201}]
     done = Ledger(dest).retry(function=repaired, reduce=total, **HERE)
-    assert (rows(dest)[2:], done.gathered, len(Ledger(dest).failed())) == ([{"n": 1, "sum": 3}], 1, 0)
+    assert (rows(dest)[2:], done.gathered, len(Ledger(dest).inspect.quarantined())) == ([{"n": 1, "sum": 3}], 1, 0)
     with refused(RefusedError, 2, "reduce='test_process.total'"):
         process(source, dest, careful, **{**how, "reduce": None})
 
@@ -1046,7 +1049,7 @@ def test_a_retry_counts_the_records_that_are_rejected_now(tmp_path: Path) -> Non
     quire.process(source, dest, none, split="lines", function_version="1", schema="n long", max_quarantined=9, **HERE)
     done = Ledger(dest).retry(source, function=some, **HERE)
     assert (done.gathered, done.quarantined) == (1, 1) == (1, Ledger(dest).summary().quarantined)
-    assert Ledger(dest).history()["quarantined"].max() == 1
+    assert Ledger(dest).inspect.history()["quarantined"].max() == 1
 
 
 class Cyclic(list[Any]):

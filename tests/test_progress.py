@@ -116,7 +116,7 @@ def test_each_task_says_when_it_ran_and_what_it_made(tmp_path: Path) -> None:
     gather(source, tmp_path / "out", planner="hash", parts=4)
     write(source, {"new/late.txt": b"late"})
     gather(source, tmp_path / "out", planner="hash", parts=4)
-    tasks = quire.Ledger(tmp_path / "out").tasks()
+    tasks = quire.Ledger(tmp_path / "out").inspect.tasks()
     assert (int(tasks["files"].sum()), int(tasks["data_files"].sum()), tasks["commit"].nunique()) == (61, len(tasks), 2)
     assert tasks["bytes"].sum() == sum(p.stat().st_size for p in source.rglob("*") if p.is_file())
     assert str(tasks["started"].dt.tz) == "UTC"
@@ -130,7 +130,7 @@ def test_sizes_before_and_after_are_those_on_disk_also_of_a_long_file_in_ranges(
     planned = quire.plan(source, tmp_path / "out", spark=quire.LocalRunner(), target_size="64 KiB", progress=False)
     before = planned.sizes()
     gather(source, tmp_path / "out", target_size="64 KiB")
-    found = quire.Ledger(tmp_path / "out").sizes()
+    found = quire.Ledger(tmp_path / "out").inspect.sizes()
     expected = Counter(0 if n == 0 else 1 << (n - 1).bit_length() for n in lengths)
     for sizes in (before, found):
         counts = {up_to: n for up_to, n in zip(sizes["up_to"], sizes["files_before"], strict=True) if n}

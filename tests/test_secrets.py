@@ -155,7 +155,12 @@ def test_options_with_secrets_leave_none_behind_in_a_whole_life(
     shown += [report, gather(source, out, **settings), quire.recover(out, storage_options=OPTIONS)]
     ledger = quire.Ledger(out, storage_options=OPTIONS)
     shown += [ledger, ledger.summary(), ledger.verify(spark=quire.LocalRunner()), *ledger.locate(source / "d0/f0000.xml"), ledger.skew()]
-    shown += [ledger.failed(), ledger.history(), ledger.tasks(), list(first_rows(connect(normalise(out), OPTIONS), 100))]
+    shown += [
+        ledger.inspect.quarantined(),
+        ledger.inspect.history(),
+        ledger.inspect.tasks(),
+        list(first_rows(connect(normalise(out), OPTIONS), 100)),
+    ]
     assert MARK not in "\n".join(map(shown_by, shown)) + "".join(steps) + "".join(capfd.readouterr())
     assert free(places / "out", places / "tmp") > 6
 
@@ -209,7 +214,7 @@ def test_calls_that_fail_in_any_way_say_no_secret(places: Path, monkeypatch: pyt
     said.append(said_by(stopped.value))
     report = gather(source, places / "kept", transform=broken, keep_messages=True, **planted())
     assert not_taken(report) == 13
-    said += [shown_by(report), quire.Ledger(places / "kept", OPTIONS).failed().to_string()]
+    said += [shown_by(report), quire.Ledger(places / "kept", OPTIONS).inspect.quarantined().to_string()]
     with monkeypatch.context() as patched:
         patched.setattr(os, "rename", fails)
         with pytest.raises(QuireError) as caught:
@@ -466,7 +471,7 @@ def test_a_run_on_spark_leaves_no_secret_in_its_settings_its_events_or_its_outpu
             print(said_by(e))
         print(shown_by(quire.recover(out + "3", abort="open", storage_options=OPTIONS)))
         ledger = quire.Ledger(out, OPTIONS)
-        print(ledger.verify(spark=spark), ledger.splits(spark=spark).limit(5).toPandas().to_string())
+        print(ledger.verify(spark=spark), ledger.inspect.splits(as_="spark", spark=spark).limit(5).toPandas().to_string())
         print(quire.read(out, storage_options=OPTIONS, spark=spark).count())
         quire.read(out, storage_options=OPTIONS, spark=spark).explain(True)
         print(spark.sparkContext.getConf().getAll(), spark.sql("SET").collect(), spark.sql("SET -v").count())

@@ -266,7 +266,7 @@ def planted(folder: Path, what: str) -> tuple[Path, Callable[[], object]]:
     if what == "next entry":
         return out / "_quire/log/00000000000000000003.json", acts(out)["summary"]
     if what == "segment":
-        return next((out / "_quire/ledger").iterdir()), acts(out)["failed"]
+        return next((out / "_quire/ledger").iterdir()), acts(out)["quarantined"]
     return next(out.glob("part-*")), acts(out)["read"]
 
 
@@ -585,7 +585,7 @@ def test_a_parquet_bomb_is_noticed_before_it_fills_the_memory(tmp_path: Path) ->
         from pathlib import Path
         for name in {list(bombs)!r}:
             Path({str(segment)!r}).write_bytes((Path({str(tmp_path)!r}) / name).read_bytes())
-            for act in ("failed", "sizes"):
+            for act in ("quarantined", "sizes"):
                 try:
                     getattr(quire.Ledger({str(out)!r}), act)()
                 except quire.QuireError as e:
@@ -761,7 +761,7 @@ def test_html_in_names_reasons_and_entries_is_shown_and_never_run(tmp_path: Path
             assert "<img" not in text
             Strict().feed(text)
     ledger = quire.Ledger(tmp_path / EVIL.replace("/", "") / "out")
-    for frame in (ledger.failed(), ledger.history(), ledger.tasks()):
+    for frame in (ledger.inspect.quarantined(), ledger.inspect.history(), ledger.inspect.tasks()):
         assert "<script" not in frame._repr_html_()
         assert "<img" not in frame._repr_html_()
 
@@ -776,7 +776,7 @@ def test_escape_sequences_in_names_never_reach_a_terminal(tmp_path: Path, capfd:
     out, first = str(tmp_path / ESCAPES / "out"), str(tmp_path / ESCAPES / f"in/{ESCAPES}1.xml")
     (tmp_path / "counts.json").write_text(json.dumps({"counts": {ESCAPES: 900, "b": 1}, "groups": [ESCAPES, ESCAPES]}))
     capfd.readouterr()
-    calls = [["ledger", "summary", out], ["ledger", "failed", out], ["ledger", "history", out], ["ledger", "locate", out, first],
+    calls = [["ledger", "summary", out], ["ledger", "quarantined", out], ["ledger", "history", out], ["ledger", "locate", out, first],
              ["recover", out], ["skew", out], ["skew", str(tmp_path / "counts.json")], ["ledger", "locate", out, "no" + ESCAPES],
              ["ledger", "summary", ESCAPES],
              ["recover", out, "--abort", ESCAPES], [ESCAPES], ["ledger", ESCAPES], ["skew", f"{ESCAPES}.json"]]  # fmt: skip

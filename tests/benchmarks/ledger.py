@@ -132,7 +132,7 @@ def look(dest: str, at: int) -> dict[str, Any]:
     ledgers: list[Any] = []
     found["open"] = timed(lambda: ledgers.append(quire.Ledger(dest)))
     found["summary"] = timed(ledgers[0].summary)
-    found["history"] = timed(ledgers[0].history)
+    found["history"] = timed(ledgers[0].inspect.history)
     found["locate"] = timed(lambda: ledgers[0].locate(path)) if at >= 0 else 0.0
     return found | {"peak": peak(), "version": ledgers[0].version}
 

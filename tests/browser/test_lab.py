@@ -263,7 +263,7 @@ def test_the_panel_by_mouse(page: Any, address: str, folder: Path, tree: Path) -
     panel.says("files gathered")
     looked_at(lab, panel.root, "panel-result")
     assert len(check(tree, folder / "out-mouse").done) == 6_000
-    assert quire.Ledger(folder / "out-mouse").history()["job"].iloc[0] == job
+    assert quire.Ledger(folder / "out-mouse").inspect.history()["job"].iloc[0] == job
     assert not lab.complaints
     lab.close()
 
@@ -382,7 +382,7 @@ def test_the_inspector_by_keyboard_alone(page: Any, address: str, folder: Path) 
     inspector.tab_to("Yes, forget")
     page.keyboard.press("Enter")
     inspector.shows("reasons", "Nothing is quarantined")
-    assert "by hand" in set(quire.Ledger(dest).history()["note"])
+    assert "by hand" in set(quire.Ledger(dest).inspect.history()["note"])
     assert not lab.complaints
     lab.close()
 

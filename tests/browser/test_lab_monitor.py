@@ -100,7 +100,7 @@ def test_the_monitor_by_mouse(page: Any, address: str, folder: Path, kafka: Mock
     monitor.button("Stop").click()
     monitor.shows("load-message", "Stopped after a whole commit", SOON)
     assert quire.Ledger(dest).summary().open_jobs == ()
-    assert quire.Ledger(dest).lag(source)["lag"].sum() == 0
+    assert quire.Ledger(dest).inspect.lag(source)["lag"].sum() == 0
     assert not lab.complaints
     lab.close()
 

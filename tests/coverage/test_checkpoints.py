@@ -534,13 +534,13 @@ def test_rejected_records_are_retried_though_their_segments_are_merged_and_gone(
         source.put(f"{i}.txt", b"%d\n?%d?\n%d\n" % (10 * i, 10 * i + 1, 10 * i + 2))
         quire.process(SOURCE, DEST, careful, split="lines", schema="id long", **HERE)
     ledger = Ledger(DEST)
-    before = ledger.rejected(), ledger.failed(), ledger.summary()
+    before = ledger.inspect.quarantined_records(), ledger.inspect.quarantined(), ledger.summary()
     merge()
     ledger.refresh()
     assert len(aside()) == 3, "quarantine files whose records still count"
-    assert ledger.rejected().equals(before[0])
-    assert ledger.rejected()["content"].tolist() == [b"?1?", b"?11?", b"?21?"]
-    assert ledger.failed().equals(before[1])
+    assert ledger.inspect.quarantined_records().equals(before[0])
+    assert ledger.inspect.quarantined_records()["content"].tolist() == [b"?1?", b"?11?", b"?21?"]
+    assert ledger.inspect.quarantined().equals(before[1])
     assert ledger.summary().quarantined == before[2].quarantined == 3
     assert quire.process(SOURCE, DEST, careful, split="lines", **HERE).jobs == (), "the columns are those that were frozen"
     assert ledger.retry(paths=f"{SOURCE}/1.txt", function=repaired, **HERE).gathered == 1
@@ -582,10 +582,10 @@ def test_a_commit_whose_splits_lie_together_leaves_whole_though_it_is_merged(kin
         source.put(f"{i}/b.txt", b"%d\n" % (2 * i + 1))
         gather()
     ledger = Ledger(DEST)
-    before = ledger.locate(f"{SOURCE}/1/a.txt"), ledger.history(), ledger.files()
+    before = ledger.locate(f"{SOURCE}/1/a.txt"), ledger.inspect.history(), ledger.inspect.files()
     merge()
     ledger.refresh()
-    found = ledger.locate(f"{SOURCE}/1/a.txt"), ledger.history()[:4], ledger.files()
+    found = ledger.locate(f"{SOURCE}/1/a.txt"), ledger.inspect.history()[:4], ledger.inspect.files()
     assert found[0] == before[0]
     assert found[0][0].commit == 3
     assert "with 1 others in commit 3" in (found[0][0].reason or "")
@@ -655,7 +655,7 @@ def test_a_damaged_data_file_that_was_given_up_and_merged_keeps_nobody_from_goin
     source, dest = write_files(tmp_path / "in", {"a": b"1\n", "b": b"2\n"}), tmp_path / "out"
     gather(source, dest, transform="lines")
     ledger = Ledger(dest)
-    (damaged,) = ledger.files()["data_file"]
+    (damaged,) = ledger.inspect.files()["data_file"]
     (dest / damaged).write_bytes(b"x\ny\n")
     (source / "a").write_bytes(b"new one\n")
     with pytest.raises(FormatError, match="is damaged"):
@@ -675,11 +675,23 @@ def test_a_run_writes_one_when_enough_has_gathered_and_reads_no_entry_before_it(
         quire.consolidate(source, dest, transform="lines", spark=LocalRunner(), progress=False)
     assert [names.checkpoint_of_head(h)[0] for h in heads()] == [4, 8, 12]  # type: ignore[index]
     ledger = Ledger(dest)
-    expected = (ledger.summary(), ledger.history(), ledger.files(), ledger.failed(), ledger.locate(f"{source}/d0/2.txt"))
+    expected = (
+        ledger.summary(),
+        ledger.inspect.history(),
+        ledger.inspect.files(),
+        ledger.inspect.quarantined(),
+        ledger.locate(f"{source}/d0/2.txt"),
+    )
     for head in heads():
         store().remove(head)
     ledger.refresh()
-    found = (ledger.summary(), ledger.history(), ledger.files(), ledger.failed(), ledger.locate(f"{source}/d0/2.txt"))
+    found = (
+        ledger.summary(),
+        ledger.inspect.history(),
+        ledger.inspect.files(),
+        ledger.inspect.quarantined(),
+        ledger.locate(f"{source}/d0/2.txt"),
+    )
     assert found[0] == expected[0]
     assert found[4] == expected[4]
     for a, b in zip(found[1:4], expected[1:4], strict=True):
@@ -702,7 +714,7 @@ def test_opening_asks_for_what_came_after_the_checkpoint_alone(monkeypatch: pyte
     monkeypatch.setattr(memory.MemoryStore, "get", get)
     monkeypatch.setattr(memory.MemoryStore, "walk", lambda self, folder="": _not_the_log(self, folder))
     ledger = Ledger(DEST)
-    assert (ledger.version, ledger.summary().commits, len(ledger.history())) == (22, 11, 22)
+    assert (ledger.version, ledger.summary().commits, len(ledger.inspect.history())) == (22, 11, 22)
     assert min(int(name[-25:-5]) for name in asked if name.startswith("_quire/log/") and not name.endswith(names.entry(1))) > 20
 
 
@@ -726,8 +738,13 @@ def test_spark_writes_one_and_reads_through_it_what_it_read_before(spark: SparkS
 
     def told() -> list[Any]:
         ledger.refresh()
-        rows = sorted(map(tuple, ledger.splits(spark=spark).collect()), key=str)
-        return [sorted(map(tuple, quire.read(dest, spark=spark).collect()), key=str), rows, ledger.failed().to_dict(), ledger.summary()]
+        rows = sorted(map(tuple, ledger.inspect.splits(as_="spark", spark=spark).collect()), key=str)
+        return [
+            sorted(map(tuple, quire.read(dest, spark=spark).collect()), key=str),
+            rows,
+            ledger.inspect.quarantined().to_dict(),
+            ledger.summary(),
+        ]
 
     before = told()
     made = ledger.checkpoint(spark=spark)
@@ -784,7 +801,7 @@ PINS: dict[str, Callable[[Ledger], object]] = {
     "unpin one that was ended": lambda ledger: ledger.unpin("1"),
     "unpin one that never was": lambda ledger: _refused("no pin 'never' in", ledger.unpin, "never"),
     "expire": lambda ledger: ledger.expire(),
-    "commits": lambda ledger: ledger.commits(last=1),
+    "commits": lambda ledger: ledger.inspect.commits(last=1),
     "purge": lambda ledger: ledger.purge_sources("memory://s", spark=LocalRunner()),
     "source": lambda ledger: ledger._log.source(),
 }

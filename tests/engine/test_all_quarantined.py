@@ -42,7 +42,7 @@ def process(source: Path, dest: Path, function: Any, **settings: Any) -> quire.R
 
 
 def test_the_quarantine_is_committed_and_the_error_has_the_report(bad: Path, tmp_path: Path) -> None:
-    words = "3 files went into quarantine", f"{bad}/a.xml", "quire ledger failed", "max_quarantined"
+    words = "3 files went into quarantine", f"{bad}/a.xml", "quire ledger quarantined", "max_quarantined"
     with refused(AllQuarantined, 4, *words) as caught:
         gather(bad, tmp_path / "out", transform="xml")
     report = caught.value.report
@@ -54,7 +54,7 @@ def test_the_quarantine_is_committed_and_the_error_has_the_report(bad: Path, tmp
     assert "3 files" in first
     assert repr(report).startswith("Report(all_quarantined=True")
     assert report._repr_html_().index("ALL QUARANTINED") < report._repr_html_().index("files gathered")
-    assert len(quire.Ledger(tmp_path / "out").failed()) == 3
+    assert len(quire.Ledger(tmp_path / "out").inspect.quarantined()) == 3
     check(bad, tmp_path / "out", None)
 
 
@@ -120,7 +120,7 @@ def test_a_function_that_rejects_every_record_has_processed_nothing(tmp_path: Pa
     for i, split in enumerate(("lines", "file")):  # of a file's lines the newlines are left
         with refused(AllQuarantined, 4, "3 records went into quarantine"):
             process(source, tmp_path / f"out{i}", rejects, split=split)
-        assert len(quire.Ledger(tmp_path / f"out{i}").rejected()) == 3
+        assert len(quire.Ledger(tmp_path / f"out{i}").inspect.quarantined_records()) == 3
 
     def some(split: quire.Split, content: bytes) -> list[dict[str, int]] | None:
         return [{"n": 3}] if content == b"3\n" else rejects(split, content)
@@ -147,10 +147,10 @@ def test_a_retry_of_which_nothing_comes_says_it(bad: Path, tmp_path: Path) -> No
         ledger.retry(bad, spark=quire.LocalRunner(), progress=False)
     assert "ALL QUARANTINED" in str(caught.value.report).splitlines()[1]
     assert (caught.value.report.gathered, caught.value.report.quarantined) == (0, 3)
-    assert set(ledger.failed()["tries"]) == {2}, "it is committed"
+    assert set(ledger.inspect.quarantined()["tries"]) == {2}, "it is committed"
     with refused(TooManyQuarantined, 1, "nothing was committed"):
         ledger.retry(bad, spark=quire.LocalRunner(), progress=False, max_quarantined=2)
-    assert set(ledger.failed()["tries"]) == {2}
+    assert set(ledger.inspect.quarantined()["tries"]) == {2}
     assert ledger.retry(bad, spark=quire.LocalRunner(), progress=False, max_quarantined=3).quarantined == 3
 
 

@@ -26,7 +26,7 @@ def test_a_file_of_any_time_is_gathered_and_its_time_is_never_another(tmp_path: 
     plan = look(source, tmp_path / "look")
     assert len(plan.files()) == 2
     plan.discard()
-    assert Ledger(tmp_path / "none", create=True).unprocessed(source, spark=quire.LocalRunner()).num_rows == 2
+    assert Ledger(tmp_path / "none", create=True).inspect.unprocessed(source, "arrow", spark=quire.LocalRunner()).num_rows == 2
     report = gather(source, tmp_path / "out", transform="raw", format="parquet")
     assert (report.files, not_taken(report)) == (2, 0)
     (data,) = (tmp_path / "out").glob("part-*")

@@ -67,7 +67,7 @@ def counted(files: dict[str, bytes]) -> Counter[str]:
 
 def rows(dest: Path) -> list[dict[str, Any]]:
     """What readers of the log see, in the files' order."""
-    return [row for name in quire.Ledger(dest).files()["data_file"] for row in pq.ParquetFile(dest / name).read().to_pylist()]
+    return [row for name in quire.Ledger(dest).inspect.files()["data_file"] for row in pq.ParquetFile(dest / name).read().to_pylist()]
 
 
 def test_one_time_finer_than_what_is_stored_is_quarantined_and_the_shuffle_goes_on(tmp_path: Path) -> None:
@@ -88,11 +88,11 @@ def test_the_output_of_all_files_together_is_one_commit(tmp_path: Path) -> None:
     assert {row["word"]: row["n"] for row in rows(dest)} == counted(files)
     assert (report.files, len(report.jobs)) == (20, 1)
     ledger = quire.Ledger(dest)
-    assert ledger.history()["kind"].tolist() == ["commit", "published"]
+    assert ledger.inspect.history()["kind"].tolist() == ["commit", "published"]
     assert ledger.summary().files == 20
-    assert len(ledger.tasks()) > 2, "several tasks before it, and the shuffle"
+    assert len(ledger.inspect.tasks()) > 2, "several tasks before it, and the shuffle"
     assert not list((dest / "_quire" / "jobs").glob("*")), "what the tasks made has gone"
-    assert {p.name for p in dest.iterdir()} - {"_quire"} == {*ledger.files()["data_file"]}
+    assert {p.name for p in dest.iterdir()} - {"_quire"} == {*ledger.inspect.files()["data_file"]}
     again = gather(source, dest, target_size="64 B")
     assert (again.files, again.skipped, again.jobs) == (0, 20, ())
 
@@ -121,7 +121,7 @@ def test_on_spark_a_function_groups_sorts_and_joins(tmp_path: Path, spark: Any) 
     assert {row["word"]: row["count"] for row in found} == expected
     assert [row["shout"] for row in rows(dest)] == sorted(word.upper() for word in expected), "sorted, as the function has sorted"
     assert (report.files, len(report.jobs)) == (30, 1)
-    assert {p.name for p in dest.iterdir()} - {"_quire"} == {*quire.Ledger(dest).files()["data_file"]}
+    assert {p.name for p in dest.iterdir()} - {"_quire"} == {*quire.Ledger(dest).inspect.files()["data_file"]}
     assert gather(source, dest, joined, OnSpark(spark), target_size="64 B").skipped == 30
 
 
@@ -227,7 +227,7 @@ def test_what_is_set_aside_goes_through_the_function_when_it_is_retried(tmp_path
     done = ledger.retry(source, function=_choosy(ok=True), reduce=count, **HERE)
     assert (done.gathered, done.quarantined) == (1, 0)
     assert sorted((row["word"], row["n"]) for row in rows(dest)) == [("BROKEN", 1), ("x", 1), ("x", 1), ("y", 1)]
-    assert ledger.failed().empty
+    assert ledger.inspect.quarantined().empty
     assert gather(source, dest, transform=_choosy(ok=False)).skipped == 3
 
 
@@ -235,11 +235,11 @@ def test_files_without_a_row_are_done_and_make_no_file(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"", "b": b" \n"}), tmp_path / "out"
     assert gather(source, dest).files == 2
     ledger = quire.Ledger(dest)
-    assert ledger.files().empty
+    assert ledger.inspect.files().empty
     assert ledger.summary().files == 2
     assert gather(source, dest).skipped == 2
     assert gather(write(tmp_path / "more", {"c": b"word"}), tmp_path / "none", lambda found: found.slice(0, 0)).files == 1
-    assert quire.Ledger(tmp_path / "none").files().empty
+    assert quire.Ledger(tmp_path / "none").inspect.files().empty
 
 
 # ---------------------------------------------------------------------------------------------------------- what a ledger says of it
@@ -249,7 +249,7 @@ def test_a_ledger_tells_that_rows_went_through_a_shuffle(tmp_path: Path) -> None
     ledger = quire.Ledger(dest)
     assert ledger.summary().reduce == report.reduce == "test_shuffle.count"
     assert "shuffle test_shuffle.count" in str(ledger.summary())
-    assert ledger.history()["note"][0] == "through test_shuffle.count"
+    assert ledger.inspect.history()["note"][0] == "through test_shuffle.count"
     (found,) = ledger.locate(source / "d0/f0000.txt")
     assert (found.state, found.data_file, found.records) == ("done", None, 5)
     assert "went through a shuffle with 4 others in commit 1" in (found.reason or "")
@@ -257,7 +257,7 @@ def test_a_ledger_tells_that_rows_went_through_a_shuffle(tmp_path: Path) -> None
         ledger.read(source / "d0/f0000.txt")
     assert ledger.verify(spark=quire.LocalRunner()).ok
     assert ledger.verify(spark=quire.LocalRunner()).data_files == 1
-    name = ledger.files()["data_file"][0]
+    name = ledger.inspect.files()["data_file"][0]
     content = (dest / name).read_bytes()
     for damaged, what in [(content[:-1], "bytes instead of"), (content[:4] + bytes(40) + content[44:], "cannot be read back")]:
         (dest / name).write_bytes(damaged)
@@ -273,7 +273,7 @@ def test_a_single_file_cannot_leave_and_its_whole_commit_can(tmp_path: Path, spa
     gather(source, dest)
     ledger = quire.Ledger(dest)
     before = rows(dest)
-    late = ledger.files()["data_file"][1]
+    late = ledger.inspect.files()["data_file"][1]
     with refused(RefusedError, 2, "commit 3", "1 of them", "where='commit = 3'"):
         ledger.forget(source / "new/a.txt", **HERE)
     with refused(RefusedError, 2, "commit 3", "where='commit = 3'"):
@@ -284,12 +284,12 @@ def test_a_single_file_cannot_leave_and_its_whole_commit_can(tmp_path: Path, spa
     assert ledger.summary().files == 5
     assert gather(source, dest).files == 2
     assert sorted(map(str, rows(dest))) == sorted(map(str, before))
-    (dest / ledger.refresh().files()["data_file"][1]).unlink()
+    (dest / ledger.refresh().inspect.files()["data_file"][1]).unlink()
     assert ledger.forget(source / "new", **HERE).files_out == 2, "all paths of a commit are all of it; what is lost need not be read"
     assert gather(source, dest).files == 2
     assert sorted(map(str, rows(dest))) == sorted(map(str, before))
     ledger.refresh().expire()
-    assert {p.name for p in dest.iterdir()} - {"_quire"} == {*ledger.refresh().files()["data_file"]}
+    assert {p.name for p in dest.iterdir()} - {"_quire"} == {*ledger.refresh().inspect.files()["data_file"]}
 
 
 def test_compaction_leaves_what_went_through_a_shuffle_as_it_is(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_compaction_leaves_what_went_through_a_shuffle_as_it_is(tmp_path: Path) 
     before, ledger = rows(dest), quire.Ledger(dest)
     assert ledger.compact(**HERE).jobs == ()
     assert rows(dest) == before
-    assert len(ledger.refresh().files()) == 3
+    assert len(ledger.refresh().inspect.files()) == 3
 
 
 # ---------------------------------------------------------------------------------------------------------------------- bad input
@@ -375,7 +375,7 @@ def test_lines_go_through_the_function_as_values_and_come_out_as_lines(tmp_path:
         return pa.table({"value": pc.unique(found.column("value")).sort()})
 
     report = gather(source, dest, distinct, transform="lines", format="lines", compression="gzip", target_size="4 B")
-    (name, *_) = names = list(quire.Ledger(dest).files()["data_file"])
+    (name, *_) = names = list(quire.Ledger(dest).inspect.files()["data_file"])
     assert name.endswith(".txt.gz")
     assert report.data_files == len(names)
     assert list(first_rows(connect(normalise(dest)), 9)) == [b"1", b"2", b"3"]
@@ -385,7 +385,7 @@ def test_output_is_cut_into_files_of_about_the_target(tmp_path: Path) -> None:
     files = {f"{i:03}.txt": " ".join(f"{i}-{j}-{j * i * 7919 % 1000003}" for j in range(200)).encode() for i in range(20)}
     source, dest = write(tmp_path / "in", files), tmp_path / "out"
     gather(source, dest, in_order, target_size="8 KiB", compression="none")
-    found = quire.Ledger(dest).files()
+    found = quire.Ledger(dest).inspect.files()
     assert len(found) > 5
     assert found["bytes"].max() < 24 << 10
     assert found["records"].sum() == 4000
@@ -449,7 +449,7 @@ def test_of_two_runs_of_a_shuffle_one_counts_and_nothing_of_the_other(tmp_path: 
     assert CALLS == ["reduce"] * 2
     assert {row["tag"] for row in rows(dest)} == {2}
     assert Counter(row["word"] for row in rows(dest)) == counted(files)
-    assert len(names := list(quire.Ledger(dest).files()["data_file"])) > 1
+    assert len(names := list(quire.Ledger(dest).inspect.files()["data_file"])) > 1
     assert {p.name for p in dest.iterdir()} - {"_quire"} == {*names}
     assert not list((dest / "_quire" / "jobs").glob("*"))
 

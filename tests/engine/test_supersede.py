@@ -86,22 +86,22 @@ def test_a_report_of_changed_files_points_at_what_names_them(tmp_path: Path) -> 
     rewritten(source)
     report = gather(source, dest)
     assert (report.quarantined_count, report.changed_count, report.unreadable) == (0, 3, ())
-    assert len(Ledger(dest).failed()) == 0
-    assert "quire ledger failed" not in str(report)
+    assert len(Ledger(dest).inspect.quarantined()) == 0
+    assert "quire ledger quarantined" not in str(report)
     assert f"quire ledger changed {dest} {source} " in str(report)
-    found = Ledger(dest).changed(source, "pandas", spark=quire.LocalRunner())
+    found = Ledger(dest).inspect.changed(source, "pandas", spark=quire.LocalRunner())
     assert [*zip(found["path"], found["reason"], strict=True)] == sorted(report.changed)
     assert set(found["commit"]) == {1}
     assert [*found["size"]] == [Path(path.removeprefix("file://")).stat().st_size for path in found["path"]]
     gather(source, dest, on_change="reprocess")
-    assert len(Ledger(dest).changed(source, "pandas", spark=quire.LocalRunner())) == 0
+    assert len(Ledger(dest).inspect.changed(source, "pandas", spark=quire.LocalRunner())) == 0
 
 
 def test_of_what_only_grew_the_ledger_says_so_where_it_can_tell(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1\n", "b": b"1\n", "c": b"1\n"}), tmp_path / "out"
     gather(source, dest, on_append="tail")
     write(source, {"a": b"1\n2\n", "b": b"3\n4\n"})
-    found = Ledger(dest).changed(source, "pandas", exclude="c", spark=quire.LocalRunner())
+    found = Ledger(dest).inspect.changed(source, "pandas", exclude="c", spark=quire.LocalRunner())
     assert [reason.partition(" since")[0] for reason in found["reason"]] == ["appended to", "rewritten"]
 
 
@@ -169,7 +169,7 @@ def test_what_others_compacted_meanwhile_is_planned_again(tmp_path: Path, monkey
     monkeypatch.setattr("quire.engine.job._check", check_and_compact)
     assert gather(source, dest, on_change="reprocess").files == 3
     assert compacted[1].jobs
-    assert "abort" in set(Ledger(dest).history()["kind"])
+    assert "abort" in set(Ledger(dest).inspect.history()["kind"])
     Ledger(dest).expire()
     check(source, dest)
 
@@ -177,7 +177,7 @@ def test_what_others_compacted_meanwhile_is_planned_again(tmp_path: Path, monkey
 def test_a_data_file_that_is_gone_is_named_with_what_to_do(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1\n", "b": b"2\n"}), tmp_path / "out"
     gather(source, dest)
-    (gone,) = Ledger(dest).files()["data_file"]
+    (gone,) = Ledger(dest).inspect.files()["data_file"]
     (dest / gone).unlink()
     (source / "a").write_bytes(b"new one\n")
     with refused(FormatError, FormatError.exit_code, gone, "forget(file="):
@@ -191,7 +191,7 @@ def test_a_data_file_that_is_gone_is_named_with_what_to_do(tmp_path: Path) -> No
 def test_a_damaged_data_file_that_was_given_up_keeps_nobody_from_going_on(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1\n", "b": b"2\n"}), tmp_path / "out"
     gather(source, dest)
-    (damaged,) = Ledger(dest).files()["data_file"]
+    (damaged,) = Ledger(dest).inspect.files()["data_file"]
     (dest / damaged).write_bytes(b"x\ny\n")
     (source / "a").write_bytes(b"new one\n")
     with refused(FormatError, FormatError.exit_code, damaged, "forget(file="):

@@ -168,15 +168,15 @@ def test_why_files_were_set_aside_is_counted_by_reason(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a.json": b"{", "b.json": b"[", "c.json": b"x" * 100, "d.json": b"{}"})
     gather(source, tmp_path / "out", transform="json", max_file_size="50 B")
     ledger = Ledger(tmp_path / "out")
-    reasons = ledger.reasons()
+    reasons = ledger.inspect.reasons()
     assert list(reasons.columns) == ["reason", "files", "tries", "example"]
     assert (reasons["files"].tolist(), reasons["tries"].tolist()) == ([2, 1], [1, 1])
-    kinds = ledger.failed()["reason"].map(kind).value_counts()
+    kinds = ledger.inspect.quarantined()["reason"].map(kind).value_counts()
     assert dict(zip(reasons["reason"], reasons["files"], strict=True)) == kinds.to_dict()
     assert reasons["example"][0] == f"file://{source}/a.json"
     ledger.retry(source, max_file_size="1000 B", max_quarantined=1000, **HERE)
-    assert ledger.reasons()["tries"].tolist() == [2]
-    assert ledger.reasons()["files"].tolist() == [3]
+    assert ledger.inspect.reasons()["tries"].tolist() == [2]
+    assert ledger.inspect.reasons()["files"].tolist() == [3]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_reasons_that_differ_in_values_alone_are_one_kind_which_says_what_was_wr
 def test_the_table_of_reasons_says_more_than_the_name_of_an_exception(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {f"{i}.x": b"%d" % i for i in range(5)})
     gather(source, tmp_path / "out", transform=lambda content, file: [b"x"] * int(content) + ["text"], max_quarantined=5)
-    found = Ledger(tmp_path / "out").reasons()
+    found = Ledger(tmp_path / "out").inspect.reasons()
     assert found["files"].tolist() == [5], "the item's number differs, and nothing else"
     assert found["reason"][0].startswith("TypeError: the function returned an iterable whose item … is str")
 
@@ -206,14 +206,14 @@ def test_the_table_of_reasons_says_more_than_the_name_of_an_exception(tmp_path: 
 def test_the_commits_say_what_came_what_went_and_how_many_data_files_there_were_after_each(made: tuple[Path, Ledger]) -> None:
     _, ledger = made
     ledger.compact(**HERE)
-    commits = ledger.commits()
+    commits = ledger.inspect.commits()
     assert commits["verb"].tolist() == ["run", "run", "run", "forget", "compact"]
     counted = commits["files"] + commits["quarantined"] - commits["forgotten"]
     assert counted.sum() == ledger.summary().files + ledger.summary().quarantined
     assert commits["forgotten"].tolist() == [0, 0, 0, 2, 0], "one that was gathered and one that was quarantined"
-    assert commits["data_files"].iloc[-1] == len(ledger.files())
+    assert commits["data_files"].iloc[-1] == len(ledger.inspect.files())
     assert (commits["written"].cumsum() - commits["removed"].cumsum() == commits["data_files"]).all()
-    assert ledger.commits(last=2)["version"].tolist() == commits["version"].tolist()[-2:]
+    assert ledger.inspect.commits(last=2)["version"].tolist() == commits["version"].tolist()[-2:]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from quire.errors import QuireError, RefusedError, UsageError
 from quire.ledger import claims
 from quire.ledger.claims import Claim
 from quire.ledger.identifiers import identifier
+from quire.planning import listing, undone
 from quire.read import first_rows
 from quire.storage import connect, normalise
 
@@ -35,7 +36,10 @@ def ledger_of(dest: Any) -> quire.Ledger:
 
 def todo(dest: Any, source: Any, **settings: Any) -> list[str]:
     """The names of what is not done."""
-    return [path.rpartition("/")[2] for path in ledger_of(dest).unprocessed(source, **settings, spark=HERE).column("path").to_pylist()]
+    return [
+        path.rpartition("/")[2]
+        for path in ledger_of(dest).inspect.unprocessed(source, "arrow", **settings, spark=HERE).column("path").to_pylist()
+    ]
 
 
 def put(path: str, name: str, table: pa.Table) -> None:
@@ -53,7 +57,7 @@ def copy_of(c: Claim, name: str = "part-00000-1234.c000.snappy.parquet") -> None
 
 def rows(dest: Path) -> list[tuple[str, bytes]]:
     """What readers of the log see."""
-    found = [pq.ParquetFile(dest / name).read().to_pylist() for name in quire.Ledger(dest).files()["data_file"]]
+    found = [pq.ParquetFile(dest / name).read().to_pylist() for name in quire.Ledger(dest).inspect.files()["data_file"]]
     return sorted((row["path"].rpartition("/")[2], row["content"]) for some in found for row in some)
 
 
@@ -80,7 +84,7 @@ def test_a_claim_counts_what_has_changed_since_and_says_how_to_have_it(tmp_path:
     with ledger.claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
     assert (c.files, c.changed, c.longer) == (1, 2, 1), "also of a job that another has planned"
-    assert len(set(ledger.changed(source, "pandas", spark=HERE)["commit"])) == 1
+    assert len(set(ledger.inspect.changed(source, "pandas", spark=HERE)["commit"])) == 1
     ledger.forget(source, spark=HERE, **QUIET)
     with ledger.claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
@@ -96,31 +100,44 @@ def test_what_is_not_done_is_told_and_nothing_is_written(tmp_path: Path) -> None
     assert todo(dest, source, include="d1/*") == ["f0001.txt"]
     assert todo(dest, source, min_age="1 h") == []
     ledger = quire.Ledger(dest)
-    assert ledger.as_of(0).unprocessed(source, spark=HERE).num_rows == 4
+    assert ledger.as_of(0).inspect.unprocessed(source, "arrow", spark=HERE).num_rows == 4
     quire.consolidate(source, dest, spark=HERE, **QUIET)
-    assert ledger.unprocessed(source, spark=HERE).num_rows == 0, "the log is read anew"
+    assert ledger.inspect.unprocessed(source, "arrow", spark=HERE).num_rows == 0, "the log is read anew"
     with refused(UsageError, 2, "holds no ledger"):
         quire.Ledger(tmp_path / "typo")
 
 
-def test_what_has_changed_comes_from_the_same_listing_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_what_has_changed_comes_from_the_same_listing_where_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1\n", "b": b"1\n", "c": b"1\n"}), tmp_path / "out"
     quire.consolidate(source, dest, spark=HERE, **QUIET)
     write(source, {"a": b"1\n2\n", "b": b"2\n", "d": b"new"})
     ledger = quire.Ledger(dest)
-    assert ledger.unprocessed(source, spark=HERE).column_names == ["path", "start", "length", "size", "version", "modified"]
-    found = ledger.unprocessed(source, changed=True, spark=HERE).to_pylist()
+    columns = ["path", "start", "length", "size", "version", "modified"]
+    assert ledger.inspect.unprocessed(source, "arrow", spark=HERE).column_names == columns
+    found = ledger.inspect.unprocessed(source, "arrow", changed=True, spark=HERE).to_pylist()
     assert [(row["path"][-1], row["start"], row["length"], (row["reason"] or "")[:9]) for row in found] == [
         ("d", 0, 3, ""), ("a", 0, 4, "appended "), ("b", 0, 2, "rewritten")
     ]  # fmt: skip
     assert {row["path"]: row["reason"] for row in found if row["reason"]} == dict(
-        ledger.changed(source, "arrow", spark=HERE).select(["path", "reason"]).to_pandas().to_numpy().tolist()
+        ledger.inspect.changed(source, "arrow", spark=HERE).select(["path", "reason"]).to_pandas().to_numpy().tolist()
     )
+    listed, real = list[str](), undone._chunks
+    monkeypatch.setattr(undone, "_chunks", lambda *given: (listed.append(str(given[1])), real(*given))[1])
+    monkeypatch.setattr(listing, "_chunks", None)
+    ledger.inspect.unprocessed(source, "arrow", changed=True, spark=HERE)
+    assert listed
+    assert len(listed) == len(set(listed)), "no piece of the source is listed twice"
+    listed, real = list[str](), undone._chunks
+    monkeypatch.setattr(undone, "_chunks", lambda *given: (listed.append(str(given[1])), real(*given))[1])
+    monkeypatch.setattr(listing, "_chunks", None)
+    ledger.inspect.unprocessed(source, "arrow", changed=True, spark=HERE)
+    assert listed
+    assert len(listed) == len(set(listed)), "no piece of the source is listed twice"
 
 
 def test_a_split_says_where_its_bytes_are(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a.txt": b"12345"})
-    (row,) = ledger_of(tmp_path / "out").unprocessed(source, spark=HERE).to_pylist()
+    (row,) = ledger_of(tmp_path / "out").inspect.unprocessed(source, "arrow", spark=HERE).to_pylist()
     entry = connect(normalise(source)).stat("a.txt")
     assert entry is not None
     assert row.pop("modified").timestamp() == pytest.approx((source / "a.txt").stat().st_mtime, abs=1e-3)
@@ -161,7 +178,7 @@ def test_files_and_splits_are_one_commit(tmp_path: Path) -> None:
 def test_on_spark_a_job_of_ones_own_reads_and_writes(tmp_path: Path, spark: Any) -> None:
     source, dest = write(tmp_path / "in", documents(6)), tmp_path / "out"
     ledger = ledger_of(dest)
-    assert ledger.unprocessed(source, spark=spark).where("path like '%/d1/%'").count() == 2
+    assert ledger.inspect.unprocessed(source, "spark", spark=spark).where("path like '%/d1/%'").count() == 2
     with ledger.claim(source, **QUIET, spark=spark) as c:
         paths = [row.path for row in c.splits.collect()]
         lines = spark.read.text(paths).selectExpr("value", "length(value) as n")
@@ -170,7 +187,7 @@ def test_on_spark_a_job_of_ones_own_reads_and_writes(tmp_path: Path, spark: Any)
     found = quire.read(dest, spark=spark)
     assert found.columns == ["value", "n"]
     assert sorted(row.value for row in found.collect()) == sorted(f"{what} {i}" for i in range(6) for what in ("line", "second of"))
-    assert ledger.unprocessed(source, spark=spark).count() == 0
+    assert ledger.inspect.unprocessed(source, "spark", spark=spark).count() == 0
     assert {p.name for p in dest.iterdir()} == {"_quire", "n=6", "n=11"}
     write(source, {"d0/f0000.txt": b"rewritten, and longer than it was before", "d1/f0001.txt": b"short"})
     with ledger.claim(source, **QUIET, spark=spark) as c:
@@ -185,7 +202,7 @@ def test_an_exception_gives_the_claim_up_and_passes_on(tmp_path: Path) -> None:
             copy_of(c)
             raise error
     assert kinds(dest) == ["Abort", "Abort"]
-    assert "RuntimeError" in ledger.refresh().history()["note"][0]
+    assert "RuntimeError" in ledger.refresh().inspect.history()["note"][0]
     assert {p.name for p in dest.iterdir()} == {"_quire"}
     assert not list((dest / "_quire" / "jobs").glob("*"))
     assert len(todo(dest, source)) == 3
@@ -202,7 +219,7 @@ def test_a_block_may_write_nothing(tmp_path: Path) -> None:
     with ledger_of(dest).claim(source, **QUIET, allow_empty=True, spark=HERE) as c:
         assert c.files == 3
     assert todo(dest, source) == []
-    assert quire.Ledger(dest).files().empty
+    assert quire.Ledger(dest).inspect.files().empty
     assert kinds(dest) == ["Abort", "Commit", "Published"]
 
 
@@ -369,7 +386,7 @@ def test_a_ledger_tells_what_was_claimed(tmp_path: Path) -> None:
         ledger.read(source / "d0/f0000.txt")
     assert ledger.verify(spark=HERE).data_files == 2
     assert ledger.verify(spark=HERE).ok
-    assert ledger.history()["verb"][0] == "claim"
+    assert ledger.inspect.history()["verb"][0] == "claim"
     assert ledger.compact(spark=HERE, **QUIET).jobs == ()
     with refused(RefusedError, 2, "commit 1", "where='commit = 1'"):
         ledger.forget(source / "d0/f0000.txt", spark=HERE, **QUIET)
@@ -428,7 +445,7 @@ def test_files_of_two_schemas_or_of_another_kind_than_before_are_refused(tmp_pat
         connect(c.path).put("x.txt", b"1\n")
     with refused(QuireError, 3, "two schemas"), ledger.claim(source, **QUIET, spark=HERE) as c:
         put(c.path, "x.parquet", pa.table({"b": [1]}))
-    assert len(quire.Ledger(dest).files()) == 1
+    assert len(quire.Ledger(dest).inspect.files()) == 1
 
 
 def test_a_claim_does_not_go_into_what_quire_has_made(tmp_path: Path) -> None:
@@ -446,7 +463,9 @@ def test_a_store_in_memory_is_claimed_into_too(tmp_path: Path) -> None:
     with ledger_of(dest).claim(source, **QUIET, spark=HERE) as c:
         copy_of(c)
     assert todo(dest, source) == []
-    assert [e.name for e in connect(dest).walk() if not e.name.startswith("_quire/")] == list(quire.Ledger(dest).files()["data_file"])
+    assert [e.name for e in connect(dest).walk() if not e.name.startswith("_quire/")] == list(
+        quire.Ledger(dest).inspect.files()["data_file"]
+    )
 
 
 def marked(directory: Path, files: list[Path]) -> Path:
@@ -466,7 +485,7 @@ def test_a_claim_that_wrote_nothing_says_nothing_of_what_later_ones_write(tmp_pa
         write(source, {name: b"1\n"})
         with ledger.claim(source, **QUIET, spark=HERE) as c:
             connect(c.path).put("day=1/x.csv", b"1,2\n")
-    assert (len(ledger.files()), ledger.summary().layout) == (2, "directories")
+    assert (len(ledger.inspect.files()), ledger.summary().layout) == (2, "directories")
     with refused(RefusedError, 2, "holds lines, in directories of earlier claims"), ledger.claim(
         HERE, write(tmp_path / "in2", {"d": b"1"}), **QUIET
     ) as c:  # fmt: skip

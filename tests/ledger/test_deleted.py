@@ -28,7 +28,7 @@ def gathered(tmp_path: Path, files: dict[str, bytes], **settings: Any) -> tuple[
 
 
 def gone(dest: Path, source: Any, **more: Any) -> set[str]:
-    found = Ledger(dest).deleted(LocalRunner(), source, "pandas", **more)["path"]
+    found = Ledger(dest).inspect.deleted(source, spark=LocalRunner(), **more)["path"]
     assert len(set(found)) == len(found)
     return {path.partition("/in/")[2] for path in found}
 
@@ -142,9 +142,9 @@ def test_of_very_many_the_first_are_named_and_all_counted(tmp_path: Path, monkey
 def test_on_spark_it_is_a_dataframe(tmp_path: Path, spark: SparkSession) -> None:
     source, dest = gathered(tmp_path, documents(9))
     (source / "d0/f0000.txt").unlink()
-    frame = Ledger(dest).deleted(spark, source)
+    frame = Ledger(dest).inspect.deleted(source, "spark", spark=spark)
     assert [row.path for row in frame.collect()] == [f"file://{source}/d0/f0000.txt"]
     with refused(UsageError, 2, "as_='spark'", "pandas"):
-        Ledger(dest).deleted(LocalRunner(), source)
+        Ledger(dest).inspect.deleted(source, "spark", spark=LocalRunner())
     with refused(UsageError, 2, "does not exist"):
-        Ledger(dest).deleted(LocalRunner(), tmp_path / "nothing", "pandas")
+        Ledger(dest).inspect.deleted(tmp_path / "nothing", spark=LocalRunner())

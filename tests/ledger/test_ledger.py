@@ -94,7 +94,7 @@ def test_every_file_of_every_commit_is_there_with_all_that_is_known(tmp_path: Pa
     write(source, {"late.xml": b"<late/>", "empty.xml": b""})
     gather(source, tmp_path / "out", transform="xml", compression="gzip")
     ledger, found = Ledger(tmp_path / "out"), look(tmp_path / "out")
-    frame = ledger.splits(spark=spark)
+    frame = ledger.inspect.splits(as_="spark", spark=spark)
     assert frame.columns == [*Location.__dataclass_fields__]
     rows = {row.path: row.asDict() for row in frame.collect()}
     assert rows.keys() == {f"file://{p}" for p in tree(source)}
@@ -109,12 +109,12 @@ def test_every_file_of_every_commit_is_there_with_all_that_is_known(tmp_path: Pa
         assert mine["attempt"]
     late = {row["path"].rpartition("/")[2] for row in rows.values() if row["commit"] == 3}
     assert late == {"late.xml", "empty.xml"}
-    bad = ledger.splits("state = 'quarantined'", spark=spark)
+    bad = ledger.inspect.splits("state = 'quarantined'", "spark", spark=spark)
     assert sorted(r.path.rpartition("/")[2] for r in bad.collect()) == ["bad.xml", "empty.xml"]
     with refused(UsageError, 2, "where=", "data_file"):
-        ledger.splits("colour = 'red'", spark=spark)
+        ledger.inspect.splits("colour = 'red'", "spark", spark=spark)
     with refused(UsageError, 2, "where="):
-        ledger.splits("state === ", spark=spark)
+        ledger.inspect.splits("state === ", "spark", spark=spark)
 
 
 def test_a_long_file_is_one_location_a_range_and_reads_as_one(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_the_summary_agrees_with_an_independent_count_over_time(tmp_path: Path, 
         summary = ledger.refresh().summary()
         expected = {**numbers(dest), **more}
         assert {k: getattr(summary, k) for k in expected} == expected
-        assert len(ledger.failed()) == summary.quarantined
+        assert len(ledger.inspect.quarantined()) == summary.quarantined
         assert json.loads(json.dumps(summary.as_dict())) == {**summary.as_dict(), "open_jobs": list(summary.open_jobs)}
 
     agree(
@@ -272,7 +272,7 @@ def test_the_summary_agrees_with_an_independent_count_over_time(tmp_path: Path, 
     assert job in str(ledger.summary())
     gather(source, dest, transform="xml")
     agree(commits=4, files=32, open_jobs=())
-    history = ledger.history()
+    history = ledger.inspect.history()
     assert list(history.version) == list(range(1, 9))
     assert list(history.kind) == ["commit", "published"] * 4
     assert list(history.files)[::2] == [30, 1, 0, 1]
@@ -287,7 +287,7 @@ def test_failed_says_which_file_why_and_by_which_attempt(tmp_path: Path) -> None
         tmp_path / "in", {**documents(5, "xml"), "a/open.xml": b"<a>", "b/empty.xml": b"", "long.xml": b"<a>" + b" " * 3000 + b"</a>"}
     )
     gather(source, tmp_path / "out", transform="xml", max_file_size="2000 B")
-    failed = Ledger(tmp_path / "out").failed().set_index("path")
+    failed = Ledger(tmp_path / "out").inspect.quarantined().set_index("path")
     assert list(failed.columns) == ["version", "start", "length", "reason", "tries", "attempt", "commit"]
     assert {p.rpartition("/in/")[2] for p in failed.index} == {"a/open.xml", "b/empty.xml", "long.xml"}
     assert "max_file_size" in failed.reason[f"file://{source}/long.xml"]
@@ -296,8 +296,8 @@ def test_failed_says_which_file_why_and_by_which_attempt(tmp_path: Path) -> None
     assert set(failed.attempt) <= attempts
     assert failed.length[f"file://{source}/a/open.xml"] == 3
     gather(write(tmp_path / "good", documents(2)), tmp_path / "fine")
-    assert len(Ledger(tmp_path / "fine").failed()) == 0
-    assert list(Ledger(tmp_path / "fine").failed().columns) == [
+    assert len(Ledger(tmp_path / "fine").inspect.quarantined()) == 0
+    assert list(Ledger(tmp_path / "fine").inspect.quarantined().columns) == [
         "path",
         "version",
         "start",
@@ -316,7 +316,12 @@ def test_before_the_first_commit_the_ledger_is_empty(tmp_path: Path, spark: Spar
         with pytest.raises(QuireError, match="stop"):
             gather(source, tmp_path / "out")
     ledger = Ledger(tmp_path / "out")
-    assert (ledger.version, len(ledger.history()), len(ledger.failed()), ledger.splits(spark=spark).count()) == (0, 0, 0, 0)
+    assert (
+        ledger.version,
+        len(ledger.inspect.history()),
+        len(ledger.inspect.quarantined()),
+        ledger.inspect.splits(as_="spark", spark=spark).count(),
+    ) == (0, 0, 0, 0)
     assert len(ledger.summary().open_jobs) == 1
     assert ledger.verify(spark=LocalRunner()).ok
     assert ledger.skew().parts == 0

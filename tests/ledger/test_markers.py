@@ -140,7 +140,7 @@ def test_splits_of_another_size_are_put_together(tmp_path: Path) -> None:
     a, b = source / "a.log", source / "b.log"
     splits = [(a, 0, 64), (a, 64, 64), (a, 128, 32), (a, 0, 100), (b, 32, 32)]
     Ledger(dest, create=True).import_markers(mark(tmp_path / "m", *splits), source, **HERE)
-    assert [tuple(row) for row in Ledger(dest).coverage(a)[["start", "length", "state"]].to_numpy()] == [
+    assert [tuple(row) for row in Ledger(dest).inspect.coverage(a)[["start", "length", "state"]].to_numpy()] == [
         (0, 65, "mark"), (65, 36, "mark"), (101, 28, "mark"), (129, 31, "mark"),
     ]  # fmt: skip
     gather(source, dest, target_size="50 B")
@@ -186,7 +186,7 @@ def test_what_holds_bytes_as_they_are_takes_splits_as_bytes(tmp_path: Path) -> N
     source, dest = write(tmp_path / "in", {"a": b"a", "b": bytes(range(60))}), tmp_path / "out"
     gather(source, dest, transform="raw", include="a")
     Ledger(dest).import_markers(mark(tmp_path / "m", (source / "b", 20, 20)), source, **HERE)
-    assert [tuple(row) for row in Ledger(dest).coverage(source / "b")[["start", "length"]].to_numpy()] == [(0, 20), (20, 20)]
+    assert [tuple(row) for row in Ledger(dest).inspect.coverage(source / "b")[["start", "length"]].to_numpy()] == [(0, 20), (20, 20)]
 
 
 def test_a_marked_part_of_a_document_is_not_left_out_of_it(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_where_a_directory_is_cut_for_the_tasks_no_path_is(tmp_path: Path, monke
         found = ledger.import_markers(f"{place}/m", f"{place}/in", **HERE)
         assert found.left == ()
         for name in ("a", "a-1", "a.b", "b", "long" * 60):
-            rows = ledger.coverage(f"{place}/in/{name}")
+            rows = ledger.inspect.coverage(f"{place}/in/{name}")
             assert list(rows["start"][1:]) == list((rows["start"] + rows["length"])[:-1]), "no byte twice, and no gap"
             assert (rows["start"].min(), rows["length"].sum()) == (0, 199)
         assert gather(f"{place}/in", f"{place}/out").bytes == 5

@@ -64,7 +64,7 @@ def test_what_is_verified_goes_and_can_be_read_from_the_data_files(tmp_path: Pat
     assert (seen.dry_run, seen.files, seen.bytes, seen.stays) == (True, len(files), sum(map(len, files.values())), {})
     assert "would be deleted" in str(seen)
     assert snapshot(source) == before, "a dry run touches nothing"
-    assert list(ledger.history()["kind"]) == ["commit", "published"]
+    assert list(ledger.inspect.history()["kind"]) == ["commit", "published"]
     found = go(ledger)
     assert (found.files, found.bytes, found.stays) == (seen.files, seen.bytes, {})
     assert names(source) == set()
@@ -72,7 +72,7 @@ def test_what_is_verified_goes_and_can_be_read_from_the_data_files(tmp_path: Pat
     assert ledger.verify(spark=LocalRunner()).ok
     again = go(ledger)
     assert (again.files, again.gone) == (0, 0), "they are finished"
-    assert list(ledger.history()["verb"]) == ["run", "", "purge", "", "purge", ""]
+    assert list(ledger.inspect.history()["verb"]) == ["run", "", "purge", "", "purge", ""]
     assert gather(source, tmp_path / "out", **shape).jobs == (), "what is gone at its source stays"
 
 
@@ -91,7 +91,7 @@ def test_whatever_does_not_agree_stays_with_the_reason(tmp_path: Path) -> None:
     assert names(source) == {"bad.xml", "changed.xml", "touched.xml", "new.xml"}
     assert found.stays == {purge.CHANGED: 1, purge.DIFFERS: 1}
     assert "2" in str(found)
-    last = ledger.history().iloc[-2]
+    last = ledger.inspect.history().iloc[-2]
     assert (last["kind"], last["verb"], last["files"], last["note"]) == ("commit", "purge", 3, "sources deleted")
 
 
@@ -156,7 +156,7 @@ def test_only_below_the_source_that_is_named(tmp_path: Path) -> None:
     source, ledger = gathered(tmp_path, documents(9))
     assert go(ledger, source=source / "d0").files == 3
     assert {name[:2] for name in names(source)} == {"d1", "d2"}
-    assert str(source / "d0") in ledger.history()["note"].iloc[-4]
+    assert str(source / "d0") in ledger.inspect.history()["note"].iloc[-4]
 
 
 def test_a_glob_means_the_files_that_match_it(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_glob_means_the_files_that_match_it(tmp_path: Path) -> None:
     assert go(ledger, source=f"{source}/*.txs").files == 0, "a mistyped one means none"
     assert go(ledger, source=[f"{source}/*.csv", f"{source}/d"]).files == 2
     assert names(source) == {"b.txt", "d1/e.csv"}
-    assert "in/*.csv" in ledger.history()["note"].iloc[-4]
+    assert "in/*.csv" in ledger.inspect.history()["note"].iloc[-4]
 
 
 @pytest.mark.parametrize("wrong", [{"dry_run": None}, {"dry_run": "no"}, {"derived": "no"}, {"spark": False}, {"source": []}], ids=str)
@@ -185,7 +185,7 @@ def test_what_a_forget_takes_out_that_is_not_published_yet_stays(tmp_path: Path,
         patch.setattr(protocol, "publish", killed)
         with pytest.raises(KeyboardInterrupt):
             ledger.forget(source / "d0", spark=LocalRunner(), progress=False)
-    assert list(ledger.refresh().history()["kind"]) == ["commit", "published", "commit"]
+    assert list(ledger.refresh().inspect.history()["kind"]) == ["commit", "published", "commit"]
     assert (go(ledger).files, len(names(source))) == (6, 3)
     quire.recover(tmp_path / "out")
     assert gather(source, tmp_path / "out", planner="directory", layout="directories").files == 3

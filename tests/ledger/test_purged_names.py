@@ -49,7 +49,7 @@ def new(folder: Path, name: str, content: bytes, age: float = 30.0) -> Path:
 
 
 def lines(dest: Path) -> list[bytes]:
-    return sorted(line for file in Ledger(dest).files()["data_file"] for line in (dest / file).read_bytes().splitlines())
+    return sorted(line for file in Ledger(dest).inspect.files()["data_file"] for line in (dest / file).read_bytes().splitlines())
 
 
 def states(dest: Path, path: Path) -> list[str]:
@@ -65,7 +65,7 @@ def test_a_new_file_of_a_purged_name_is_new_and_both_contents_stay(tmp_path: Pat
     path = new(source, "daily.csv", later)
     plan = quire.plan(source, dest, spark=LocalRunner(), progress=False, **policy)
     assert sum(task.files for task in plan._planned.tasks) == 1
-    assert Ledger(dest).unprocessed(source, spark=LocalRunner()).column("path").to_pylist() == [f"file://{path}"]
+    assert Ledger(dest).inspect.unprocessed(source, "arrow", spark=LocalRunner()).column("path").to_pylist() == [f"file://{path}"]
     report = gather(source, dest, **policy)
     assert (report.files, not_taken(report), report.deleted) == (1, 0, 0)
     assert states(dest, path) == ["purged", "done"]
@@ -263,7 +263,7 @@ def test_a_compaction_that_was_planned_before_does_not_forget_that_a_file_was_pu
 
     monkeypatch.setattr(protocol, "commit", meanwhile)
     Ledger(dest).compact(**HERE)
-    assert len(Ledger(dest).files()) == 1
+    assert len(Ledger(dest).inspect.files()) == 1
     assert {row["state"] for row in look(dest).rows} == {"purged"}
 
 
@@ -272,7 +272,7 @@ def test_the_last_copy_is_forgotten_only_by_who_says_so(tmp_path: Path) -> None:
     gather(source, dest)
     go(dest, source=source / "d")
     ledger = Ledger(dest)
-    data = ledger.files()["data_file"][0]
+    data = ledger.inspect.files()["data_file"][0]
     for given in ({"paths": source / "d"}, {"paths": source / "d/a"}, {"file": data}):
         with refused(RefusedError, 2, "last copy", "last_copy=True", "d/a"):
             ledger.forget(**given, **HERE)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
-LOOKS = ["history", "tasks", "files", "failed", "sizes"]
+LOOKS = ["history", "commits", "tasks", "files", "splits", "quarantined", "quarantined_records", "reasons", "sizes"]
 
 
 @pytest.fixture
@@ -50,23 +50,23 @@ def test_a_table_has_its_schema_whatever_there_is(ledger: Ledger, tmp_path: Path
 
 
 def test_a_table_comes_as_a_spark_dataframe_too(ledger: Ledger, tmp_path: Path, spark: SparkSession) -> None:
-    frame = ledger.failed(as_="spark")
-    assert frame.columns == tables.TABLES["failed"].names
+    frame = ledger.inspect.quarantined(as_="spark")
+    assert frame.columns == tables.TABLES["quarantined"].names
     assert [row.path for row in frame.where("reason like '%malformed%'").collect()] == [f"file://{tmp_path}/in/bad.xml"]
     with refused(UsageError, 2, "as_", "pandas, arrow, spark", "'arrow'"):
-        ledger.files(as_="arow")
+        ledger.inspect.files(as_="arow")
 
 
 def test_of_one_file_too(ledger: Ledger, tmp_path: Path) -> None:
     path = tmp_path / "in/d0/long.xml"
-    assert ledger.coverage(path, as_="arrow").schema == tables.TABLES["coverage"]
+    assert ledger.inspect.coverage(path, as_="arrow").schema == tables.TABLES["coverage"]
     (found,) = ledger.locate(path)
-    assert ledger.locate(path, as_="arrow").to_pylist() == [vars(found)]
-    assert list(ledger.locate(path, as_="pandas").columns) == tables.TABLES["locate"].names
+    assert ledger.inspect.locations(path, as_="arrow").to_pylist() == [vars(found)]
+    assert list(ledger.inspect.locations(path).columns) == tables.TABLES["locations"].names
 
 
 def test_the_history_says_what_an_entry_was_about(ledger: Ledger) -> None:
-    found = ledger.history().set_index("kind")["note"]
+    found = ledger.inspect.history().set_index("kind")["note"]
     assert "why not" in set(found["commit"])
     assert found["expired"].startswith("versions before ")
     assert found["pin"] == found["unpin"]

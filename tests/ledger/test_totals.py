@@ -52,7 +52,7 @@ def test_a_record_counts_once_whether_it_is_rejected_retried_or_forgotten(kafka:
     repaired = True
     assert quire.Ledger(dest).retry(function=fifth, **source, **HERE).gathered == 2
     assert told(dest) == (10, 10, 0, 0)
-    for file in quire.Ledger(dest).files()["data_file"]:
+    for file in quire.Ledger(dest).inspect.files()["data_file"]:
         quire.Ledger(dest).forget(file=file, **HERE)
     assert told(dest) == (0, 0, 0, 0)
     load(kafka, name, dest, fifth, function_version="1")
@@ -63,7 +63,7 @@ def test_partitions_that_were_known_before_are_counted_by_partition_whatever_the
     name, dest = topic(kafka, 2, numbered(40, 2)), tmp_path / "out"
     for end in (5, 10, 15):
         load(kafka, name, dest, until={0: end})
-    quire.Ledger(dest).forget(file=list(quire.Ledger(dest).files()["data_file"])[1], **HERE)
+    quire.Ledger(dest).forget(file=list(quire.Ledger(dest).inspect.files()["data_file"])[1], **HERE)
     before = told(dest)
     source, options = f"kafka://{kafka.address}/{name}", dict(kafka.settings)
     done = quire.Ledger(dest).import_offsets(source, {0: 20, 1: 20}, source_options=options, **HERE)

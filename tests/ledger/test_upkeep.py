@@ -69,7 +69,7 @@ def test_a_forgotten_file_leaves_and_the_others_stay_as_they_are(tmp_path: Path,
     expire(dest)
     check(rest(source, "d0/f0003.txt"), dest, expected)
     assert ledger.summary().files == 8
-    assert "a wrong file" in set(ledger.history()["note"])
+    assert "a wrong file" in set(ledger.inspect.history()["note"])
     assert ledger.verify(spark=LocalRunner()).ok
     with pytest.raises(UsageError, match="not in the ledger"):
         ledger.locate(source / "d0/f0003.txt")
@@ -102,7 +102,7 @@ def test_what_is_in_quarantine_or_empty_is_forgotten_too(tmp_path: Path) -> None
     done = ledger.forget(source / "a.xml", **HERE)
     assert (done.files_out, done.removed) == (1, 0), "a file in quarantine has no data file"
     assert ledger.summary().quarantined == 0
-    assert ledger.failed().empty
+    assert ledger.inspect.quarantined().empty
     write(source, {"a.xml": b"<a/>"})
     assert gather(source, tmp_path / "out", transform="xml").files == 1
 
@@ -156,7 +156,7 @@ def test_retry_takes_what_is_in_quarantine_alone_and_swaps_its_state(tmp_path: P
     source, dest, ledger = xml(tmp_path)
     done = ledger.retry(tmp_path / "in", **HERE)  # the larger file is allowed by now
     assert (done.gathered, done.quarantined) == (1, 2)
-    assert list(ledger.failed()["tries"]) == [2, 2]
+    assert list(ledger.inspect.quarantined()["tries"]) == [2, 2]
     assert ledger.summary().files == 2
     assert ledger.summary().quarantined == 2
     check(source, dest, None)
@@ -165,7 +165,7 @@ def test_retry_takes_what_is_in_quarantine_alone_and_swaps_its_state(tmp_path: P
 def test_retry_by_paths_leaves_the_others(tmp_path: Path) -> None:
     source, dest, ledger = xml(tmp_path)
     assert ledger.retry(tmp_path / "in", paths=source / "long.xml", **HERE).gathered == 1
-    assert set(ledger.failed()["tries"]) == {1}
+    assert set(ledger.inspect.quarantined()["tries"]) == {1}
     check(source, dest, None)
 
 
@@ -199,7 +199,7 @@ def test_poison_is_left_alone_after_so_many_attempts(tmp_path: Path) -> None:
     _, _, ledger = xml(tmp_path)
     for tries in (2, 3):
         ledger.retry(tmp_path / "in", max_attempts=3, max_file_size="500 B", max_quarantined=3, **HERE)
-        assert set(ledger.failed()["tries"]) == {tries}
+        assert set(ledger.inspect.quarantined()["tries"]) == {tries}
     version = ledger.version
     done = ledger.retry(tmp_path / "in", max_attempts=3, max_file_size="500 B", max_quarantined=3, **HERE)
     assert len(done.left) == 3
@@ -369,7 +369,7 @@ def test_the_sizes_of_a_long_file_whose_first_range_was_set_aside_are_counted_on
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "read_many", forbidden)
         gather(source, tmp_path / "out", transform="raw", target_size="100 B")
-    found = Ledger(tmp_path / "out").sizes()
+    found = Ledger(tmp_path / "out").inspect.sizes()
     assert (list(found["files_before"].iloc[:2]), found["bytes_before"].sum()) == ([1, 0], 310)
     assert found["files_before"].sum() == 2
 
@@ -392,10 +392,10 @@ def test_the_ledger_as_it_was_at_an_older_version(tmp_path: Path) -> None:
     gather(source, dest)
     ledger.refresh().forget(source / "d0", **HERE)
     then = ledger.as_of(first)
-    assert (then.version, then.summary().files, len(then.history()), len(then.files())) == (first, 3, 2, 1)
+    assert (then.version, then.summary().files, len(then.inspect.history()), len(then.inspect.files())) == (first, 3, 2, 1)
     assert then.locate(source / "d0/f0000.txt")
-    assert (ledger.summary().files, set(ledger.files()["verb"])) == (3, {"run", "forget"})
-    assert set(ledger.files()["data_file"]) == set(look(dest).data)
+    assert (ledger.summary().files, set(ledger.inspect.files()["verb"])) == (3, {"run", "forget"})
+    assert set(ledger.inspect.files()["data_file"]) == set(look(dest).data)
     with refused(UsageError, 2, "not there yet"):
         ledger.as_of(99)
 
@@ -403,7 +403,7 @@ def test_the_ledger_as_it_was_at_an_older_version(tmp_path: Path) -> None:
 def test_which_bytes_of_a_file_are_accounted_for(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"long.txt": b"".join(b"line %d\n" % i for i in range(40))})
     gather(source, tmp_path / "out", target_size="100 B")
-    found = Ledger(tmp_path / "out").coverage(source / "long.txt")
+    found = Ledger(tmp_path / "out").inspect.coverage(source / "long.txt")
     assert set(found["state"]) == {"done"}
     assert found["length"].sum() == (source / "long.txt").stat().st_size
     assert list(found["start"])[1:] == list((found["start"] + found["length"])[:-1])

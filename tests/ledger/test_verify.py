@@ -118,7 +118,7 @@ def test_a_segment_that_is_missing_or_damaged_is_an_error_and_never_an_empty_led
     assert ledger.summary().files == 5, "the log still knows"
     word = "is missing" if how == "missing" else "damaged"
     with refused(FormatError, 2, segment.name, word):
-        ledger.failed()
+        ledger.inspect.quarantined()
     with refused(FormatError, 2, segment.name, word):
         ledger.read(source / "d0/f0000.xml")
     with refused(FormatError, 2, segment.name, word):

@@ -114,7 +114,7 @@ def test_partitions_that_begin_late_begin_at_their_earliest_record(kafka: Mock, 
     report = load(kafka, name, tmp_path / "out")
     assert (report.records, report.lost) == (30, 0)
     assert exact(kafka, tmp_path / "out", name).exact
-    assert quire.Ledger(tmp_path / "out").offsets()["offset"].tolist() == [50, 50]
+    assert quire.Ledger(tmp_path / "out").inspect.offsets()["offset"].tolist() == [50, 50]
 
 
 # -------------------------------------------------------------------------------------------------------------------------- its files
@@ -134,7 +134,7 @@ def test_batches_write_few_files(kafka: Mock, tmp_path: Path, by: str, most: str
     name = topic(kafka, 8, [Record(rnd.randbytes(300), timestamp=first + i * day, partition=i % 8) for i in range(5_000)])
     settings = {"partition_by": by or None, "max_bytes": most, "target_size": target}
     load(kafka, name, tmp_path / "out", **settings)
-    for _, found in quire.Ledger(tmp_path / "out").files().groupby("commit"):
+    for _, found in quire.Ledger(tmp_path / "out").inspect.files().groupby("commit"):
         values = {str(Path(file).parent) for file in found["data_file"]}
         assert len(found) <= 1.1 * found["bytes"].sum() / target + len(values)
     assert len(rows(tmp_path / "out")) == 5_000
@@ -173,7 +173,7 @@ def test_lines_set_aside_what_is_no_line(kafka: Mock, tmp_path: Path) -> None:
     report = load(kafka, name, tmp_path / "out", format="lines")
     assert (report.records, not_taken(report)) == (3, 2)
     assert lines(tmp_path / "out") == {b"one": 1, b"\xff not text": 1, b"four": 1}
-    found = quire.Ledger(tmp_path / "out").rejected()
+    found = quire.Ledger(tmp_path / "out").inspect.quarantined_records()
     assert found["offset"].tolist() == [1, 2]
     assert "newline" in found["error"][0]
     assert "tombstone" in found["error"][1]
@@ -205,7 +205,7 @@ def test_directories_by_date_and_by_a_column(kafka: Mock, tmp_path: Path, spark:
     assert exact(kafka, tmp_path / "out", name).exact
     ledger = quire.Ledger(tmp_path / "out")
     assert ledger.verify(spark=quire.LocalRunner()).ok
-    assert ledger.offsets()["offset"].tolist() == [20, 20]
+    assert ledger.inspect.offsets()["offset"].tolist() == [20, 20]
     load(kafka, name, tmp_path / "by", partition_by="partition")
     assert sorted({p.parent.name for p in files(tmp_path / "by")}) == ["partition=0", "partition=1"]
     assert quire.read(tmp_path / "by", spark=spark).select("partition", "offset").distinct().count() == 40
@@ -216,10 +216,10 @@ def test_compaction_merges_the_files_of_many_commits_in_each_directory(kafka: Mo
     for i in range(4):
         kafka.produce(name, [Record(b"v%d" % i, partition=p, timestamp=1_700_000_000_000 + p * 86_400_000) for p in (0, 1)])
         load(kafka, name, tmp_path / "out", partition_by="date")
-    ledger, before = quire.Ledger(tmp_path / "out"), quire.Ledger(tmp_path / "out").offsets()
+    ledger, before = quire.Ledger(tmp_path / "out"), quire.Ledger(tmp_path / "out").inspect.offsets()
     assert ledger.compact(spark=quire.LocalRunner(), progress=False).removed == 8
-    assert sorted(n.rpartition("/")[0] for n in ledger.files()["data_file"]) == ["date=2023-11-14", "date=2023-11-15"]
-    assert ledger.offsets().equals(before)
+    assert sorted(n.rpartition("/")[0] for n in ledger.inspect.files()["data_file"]) == ["date=2023-11-14", "date=2023-11-15"]
+    assert ledger.inspect.offsets().equals(before)
     assert exact(kafka, tmp_path / "out", name).exact
     assert ledger.verify(spark=quire.LocalRunner()).ok
     kafka.produce(name, [b"more"])
@@ -240,7 +240,7 @@ def test_a_function_makes_columns_and_bad_records_are_set_aside_with_offset_and_
     report = load(kafka, name, tmp_path / "out", even)
     assert (report.records, not_taken(report)) == (997, 3)
     assert report.quarantined[1][0].endswith(f"/{name}/0 offset 500")
-    found = quire.Ledger(tmp_path / "out").rejected()
+    found = quire.Ledger(tmp_path / "out").inspect.quarantined_records()
     assert found["offset"].tolist() == [17, 500, 999]
     assert "ValueError" in found["error"][0]
     assert "test_load.py" in found["error"][0]
@@ -248,14 +248,14 @@ def test_a_function_makes_columns_and_bad_records_are_set_aside_with_offset_and_
     assert sorted(rows(tmp_path / "out")["number"].to_pylist()) == sorted(set(range(1_000)) - {17, 500, 999})
     ledger = quire.Ledger(tmp_path / "out")
     assert ledger.verify(spark=quire.LocalRunner()).ok
-    assert ledger.offsets()["offset"].tolist() == [1_000]
+    assert ledger.inspect.offsets()["offset"].tolist() == [1_000]
 
 
 def test_retry_gives_bad_records_to_a_repaired_function(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 2, [Record(b"x%d" % i if i % 100 == 7 else b"%d" % i, partition=i % 2) for i in range(1_000)])
     load(kafka, name, tmp_path / "out", even)
     ledger = quire.Ledger(tmp_path / "out")
-    assert len(ledger.rejected()) == 10
+    assert len(ledger.inspect.quarantined_records()) == 10
 
     def repaired(batch: pa.RecordBatch) -> pa.RecordBatch:
         numbers = [int(v.removeprefix(b"x")) for v in batch.column("value").to_pylist()]
@@ -263,9 +263,9 @@ def test_retry_gives_bad_records_to_a_repaired_function(kafka: Mock, tmp_path: P
 
     done = ledger.retry(f"kafka://{kafka.address}/{name}", function=repaired, spark=quire.LocalRunner(), progress=False)
     assert (done.gathered, done.quarantined) == (10, 0)
-    assert len(ledger.rejected()) == 0
+    assert len(ledger.inspect.quarantined_records()) == 0
     assert sorted(rows(tmp_path / "out")["number"].to_pylist()) == list(range(1_000))
-    assert ledger.offsets()["offset"].tolist() == [500, 500]
+    assert ledger.inspect.offsets()["offset"].tolist() == [500, 500]
 
 
 def test_retry_and_compact_keep_to_the_directories(kafka: Mock, tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_retry_and_compact_keep_to_the_directories(kafka: Mock, tmp_path: Path) 
     assert (done.gathered, done.quarantined) == (10, 0)
     assert {path.parent.name: path.parent.parent for path in files(out)} == {f"third={i}": out for i in range(3)}
     ledger.compact(**here)  # type: ignore[arg-type]
-    live = ledger.files()["data_file"].tolist()
+    live = ledger.inspect.files()["data_file"].tolist()
     assert len(live) == 3
     found = [(number, int(path[6])) for path in live for number in pq.read_table(out / path)["number"].to_pylist()]
     assert sorted(found) == [(i, i % 3) for i in range(100)]
@@ -300,8 +300,8 @@ def test_retry_leaves_set_aside_what_retention_has_removed(kafka: Mock, tmp_path
     done = ledger.retry(f"kafka://{kafka.address}/{name}", function=even, spark=quire.LocalRunner(), progress=False, max_quarantined=MANY)
     assert (done.gathered, done.quarantined) == (0, 1)
     assert "gone at its source" in done.left[0][1]
-    assert ledger.rejected()["offset"].tolist() == [1, 3]
-    assert bytes(ledger.rejected()["content"][0]) == b"bad"
+    assert ledger.inspect.quarantined_records()["offset"].tolist() == [1, 3]
+    assert bytes(ledger.inspect.quarantined_records()["content"][0]) == b"bad"
 
 
 def test_a_function_may_leave_out_records_and_make_several_of_one(kafka: Mock, tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_columns_are_frozen_and_what_does_not_fit_is_set_aside(kafka: Mock, tmp_
     report = load(kafka, name, tmp_path / "out", typed)
     assert (report.records, not_taken(report)) == (2, 1)
     assert rows(tmp_path / "out")["n"].to_pylist() == [1, 2, 3, 5]
-    assert "'n'" in quire.Ledger(tmp_path / "out").rejected()["error"][0]
+    assert "'n'" in quire.Ledger(tmp_path / "out").inspect.quarantined_records()["error"][0]
     with refused(RefusedError, 2, "schema="):
         load(kafka, name, tmp_path / "out", typed, schema="n string")
 

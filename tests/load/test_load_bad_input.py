@@ -215,7 +215,7 @@ def test_without_topic_ids_the_name_is_the_key_and_one_warning_says_so(tmp_path:
         assert len(told) == 1
         assert "by name" in report.notes[0]
         assert exact(old, tmp_path / "out", name).exact
-        assert quire.Ledger(tmp_path / "out").offsets()["topic_id"].tolist() == [f"name:{name}"]
+        assert quire.Ledger(tmp_path / "out").inspect.offsets()["topic_id"].tolist() == [f"name:{name}"]
         old.delete(name)
         old.create(name, 1)
         old.produce(name, numbered(3))
@@ -270,10 +270,10 @@ def test_what_retention_removed_is_a_loud_error_with_the_count(kafka: Mock, tmp_
     assert len(rows(tmp_path / "out")) == 100
     report = load(kafka, name, tmp_path / "out", on_data_loss="record")
     assert (report.records, report.lost) == (80, 20)
-    found = quire.Ledger(tmp_path / "out").offsets().set_index("partition")
+    found = quire.Ledger(tmp_path / "out").inspect.offsets().set_index("partition")
     assert found["lost"].to_dict() == {0: 20, 1: 0}
     assert found["offset"].to_dict() == {0: 100, 1: 100}
-    ranges = quire.Ledger(tmp_path / "out").coverage(f"kafka://{found['cluster'][0]}/{name}/0")
+    ranges = quire.Ledger(tmp_path / "out").inspect.coverage(f"kafka://{found['cluster'][0]}/{name}/0")
     assert ranges[ranges["state"] == "lost"][["start", "length"]].values.tolist() == [[50, 20]]
     assert load(kafka, name, tmp_path / "out").bytes == 0  # it is said once
 

@@ -62,15 +62,15 @@ def test_a_data_file_of_one_date_is_forgotten_with_all_that_was_read_with_it(kaf
     kafka.produce(name, dates[15:])
     load(kafka, name, dest, function, partition_by="date", function_version="1")
     for i in (0, 2):  # the one that has the range of offsets in its row, and one that has none
-        ledger(dest).forget(file=sorted(ledger(dest).files()["data_file"])[i], spark=quire.LocalRunner(), progress=False)
-        assert ledger(dest).files()["records"].sum() < 30
+        ledger(dest).forget(file=sorted(ledger(dest).inspect.files()["data_file"])[i], spark=quire.LocalRunner(), progress=False)
+        assert ledger(dest).inspect.files()["records"].sum() < 30
         load(kafka, name, dest, function, partition_by="date", function_version="1")
         found = exact(kafka, dest, name)
         aside = {0, 3, 4} if function else set()
         assert (found.double, found.other) == ([], [])
         assert {position.offset for position, _ in found.lost} == aside
     ledger(dest).compact(spark=quire.LocalRunner(), progress=False)
-    ledger(dest).forget(file=sorted(ledger(dest).files()["data_file"])[1], spark=quire.LocalRunner(), progress=False)
+    ledger(dest).forget(file=sorted(ledger(dest).inspect.files()["data_file"])[1], spark=quire.LocalRunner(), progress=False)
     load(kafka, name, dest, function, partition_by="date", function_version="1")
     assert {position.offset for position, _ in exact(kafka, dest, name).lost} == aside
     assert not exact(kafka, dest, name).double
@@ -91,7 +91,7 @@ def test_a_time_out_of_range_is_quarantined_and_never_another_time(kafka: Mock, 
     name = topic(kafka, 1, [Record(b"%d" % ts, timestamp=ts) for ts in (NOW, *wrong)])
     report = load(kafka, name, tmp_path / "out", **settings)
     assert (report.records, not_taken(report)) == (1, 3)
-    kept = ledger(tmp_path / "out").rejected("arrow").to_pylist()
+    kept = ledger(tmp_path / "out").inspect.quarantined_records("arrow").to_pylist()
     assert [one["content"] for one in kept] == [b"%d" % ts for ts in wrong]
     assert all(f"{ts} milliseconds" in one["error"] for ts, one in zip(wrong, kept, strict=True))
 
@@ -175,7 +175,7 @@ def test_a_record_in_quarantine_stays_there_when_compaction_has_removed_it(
         patched.setattr(offsets, "read", without_the_third)
         done = ledger(dest).retry(f"kafka://{kafka.address}/{name}", function=as_it_is, spark=quire.LocalRunner(), progress=False)
     assert (done.gathered, done.quarantined) == (1, 1)
-    (left,) = ledger(dest).rejected("arrow").to_pylist()
+    (left,) = ledger(dest).inspect.quarantined_records("arrow").to_pylist()
     assert (left["offset"], left["content"]) == (3, b"v3")
     assert "gone at its source" in left["error"]
     assert [position.offset for position, _ in exact(kafka, dest, name).lost] == [3]
@@ -220,7 +220,7 @@ def test_a_topic_known_by_its_name_goes_on_when_a_broker_tells_its_id(kafka: Moc
     ledger(dest).import_offsets(f"kafka://{kafka.address}/{name}", {0: 12}, spark=quire.LocalRunner(), progress=False)
     assert load(kafka, name, dest, rejecting(b"v3")).records == 8
     assert ledger(dest).retry(f"kafka://{kafka.address}/{name}", function=as_it_is, spark=quire.LocalRunner(), progress=False).gathered == 1
-    assert ledger(dest).offsets()["topic_id"].tolist() == [f"name:{name}"] * 2
+    assert ledger(dest).inspect.offsets()["topic_id"].tolist() == [f"name:{name}"] * 2
 
 
 def test_offsets_of_another_cluster_are_not_imported(kafka: Mock, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_headers_that_are_no_utf8_set_their_record_aside(kafka: Mock, tmp_path: 
         dest = tmp_path / str(number)
         report = load(kafka, name, dest, function)
         assert (report.records, not_taken(report)) == ((4, 1), (4, 1), (3, 2))[number]
-        odd = ledger(dest).rejected("arrow").to_pylist()[-1]
+        odd = ledger(dest).inspect.quarantined_records("arrow").to_pylist()[-1]
         assert (odd["offset"], odd["content"], odd["error"]) == (3, b"odd", "a header's name is not UTF-8")
     assert rows(tmp_path / "0").column("headers").to_pylist()[-1] == [{"key": "fine", "value": b"2"}]
 
@@ -276,7 +276,7 @@ def test_columns_that_nobody_knew_beforehand_are_those_of_the_first_records_that
     report = load(kafka, name, tmp_path / "out", function)
     assert report.records + not_taken(report) == 11
     assert rows(tmp_path / "out").schema.field("n").type == pa.int64()
-    assert "TypeError: the column 'n'" in str(ledger(tmp_path / "out").rejected()["error"].tolist())
+    assert "TypeError: the column 'n'" in str(ledger(tmp_path / "out").inspect.quarantined_records()["error"].tolist())
 
 
 def test_another_default_for_topics_is_refused_as_it_would_pass_over_records(kafka: Mock, tmp_path: Path) -> None:

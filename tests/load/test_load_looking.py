@@ -38,16 +38,16 @@ def test_offsets_tell_what_each_partition_became(kafka: Mock, tmp_path: Path) ->
     kafka.produce(name, [Record(b"bad", partition=1), Record(b"x" * 1000, partition=1)])
     load(kafka, name, tmp_path / "out", picky)
     ledger = quire.Ledger(tmp_path / "out")
-    assert ledger.offsets()["records"].tolist() == [30, 31, 30]
+    assert ledger.inspect.offsets()["records"].tolist() == [30, 31, 30]
     kafka.produce(name, numbered(12, 2))
     load(kafka, name, tmp_path / "out", picky)
-    found = ledger.refresh().offsets()
+    found = ledger.refresh().inspect.offsets()
     there = pd.Series([row["partition"] for row in rows(tmp_path / "out").to_pylist()]).value_counts().sort_index()
     assert found["records"].tolist() == there.tolist() == [36, 37, 30]
     assert found["quarantined"].tolist() == [0, 1, 0]
     assert found["bytes"][1] > found["bytes"][0] + 900
-    assert ledger.as_of(2).offsets()["records"].tolist() == [30, 31, 30]
-    assert ledger.offsets().equals(found)
+    assert ledger.as_of(2).inspect.offsets()["records"].tolist() == [30, 31, 30]
+    assert ledger.inspect.offsets().equals(found)
 
 
 def test_what_is_told_of_partitions_follows_all_that_happens_to_them(kafka: Mock, tmp_path: Path) -> None:
@@ -55,11 +55,11 @@ def test_what_is_told_of_partitions_follows_all_that_happens_to_them(kafka: Mock
     name = topic(kafka, 2, numbered(100, 2))
     load(kafka, name, tmp_path / "out")
     ledger = quire.Ledger(tmp_path / "out")
-    cluster = ledger.offsets()["cluster"][0]
+    cluster = ledger.inspect.offsets()["cluster"][0]
 
     def told() -> list[int]:
-        found: list[int] = ledger.refresh().offsets()["records"].tolist()
-        assert found == quire.Ledger(tmp_path / "out").offsets()["records"].tolist(), "as whoever opens it now sees it"
+        found: list[int] = ledger.refresh().inspect.offsets()["records"].tolist()
+        assert found == quire.Ledger(tmp_path / "out").inspect.offsets()["records"].tolist(), "as whoever opens it now sees it"
         return found
 
     kafka.produce(name, numbered(10, 2))
@@ -116,7 +116,7 @@ def test_commits_tell_records_and_losses_and_are_drawn_at_their_times(kafka: Moc
     load(kafka, name, tmp_path / "out", on_data_loss="record")
     ledger = quire.Ledger(tmp_path / "out")
     ledger.compact(**HERE)
-    found = ledger.commits()
+    found = ledger.inspect.commits()
     assert found[["verb", "records", "bytes", "lost"]].values.tolist()[:2] == [["run", 50, 50, 0], ["run", 21, 31, 10]]
     assert found["records"].sum() == 50 + 21 + 71, "compacting has written all of them again"
     picture = plots.loads(ledger)
@@ -132,18 +132,18 @@ def test_the_first_rejected_records_are_those_of_the_newest_commits(kafka: Mock,
         kafka.produce(name, [Record(b"bad %d %d" % (turn, i), partition=i % 2) for i in range(6)])
         load(kafka, name, tmp_path / "out", picky)
     ledger = quire.Ledger(tmp_path / "out")
-    everything = ledger.rejected()
+    everything = ledger.inspect.quarantined_records()
     assert len(everything) == 18
-    assert ledger.rejected(limit=100).equals(everything)
+    assert ledger.inspect.quarantined_records(limit=100).equals(everything)
     for limit in (1, 4, 6, 7):
-        some = ledger.rejected(limit=limit)
+        some = ledger.inspect.quarantined_records(limit=limit)
         assert len(some) == limit
         assert all(content.startswith((b"bad 2", b"bad 1")[: 1 + (limit > 6)]) for content in some["content"])
-    assert ledger.rejected(as_="arrow", limit=1).num_rows == 1
+    assert ledger.inspect.quarantined_records(as_="arrow", limit=1).num_rows == 1
     ledger.checkpoint(spark=quire.LocalRunner())
-    assert set(ledger.refresh().rejected(limit=6)["commit"]) == {everything["commit"].max()}
+    assert set(ledger.refresh().inspect.quarantined_records(limit=6)["commit"]) == {everything["commit"].max()}
     with refused(UsageError, 2, "limit"):
-        ledger.rejected(limit=0)
+        ledger.inspect.quarantined_records(limit=0)
 
 
 def test_whoever_looks_again_learns_by_one_question_whether_there_is_news(kafka: Mock, tmp_path: Path) -> None:
@@ -151,15 +151,15 @@ def test_whoever_looks_again_learns_by_one_question_whether_there_is_news(kafka:
     load(kafka, name, tmp_path / "out")
     ledger = quire.Ledger(tmp_path / "out")
     assert ledger.is_current()
-    before = (ledger.version, ledger.summary(), ledger.offsets())
+    before = (ledger.version, ledger.summary(), ledger.inspect.offsets())
     kafka.produce(name, numbered(1))
     load(kafka, name, tmp_path / "out")
     assert not ledger.is_current()
     assert (ledger.summary(), ledger.open_jobs(), ledger.version) == (before[1], (), before[0]), "it tells of its version, all of it"
-    assert ledger.offsets().equals(before[2])
+    assert ledger.inspect.offsets().equals(before[2])
     assert not ledger.is_current()
     assert ledger.refresh().is_current()
-    assert ledger.offsets()["offset"].tolist() == [11]
+    assert ledger.inspect.offsets()["offset"].tolist() == [11]
 
 
 # ---------------------------------------------------------------------------------------------------------------------------- stopping

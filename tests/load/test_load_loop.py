@@ -71,14 +71,14 @@ def test_a_loop_goes_on_while_others_compact_forget_checkpoint_expire_and_load(k
         in_4=lambda: ledger().compact(spark=spark, progress=False), in_5=lambda: ledger().checkpoint(spark=spark),
         in_7=lambda: load(kafka, name, tmp_path / "out"), in_8=lambda: ledger().checkpoint(spark=spark),
         in_9=lambda: ledger().expire(), in_10=lambda: ledger().compact(spark=spark, progress=False),
-        in_11=lambda: ledger().forget(f"kafka://{ledger().offsets()['cluster'][0]}/{name}/1", spark=spark, progress=False),
+        in_11=lambda: ledger().forget(f"kafka://{ledger().inspect.offsets()['cluster'][0]}/{name}/1", spark=spark, progress=False),
     )  # fmt: skip
     load(kafka, name, tmp_path / "out", every="1 ms", max_runs=13, progress=runs, consumer_group="watched")
     assert runs.number > 13, "the run that another load disturbed has planned twice"
     report = load(kafka, name, tmp_path / "out", consumer_group="watched")
     assert report.records == 4, "what came after the last run had begun; what was forgotten, the loop has loaded"
     assert exact(kafka, tmp_path / "out", name).exact
-    assert ledger().lag(f"kafka://{kafka.address}/{name}")["lag"].sum() == 0
+    assert ledger().inspect.lag(f"kafka://{kafka.address}/{name}")["lag"].sum() == 0
     assert report.version == ledger().version
 
 

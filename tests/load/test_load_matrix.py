@@ -88,7 +88,7 @@ def test_records_that_retention_removes_between_plan_and_reading_are_said_to_be_
     meanwhile(world, "fetch short/0", lambda: TOPICS.retain("short", 0, 6))
     assert load(target_size="1 MiB").lost == 3  # 3, 4 and 5
     hold(world)
-    assert quire.Ledger(sim.DEST).offsets().set_index("topic")["lost"].to_dict()["short"] == 3
+    assert quire.Ledger(sim.DEST).inspect.offsets().set_index("topic")["lost"].to_dict()["short"] == 3
 
 
 def test_such_a_loss_is_an_error_with_its_count_where_nobody_has_said_otherwise(world: World) -> None:

@@ -57,21 +57,21 @@ def test_lag_says_what_is_still_to_be_loaded(kafka: Mock, tmp_path: Path) -> Non
     name = topic(kafka, 2, numbered(100, 2))
     load(kafka, name, tmp_path / "out", until={0: 50, 1: 20})
     ledger = quire.Ledger(tmp_path / "out")
-    assert ledger.offsets()["offset"].tolist() == [50, 20]
-    found = ledger.lag(source(kafka, name))
+    assert ledger.inspect.offsets()["offset"].tolist() == [50, 20]
+    found = ledger.inspect.lag(source(kafka, name))
     assert list(found.columns) == ["topic", "partition", "offset", "end", "lag", "lost", "open"]
     assert found["lag"].tolist() == [0, 30]
     kafka.produce(name, numbered(10, 2))
-    assert ledger.lag(source(kafka, name))["lag"].tolist() == [5, 35]
+    assert ledger.inspect.lag(source(kafka, name))["lag"].tolist() == [5, 35]
     load(kafka, name, tmp_path / "out")
-    assert ledger.refresh().lag(source(kafka, name), as_="arrow")["lag"].to_pylist() == [0, 0]
+    assert ledger.refresh().inspect.lag(source(kafka, name), as_="arrow")["lag"].to_pylist() == [0, 0]
 
 
 def test_a_partition_that_was_never_loaded_lags_by_all_that_it_has(kafka: Mock, tmp_path: Path) -> None:
     a, b = topic(kafka, 1, numbered(10)), topic(kafka, 1, numbered(30))
     kafka.delete_records(b, {0: 10})
     load(kafka, a, tmp_path / "out")
-    found = quire.Ledger(tmp_path / "out").lag(source(kafka, f"{a},{b}")).set_index("topic")
+    found = quire.Ledger(tmp_path / "out").inspect.lag(source(kafka, f"{a},{b}")).set_index("topic")
     assert found.loc[b, ["offset", "lag"]].tolist() == [10, 20]
 
 
@@ -151,14 +151,14 @@ def test_wrong_offsets_are_refused(kafka: Mock, tmp_path: Path) -> None:
     with refused(RefusedError, 2, "made of files"):
         quire.Ledger(tmp_path / "files").import_offsets(source(kafka, name), {0: 5}, **here)
     with refused(UsageError, 2, "no topic was loaded"):
-        quire.Ledger(tmp_path / "files").lag()
+        quire.Ledger(tmp_path / "files").inspect.lag()
 
 
 def test_forgetting_a_partition_lets_the_next_call_load_it_again(kafka: Mock, tmp_path: Path) -> None:
     name = topic(kafka, 2, numbered(100, 2))
     load(kafka, name, tmp_path / "out")
     ledger = quire.Ledger(tmp_path / "out")
-    path = f"kafka://{ledger.offsets()['cluster'][0]}/{name}/1"
+    path = f"kafka://{ledger.inspect.offsets()['cluster'][0]}/{name}/1"
     ledger.forget(path, spark=quire.LocalRunner(), progress=False)
     assert len(rows(tmp_path / "out")) == 50
     assert load(kafka, name, tmp_path / "out").records == 50
@@ -171,10 +171,10 @@ def test_a_checkpoint_keeps_what_is_known_of_offsets(kafka: Mock, tmp_path: Path
         kafka.produce(name, numbered(10, 2, first=10 * i))
         load(kafka, name, tmp_path / "out")
     ledger = quire.Ledger(tmp_path / "out")
-    before = ledger.offsets()
+    before = ledger.inspect.offsets()
     ledger.checkpoint(spark=quire.LocalRunner())
-    assert ledger.offsets().equals(before)
-    assert ledger.lag(source(kafka, name))["lag"].sum() == 0
+    assert ledger.inspect.offsets().equals(before)
+    assert ledger.inspect.lag(source(kafka, name))["lag"].sum() == 0
     assert load(kafka, name, tmp_path / "out").bytes == 0
     kafka.produce(name, numbered(4, 2))
     assert load(kafka, name, tmp_path / "out").records == 4
@@ -236,7 +236,7 @@ def test_a_transaction_that_hangs_shows_though_the_lag_is_nothing() -> None:
         TOPICS.transaction("held", 0, b"three", b"four", commit=None)
         url = f"kafka://{SERVERS}/held"
         quire.load(url, sim.DEST, spark=quire.LocalRunner(), progress=False)
-        (row,) = quire.Ledger(sim.DEST).lag(url, as_="arrow").to_pylist()
+        (row,) = quire.Ledger(sim.DEST).inspect.lag(url, as_="arrow").to_pylist()
         assert (row["offset"], row["end"], row["lag"], row["open"]) == (2, 2, 0, 2)
         monitor = LoadMonitor(sim.DEST, url, watch=False)
         assert monitor.wait(60)
@@ -245,6 +245,6 @@ def test_a_transaction_that_hangs_shows_though_the_lag_is_nothing() -> None:
         assert "in open transactions" in facts(monitor.seen)
         monitor.close()
         TOPICS.end("held", 0, True)
-        (row,) = quire.Ledger(sim.DEST).lag(url, as_="arrow").to_pylist()
+        (row,) = quire.Ledger(sim.DEST).inspect.lag(url, as_="arrow").to_pylist()
         assert (row["lag"], row["open"]) == (3, 0)
     sim.forget_all()

@@ -49,7 +49,7 @@ def check(kafka: Mock, values: list[bytes | None], function: Any, dest: Path) ->
     report = load(kafka, name, dest, function, function_version="1")
     assert (report.records, report.quarantined_count) == (2, 1)
     assert [(r["id"], r["name"]) for r in rows(dest).to_pylist()] == [(1, "one"), (2, None)]
-    assert quire.Ledger(dest).rejected()["offset"].tolist() == [2]
+    assert quire.Ledger(dest).inspect.quarantined_records()["offset"].tolist() == [2]
 
 
 def test_json(kafka: Mock, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_a_loop_loads_what_comes_until_its_runs_are_over(kafka: Mock, tmp_path: 
 
     report = load(kafka, name, tmp_path / "out", every="10 ms", max_runs=4, progress=more)
     assert report.version == 8
-    assert len(quire.Ledger(tmp_path / "out").files()) == 4
+    assert len(quire.Ledger(tmp_path / "out").inspect.files()) == 4
     load(kafka, name, tmp_path / "out")
     assert exact(kafka, tmp_path / "out", name).exact
 

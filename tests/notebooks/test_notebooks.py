@@ -121,7 +121,7 @@ DIFFERS = [
     ("Report(files=1,980, quarantined=20, seconds=13.4, version=2)", "13.4", "?"),
     ("<td>1.2 (1,234 files/s)</td>", "1.2 (1,234", "? (?"),
     ("file:///var/folders/x-1/T/quire-ab1_cd2e/out and 1,980", "/var/folders/x-1/T/quire-ab1_cd2e", "/tmp/quire"),
-    ("quire ledger failed /tmp/quire-ab1_cd2e/out", "/tmp/quire-ab1_cd2e", "/tmp/quire"),
+    ("quire ledger quarantined /tmp/quire-ab1_cd2e/out", "/tmp/quire-ab1_cd2e", "/tmp/quire"),
     ("the last one 2026-11-21T17:25:06.123+00:00", "2026-11-21T17:25:06.123+00:00", "?"),
     ("        1     20      7.14     2.90              6.90", "     2.90              6.90", "  ?  ?"),
     ("      256  1,000  1,828.57        2          1,000.25\n", "        2          1,000.25", "  ?  ?"),

@@ -434,11 +434,14 @@ def test_400000_small_files_and_8_large_ones_can_both_be_read() -> None:
 
 
 def test_a_ledger_or_plan_is_asked_for_its_sizes_in_any_order() -> None:
-    class Ledger:
+    class Plan:
         def sizes(self) -> pd.DataFrame:
             return GATHERED.iloc[::-1]
 
-    assert plots.sizes(Ledger()).svg() == plots.sizes(GATHERED).svg()
+    class Ledger:
+        inspect = Plan()
+
+    assert plots.sizes(Plan()).svg() == plots.sizes(Ledger()).svg() == plots.sizes(GATHERED).svg()
 
 
 # --- tasks ---
@@ -565,13 +568,16 @@ def test_loads_stand_at_their_times_and_what_was_set_aside_or_lost_is_marked() -
 
 
 def test_a_ledger_is_asked_for_its_commits_and_a_files_coverage() -> None:
-    class Known:
+    class Tables:
         def commits(self) -> pd.DataFrame:
             return STORY
 
         def coverage(self, path: str) -> pd.DataFrame:
             assert path == "/in/<b>"
             return EVERY_STATE
+
+    class Known:
+        inspect = Tables()
 
     assert plots.commits(Known()).svg() == plots.commits(STORY).svg()
     assert plots.coverage(Known(), "/in/<b>").title.startswith("/in/<b>: 7.4 KiB")

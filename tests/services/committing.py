@@ -92,7 +92,7 @@ class Trial:
         if store.can_upload and not store.pieces_expire:
             assert list(store.pending()) == []
         ledger = quire.Ledger(self.url, self.options)
-        files = ledger.files("arrow").to_pylist()
+        files = ledger.inspect.files("arrow").to_pylist()
         assert sorted(store.get(file["data_file"]) for file in files) == sorted(expected)
         assert all(file["bytes"] == len(store.get(file["data_file"])) for file in files)
         assert ledger.verify(spark=quire.LocalRunner()).ok

@@ -46,11 +46,11 @@ def test_what_a_claim_has_written_is_published(place: tuple[str, dict[str, Any]]
         folder.put("_SUCCESS", b"")
     store = connect(f"{url}/claimed", given)
     (name,) = [e.name for e in store.walk() if not e.name.startswith("_quire/")]
-    assert name == ledger.files()["data_file"][0]
+    assert name == ledger.inspect.files()["data_file"][0]
     assert name.startswith("day=1/part-")
     assert pq.read_table(pa.BufferReader(store.get(name))).num_rows == 5
     assert [e.name for e in store.walk("_quire/jobs")] == []
-    assert ledger.unprocessed(source, spark=quire.LocalRunner()).num_rows == 0
+    assert ledger.inspect.unprocessed(source, "arrow", spark=quire.LocalRunner()).num_rows == 0
     assert ledger.verify(spark=quire.LocalRunner()).ok
     assert ledger.forget(source, spark=quire.LocalRunner(), progress=False).files_out == 5
     assert ledger.expire().data_files == 1

@@ -120,7 +120,7 @@ def test_the_main_job_runs_unchanged(driver: Driver, place: Path) -> None:
     said = driver(f"""
         report = {call(place / "in", place / "out")}
         ledger = quire.Ledger({str(place / "out")!r})
-        print(report.files, ledger.splits(spark=spark).count(), ledger.verify(spark=spark).ok)
+        print(report.files, ledger.inspect.splits(as_="spark", spark=spark).count(), ledger.verify(spark=spark).ok)
         print(quire.read({str(place / "out")!r}, spark=spark).count())
     """)
     assert said.split() == ["1", "61", "True", "121"]
@@ -146,7 +146,7 @@ def test_a_shuffle_and_a_claim_run_there_too(driver: Driver, place: Path) -> Non
         ledger = quire.Ledger({claimed!r}, create=True)
         with ledger.claim({source!r}, include="d1/*", progress=False, spark=spark) as c:
             c.splits.select("path").write.parquet(c.path)
-        print(c.files, quire.read({claimed!r}, spark=spark).count(), ledger.unprocessed({source!r}, spark=spark).count())
+        print(c.files, quire.read({claimed!r}, spark=spark).count(), ledger.inspect.unprocessed({source!r}, "spark", spark=spark).count())
     """)
     assert said.split() == ["60", "60", "20", "20", "40"]
 
@@ -175,7 +175,7 @@ def test_topics_are_loaded_there_too(driver: Driver, kafka_mock: Mock, tmp_path:
     must = {position: what for position, what in look(kafka_mock, name).items() if int(what.value or b"") not in unlucky}
     assert account(must, parquet(tmp_path / "out")).exact
     said = driver(
-        "ledger = quire.Ledger(dest)\nprint(*ledger.offsets()['offset'], ledger.verify(spark=spark).ok, "
+        "ledger = quire.Ledger(dest)\nprint(*ledger.inspect.offsets()['offset'], ledger.verify(spark=spark).ok, "
         "quire.read(dest, spark=spark).count())"
     )
     assert said.split() == ["217", "217", "216", "True", str(len(must))]
@@ -392,7 +392,8 @@ def test_a_directory_that_another_host_has_mounted_is_as_good_as_any(abroad: tup
     said = driver(f"""
         {call(shared / "in", shared / "out")}
         ledger = quire.Ledger({str(shared / "out")!r})
-        print(ledger.splits(spark=spark).count(), ledger.verify(spark=spark).ok, quire.read({str(shared / "out")!r}, spark=spark).count())
+        rows = ledger.inspect.splits(as_="spark", spark=spark)
+        print(rows.count(), ledger.verify(spark=spark).ok, quire.read({str(shared / "out")!r}, spark=spark).count())
     """)
     assert said.split() == ["61", "True", "121"]
     checker.check(shared / "in", shared / "out")
@@ -403,7 +404,7 @@ def test_what_another_host_does_not_see_cannot_be_read_either(abroad: tuple[Driv
     gather(hidden / "in", hidden / "out")
     for what in (
         "quire.read({0!r}, spark=spark).count()",
-        "quire.Ledger({0!r}).splits(spark=spark).count()",
+        "quire.Ledger({0!r}).inspect.splits(as_='spark', spark=spark).count()",
         "quire.Ledger({0!r}).verify(spark=spark)",
     ):
         with pytest.raises(Failed, match=r"hidden/out is a directory of this machine's"):

@@ -34,7 +34,7 @@ def test_aborted_transactions_and_their_markers_are_passed_over(kafka: Cluster, 
     assert report.records == kept == 600
     assert report.bytes > 900, "what holds no record is covered, too"
     assert exact(kafka, tmp_path / "out", name).exact
-    assert quire.Ledger(tmp_path / "out").lag(f"kafka://{kafka.address}/{name}")["lag"].tolist() == [0, 0]
+    assert quire.Ledger(tmp_path / "out").inspect.lag(f"kafka://{kafka.address}/{name}")["lag"].tolist() == [0, 0]
     assert load(kafka, name, tmp_path / "out").bytes == 0
 
 

@@ -92,7 +92,7 @@ def again(_: str, dest: str, committer: str) -> None:
         wave()
     load(dest, committer)
     ledger = quire.Ledger(dest)
-    if "retry" not in set(ledger.history()["verb"]):
+    if "retry" not in set(ledger.inspect.history()["verb"]):
         ledger.retry(ASKED, function=checked(repaired=True), committer=committer, max_quarantined=1000, **HERE)
     ledger.compact("20000 B", committer=committer, **HERE)
     ledger.expire()

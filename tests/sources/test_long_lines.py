@@ -52,7 +52,7 @@ def test_a_line_that_is_too_long_is_quarantined_and_the_others_are_gathered(
     too_long = {start: n for start, n in zip(starts, lengths, strict=True) if n > MOST}
     assert report.quarantined_count == len(too_long)
     ledger = Ledger(tmp_path / "out")
-    found = ledger.rejected("arrow").to_pylist()
+    found = ledger.inspect.quarantined_records("arrow").to_pylist()
     assert {row["offset"]: row["length"] for row in found} == too_long
     for row in found:
         assert row["path"].endswith("/long.txt")
@@ -69,7 +69,7 @@ def test_a_line_that_is_too_long_is_quarantined_and_the_others_are_gathered(
     assert gather(source, tmp_path / "out", **settings).jobs == (), "it is not read again by each run"
     changed = ledger.retry(source, spark=quire.LocalRunner(), max_quarantined=MANY)
     assert changed.gathered == 0
-    assert Ledger(tmp_path / "out").rejected("arrow").num_rows == len(too_long)
+    assert Ledger(tmp_path / "out").inspect.quarantined_records("arrow").num_rows == len(too_long)
     sums_agree(connect(f"file://{tmp_path}/out"))
 
 
@@ -107,7 +107,7 @@ def test_a_function_is_given_the_lines_around_one_that_is_longer_than_max_file_s
     )
     short = sorted(line for line in text.splitlines(keepends=True) if len(line) <= MOST)
     assert sorted(b"".join(given).splitlines(keepends=True)) == kept(tmp_path / "out") == short
-    (row,) = Ledger(tmp_path / "out").rejected("arrow").to_pylist()
+    (row,) = Ledger(tmp_path / "out").inspect.quarantined_records("arrow").to_pylist()
     assert (row["offset"], row["length"]) == (sum(lengths[: lengths.index(3_000_000)]), 3_000_000)
     for word in ("3,000,000 bytes", "longer than max_file_size", "1,000,000"):
         assert word in row["error"]
@@ -173,7 +173,7 @@ def test_a_line_of_three_gib_is_skipped_in_little_memory(tmp_path: Path, monkeyp
     report = gather(source, tmp_path / "out", compression="zstd")  # of what is written first, too, nothing is large
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
     assert report.quarantined_count == 1
-    (row,) = Ledger(tmp_path / "out").rejected("arrow").to_pylist()
+    (row,) = Ledger(tmp_path / "out").inspect.quarantined_records("arrow").to_pylist()
     assert (row["offset"], row["length"]) == (7, (3 << 30) - 6)
     found = sorted(first_rows(connect(f"file://{tmp_path}/out"), 100))
     assert found == [b"before", b"behind", b"other"]

@@ -103,7 +103,7 @@ def test_a_log_sends_nobody_to_its_brokers(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(name, None)
     password = {"sasl.password": "hunter2"}
     with refused(RefusedError, 2, "names no source", "kafka://attacker.example:9092/t", "lag(source=…)"):
-        Ledger(tmp_path / "out").lag(source_options=password)
+        Ledger(tmp_path / "out").inspect.lag(source_options=password)
     with refused(RefusedError, 2, "names no source", "kafka://attacker.example:9092/t", "retry(source=…)"):
         Ledger(tmp_path / "out").retry(storage_options=password, **HERE)
     with refused(UsageError, 2):

@@ -16,6 +16,7 @@ import pytest
 import quire
 from gathering import documents, gather, write
 from pages import Balanced, click, everything, markup, one, text_of, walk
+from quire.ledger.inspect import Inspect
 from quire.reasons import kind as kind_of
 from quire_widgets import LedgerInspector
 
@@ -122,7 +123,7 @@ def test_one_files_coverage_is_a_picture_and_a_table(source: Path, dest: Path) -
     assert done(widget).result["state"].tolist() == ["done", "held"]
     shown = one(widget, "quire-coverage").value
     assert re.search(r'aria-label="[^"]*log\.txt: 12 B, its last line held back', shown)
-    assert quire.Ledger(dest.parent / "logs").files()["data_file"][0] in text_of(shown), "where it lies"
+    assert quire.Ledger(dest.parent / "logs").inspect.files()["data_file"][0] in text_of(shown), "where it lies"
     widget.look("/no/such")
     assert "not in the ledger" in text_of(one(done(widget, "failed"), "quire-look-message").value)
 
@@ -147,7 +148,7 @@ def test_retry_reads_what_was_set_aside_once_more_and_shows_what_came_of_it(sour
     assert "Quarantined: 4 files" in text_of(one(widget, "quire-reasons").value)
     assert "1 × run, 1 × retry" in one(widget, "quire-timeline").value
     assert one(widget, "quire-reason").label == "every reason: 4 files"
-    assert quire.Ledger(dest).failed()["tries"].tolist() == [2] * 4
+    assert quire.Ledger(dest).inspect.quarantined()["tries"].tolist() == [2] * 4
 
 
 def test_retry_for_one_reason_leaves_the_others(dest: Path) -> None:
@@ -155,7 +156,7 @@ def test_retry_for_one_reason_leaves_the_others(dest: Path) -> None:
     one(widget, "quire-reason").value = "malformed XML"
     click(widget, "retry")
     assert done(widget).result.quarantined == 4
-    tries = quire.Ledger(dest).failed().set_index("reason")["tries"].to_dict()
+    tries = quire.Ledger(dest).inspect.quarantined().set_index("reason")["tries"].to_dict()
     assert sorted(tries.values()) == [1, 2]
 
 
@@ -186,7 +187,7 @@ def test_forget_takes_them_out_with_the_reason_in_the_log_and_the_next_run_reads
     done(widget)
     ledger = quire.Ledger(dest)
     assert ledger.summary().quarantined == 1
-    assert "they are <repaired>" in set(ledger.history()["note"])
+    assert "they are <repaired>" in set(ledger.inspect.history()["note"])
     assert one(widget, "quire-why").value == "", "the next one has a reason of its own"
     assert "they are &lt;repaired&gt;" in one(widget, "quire-timeline").value
     write(source, {f"bad{i}.xml": b"<a/>" for i in range(4)})
@@ -258,7 +259,7 @@ def test_forget_asks_a_second_time_before_it_deletes_the_last_copy(purged: Path)
     click(widget, "last-yes")
     assert (done(widget).result.files_out, copies(purged)) == (3, ["b.xml"])
     assert "last_copy=True" in widget.code
-    assert "a mistake" in set(quire.Ledger(purged).history()["note"]), "the reason was asked once"
+    assert "a mistake" in set(quire.Ledger(purged).inspect.history()["note"]), "the reason was asked once"
     assert ask.layout.display == "none"
 
 
@@ -461,9 +462,11 @@ def test_what_is_typed_counts_when_it_is_searched_and_not_before(dest: Path) -> 
     assert "1–2 of 4 rows" in text_of(one(done(widget), "quire-rows").value)
 
 
-def test_a_search_reads_why_files_failed_only_if_something_was_committed_since(dest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    widget, asked, real = inspector(dest), list[int](), quire.Ledger.reasons
-    monkeypatch.setattr(quire.Ledger, "reasons", lambda ledger, progress=None: (asked.append(1), real(ledger, progress))[1])
+def test_a_search_reads_why_files_are_quarantined_only_if_something_was_committed_since(
+    dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widget, asked, real = inspector(dest), list[int](), Inspect.reasons
+    monkeypatch.setattr(Inspect, "reasons", lambda tables, **given: (asked.append(1), real(tables, **given))[1])
     found(widget, "bad")
     assert not asked
     widget.refresh()

@@ -185,7 +185,7 @@ def test_ten_thousand_partitions_do_not_hurt(tmp_path: Path, made: Any, kafka: M
     """One page of them reaches the browser, and turning it asks nobody."""
     name = topic(kafka, 1, numbered(5))
     load(kafka, name, tmp_path / "out")
-    cluster = quire.Ledger(tmp_path / "out").offsets()["cluster"][0]
+    cluster = quire.Ledger(tmp_path / "out").inspect.offsets()["cluster"][0]
     many = pd.DataFrame({"topic": "wide", "partition": range(10_000), "offset": 100, "end": 150, "lag": 50, "lost": 0, "open": 0})
     known = many.assign(covered=100, records=100, bytes=5000, quarantined=0, cluster=cluster, topic_id="x").drop(
         columns=["end", "lag", "open"]
@@ -470,7 +470,7 @@ def test_without_a_kernel_the_notebook_has_a_page_and_a_text(kafka: Mock, tmp_pa
     monitor = made(tmp_path / "out")
     bundle = monitor._repr_mimebundle_()
     page, text = text_of(bundle["text/html"]), bundle["text/plain"]
-    for words in ("lag", "60 records", "1–3 of 3 partitions", "ledger.offsets()", "1 commit"):
+    for words in ("lag", "60 records", "1–3 of 3 partitions", "ledger.inspect.offsets()", "1 commit"):
         assert words in page
         assert words in text
     assert bundle["text/html"].count("data:image/svg+xml") == 2, "the commits and the partitions"

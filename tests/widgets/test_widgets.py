@@ -152,7 +152,7 @@ def test_a_double_click_runs_once(source: Path, tmp_path: Path, slow: Slow) -> N
     slow.go.set()
     assert done(panel).result.files == 30
     assert states == ["running", "done"]
-    assert len(quire.Ledger(tmp_path / "out").history()) == 2
+    assert len(quire.Ledger(tmp_path / "out").inspect.history()) == 2
 
 
 def test_buttons_can_be_pressed_when_they_mean_something(source: Path, tmp_path: Path, slow: Slow) -> None:

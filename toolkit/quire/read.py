@@ -87,7 +87,7 @@ def _log(store: Store, version: int | None) -> tuple[Log, int]:
     if version > log.tip:
         raise UsageError(f"version {version} of {store.url} is not there yet: the last one is {log.tip}.")
     if log.expired() > version:
-        raise UsageError(f"version {version} of {store.url} has expired. Read a later one; ledger.history() lists them.")
+        raise UsageError(f"version {version} of {store.url} has expired. Read a later one; ledger.inspect.history() lists them.")
     return log.at(version), version
 
 
@@ -124,7 +124,7 @@ def _places(store: Store, files: list[str], folded: Fold, folders: dict[str, str
 
 def _nothing(store: Store, version: int | None = None) -> UsageError:
     at = "" if version is None else f" at version {version}"
-    advice = "Check the spelling, or run quire consolidate first." if version is None else "ledger.history() lists them."
+    advice = "Check the spelling, or run quire consolidate first." if version is None else "ledger.inspect.history() lists them."
     return UsageError(f"there is nothing to read in {store.url}: no commit is published{at}. {advice}")
 
 

@@ -189,7 +189,7 @@ class LedgerInspector(Form):
     def look(self, path: str) -> None:
         """Which bytes of a file are done, quarantined, held back or missing, and where they lie."""
         if path:
-            self._begin("looking", lambda _: (path, self._ledger.coverage(path)), self._show_file)
+            self._begin("looking", lambda _: (path, self._ledger.inspect.coverage(path)), self._show_file)
 
     def _look_at_all(self, searched: tuple[str, str], progress: Callable[[ProgressEvent], object] | None) -> tuple[Any, ...]:
         """The search and its page, after the overview, which is read again only after a new commit."""
@@ -197,7 +197,7 @@ class LedgerInspector(Form):
         page = ledger.rows(path, None if status == ANY else status, limit=self._page_size, progress=progress)
         overview = self._overview
         if overview is None or overview[0].version != ledger.version:
-            overview = (ledger.summary(), ledger.commits(last=pages.COMMITS), ledger.reasons(progress))
+            overview = (ledger.summary(), ledger.inspect.commits(last=pages.COMMITS), ledger.inspect.reasons(progress=progress))
         return overview, searched, page
 
     # --------------------------------------------------------------------------------------------------------------- to change
@@ -380,7 +380,7 @@ class LedgerInspector(Form):
         picture = plots.coverage(coverage, path)
         drawn = html.picture(picture.svg(), html.said(picture), self._coverage.model_id)
         shown(self._coverage, html.block(drawn, pages.of_file(path, coverage).html()))
-        self._give(coverage, self._written("coverage", path=path))
+        self._give(coverage, self._written("inspect.coverage", path=path))
 
     def _show_changed(self, changed: Any, code: str) -> None:
         self._changed, self._file = changed, None

@@ -173,7 +173,7 @@ def rejected(seen: Seen) -> Table:
         why = f"{r['error']}: {r['message']}" if r["message"] else r["error"]
         rows.append(("/".join(r["path"].split("/")[-2:]), f"{r['offset']:,}", _cut(why), _value(r)))
     total = seen.summary.quarantined if seen.summary else 0
-    caption = f"{html.more_than(len(rows), total, 'record')} in quarantine; ledger.rejected() has all"
+    caption = f"{html.more_than(len(rows), total, 'record')} in quarantine; ledger.inspect.quarantined_records() has all"
     return Table(caption, ("partition", "offset", "reason", "value"), rows, ("offset",))
 
 
@@ -240,7 +240,7 @@ class Looking:
         elif ask:
             self._ends, self._trouble = None, ""
             try:
-                self._ends = ledger.lag(self._source, source_options=self._source_options)
+                self._ends = ledger.inspect.lag(self._source, source_options=self._source_options)
             except Exception as e:  # whatever it is: it is told, and the rest is shown
                 self._trouble = f"The lag is not known: {line(e)}"
         when = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -254,9 +254,9 @@ class Looking:
             )
         return (
             summary,
-            ledger.offsets(),
-            ledger.commits(last=COMMITS),
-            ledger.reasons() if summary.quarantined else pd.DataFrame({"reason": [], "files": [], "tries": [], "example": []}),
-            ledger.rejected(limit=REJECTED),
+            ledger.inspect.offsets(),
+            ledger.inspect.commits(last=COMMITS),
+            ledger.inspect.reasons() if summary.quarantined else pd.DataFrame({"reason": [], "files": [], "tries": [], "example": []}),
+            ledger.inspect.quarantined_records(limit=REJECTED),
             ledger.partition_skew(),
         )

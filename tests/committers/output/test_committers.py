@@ -116,7 +116,7 @@ def test_a_job_that_fails_is_aborted() -> None:
     with refused(QuireError, 3, "1 of 1 tasks failed 3 times; task 0: ValueError: no orders for 0", "is visible", "call again"):
         drive(by, HERE, fails, 1, "nightly")
     assert by.calls == ["setup_job", *["setup_task", "abort_task"] * 3, "abort_job"]
-    (note,) = quire.Ledger("memory://out").history()["note"]
+    (note,) = quire.Ledger("memory://out").inspect.history()["note"]
     assert "no orders for 0" in note
     assert [*sim.objects("memory://out")] == ["_quire/log/00000000000000000001.json"]
     drive(by, HERE, lines, 1, "nightly")
@@ -175,7 +175,7 @@ def test_the_documented_calls_do_what_they_say(tmp_path: Path) -> None:
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL) if "OutputCommitter(" in block]
     for _ in range(2):
         exec(code.replace("/data/orders", str(tmp_path / "orders")), {"quire": quire})
-        assert quire.Ledger(tmp_path / "orders").files()["bytes"].tolist() == [4, 4]
+        assert quire.Ledger(tmp_path / "orders").inspect.files()["bytes"].tolist() == [4, 4]
 
 
 # ------------------------------------------------------------------------------------------------------ where things lie
@@ -423,12 +423,12 @@ def test_libraries_write_to_it_and_quire_reads_it(tmp_path: Path) -> None:
         done = committers.run(parquet, url, 2, name="orders", committer=name, spark=HERE)
         assert (done.data_files, done.records) == (2, 4)
         ledger = quire.Ledger(url)
-        files = ledger.files("arrow").to_pylist()
+        files = ledger.inspect.files("arrow").to_pylist()
         assert [(f["verb"], f["records"], f["task"]) for f in files] == [("write", 3, 0), ("write", 1, 1)]
         assert files[0]["data_file"].startswith("day=0/part-")
         assert files[0]["data_file"].endswith("-0.snappy.parquet")
         assert ledger.verify(spark=HERE).ok
-        assert ledger.history()["note"][0] == "orders"
+        assert ledger.inspect.history()["note"][0] == "orders"
         assert "orders" not in repr(done) and "data files" in done._repr_html_()  # noqa: PT018
 
 

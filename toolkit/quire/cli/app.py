@@ -67,9 +67,7 @@ _JOB = [
     click.option("--on-append", default="report", show_default=True, help="report, tail or reprocess: files that only became longer."),
     click.option("--change-detection", default="store", show_default=True, help="store or content: how a file is known to be another one."),
     click.option("--partial-lines", default="hold", show_default=True, help="hold or take a last line without newline (tail)."),
-    click.option(
-        "--max-file-size", default="256 MiB", show_default=True, help="Larger files are quarantined where they must be held whole."
-    ),
+    click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files are quarantined, if they must be held whole."),
     click.option("--allow-nonempty", is_flag=True, help="Allow a destination that holds other files."),
     MASTER,
 ]
@@ -298,7 +296,7 @@ def read(dest: str, limit: int, as_json: bool) -> None:
 # ------------------------------------------------------------------------------------------------------------------------ ledger
 @cli.group()
 def ledger() -> None:
-    """Look into what has been gathered, where it lies, and what was quarantined."""
+    """Look into what has been gathered, where it lies, and what is quarantined."""
 
 
 @ledger.command()
@@ -312,9 +310,9 @@ def summary(dest: str, as_json: bool) -> None:
 @ledger.command()
 @click.argument("dest")
 @AS_JSON
-def failed(dest: str, as_json: bool) -> None:
-    """The files that were quarantined, with the reasons."""
-    frame(quire.Ledger(dest).failed(), as_json, "nothing was quarantined")
+def quarantined(dest: str, as_json: bool) -> None:
+    """The quarantined files and records, with the reasons."""
+    frame(quire.Ledger(dest).inspect.quarantined(), as_json, "nothing is quarantined")
 
 
 @ledger.command()
@@ -322,7 +320,7 @@ def failed(dest: str, as_json: bool) -> None:
 @AS_JSON
 def history(dest: str, as_json: bool) -> None:
     """The entries of the log."""
-    frame(quire.Ledger(dest).history(), as_json, "the log is empty")
+    frame(quire.Ledger(dest).inspect.history(), as_json, "the log is empty")
 
 
 @ledger.command()
@@ -361,7 +359,7 @@ def splits(dest: str, where: str | None, limit: int, master: str | None, as_json
     """The ledger's rows, read on Spark."""
     found = quire.Ledger(dest)
     with spark_of(master) as spark:
-        frame(found.splits(where, spark=spark).limit(min(limit, MOST_ROWS)).toPandas(), as_json, "no row")
+        frame(found.inspect.splits(where, "spark", spark=spark).limit(min(limit, MOST_ROWS)).toPandas(), as_json, "no row")
 
 
 @ledger.command()
@@ -380,9 +378,8 @@ def unprocessed(dest: str, source: tuple[str, ...], master: str | None, as_json:
     opened = quire.Ledger(dest, create=True)
     chosen: dict[str, Any] = {k: (list(v) or None) if isinstance(v, tuple) else v for k, v in given.items()}
     with spark_of(master) as spark:
-        found, changed = opened.unprocessed(_source(source), changed=True, **chosen, spark=spark), list[str]()
-        rows = found.toLocalIterator() if hasattr(found, "toLocalIterator") else found.to_pylist()
-        names = (name for name, _ in itertools.groupby(_undone(rows, changed)))  # of a file in pieces once
+        found, changed = opened.inspect.unprocessed(_source(source), "spark", changed=True, **chosen, spark=spark), list[str]()
+        names = (name for name, _ in itertools.groupby(_undone(found.toLocalIterator(), changed)))  # of a file in pieces once
         if as_json:
             click.echo(as_line(list(names)))
         else:

@@ -71,7 +71,7 @@ def load(
 @AS_JSON
 def offsets(dest: str, as_json: bool) -> None:
     """How far each partition is loaded, without a gap; and what was lost."""
-    frame(quire.Ledger(dest).offsets(), as_json, "no topic was loaded")
+    frame(quire.Ledger(dest).inspect.offsets(), as_json, "no topic was loaded")
 
 
 @click.command()
@@ -82,7 +82,7 @@ def offsets(dest: str, as_json: bool) -> None:
 @AS_JSON
 def lag(dest: str, source: str | None, options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool) -> None:
     """How far each partition is behind the end that its topic has now."""
-    frame(quire.Ledger(dest).lag(source, source_options=kafka_options(options, secrets)), as_json, "no partition")
+    frame(quire.Ledger(dest).inspect.lag(source, source_options=kafka_options(options, secrets)), as_json, "no partition")
 
 
 OFFSETS = (offsets, lag)

@@ -51,8 +51,8 @@ def _absent(opened: quire.Ledger, dest: str, path: str) -> str:
 @click.argument("dest")
 @AS_JSON
 def reasons(dest: str, as_json: bool) -> None:
-    """Why files were quarantined, how many for each reason, and one of them."""
-    frame(quire.Ledger(dest).reasons(), as_json, "nothing is quarantined")
+    """Why files are quarantined, how many for each reason, and one of them."""
+    frame(quire.Ledger(dest).inspect.reasons(), as_json, "nothing is quarantined")
 
 
 @click.command()
@@ -61,7 +61,7 @@ def reasons(dest: str, as_json: bool) -> None:
 @AS_JSON
 def commits(dest: str, last: int | None, as_json: bool) -> None:
     """Show each commit's added and removed files and rows, and the number of data files after it."""
-    frame(quire.Ledger(dest).commits(last), as_json, "no commit")
+    frame(quire.Ledger(dest).inspect.commits(last=last), as_json, "no commit")
 
 
 PAGES = (rows, reasons, commits)

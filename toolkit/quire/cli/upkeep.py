@@ -10,6 +10,7 @@ import click
 import quire
 from quire.cli.function import function_of
 from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, as_line, frame, kafka_options, show, shown, spark_of
+from quire.ledger.inspect import Inspect
 
 
 @click.command()
@@ -117,7 +118,7 @@ def unpin(dest: str, pin: str, as_json: bool) -> None:
 def files(dest: str, as_of: int | None, as_json: bool) -> None:
     """The data files that count."""
     ledger = quire.Ledger(dest)
-    frame((ledger if as_of is None else ledger.as_of(as_of)).files(), as_json, "no data file")
+    frame((ledger if as_of is None else ledger.as_of(as_of)).inspect.files(), as_json, "no data file")
 
 
 @click.command()
@@ -126,7 +127,7 @@ def files(dest: str, as_of: int | None, as_json: bool) -> None:
 @AS_JSON
 def coverage(dest: str, path: str, as_json: bool) -> None:
     """Which bytes of the source file PATH are accounted for."""
-    frame(quire.Ledger(dest).coverage(path), as_json, "nothing of it is covered")
+    frame(quire.Ledger(dest).inspect.coverage(path), as_json, "nothing of it is covered")
 
 
 @click.command()
@@ -134,7 +135,7 @@ def coverage(dest: str, path: str, as_json: bool) -> None:
 @AS_JSON
 def tasks(dest: str, as_json: bool) -> None:
     """Show each task's work, and when it ran."""
-    frame(quire.Ledger(dest).tasks(), as_json, "no task")
+    frame(quire.Ledger(dest).inspect.tasks(), as_json, "no task")
 
 
 @click.command()
@@ -142,7 +143,7 @@ def tasks(dest: str, as_json: bool) -> None:
 @AS_JSON
 def sizes(dest: str, as_json: bool) -> None:
     """How large files were and are."""
-    frame(quire.Ledger(dest).sizes(), as_json, "no file")
+    frame(quire.Ledger(dest).inspect.sizes(), as_json, "no file")
 
 
 def _of_source(empty: str) -> Callable[[Callable[..., Any]], click.Command]:
@@ -162,7 +163,7 @@ def _of_source(empty: str) -> Callable[[Callable[..., Any]], click.Command]:
             chosen = {name: list(value) or None if isinstance(value, tuple) else value for name, value in given.items()}
             ledger = quire.Ledger(dest)
             with spark_of(master) as spark:
-                frame(told(ledger, list(source), "pandas", spark=spark, **chosen), as_json, empty)
+                frame(told(ledger.inspect, list(source), spark=spark, **chosen), as_json, empty)
 
         return run
 
@@ -170,15 +171,15 @@ def _of_source(empty: str) -> Callable[[Callable[..., Any]], click.Command]:
 
 
 @_of_source("nothing is gone")
-def deleted(ledger: quire.Ledger, *where: Any, **chosen: Any) -> Any:
+def deleted(inspect: Inspect, source: list[str], **chosen: Any) -> Any:
     """The gathered files that are gone from SOURCE…; their output is kept."""
-    return ledger.deleted(*where, **chosen)
+    return inspect.deleted(source, **chosen)
 
 
 @_of_source("nothing has changed")
-def changed(ledger: quire.Ledger, *where: Any, **chosen: Any) -> Any:
+def changed(inspect: Inspect, source: list[str], **chosen: Any) -> Any:
     """The files at SOURCE… that were rewritten or appended to since they were processed; --on-change reprocess reads them."""
-    return ledger.changed(*where, **chosen)
+    return inspect.changed(source, **chosen)
 
 
 @click.command("purge-sources")
@@ -227,17 +228,17 @@ def export_markers(dest: str, directory: str, source: tuple[str, ...], split_siz
         show(ledger.export_markers(directory, source=list(source) or None, split_size=split_size, spark=spark), as_json)
 
 
-@click.command()
+@click.command("quarantined-records")
 @click.argument("dest")
 @AS_JSON
-def rejected(dest: str, as_json: bool) -> None:
-    """The single records that a function has rejected, with their bytes as far as they are text."""
-    found = quire.Ledger(dest).rejected()
+def quarantined_records(dest: str, as_json: bool) -> None:
+    """The single records in quarantine, with their bytes as far as they are text."""
+    found = quire.Ledger(dest).inspect.quarantined_records()
     found["content"] = [None if data is None else data.decode("utf-8", "backslashreplace") for data in found["content"]]
-    frame(found, as_json, "no record was rejected")
+    frame(found, as_json, "no record is quarantined")
 
 
 UPKEEP = (
     forget, retry, compact, checkpoint, expire, pins, unpin, files, coverage, tasks, sizes, deleted, changed, purge_sources, import_markers,
-    export_markers, rejected,
+    export_markers, quarantined_records,
 )  # fmt: skip

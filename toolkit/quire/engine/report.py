@@ -34,7 +34,7 @@ class Report:
     """The result of `quire.consolidate`.
 
     files, bytes      gathered by this call (bytes as read); `written` bytes in `data_files`, of `records` lines or rows
-    quarantined       (path, reason) of what is in quarantine since this call: `quire ledger failed` has all of it
+    quarantined       (path, reason) of what is in quarantine since this call: `quire ledger quarantined` has all of it
     changed           (path, reason) of files that were rewritten or appended to since they were gathered, and were not read: `quire ledger
                       changed` has all of them
     unreadable        (path, reason) of what could not be listed or planned: the ledger knows nothing of it, the next call tries again
@@ -115,8 +115,8 @@ class Report:
             return self
         dest, first = shlex.quote(_plain(self.dest)), f" First: {': '.join(self.quarantined[0])}." if self.quarantined and self.jobs else ""
         raise AllQuarantined(
-            f"all of {self.source} is quarantined in {self.dest}: {self.failure}.{first} Look at: quire ledger failed {dest} - what is "
-            f"repaired, quire ledger retry reads again; or allow it with max_quarantined.", report=self
+            f"all of {self.source} is quarantined in {self.dest}: {self.failure}.{first} Look at: quire ledger quarantined {dest} - what "
+            f"is repaired, quire ledger retry reads again; or allow it with max_quarantined.", report=self
         )  # fmt: skip
 
     def _facts(self) -> Mapping[str, object]:
@@ -159,7 +159,7 @@ class Report:
         dest = shlex.quote(_plain(self.dest))
         parts = [f"{path}: {reason}" for path, reason in self.quarantined[:SHOWN]]
         if self.quarantined_count > SHOWN:
-            parts.append(f"… all that is quarantined: quire ledger failed {dest}")
+            parts.append(f"… all that is quarantined: quire ledger quarantined {dest}")
         parts += [f"{path}: {reason}" for path, reason in (*self.changed[:SHOWN], *self.unreadable[:SHOWN], *self.deferred[:SHOWN])]
         if self.changed_count:
             parts.append(changed_since(self.dest, self.source, reduce=bool(self.reduce)))
@@ -171,7 +171,7 @@ class Report:
     def next(self) -> str:
         """The command to go on with."""
         dest = shlex.quote(_plain(self.dest))
-        return f"next: quire ledger failed {dest}" if self.quarantined_count or self.failure else f"next: quire ledger summary {dest}"
+        return f"next: quire ledger quarantined {dest}" if self.quarantined_count or self.failure else f"next: quire ledger summary {dest}"
 
     @property
     def nothing(self) -> bool:

@@ -38,7 +38,6 @@ AT_ONCE = 8  # segments
 ROWS_AT_ONCE = 1_000_000
 KINDS = 200  # of reasons; what comes beyond them is counted as one
 OTHERS = "(other reasons)"
-_COMMITS = "version verb time files forgotten quarantined written removed data_files records bytes lost note"
 _END = "\U0010ffff"
 
 
@@ -136,55 +135,6 @@ class Pages:
         look = _Look(self._store, self._fold, sources, begins, "" if begins else text, state, known)
         return look.page(whole(offset, "offset", 0), whole(limit, "limit", 1), progress)
 
-    def reasons(self, progress: Callable[[ProgressEvent], object] | None = None) -> pd.DataFrame:
-        """Why files were quarantined, most frequent first: reason, files, tries, example (a path).
-
-        A reason stands for all that differ from it in values, numbers and paths alone (`quire.reasons.kind`).
-
-        In a ledger with very many it counts the newest ones: their sum is then less than `summary().quarantined`.
-        """
-        import pandas as pd  # here, because Spark's workers start without it
-
-        look = _Look(self._store, self._fold, self._newest_first("quarantined"), (), "", "quarantined", None)
-        found = dict[str, tuple[int, int, str]]()
-        for tables in look.tables(0, ["path", "reason", "tries", "state"], progress):
-            for table in tables:
-                for path, reason, tries in zip(*(table.column(c).to_pylist() for c in ("path", "reason", "tries")), strict=True):
-                    of = kind(reason)
-                    of = of if of in found or len(found) < KINDS else OTHERS
-                    files, most, example = found.get(of, (0, 0, path))
-                    found[of] = (files + 1, max(most, tries or 1), min(example, path))
-        rows = sorted(((of, *told) for of, told in found.items()), key=lambda row: (-row[1], row[0]))
-        return pd.DataFrame(rows, columns=["reason", "files", "tries", "example"])
-
-    def commits(self, last: int | None = None) -> pd.DataFrame:
-        """The commits that count, one row each, from the log alone; `last`: so many of them at the end.
-
-        version, verb, time, files (that came), forgotten (or replaced), quarantined, written and removed (data files), data_files (that
-        count after it), records (in those that it has written), bytes (read; of topics: offsets), lost (offsets that retention had removed
-        before), note.
-        """
-        import pandas as pd
-
-        if last is not None:
-            whole(last, "last", 1)
-        rows, live = list[tuple[Any, ...]](), self.summary().data_files
-        # From the last one back, so that a few of them cost as little in a long log as in a short one.
-        for number, commit in self._log.backwards(self.version):
-            tasks = self._log.in_effect(commit, self.version, reader=True)
-            if not tasks:
-                continue
-            written, removed = sum(len(t.files) for t in tasks), sum(len(t.removes) for t in tasks)
-            rows.append(
-                (number, commit.verb, commit.time, sum(t.files_in for t in tasks), _out(commit, tasks),
-                 sum(t.quarantined for t in tasks), written, removed, live, sum(f.records for t in tasks for f in t.files),
-                 sum(t.bytes_in for t in tasks), sum(t.lost for t in tasks), commit.why)
-            )  # fmt: skip
-            if len(rows) == last:
-                break
-            live += removed - written
-        return pd.DataFrame(rows[::-1], columns=_COMMITS.split())
-
     def _newest_first(self, state: str | None) -> list[Source]:
         """The segments that may hold rows in a state."""
         may = {"quarantined": lambda s: s.quarantined, "held": lambda s: s.held}.get(state or "", lambda s: s.rows)
@@ -197,6 +147,40 @@ class Pages:
             found += [key + "/" * text.endswith("/") for key in self._keys(text)]
         found = [key for key in dict.fromkeys(found) if key == key.encode("utf-8", "ignore").decode()]
         return tuple(key for key in found if not any(key != other and key.startswith(other) for other in found))
+
+
+def reasons(ledger: Pages, progress: Callable[[ProgressEvent], object] | None) -> list[tuple[str, int, int, str]]:
+    """Why files are quarantined, as `quire.ledger.tables.TABLES["reasons"]` has it."""
+    look = _Look(ledger._store, ledger._fold, ledger._newest_first("quarantined"), (), "", "quarantined", None)
+    found = dict[str, tuple[int, int, str]]()
+    for tables in look.tables(0, ["path", "reason", "tries", "state"], progress):
+        for table in tables:
+            for path, reason, tries in zip(*(table.column(c).to_pylist() for c in ("path", "reason", "tries")), strict=True):
+                of = kind(reason)
+                of = of if of in found or len(found) < KINDS else OTHERS
+                files, most, example = found.get(of, (0, 0, path))
+                found[of] = (files + 1, max(most, tries or 1), min(example, path))
+    return sorted(((of, *told) for of, told in found.items()), key=lambda row: (-row[1], row[0]))
+
+
+def commits(ledger: Pages, last: int | None) -> list[tuple[Any, ...]]:
+    """The commits that count, as `quire.ledger.tables.TABLES["commits"]` has them; `last`: so many of them at the end."""
+    rows, live = list[tuple[Any, ...]](), ledger.summary().data_files
+    # From the last one back, so that a few of them cost as little in a long log as in a short one.
+    for number, commit in ledger._log.backwards(ledger.version):
+        tasks = ledger._log.in_effect(commit, ledger.version, reader=True)
+        if not tasks:
+            continue
+        written, removed = sum(len(t.files) for t in tasks), sum(len(t.removes) for t in tasks)
+        rows.append(
+            (number, commit.verb, commit.time, sum(t.files_in for t in tasks), _out(commit, tasks),
+             sum(t.quarantined for t in tasks), written, removed, live, sum(f.records for t in tasks for f in t.files),
+             sum(t.bytes_in for t in tasks), sum(t.lost for t in tasks), commit.why)
+        )  # fmt: skip
+        if len(rows) == last:
+            break
+        live += removed - written
+    return rows[::-1]
 
 
 def _out(commit: Commit, tasks: Iterable[Task]) -> int:

@@ -1,7 +1,7 @@
 """The remaining input of a source for a user's own Spark job: the splits that are not done, and a claim on them.
 
-    ledger.unprocessed(source)         the splits that no commit covers, found by the tasks when the frame is computed
-    with ledger.claim(source) as c:    the same, for this block: it reads c.splits, and writes files below c.path
+    ledger.inspect.unprocessed(source)    the splits that no commit covers; with as_="spark" found when the frame is computed
+    with ledger.claim(source) as c:       the same, for this block: it reads c.splits, and writes files below c.path
 
 A claim is a job as any other. Its plan holds the splits, frozen; tasks write them into the ledger in state `mark`, since quire itself
 reads nothing of them; its last task is the block, whose files wait below the job until one commit names them together with all splits.
@@ -50,21 +50,20 @@ from quire.ledger.own_files import (
     words_of_files,
     words_there,
 )
+from quire.ledger.tables import computed
 from quire.planning import plan as planning
 from quire.planning.changes import APPENDED, Changes
-from quire.planning.listing import CHANGED, Cut, Listing, Run, list_changed
+from quire.planning.listing import Cut, Listing, Run, list_changed
 from quire.planning.pack import PlannedTask, read_rows
 from quire.planning.pieces import pieces
-from quire.planning.undone import COLUMNS, SPLITS, TOLD, shown, undone
+from quire.planning.undone import COLUMNS, shown, undone
 from quire.progress import Progress, ProgressEvent
-from quire.spark.runner import LocalRunner, OnSpark, Runner, frame_of, runner_of
+from quire.spark.runner import LocalRunner, OnSpark, Runner, runner_of
 from quire.storage import Copying, Store, Syncing, connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SPARK = "path string, start long, length long, size long, version string, modified timestamp"
-CHANGES = "path string, size long, version string, commit long, reason string"
 TOGETHER = 16 << 30  # bytes of splits that one task marks: it reads their names alone
 LOOKING = 16  # files whose ends are read at once
 
@@ -78,7 +77,7 @@ class Claim:
     files, bytes   how much that is; no file: there is nothing to do, and what is written then is refused
     job      the job's name in the log
     changed, longer   how many files were rewritten or appended to since they were done, and are not in `splits`, and how many of them are
-             longer now; `ledger.changed(source)` has them with their commits, and after `ledger.forget(where="commit = 7")` the
+             longer now; `ledger.inspect.changed(source)` has them with their commits, and after `ledger.forget(where="commit = 7")` the
              next claim has their new content
     version, data_files, written   afterwards: the log's last number, how many files were committed, and their bytes
     """
@@ -99,7 +98,7 @@ class Claim:
             f"{name}={getattr(self, name)!r}" for name in ("path", "files", "bytes", "job", "version", "data_files", "written")
         )
         return f"Claim({told})" + (
-            f"\nchanged since they were done, and not in it: {Changes(self.changed, self.longer)}. ledger.changed(source) names "
+            f"\nchanged since they were done, and not in it: {Changes(self.changed, self.longer)}. ledger.inspect.changed(source) names "
             f"them with their commits, and after ledger.forget(where='commit = …') the next claim has their new content"
             if self.changed else ""
         )  # fmt: skip
@@ -128,30 +127,6 @@ class Claims:
         """Read the log to its tip."""
         raise NotImplementedError
 
-    def unprocessed(
-        self, source: Any, *, spark: SparkSession | LocalRunner | OnSpark | None = None, include: Any = None, exclude: Any = None,
-        hidden: bool = False, follow_links: bool = False, min_age: Any = None, changed: bool = False,
-        source_options: Mapping[str, Any] | None = None,
-    ) -> Any:  # fmt: skip
-        """The splits below `source` that are not done: path, start, length, size, version, modified, as a Spark DataFrame.
-
-        They are listed when the frame is computed, and each time anew; nothing is written or claimed. A file that is covered in
-        part has a row for each gap. A file that was rewritten or appended to since it was done is not among them, and neither is
-        what is quarantined (`failed()`). With `LocalRunner` it is a pyarrow.Table.
-
-        changed   give such files too, from the same listing, and one more column: `reason` says what has changed, and is null of the splits
-                  that are not done
-        """
-        told = flag(changed, "changed")
-        made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, allow_nonempty=True)
-        runner = runner_of(spark, made.store(), made.roots)
-        log = Log(self._store).refresh()
-        wanted = made.wanted()
-        listing = Listing(wanted.dest, wanted.dest_options, "", "", wanted.roots, wanted.selection, fold(log, self._until), wanted.cut)
-        found = list(pieces(wanted.roots, wanted.selection, runner.parallelism))
-        schema, kinds = (TOLD, f"{SPARK}, reason string") if told else (SPLITS, SPARK)
-        return _table(runner, made, len(found), lambda i: undone(listing, found[i], changed=told), schema, kinds)
-
     @contextmanager
     def claim(
         self, source: Any, *, spark: SparkSession | LocalRunner | OnSpark | None = None, include: Any = None, exclude: Any = None,
@@ -176,7 +151,10 @@ class Claims:
         allow_nonempty       allow a destination that holds other files
         allow_empty  allow a block that has left nothing, no `_SUCCESS` either: its splits are done, and gave no row
         """
-        made = self._made(source, include, exclude, hidden, follow_links, min_age, source_options, allow_nonempty=allow_nonempty)
+        made = self._made(
+            source, include=include, exclude=exclude, hidden=hidden, follow_links=follow_links, min_age=min_age,
+            source_options=source_options, allow_nonempty=allow_nonempty,
+        )  # fmt: skip
         allow_empty = flag(allow_empty, "allow_empty")
         runner, bars = runner_of(spark, made.store(), made.roots), Progress(progress)
         while True:
@@ -216,13 +194,10 @@ class Claims:
         _check_ours(log, head, marks, attempt, taken)
         found.version, found.data_files, found.written = log.tip, len(task.files), sum(file.size for file in task.files)
 
-    def _made(
-        self, source: Any, include: Any, exclude: Any, hidden: bool, follow_links: bool, min_age: Any,
-        source_options: Mapping[str, Any] | None, *, allow_nonempty: bool,
-    ) -> Request:  # fmt: skip
+    def _made(self, source: Any, *, source_options: Mapping[str, Any] | None, allow_nonempty: bool, **chosen: Any) -> Request:
         made = request.build(
-            source, self._url, transform="raw", format="raw", include=include, exclude=exclude, hidden=hidden, follow_links=follow_links,
-            min_age=min_age, storage_options=self._options, source_options=source_options, allow_nonempty=allow_nonempty,
+            source, self._url, transform="raw", format="raw", storage_options=self._options, source_options=source_options,
+            allow_nonempty=allow_nonempty, **chosen,
         )  # fmt: skip
         by = "rename" if self._store.can_rename else "copy"
         cut = Cut("balanced", "flat", 1, "xxh64", TOGETHER, False)
@@ -271,7 +246,7 @@ def _changed(log: Log, made: Request, runner: Runner) -> Changes:
     wanted = made.wanted()
     listing = Listing(wanted.dest, wanted.dest_options, "", "", wanted.roots, wanted.selection, fold(log), wanted.cut)
     found = list(pieces(wanted.roots, wanted.selection, runner.parallelism))
-    table = _table(runner, made, len(found), lambda i: list_changed(listing, found[i]), CHANGED, CHANGES)
+    table = _table(runner, made, len(found), lambda i: list_changed(listing, found[i]), "changed")
     if isinstance(runner, OnSpark):
         (row,) = table.selectExpr("count(*)", f"count_if(startswith(reason, '{APPENDED}'))").collect()
         return Changes(*row)
@@ -312,18 +287,22 @@ def _rows(dest: str, dest_options: Any, runs: list[Run], i: int) -> Iterator[pa.
         ) from e
 
 
-def _table(
-    runner: Runner, made: Request, n: int, rows: Callable[[int], Iterator[pa.Table]], schema: pa.Schema = SPLITS, kinds: str = SPARK
-) -> Any:
-    """The result of `rows` for each number below n: on Spark a frame, computed by its tasks."""
-    if not isinstance(runner, OnSpark):
-        return pa.concat_tables([schema.empty_table(), *(table for i in range(n) for table in rows(i))])
+def unprocessed(
+    ledger: Claims, what: str, source: Any, chosen: Mapping[str, Any], source_options: Any, spark: Any, *, changed: bool
+) -> Any:  # fmt: skip
+    """The table `what`: the splits of a source that are not done, with what has `changed` since."""
+    made = ledger._made(source, **chosen, source_options=source_options, allow_nonempty=True)
+    runner = runner_of(spark, made.store(), made.roots)
+    log = Log(ledger._store).refresh()
+    wanted = made.wanted()
+    listing = Listing(wanted.dest, wanted.dest_options, "", "", wanted.roots, wanted.selection, fold(log, ledger._until), wanted.cut)
+    found = list(pieces(wanted.roots, wanted.selection, runner.parallelism))
+    return _table(runner, made, len(found), lambda i: undone(listing, found[i], changed=changed), what)
 
-    def batches(i: int) -> Iterator[pa.RecordBatch]:
-        for table in rows(i):
-            yield from table.combine_chunks().to_batches(max_chunksize=10_000)
 
-    return frame_of(runner.spark, n, batches, kinds, made.dest, [root.url for root in made.roots], min(n, 8 * runner.parallelism))
+def _table(runner: Runner, made: Request, n: int, rows: Callable[[int], Iterator[pa.Table]], what: str = "unprocessed") -> Any:
+    """The table `what` of what `rows` gives of each number below n."""
+    return computed(what, runner, n, rows, made.dest, [root.url for root in made.roots], min(n, 8 * runner.parallelism))
 
 
 def _nothing(made: Request, runner: Runner, changes: Changes) -> Iterator[Claim]:

@@ -99,7 +99,7 @@ def pin(store: Store, version: int | None, spare: list[Held]) -> Iterator[int]:
         if version > log.tip:
             raise UsageError(f"version {version} of {store.url} is not there yet: the last one is {log.tip}.")
         if log.expired() > version:
-            raise UsageError(f"version {version} of {store.url} has expired. Pin a later one; ledger.history() lists them.")
+            raise UsageError(f"version {version} of {store.url} has expired. Pin a later one; ledger.inspect.history() lists them.")
         there = any(isinstance(e, Pin) and e.id == ours for e in log.since(log.merged))  # also if somebody has ended it already
         return None if there else Pin(version=version, id=ours, time=protocol.now())
 

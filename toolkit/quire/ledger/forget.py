@@ -88,7 +88,7 @@ def refuse_last_copies(url: str, paths: Sequence[str]) -> None:
 
 def _of_file(log: Log, folded: Fold, file: str, live: dict[str, Any]) -> pa.Table:
     if file not in live:
-        raise UsageError(f"{file[:200]!r} is not a live data file of {log.store.url}. ledger.files() lists them.")
+        raise UsageError(f"{file[:200]!r} is not a live data file of {log.store.url}. ledger.inspect.files() lists them.")
     source = folded.source_of(log.store, file)
     assert source is not None  # it is live
     rows = folded.of(source).rows(log.store, _COLUMNS)
@@ -104,7 +104,9 @@ def _of_path(log: Log, folded: Fold, keys: Sequence[str]) -> pa.Table:
         if rows.num_rows:
             return rows
     hint = alike(folded, log.store, keys)
-    raise UsageError(f"{keys[-1]} is not in the ledger of {log.store.url}, so there is nothing to forget{hint}. Look with .splits().")
+    raise UsageError(
+        f"{keys[-1]} is not in the ledger of {log.store.url}, so there is nothing to forget{hint}. Look with ledger.inspect.splits()."
+    )
 
 
 def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:

@@ -80,8 +80,8 @@ class Changed(display.Shown):
             return self
         dest = shlex.quote(self.dest.removeprefix("file://"))
         raise AllQuarantined(
-            f"nothing that was read once more could be processed: it is still quarantined in {self.dest}. Look at: quire ledger failed "
-            f"{dest} - and retry again when it is repaired; max_quarantined allows it.", report=self
+            f"nothing that was read once more could be processed: it is still quarantined in {self.dest}. Look at: quire ledger "
+            f"quarantined {dest} - and retry again when it is repaired; max_quarantined allows it.", report=self
         )  # fmt: skip
 
     def _facts(self) -> Mapping[str, object]:

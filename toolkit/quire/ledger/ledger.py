@@ -9,55 +9,38 @@ import copy
 import io
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
 from quire import display, skew
 from quire.arguments import format_size, whole
 from quire.commit import names
-from quire.commit.checkpoints import HISTORY, history_row
 from quire.commit.entries import CLAIM, OFFSETS, PURGE, Commit, Task
 from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
-from quire.coverage import quarantine, segments
 from quire.coverage.finished import FINISHED, GATHERED, generations
 from quire.coverage.fold import fold
 from quire.coverage.live import live, totals
 from quire.coverage.ranges import Known
 from quire.engine.driver import check_destination
-from quire.errors import NotFoundError, QuireError, StorageError, UsageError, about, choose, quoted, scrub
+from quire.errors import NotFoundError, QuireError, StorageError, UsageError, quoted, scrub
 from quire.formats import lines, parquet
 from quire.interrupts import all_interruptible
-from quire.ledger import tables as inspection
+from quire.ledger import tables
 from quire.ledger.browse import Pages
-from quire.ledger.claims import CHANGES, Claims
+from quire.ledger.claims import Claims
+from quire.ledger.inspect import Inspect
 from quire.ledger.offsets import OffsetsOf
 from quire.ledger.verbs import Verbs
 from quire.ledger.verify import Item, Verified, verify
-from quire.planning.listing import Cut, Listing, list_changed, list_deleted
-from quire.planning.pieces import Piece, pieces
 from quire.planning.plan import evenness
-from quire.sources import files
-from quire.sources.files import Selection
 from quire.sources.keys import keys as keys_of
-from quire.spark.runner import OnSpark, frame_of, runner_of
+from quire.spark.runner import runner_of
 from quire.storage import canonical, connect
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-# What users see of a row. One fixed schema, whatever the job.
-COLUMNS = ["path", "version", "start", "length", "state", "reason", "data_file", "offset", "skip", "written", "records", "checksum"]
-SPARK_SCHEMA = (
-    "path string, version string, start long, length long, state string, reason string, data_file string, offset long, skip long, "
-    "written long, records long, checksum string, commit long, attempt string"
-)
 
 
 @dataclass(frozen=True)
@@ -103,6 +86,9 @@ class Summary(display.Shown):
         if self.records is None:
             return {"files gathered": f"{self.files:,} ({format_size(self.bytes_read)})"}
         return {"source": self.source, "records loaded": f"{self.records:,} (of {self.bytes_read:,} offsets)"}
+
+
+_PLACE = [name for name in tables.TABLES["locations"].names if name != "commit"]
 
 
 @dataclass(frozen=True)
@@ -205,19 +191,6 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         now = self._log.cut(self._log.tip)  # is read to its end; what this ledger tells stays that of its version
         return tuple(head.job for head in open_jobs(self._store, now))
 
-    def history(self, as_: str = "pandas") -> Any:
-        """One row an entry of the log: version, kind, verb, job, time, tasks, files, bytes, data_files, quarantined, deferred, note.
-
-        `as_`: here and below, "pandas", "arrow" or "spark". The schemas are fixed: `quire.ledger.tables.TABLES`.
-        """
-        recent = self._log.since(self._log.merged)[: self.version - self._log.merged]
-        rows = [history_row(number, entry) for number, entry in enumerate(recent, self._log.merged + 1)]
-        found = inspection.given("history", rows, "arrow")
-        if self._log.base is not None:
-            before = self._log.base.table(self._store, "history", HISTORY)
-            found = pa.concat_tables([before.cast(found.schema), found])
-        return inspection.given("history", found, as_)
-
     def skew(self) -> skew.SkewResult:
         """Whether the last commit that gathered anything was even: hash plans by files within each directory, others by bytes."""
         for _, commit in self._log.backwards(self.version):
@@ -227,160 +200,28 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
                 return evenness(rows, commit.planner, commit.hash_parts, commit.target, None)
         return skew.check([])
 
-    def tasks(self, as_: str = "pandas") -> Any:
-        """One row a task: commit, task, directory, part, files, bytes, data_files, bytes_written, started (UTC), seconds."""
-        return inspection.given("tasks", inspection.task_rows(self._tasks()), as_)
-
-    def files(self, as_: str = "pandas") -> Any:
-        """The data files that count, one row each: data_file, bytes, records, commit, verb, task, directory of the source."""
-        rows = [(f.name, f.size, f.records, f.number, f.verb, f.task, f.directory) for f in live(self._log, self._fold, reader=True)]
-        return inspection.given("files", rows, as_)
+    @property
+    def inspect(self) -> Inspect:
+        """All tables about the destination: `ledger.inspect.files()`, `.history()`, `.quarantined()`, …"""
+        return Inspect(self)
 
     # -------------------------------------------------------------------------------------------------------- from the segments
-    def coverage(self, path: str | os.PathLike[str], as_: str = "pandas") -> Any:
-        """Which bytes of a source file are accounted for, in their order: start, length, state, version, commit, data_file, reason.
-
-        A range in state "gap" lies between others and is not covered: the next run takes it. If several files had this path, as earlier
-        ones were purged, it is the last one.
-        """
-        rows, at = list[tuple[Any, ...]](), 0
-        for x in self._one(self.locate(path), None):
-            if x.start > at:
-                rows.append((at, x.start - at, "gap", None, None, None, None))
-            rows.append((x.start, x.length, x.state, x.version, x.commit, x.data_file, x.reason))
-            at = x.start + x.length
-        return inspection.given("coverage", rows, as_)
-
-    def sizes(self, as_: str = "pandas") -> Any:
-        """How large files were and are, one row a class: up_to (bytes, a power of two), files and bytes before and after."""
-        after = inspection.classed(f.size for f in live(self._log, self._fold, reader=True))
-        return inspection.given("sizes", inspection.size_rows(inspection.file_lengths(self._store, self._fold), after), as_)
-
-    def failed(self, as_: str = "pandas") -> Any:
-        """Quarantined files and records: path, version, start, length, reason, tries (how often it was read), attempt, commit.
-
-        A row is a file, a split of one, or a single record that a function has rejected: `quarantine.records()` has these with their bytes.
-        """
-        columns = ["path", "version", "start", "length", "reason", "tries"]
-        tables = [segments.PIECE.empty_table().select([*columns, "attempt", "commit"])]
-        for source in self._fold.sources:
-            if source.quarantined:
-                rows = self._fold.of(source).rows(self._store, [*columns, "state", "attempt"])
-                tables.append(rows.filter(pc.equal(rows.column("state"), "quarantined")).select(tables[0].schema.names))
-        return inspection.given("failed", pa.concat_tables(tables), as_)
-
-    def rejected(self, as_: str = "pandas", *, limit: int | None = None) -> Any:
-        """The records that a function has rejected: path, version, offset, length, error, message, tries, content, attempt, commit.
-
-        `content` is the record's bytes; None for one of more than 1 MiB, which is kept at its source alone. `limit`: so many of the newest
-        commits, which reads little, however many there are.
-        """
-        limit = None if limit is None else whole(limit, "limit", 1)
-        return inspection.given("rejected", quarantine.records(self._store, self._fold, limit), as_)
-
-    def splits(self, where: str | None = None, *, spark: SparkSession | None = None) -> DataFrame:
-        """Every row as a Spark DataFrame; `where` is a condition in SQL: `"state = 'quarantined'"`, `"path like '%/dt=2026-11-21/%'"`."""
-        from pyspark.errors import PySparkException
-
-        from quire.spark.session import session
-
-        sources = list(self._fold.sources)
-        url, options, folded = self._url, self._options, self._fold
-
-        def read(i: int) -> Iterator[pa.RecordBatch]:
-            table = folded.of(sources[i]).rows(connect(url, options), [*COLUMNS, "attempt"]).select([*COLUMNS, "commit", "attempt"])
-            table = table.set_column(table.schema.get_field_index("checksum"), "checksum", pa.array(_hex(table.column("checksum"))))
-            yield from table.to_batches(max_chunksize=10_000)
-
-        frame = frame_of(spark or session(), len(sources), read, SPARK_SCHEMA, url)
-        try:
-            return frame.where(where) if where else frame
-        except PySparkException as e:
-            raise UsageError(
-                f"where={where!r} is not a condition on the ledger's columns ({scrub(str(e), 200)}). They are: {SPARK_SCHEMA}."
-            ) from e
-
-    def deleted(
-        self, source: Any, as_: str = "spark", *, spark: Any = None, include: Any = None, exclude: Any = None, hidden: bool = False,
-        follow_links: bool = False, storage_options: Mapping[str, Any] | None = None,
-    ) -> Any:  # fmt: skip
-        """The gathered files that are gone from `source`: path, version, commit. Their output is kept; nothing is changed.
-
-        `source` and what chooses from it are as in `quire.consolidate`: files that it does not list do not count. With millions,
-        as_="spark" is a DataFrame that is computed where it is used. `storage_options`: of the source; left out: the destination's.
-        """
-        chosen = Selection(files.patterns(include, "include"), files.patterns(exclude, "exclude"), hidden, follow_links)
-        return self._listed(
-            "deleted", list_deleted, "path string, version string, commit long", spark, source, as_, chosen, storage_options
-        )
-
-    def changed(
-        self, source: Any, as_: str = "spark", *, spark: Any = None, include: Any = None, exclude: Any = None, hidden: bool = False,
-        follow_links: bool = False, storage_options: Mapping[str, Any] | None = None,
-    ) -> Any:  # fmt: skip
-        """The files at `source` that were rewritten or appended to since they were processed: path, size (bytes), version, commit, reason.
-
-        Size and version are those of the source now, `commit` is the last one that has rows of the file. All of them are told, whatever
-        `on_change` and `on_append` a run has; nothing is changed. A run with on_change="reprocess" reads them again; what a claim has made
-        leaves with its whole commit, by forget(where="commit = 7"), and the next claim has them. The parameters are those of `deleted`.
-        """
-        chosen = Selection(files.patterns(include, "include"), files.patterns(exclude, "exclude"), hidden, follow_links)
-        return self._listed("changed", list_changed, CHANGES, spark, source, as_, chosen, storage_options)
-
-    def _listed(
-        self, name: str, tables: Callable[[Listing, Piece], Iterator[pa.Table]], kinds: str, spark: Any, source: Any, as_: str,
-        selection: Selection, storage_options: Mapping[str, Any] | None,
-    ) -> Any:  # fmt: skip
-        """The table `name`: what `tables` gives of each piece of a source, found by tasks."""
-        choose(as_, inspection.KINDS, "as_")
-        with about("source"):
-            identity = "content" if self._log.by_content() else "store"
-            found_at = files.roots(source, self._options if storage_options is None else storage_options)
-            roots = tuple(replace(root, identity=identity, links=selection.links) for root in found_at)
-        listing = Listing(self._url, self._options, "", "", roots, selection, self._fold, Cut("balanced", "flat", 1, "xxh64", 1, False))
-        runner = runner_of(spark, self._store, roots)
-        found = list(pieces(roots, selection, runner.parallelism, every=True))
-
-        def rows(i: int) -> Iterator[pa.RecordBatch]:
-            for table in tables(listing, found[i]):
-                yield from table.to_batches(max_chunksize=10_000)
-
-        if not isinstance(runner, OnSpark):
-            if as_ == "spark":
-                raise UsageError("as_='spark' needs a SparkSession. Say as_='pandas' or 'arrow'.")
-            told = [table for piece in found for table in tables(listing, piece)]
-            return inspection.given(name, pa.concat_tables([inspection.TABLES[name].empty_table(), *told]), as_)
-        frame = frame_of(runner.spark, len(found), rows, kinds, self._url, [root.url for root in roots])
-        return frame if as_ == "spark" else inspection.given(name, frame.toArrow(), as_)
-
-    @overload
-    def locate(self, path: str | os.PathLike[str]) -> list[Location]: ...
-
-    @overload
-    def locate(self, path: str | os.PathLike[str], as_: str) -> Any: ...
-
-    def locate(self, path: str | os.PathLike[str], as_: str = "locations") -> Any:
+    def locate(self, path: str | os.PathLike[str]) -> list[Location]:
         """Where a source file is: one `Location`, or one for each range of a long file. UsageError if the ledger does not know it.
 
         Where several files have had that path, as those before were purged, these come first, in their order (state "purged").
-
-        `as_`: "locations", a list of them; or "pandas", "arrow", "spark".
+        `inspect.locations(path)` is the same as a table.
         """
-        choose(as_, ("locations", *inspection.KINDS), "as_")
         keys = self._keys(path)
         for key in keys:
-            rows = self._fold.rows(self._store, [*COLUMNS, "attempt"], key, key)
+            rows = self._fold.rows(self._store, _PLACE, key, key)
             if rows.num_rows:
-                rows = rows.set_column(
-                    rows.schema.get_field_index("checksum"), "checksum", pa.array(_hex(rows.column("checksum")), pa.string())
-                )
-                found = self._said([row for mine in generations(rows.to_pylist()) for row in mine])
-                if as_ == "locations":
-                    return [Location(**row) for row in found]
-                return inspection.given("locate", pa.Table.from_pylist(found, inspection.TABLES["locate"]), as_)
-        hint = inspection.alike(self._fold, self._store, keys)
+                rows = rows.set_column(rows.schema.get_field_index("checksum"), "checksum", tables.in_hex(rows.column("checksum")))
+                return [Location(**row) for row in self._said([row for mine in generations(rows.to_pylist()) for row in mine])]
+        hint = tables.alike(self._fold, self._store, keys)
         raise UsageError(
-            f"{keys[-1]} is not in the ledger of {self._url}: it was not gathered, or under another path{hint}. Look with .splits()."
+            f"{keys[-1]} is not in the ledger of {self._url}: it was not gathered, or under another path{hint}. "
+            f"Look with ledger.inspect.splits()."
         )
 
     def _said(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -525,10 +366,6 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
-
-
-def _hex(column: pa.ChunkedArray) -> list[str | None]:
-    return [None if value is None else f"{value:016x}" for value in column.to_pylist()]
 
 
 def _but_last(pieces: Iterator[bytes]) -> Iterator[bytes]:

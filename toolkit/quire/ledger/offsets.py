@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,6 @@ from quire.coverage.ranges import Known, covered
 from quire.engine.loader import check_cluster
 from quire.errors import RefusedError, UsageError, about, choose, quoted, scrub
 from quire.interrupts import all_interruptible
-from quire.ledger import tables
 from quire.ledger.job import Changed, Dest, Planned, change, not_named
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Run
@@ -54,20 +53,6 @@ class OffsetsOf:
     def _target(self) -> int:
         raise NotImplementedError
 
-    def offsets(self, as_: str = "pandas") -> Any:
-        """How far each partition is loaded: topic, partition, offset, covered, records, bytes, lost, quarantined, cluster, topic_id.
-
-        offset    the committed one: all before it has been seen to, without a gap
-        covered   the end of what is covered behind a gap, too
-        records   rows or lines that it became in the data files; `bytes` of them before they were compressed
-        lost      offsets that retention had removed before they were read (on_data_loss="record")
-        topic_id  "name:…" where no broker has told one
-        """
-        choose(as_, tables.KINDS, "as_")
-        found = positions(self._fold, self._store, known=self._known)
-        rows = [(*p.key, p.offset, p.until, p.records, p.written, p.lost, p.quarantined, p.cluster, p.version) for p in found]
-        return tables.given("offsets", rows, as_)
-
     def partition_skew(self, by: str = "records") -> SkewResult:
         """Whether the partitions of each topic became equally much: a `quire.skew.check` of their "records" or "bytes".
 
@@ -81,36 +66,6 @@ class OffsetsOf:
         for name, p in zip(topics, found, strict=True):
             counts[name] = p.records if by == "records" else p.written
         return check(counts, groups=topics if several else None, unit=by)
-
-    def lag(self, source: str | None = None, as_: str = "pandas", *, source_options: Mapping[str, Any] | None = None) -> Any:
-        """How far each partition is behind: topic, partition, offset, end, lag, lost, open. The brokers are asked now.
-
-        end             the stable end: what lies behind it belongs to transactions that are open, and no reader gets it yet
-        open            offsets behind that: where they stay, a producer has left a transaction open, and its records wait however small
-                        the lag is (kafka-transactions.sh find-hanging, or the transaction's time-out, ends it)
-        source          "kafka://host:9092/topic": nobody is asked, or signed in to, by the word of a log that others can write
-        source_options  for Kafka's client; they are never kept, so give them where the brokers ask who you are
-        """
-        choose(as_, tables.KINDS, "as_")
-        with about("source"):
-            topics = self._topics(source, source_options)
-            cluster, topics, keys = reached(topics)
-        known = {p.key: p for p in positions(self._fold, self._store, known=self._known) if p.cluster == topics.cluster}
-        starts, ends, highs = cluster.starts(keys), cluster.ends(keys), cluster.highs(keys)
-        rows = []
-        for key in keys:
-            offset = max(known[key].offset, 0) if key in known else starts[key]
-            rows.append(
-                (
-                    *key,
-                    offset,
-                    ends[key],
-                    max(0, ends[key] - offset),
-                    known[key].lost if key in known else 0,
-                    max(0, highs[key] - ends[key]),
-                )
-            )
-        return tables.given("lag", rows, as_)
 
     def export_offsets(self) -> dict[tuple[str, int], int]:
         """The committed offset of each partition, {(topic, partition): offset}: where another loader would go on."""
@@ -180,6 +135,24 @@ class OffsetsOf:
                 )
             raise not_named(self._url, "the end of a topic is asked of its brokers", there, "lag")
         return kafka.parsed(source, kafka.client_options(self._options, source_options))
+
+
+def offsets(ledger: OffsetsOf) -> Iterator[tuple[Any, ...]]:
+    """How far each partition is loaded, as `quire.ledger.tables.TABLES["offsets"]` has it."""
+    for p in positions(ledger._fold, ledger._store, known=ledger._known):
+        yield *p.key, p.offset, p.until, p.records, p.written, p.lost, p.quarantined, p.cluster, p.version
+
+
+def lag(ledger: OffsetsOf, source: str | None, source_options: Mapping[str, Any] | None) -> Iterator[tuple[Any, ...]]:
+    """How far each partition is behind, as `quire.ledger.tables.TABLES["lag"]` has it: the brokers are asked now."""
+    with about("source"):
+        topics = ledger._topics(source, source_options)
+        cluster, topics, keys = reached(topics)
+    known = {p.key: p for p in positions(ledger._fold, ledger._store, known=ledger._known) if p.cluster == topics.cluster}
+    starts, ends, highs = cluster.starts(keys), cluster.ends(keys), cluster.highs(keys)
+    for key in keys:
+        offset, lost = (max(known[key].offset, 0), known[key].lost) if key in known else (starts[key], 0)
+        yield *key, offset, ends[key], max(0, ends[key] - offset), lost, max(0, highs[key] - ends[key])
 
 
 def _checked(offsets: object, keys: list[Key]) -> dict[Key, int]:

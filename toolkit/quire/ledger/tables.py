@@ -1,4 +1,4 @@
-"""Tables about a destination, made from its log and its segments: what ran when, and how large files were and are.
+"""Tables about a destination: their schemas, the forms in which they are given, and those that are made of its log and its segments.
 
 Each has one schema, whatever the destination holds, and comes as pandas, as Arrow or as a Spark DataFrame.
 """
@@ -7,22 +7,31 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.commit.checkpoints import HISTORY, history_row
 from quire.commit.entries import Commit, Task
+from quire.commit.log import Log
 from quire.coverage.finished import gathered
-from quire.coverage.fold import Fold
-from quire.errors import choose
+from quire.coverage.fold import Fold, Source
+from quire.errors import UsageError, choose
+from quire.planning.listing import CHANGED
+from quire.planning.undone import SPLITS, TOLD
+from quire.spark.runner import LocalRunner, OnSpark, Runner, frame_of
+from quire.spark.session import session
 from quire.storage import Store
 
 if TYPE_CHECKING:
     import pandas as pd  # below, it is imported where it is used: Spark's workers start without it
     from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
+
+    from quire.ledger.ledger import Location
 
 _Counts = tuple[Counter[int], Counter[int]]  # size class → files, bytes
 
@@ -36,7 +45,10 @@ def _schema(texts: str, **others: pa.DataType) -> pa.Schema:
     return pa.schema(fields)
 
 
-# What users see, by the ledger's method. Sizes are in bytes; `started` is in UTC.
+_IN_SQL = {_TEXT: "string", _WHOLE: "long", pa.timestamp("us", "UTC"): "timestamp"}
+_ROW = _schema("path version #start #length state reason data_file #offset #skip #written #records checksum #commit attempt")
+
+# What users see, by the method of `ledger.inspect`. Sizes are in bytes; `started` is in UTC.
 TABLES: Mapping[str, pa.Schema] = {
     "history": _schema("#version kind verb job time #tasks #files #bytes #data_files #quarantined #deferred note"),
     "tasks": _schema(
@@ -44,37 +56,119 @@ TABLES: Mapping[str, pa.Schema] = {
         started=pa.timestamp("ms", "UTC"), seconds=pa.float64(),
     ),
     "files": _schema("data_file #bytes #records #commit verb #task directory"),
-    "failed": _schema("path version #start #length reason #tries attempt #commit"),
-    "rejected": _schema("path version #offset #length error message #tries content attempt #commit", content=pa.binary()),
+    "quarantined": _schema("path version #start #length reason #tries attempt #commit"),
+    "quarantined_records": _schema("path version #offset #length error message #tries content attempt #commit", content=pa.binary()),
     "coverage": _schema("#start #length state version #commit data_file reason"),
     "sizes": _schema("#up_to #files_before #bytes_before #files_after #bytes_after"),
-    "locate": _schema(
-        "path version #start #length state reason data_file #offset #skip #written #records checksum #commit attempt"
+    "locations": _ROW,
+    "splits": _ROW,
+    "reasons": _schema("reason #files #tries example"),
+    "commits": _schema(
+        "#version verb time #files #forgotten #quarantined #written #removed #data_files #records #bytes #lost note"
     ),
+    "unprocessed": SPLITS,
+    "unprocessed and changed": TOLD,
     "deleted": _schema("path version #commit"),
-    "changed": _schema("path #size version #commit reason"),
+    "changed": CHANGED,
     "offsets": _schema("topic #partition #offset #covered #records #bytes #lost #quarantined cluster topic_id"),
     "lag": _schema("topic #partition #offset #end #lag #lost #open"),
 }  # fmt: skip
 
 
-def given(what: str, rows: pa.Table | Iterable[Sequence[Any]], as_: str = "pandas") -> Any:
-    """A table in its schema: `as_` "pandas", "arrow", or "spark" (in the session that is active, or quire's own)."""
+def given(what: str, find: Callable[[], Any], as_: str = "pandas", spark: Any = None) -> Any:
+    """The table `what` in its schema: `as_` "pandas", "arrow", or "spark" (in this session; left out: the active one, or quire's own).
+
+    `find` gives its rows, an Arrow table, or a Spark DataFrame, which stays one if it may. UsageError for another form.
+    """
     choose(as_, KINDS, "as_")
-    schema = TABLES[what]
-    if not isinstance(rows, pa.Table):
-        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-        rows = pa.table([pa.array(column, f.type) for column, f in zip(columns, schema, strict=True)], schema=schema)
-    table = rows.select(schema.names).cast(schema)
+    if as_ == "spark" and isinstance(spark, LocalRunner):
+        raise UsageError("as_='spark' needs a SparkSession. Say as_='pandas' or 'arrow'.")
+    found = find()
+    if hasattr(found, "toArrow"):
+        if as_ == "spark":
+            return found
+        found = found.toArrow()
+    table = table_of(what, found)
     if as_ == "arrow":
         return table
     if as_ == "pandas":
         return table.to_pandas(use_threads=False)
     from pyspark.sql import SparkSession
 
-    from quire.spark.session import session
+    found = spark.spark if isinstance(spark, OnSpark) else spark
+    return (found or SparkSession.getActiveSession() or session()).createDataFrame(table)
 
-    return (SparkSession.getActiveSession() or session()).createDataFrame(table)
+
+def table_of(what: str, rows: pa.Table | Iterable[Sequence[Any]]) -> pa.Table:
+    """Rows as an Arrow table in the schema of `what`."""
+    schema = TABLES[what]
+    if not isinstance(rows, pa.Table):
+        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+        rows = pa.table([pa.array(column, f.type) for column, f in zip(columns, schema, strict=True)], schema=schema)
+    return rows.select(schema.names).cast(schema)
+
+
+def computed(
+    what: str, runner: Runner, n: int, rows: Callable[[int], Iterator[pa.Table]], dest: str, sources: Iterable[str] = (),
+    tasks: int | None = None,
+) -> DataFrame | pa.Table:  # fmt: skip
+    """Return the rows of each number below n: on Spark a DataFrame that tasks compute where it is used, else an Arrow table."""
+    schema = TABLES[what]
+    if not isinstance(runner, OnSpark):
+        return pa.concat_tables([schema.empty_table(), *(table.select(schema.names).cast(schema) for i in range(n) for table in rows(i))])
+
+    def read(i: int) -> Iterator[pa.RecordBatch]:
+        for table in rows(i):
+            yield from table.combine_chunks().to_batches(max_chunksize=10_000)
+
+    return frame_of(runner.spark, n, read, columns_of(what), dest, sources, tasks)
+
+
+def columns_of(what: str) -> str:
+    """The columns of a table, as Spark's SQL names them."""
+    return ", ".join(f"{field.name} {_IN_SQL[field.type]}" for field in TABLES[what])
+
+
+def history(store: Store, log: Log, version: int) -> pa.Table:
+    """One row an entry of the log up to a version, as `TABLES["history"]` has them."""
+    recent = log.since(log.merged)[: version - log.merged]
+    found = table_of("history", [history_row(number, entry) for number, entry in enumerate(recent, log.merged + 1)])
+    if log.base is None:
+        return found
+    return pa.concat_tables([log.base.table(store, "history", HISTORY).cast(found.schema), found])
+
+
+def quarantined(store: Store, folded: Fold) -> pa.Table:
+    """The rows in quarantine, as `TABLES["quarantined"]` has them."""
+    wanted = TABLES["quarantined"].names
+    tables = [TABLES["quarantined"].empty_table()]
+    for source in folded.sources:
+        if source.quarantined:
+            rows = folded.of(source).rows(store, [*(name for name in wanted if name != "commit"), "state"])
+            tables.append(rows.filter(pc.equal(rows.column("state"), "quarantined")).select(wanted).cast(TABLES["quarantined"]))
+    return pa.concat_tables(tables)
+
+
+def splits(store: Store, folded: Fold, source: Source) -> pa.Table:
+    """The rows of a source, as `TABLES["splits"]` has them."""
+    wanted = TABLES["splits"].names
+    table = folded.of(source).rows(store, [name for name in wanted if name != "commit"]).select(wanted)
+    return table.set_column(wanted.index("checksum"), "checksum", in_hex(table.column("checksum")))
+
+
+def in_hex(checksums: pa.ChunkedArray) -> pa.Array:
+    """Checksums as users see them."""
+    return pa.array([None if value is None else f"{value:016x}" for value in checksums.to_pylist()], pa.string())
+
+
+def covered(found: Iterable[Location]) -> Iterator[Sequence[Any]]:
+    """The ranges of a file in their order, and the gaps between them, as `TABLES["coverage"]` has them."""
+    at = 0
+    for x in found:
+        if x.start > at:
+            yield at, x.start - at, "gap", None, None, None, None
+        yield x.start, x.length, x.state, x.version, x.commit, x.data_file, x.reason
+        at = x.start + x.length
 
 
 def task_rows(tasks: Iterable[tuple[int, Commit, Task]]) -> Iterable[Sequence[Any]]:
@@ -91,7 +185,7 @@ def size_rows(before: _Counts, after: _Counts) -> list[tuple[int, ...]]:
 
 def size_classes(before: _Counts, after: _Counts) -> pd.DataFrame:
     """The same as a table."""
-    found: pd.DataFrame = given("sizes", size_rows(before, after))
+    found: pd.DataFrame = table_of("sizes", size_rows(before, after)).to_pandas(use_threads=False)
     return found
 
 

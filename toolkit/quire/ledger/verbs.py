@@ -70,8 +70,9 @@ class Verbs:
         """The ledger as it was at a version."""
         raise NotImplementedError
 
-    def splits(self, where: str | None = None, *, spark: Any = None) -> Any:
-        """Every row as a Spark DataFrame."""
+    @property
+    def inspect(self) -> Any:
+        """The tables of the ledger."""
         raise NotImplementedError
 
     def _keys(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> list[str]:
@@ -111,7 +112,7 @@ class Verbs:
             rows = self._dropped(by_where, last_copy=last)
         else:
             if not isinstance(file, str | os.PathLike):
-                raise UsageError(f"file={quoted(file)} is not a data file's name. ledger.files() lists them.")
+                raise UsageError(f"file={quoted(file)} is not a data file's name. ledger.inspect.files() lists them.")
             said["file"] = file = os.fspath(file)
         done = forget.forget(self._dest(runner, progress, committer), keys, said.get("file"), rows, said, self._target(), last_copy=last)
         self.refresh()
@@ -169,7 +170,8 @@ class Verbs:
             for several in meant:
                 if bad.isdisjoint(several) and not any(folded.rows(self._store, ["path"], key, key).num_rows for key in several):
                     raise UsageError(
-                        f"{several[-1]} is not in the ledger of {self._url}: there is nothing to retry. ledger.failed() lists it."
+                        f"{several[-1]} is not in the ledger of {self._url}: there is nothing to retry. "
+                        f"ledger.inspect.quarantined() lists what is."
                     )
             return rows
 
@@ -350,9 +352,9 @@ class Verbs:
         with about("where"):
             if not isinstance(runner, OnSpark):
                 raise UsageError(f"where={quoted(where)} is SQL, and needs Spark. Leave spark= out, or pass a session, or choose by paths.")
-        self.splits(where, spark=runner.spark)  # refuses a wrong condition before anything is done
+        self.inspect.splits(where, "spark", spark=runner.spark)  # refuses a wrong condition before anything is done
         # As it is at the version that is planned from: whoever has changed it since conflicts, and it is planned again.
-        return lambda folded: self.as_of(folded.version).splits(where, spark=runner.spark)
+        return lambda folded: self.as_of(folded.version).inspect.splits(where, "spark", spark=runner.spark)
 
     def _dropped(self, chosen: Callable[[Fold], Any], *, last_copy: bool) -> Rows:
         """Rows that leave are written by the tasks that find them; here come the names of these objects, and of the data files.

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def frame(what: Any, verb: str, takes: str, columns: Sequence[str], hint: str = "") -> pd.DataFrame:
-    """Return the table that `what` is, or that its method `verb` returns, if it has the columns.
+    """Return the table that `what` is, or that its method `verb` returns (a Ledger's: that of its `inspect`), if it has the columns.
 
     Raises UsageError for anything else; it says that the verb draws what `takes` says, and the `hint`.
     """
     import pandas as pd
 
     found = what
-    if not isinstance(what, pd.DataFrame | type) and callable(getattr(what, verb, None)):
-        found = getattr(what, verb)()
+    if not isinstance(what, pd.DataFrame | type) and callable(call := getattr(tables_of(what), verb, None)):
+        found = call()
     if not isinstance(found, pd.DataFrame):
         raise UsageError(f"{verb} draws {takes}, not {scrub(repr(what), 60)}")
     if not len(found) and not len(found.columns):
@@ -31,6 +31,11 @@ def frame(what: Any, verb: str, takes: str, columns: Sequence[str], hint: str = 
     if missing:
         raise UsageError(f"{verb}: the table has no column {missing[0]!r}. {hint}It needs {', '.join(columns)}.")
     return found
+
+
+def tables_of(what: Any) -> Any:
+    """Return the object whose methods give the tables of `what`: of a Ledger its `inspect`."""
+    return getattr(what, "inspect", what)
 
 
 def amounts(table: pd.DataFrame, verb: str, column: str) -> pd.Series[Any]:

@@ -32,7 +32,7 @@ def commits(what: Any) -> Picture:
     """Draw what each commit did, in their order: the files that came (up) and that were forgotten or replaced (down), and the data files.
 
     `what` is a Ledger, or a table with the columns version, verb, files, forgotten, quarantined, written, removed and data_files (how many
-    count after the commit), as `Ledger.commits()` gives it. The last 20 commits are drawn; they stand side by side, and
+    count after the commit), as `Ledger.inspect.commits()` gives it. The last 20 commits are drawn; they stand side by side, and
     the time between them is left out. Each verb has its colour and its pattern. Raises UsageError for anything else.
     """
     found = frame(what, "commits", "a Ledger or a table of commits", _COLUMNS)

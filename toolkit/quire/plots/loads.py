@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from quire.errors import UsageError, scrub
-from quire.plots.frames import amounts, frame
+from quire.plots.frames import amounts, frame, tables_of
 from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
 from quire.plots.words import line_height, plural, tick, width
 
@@ -33,12 +33,12 @@ _DAY = 86_400
 def loads(what: Any) -> Picture:
     """Draw how many records each commit of a load has brought, at its time, and mark those that quarantined or lost some.
 
-    `what` is a Ledger, or a table with the columns version, verb, time, records, quarantined and lost, as `Ledger.commits()` gives it. The
-    last 500 commits are drawn. Commits that bring nothing (compact, forget, …) stand on the axis. The table has the
-    last 20. Raises UsageError for anything else.
+    `what` is a Ledger, or a table with the columns version, verb, time, records, quarantined and lost, as
+    `Ledger.inspect.commits()` gives it. The last 500 commits are drawn. Commits that bring nothing (compact, forget, …)
+    stand on the axis. The table has the last 20. Raises UsageError for anything else.
     """
-    found = frame(what if not callable(getattr(what, "commits", None)) else what.commits(last=_MOST), "loads",
-                  "a Ledger or a table of commits", _COLUMNS)  # fmt: skip
+    commits = getattr(tables_of(what), "commits", None)
+    found = frame(commits(last=_MOST) if callable(commits) else what, "loads", "a Ledger or a table of commits", _COLUMNS)
     table = found[["version", "verb"]].assign(time=_times(found), **{column: amounts(found, "loads", column) for column in _COUNTS})
     table.loc[~table["verb"].isin(_BROUGHT), "records"] = 0
     drawn = table.sort_values("version", kind="stable").tail(_MOST).reset_index(drop=True)

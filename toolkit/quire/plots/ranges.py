@@ -9,7 +9,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from quire.arguments import format_size
 from quire.errors import UsageError, choose
-from quire.plots.frames import amounts, frame
+from quire.plots.frames import amounts, frame, tables_of
 from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
 from quire.plots.words import line_height, name, plural, shorten, width
 
@@ -39,14 +39,14 @@ def coverage(what: Any, path: str | os.PathLike[str] | None = None) -> Picture:
     """Draw which bytes of a source file are done, quarantined, held back, done elsewhere, or not covered yet ("gap").
 
     `what` is a Ledger and `path` the file; or a table with the columns start, length (bytes), state and commit, as
-    `Ledger.coverage(path)` gives it. Each state has its colour, its pattern and its word; neighbours of one state and one commit are drawn
-    as one. Raises UsageError for a path that the ledger does not know, and for anything else.
+    `Ledger.inspect.coverage(path)` gives it. Each state has its colour, its pattern and its word; neighbours of one state and one
+    commit are drawn as one. Raises UsageError for a path that the ledger does not know, and for anything else.
     """
     given = what
-    if not hasattr(what, "columns") and hasattr(what, "coverage"):
+    if not hasattr(what, "columns") and hasattr(tables_of(what), "coverage"):
         if path is None:
             raise UsageError("coverage draws one file of a Ledger: say which, plots.coverage(ledger, path).")
-        given = what.coverage(path)
+        given = tables_of(what).coverage(path)
     table = _merged(frame(given, "coverage", "a Ledger and a path, or a table of ranges", _COLUMNS))
     title, note = _words(table, "" if path is None else name(path))
     with drawing():

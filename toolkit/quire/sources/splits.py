@@ -67,8 +67,8 @@ class Split:
         record   its bytes as they stand in the content; with split="lines" whole lines, with their ends or without the last one's
         offset   where it begins in the content; may be left out if these bytes are there once
 
-        `ledger.quarantined()` shows it, `ledger.retry(function=…)` gives it to the function again, alone. Raises QuarantineError, which
-        like any error of the function quarantines the whole split, for bytes that are not a record of this content.
+        `ledger.inspect.quarantined_records()` shows it, `ledger.retry(function=…)` gives it to the function again, alone. Raises
+        QuarantineError, which like any error of the function quarantines the whole split, for bytes that are not a record of this content.
         """
         if self._quarantine is None:
             raise QuarantineError("quarantine works within the function that was given this split.")
