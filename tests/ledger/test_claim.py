@@ -487,7 +487,7 @@ def test_a_claim_that_wrote_nothing_says_nothing_of_what_later_ones_write(tmp_pa
             connect(c.path).put("day=1/x.csv", b"1,2\n")
     assert (len(ledger.inspect.files()), ledger.summary().layout) == (2, "directories")
     with refused(RefusedError, 2, "holds lines, in directories of earlier claims"), ledger.claim(
-        HERE, write(tmp_path / "in2", {"d": b"1"}), **QUIET
+        write(tmp_path / "in2", {"d": b"1"}), **QUIET, spark=HERE
     ) as c:  # fmt: skip
         copy_of(c)
 

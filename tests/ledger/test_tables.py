@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,14 @@ from gathering import documents, gather, refused, snapshot, write
 from quire import Ledger, LocalRunner
 from quire.errors import QuireError, UsageError
 from quire.ledger import tables
+from quire.ledger.inspect import Inspect
 from quire.storage import connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
-LOOKS = ["history", "commits", "tasks", "files", "splits", "quarantined", "quarantined_records", "reasons", "sizes"]
+LOOKS = ["history", "commits", "tasks", "files", "quarantined", "reasons", "sizes"]
 
 
 @pytest.fixture
@@ -38,11 +40,11 @@ def test_a_table_has_its_schema_whatever_there_is(ledger: Ledger, tmp_path: Path
     gather(write(tmp_path / "nothing", {"a": b"a"}), tmp_path / "new", transform="raw")
     empty = Ledger(tmp_path / "new").as_of(0)
     schema = tables.TABLES[look]
-    full, none = getattr(ledger, look)(as_="arrow"), getattr(empty, look)(as_="arrow")
+    full, none = (getattr(one.inspect, look)(as_="arrow") for one in (ledger, empty))
     assert full.schema == none.schema == schema
     assert full.num_rows
     assert not none.num_rows
-    shown, nothing = getattr(ledger, look)(), getattr(empty, look)(as_="pandas")
+    shown, nothing = getattr(ledger.inspect, look)(), getattr(empty.inspect, look)(as_="pandas")
     assert isinstance(shown, pd.DataFrame)
     assert list(shown.columns) == list(nothing.columns) == schema.names
     assert list(nothing.dtypes) == list(shown.dtypes)
@@ -55,6 +57,31 @@ def test_a_table_comes_as_a_spark_dataframe_too(ledger: Ledger, tmp_path: Path, 
     assert [row.path for row in frame.where("reason like '%malformed%'").collect()] == [f"file://{tmp_path}/in/bad.xml"]
     with refused(UsageError, 2, "as_", "pandas, arrow, spark", "'arrow'"):
         ledger.inspect.files(as_="arow")
+
+
+def test_every_table_has_the_same_forms_and_refuses_another_one_before_it_reads(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "_store", None)
+    calls = [name for name in vars(Inspect) if not name.startswith("_")]
+    assert {"history", "files", "splits", "quarantined", "unprocessed", "lag"} <= set(calls)
+    for name in calls:
+        call = getattr(ledger.inspect, name)
+        parameters = inspect.signature(call).parameters
+        assert parameters["as_"].default == "pandas", name
+        assert (parameters["spark"].kind, parameters["spark"].default) == (inspect.Parameter.KEYWORD_ONLY, None), name
+        given = ["x"] if next(iter(parameters)) in ("path", "source") else []
+        with refused(UsageError, 2, "as_", "pandas, arrow, spark"):
+            call(*given, as_="arow")
+        with refused(UsageError, 2, "as_='spark' needs a SparkSession"):
+            call(*given, as_="spark", spark=HERE["spark"])
+
+
+def test_every_row_comes_without_spark_too_but_a_condition_needs_it(ledger: Ledger) -> None:
+    rows = ledger.inspect.splits(as_="arrow", spark=HERE["spark"])
+    assert rows.schema == tables.TABLES["splits"]
+    assert set(rows.column("path").to_pylist()) == set(ledger.rows().table["path"])
+    assert ledger.inspect.splits(spark=HERE["spark"]).equals(rows.to_pandas())
+    with refused(UsageError, 2, "where=", "needs Spark"):
+        ledger.inspect.splits("state = 'done'", spark=HERE["spark"])
 
 
 def test_of_one_file_too(ledger: Ledger, tmp_path: Path) -> None:
