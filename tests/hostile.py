@@ -42,29 +42,29 @@ def freeze(plan: Any) -> None:
 
 
 def frozen(folder: Path, **settings: Any) -> tuple[Path, Path]:
-    """A destination with one commit and an open job: (plan.json, the Parquet of its one piece)."""
+    """A destination with one commit and an open job: (plan.entry, the Parquet of its one piece)."""
     out = destination(folder, **settings)
     write(folder / "in", {"d9/late.xml": b"<late/>", "d9/later.xml": b"<later/>"})
     plan: Any = look(folder / "in", out, **{"transform": "xml", **settings})
     freeze(plan)
     (job,) = (out / "_quire/jobs").iterdir()
-    (piece,) = (p for p in job.glob("plan-*-*.parquet"))
-    return job / "plan.json", piece
+    (piece,) = (p for p in job.glob("plan-*-*.rows"))
+    return job / "plan.entry", piece
 
 
 def whole_plan(head: Path) -> Path:
     """The Parquet that says which task reads what."""
-    return head.with_name(f"plan-{json.loads(head.read_bytes())['plan']}.parquet")
+    return head.with_name(f"plan-{json.loads(head.read_bytes())['plan']}.rows")
 
 
 def entries(out: Path) -> list[Any]:
     """The log, as JSON."""
-    return [json.loads(p.read_bytes()) for p in sorted((out / "_quire/log").glob("*.json"))]
+    return [json.loads(p.read_bytes()) for p in sorted((out / "_quire/log").glob("*.entry"))]
 
 
 def append(out: Path, entry: Any) -> Path:
     """Put an entry at the end of the log, as its bytes or as what they mean."""
-    path = out / f"_quire/log/{len(list((out / '_quire/log').glob('*.json'))) + 1:020}.json"
+    path = out / f"_quire/log/{len(list((out / '_quire/log').glob('*.entry'))) + 1:020}.entry"
     path.write_bytes(entry if isinstance(entry, bytes) else json.dumps(entry).encode())
     return path
 
@@ -190,9 +190,9 @@ def outside(folder: Path, job: str = JOB) -> Path:
     """A directory beside the destination, with all that a clean-up deletes where it is its own."""
     place = folder / "outside"
     names = [
-        "precious", f"{job}/plan.json", f"{job}/plan-{ATTEMPT}.parquet", f"{job}/attempts/0-{ATTEMPT}/x", f"{job}/tasks/0.json",
-        f"jobs/{job}/plan.json", f"jobs/{job}/attempts/x", f"ledger/{job}-0-{ATTEMPT}.parquet", f"{job}-0-{ATTEMPT}.parquet",
-        f"{job}-{ATTEMPT}.parquet", "plan.json", f"plan-{ATTEMPT}.parquet", "attempts/x", "tasks/0.json", "tmp/x", f"0-{ATTEMPT}/x",
+        "precious", f"{job}/plan.entry", f"{job}/plan-{ATTEMPT}.rows", f"{job}/attempts/0-{ATTEMPT}/x", f"{job}/tasks/0.entry",
+        f"jobs/{job}/plan.entry", f"jobs/{job}/attempts/x", f"ledger/{job}-0-{ATTEMPT}.rows", f"{job}-0-{ATTEMPT}.rows",
+        f"{job}-{ATTEMPT}.rows", "plan.entry", f"plan-{ATTEMPT}.rows", "attempts/x", "tasks/0.entry", "tmp/x", f"0-{ATTEMPT}/x",
         f"part-{job}-0-{ATTEMPT}-0.txt",
     ]  # fmt: skip
     for name in names:

@@ -165,7 +165,8 @@ def tails(source: str, dest: str, committer: str) -> None:
     while True:
         last = age == len(GROWTH) - 1
         if last or len(tree.content("d0/a")) < len(_grown("d0/a", age + 1)):
-            consolidate(transform="lines", target_size="60 B", on_append="tail", flush=last)(source, dest, committer)
+            partial = "take" if last else "hold"
+            consolidate(transform="lines", target_size="60 B", on_append="tail", partial_lines=partial)(source, dest, committer)
         if last:
             return
         age += 1

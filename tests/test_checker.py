@@ -19,7 +19,7 @@ def change(out: Path, act: Callable[[bytes], bytes]) -> None:
 
 
 def entry(out: Path, act: Callable[[dict[str, object]], object]) -> None:
-    path = out / "_quire/log/00000000000000000001.json"
+    path = out / "_quire/log/00000000000000000001.entry"
     content = json.loads(path.read_bytes())
     act(content)
     path.write_text(json.dumps(content))
@@ -33,8 +33,8 @@ HARM: dict[str, Callable[[Path], object]] = {
     "two bytes swapped": lambda out: change(out, lambda data: data[1::-1] + data[2:]),
     "a temporary left": lambda out: write(out, {"_quire/tmp/x": b""}),
     "an attempt left": lambda out: write(out, {"_quire/jobs/0-0123456789abcdef/attempts/0-0123456789ab/x": b""}),
-    "a segment too many": lambda out: write(out, {"_quire/ledger/x.parquet": b""}),
-    "not published": lambda out: (out / "_quire/log/00000000000000000002.json").unlink(),
+    "a segment too many": lambda out: write(out, {"_quire/ledger/x.rows": b""}),
+    "not published": lambda out: (out / "_quire/log/00000000000000000002.entry").unlink(),
     "a task forgotten": lambda out: entry(out, lambda e: e["tasks"].pop()),
     "a task twice": lambda out: entry(out, lambda e: e["tasks"].append(e["tasks"][0])),
     "a file not gathered": lambda out: write(out.parent / "in", {"late": b"late"}),

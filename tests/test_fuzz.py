@@ -113,10 +113,10 @@ def object_like(pattern: str) -> str:
     return name
 
 
-COMMIT = "_quire/log/0*1.json"
-HEAD_NAME = r".*/plan\.json"
-TASKS = r".*/plan-[0-9a-f]{12}\.parquet"
-PIECE = r".*/plan-[0-9a-f]{12}-.*\.parquet"
+COMMIT = "_quire/log/0*1.entry"
+HEAD_NAME = r".*/plan\.entry"
+TASKS = r".*/plan-[0-9a-f]{12}\.rows"
+PIECE = r".*/plan-[0-9a-f]{12}-.*\.rows"
 SEGMENT = "_quire/ledger/.*"
 
 

@@ -261,7 +261,7 @@ def test_a_commit_is_seen_when_it_is_published_and_not_before(
         patch.setattr(protocol, "publish", stop)
         with pytest.raises(QuireError, match="stop"):
             gather(source, tmp_path / "out", committer=committer)
-    assert any(json.loads(p.read_bytes())["kind"] == "commit" for p in (tmp_path / "out/_quire/log").glob("*3.json"))
+    assert any(json.loads(p.read_bytes())["kind"] == "commit" for p in (tmp_path / "out/_quire/log").glob("*3.entry"))
     assert counted(quire.read(tmp_path / "out", spark=spark)) == before
     assert quire.Ledger(tmp_path / "out").summary().unpublished == 1
     quire.recover(tmp_path / "out")

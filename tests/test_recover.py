@@ -68,7 +68,7 @@ def test_unfinished_work_stays_until_it_is_given_up(tmp_path: Path, died: Any, s
     done = quire.recover(tmp_path / "out", abort=job)
     assert (done.published, done.given_up, done.open, done.version) == ((), (job,), (), 1)
     assert [e["kind"] for e in look(tmp_path / "out").entries] == ["abort"]
-    assert [p.name for p in (tmp_path / "out").rglob("*") if p.is_file()] == [f"{1:020d}.json"], "nothing else is left"
+    assert [p.name for p in (tmp_path / "out").rglob("*") if p.is_file()] == [f"{1:020d}.entry"], "nothing else is left"
     assert gather(source, tmp_path / "out", committer=committer).files == 5
     check(source, tmp_path / "out")
 
@@ -136,7 +136,7 @@ def test_in_memory_too() -> None:
     assert quire.recover("memory://recover/out").version == 2
 
 
-@pytest.mark.parametrize("other", [".DS_Store", "Thumbs.db", "copy of 0-0123456789abcdef/plan.json", "0-0123456789ABCDEF/tasks/0.json"])
+@pytest.mark.parametrize("other", [".DS_Store", "Thumbs.db", "copy of 0-0123456789abcdef/plan.entry", "0-0123456789ABCDEF/tasks/0.entry"])
 def test_what_others_have_put_among_the_jobs_stops_nobody(tmp_path: Path, other: str) -> None:
     source, out = write(tmp_path / "in", documents(5)), tmp_path / "out"
     gather(source, out)

@@ -83,8 +83,8 @@ def test_every_attack_of_the_list_has_a_test_and_every_test_here_is_in_the_list(
 
 NAMES = [
     "../outside/precious", "/etc/passwd", "x/../../outside/precious", "..", ".", "", "a\0b", "x//y", "./x",
-    "_quire/log/00000000000000000001.json", "_quire/jobs/../../../outside/precious", f"../outside/part-{JOB}-0-{ATTEMPT}-0.txt",
-    f"_quire/part-{JOB}-0-{ATTEMPT}-0.txt", f"../outside/{JOB}-0-{ATTEMPT}.parquet", "part-1-0000000000000000-0-000000000000-0.txt",
+    "_quire/log/00000000000000000001.entry", "_quire/jobs/../../../outside/precious", f"../outside/part-{JOB}-0-{ATTEMPT}-0.txt",
+    f"_quire/part-{JOB}-0-{ATTEMPT}-0.txt", f"../outside/{JOB}-0-{ATTEMPT}.rows", "part-1-0000000000000000-0-000000000000-0.txt",
     "x" * 5000, "\x1b[31mred",
 ]  # fmt: skip
 FIELDS: list[tuple[str | int, ...]] = [
@@ -129,7 +129,7 @@ def test_a_forged_name_in_a_manifest_touches_nothing_else(tmp_path: Path, field:
             [name] if field[-1] == "removes" else name,
         )
         (head.parent / "tasks").mkdir()
-        (head.parent / "tasks/0.json").write_bytes(encoded(forged))
+        (head.parent / "tasks/0.entry").write_bytes(encoded(forged))
         with untouched(beside, folder / "in"):
             said = survive(out)
         if field[-1] != "handle":  # nobody believes a handle before there is a commit
@@ -223,8 +223,8 @@ def test_a_link_inside_the_destination_is_not_a_way_out_of_it(tmp_path: Path, pl
     if kind == "published":
         append(out, {"kind": "published", "job": JOB, "time": "", "format": 1})
     for name in (
-        f"_quire/ledger/{JOB}-1-{ATTEMPT}.parquet",
-        f"_quire/jobs/{JOB}/tasks/0.json",
+        f"_quire/ledger/{JOB}-1-{ATTEMPT}.rows",
+        f"_quire/jobs/{JOB}/tasks/0.entry",
         f"_quire/jobs/{JOB}/attempts/0-{ATTEMPT}/x",
     ):
         (out / name).parent.mkdir(parents=True, exist_ok=True)
@@ -255,22 +255,22 @@ def test_a_linked_directory_of_data_is_not_written_through(tmp_path: Path) -> No
 
 def planted(folder: Path, what: str) -> tuple[Path, Callable[[], object]]:
     """An object of quire's own to replace, and what reads it."""
-    if what in ("plan.json", "manifest", "piece", "head"):
+    if what in ("plan.entry", "manifest", "piece", "head"):
         head, piece = frozen(folder)
-        found = {"plan.json": head, "manifest": head.parent / "tasks/0.json", "piece": piece, "head": whole_plan(head)}[what]
+        found = {"plan.entry": head, "manifest": head.parent / "tasks/0.entry", "piece": piece, "head": whole_plan(head)}[what]
         found.parent.mkdir(exist_ok=True)
         return found, acts(folder / "out")["gather"]
     out = destination(folder)
     if what == "entry":
-        return out / "_quire/log/00000000000000000001.json", acts(out)["summary"]
+        return out / "_quire/log/00000000000000000001.entry", acts(out)["summary"]
     if what == "next entry":
-        return out / "_quire/log/00000000000000000003.json", acts(out)["summary"]
+        return out / "_quire/log/00000000000000000003.entry", acts(out)["summary"]
     if what == "segment":
         return next((out / "_quire/ledger").iterdir()), acts(out)["quarantined"]
     return next(out.glob("part-*")), acts(out)["read"]
 
 
-OBJECTS = ["entry", "next entry", "plan.json", "head", "piece", "manifest", "segment", "data"]
+OBJECTS = ["entry", "next entry", "plan.entry", "head", "piece", "manifest", "segment", "data"]
 
 
 @pytest.mark.parametrize("what", OBJECTS)
@@ -282,7 +282,7 @@ def test_a_link_in_an_objects_place_is_not_read(tmp_path: Path, what: str) -> No
     path.symlink_to(beside / "object")
     with untouched(beside):
         if what == "entry":
-            path.with_name("00000000000000000002.json").unlink()
+            path.with_name("00000000000000000002.entry").unlink()
         with refused(FormatError, 2, "is a symbolic link"):
             act()
 
@@ -303,7 +303,7 @@ def test_a_link_in_the_place_of_a_tasks_output_is_not_published(tmp_path: Path) 
 def test_a_pipe_or_a_device_in_an_objects_place_does_not_block(tmp_path: Path, what: str) -> None:
     path, act = planted(tmp_path, what)
     if what == "entry":
-        path.with_name("00000000000000000002.json").unlink()
+        path.with_name("00000000000000000002.entry").unlink()
     for make in (os.mkfifo, os.mkdir):
         path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
         make(path)
@@ -376,7 +376,7 @@ SHAPES: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("what", ["next entry", "plan.json", "manifest"])
+@pytest.mark.parametrize("what", ["next entry", "plan.entry", "manifest"])
 def test_an_entry_a_plan_or_a_manifest_that_is_damaged_is_one_line(tmp_path: Path, what: str, shape: str) -> None:
     path, act = planted(tmp_path, what)
     path.write_bytes(SHAPES[shape])
@@ -425,7 +425,7 @@ def test_a_first_plan_under_this_calls_name_that_says_something_else_is_refused(
         path.unlink()
     whole = json.loads(head.read_bytes())
     job = "0" + head.parent.name[1:]
-    other = head.parent.rename(head.parent.with_name(job)) / "plan.json"
+    other = head.parent.rename(head.parent.with_name(job)) / "plan.entry"
     text = whole_plan(other)
     rewrite(text, object=[name.replace(head.parent.name, job) for name in pq.read_table(text).column("object").to_pylist()])
     other.write_bytes(encoded({**whole, "base": 0, "job": job, "words": {**whole["words"], **words}}))
@@ -506,8 +506,8 @@ def test_very_many_tasks_cost_time_for_each_and_no_more(tmp_path: Path, tasks: i
         for i in range(tasks)
     ]
     (out / "_quire/log/parts").mkdir()
-    pq.write_table(pa.table({"task": text}), out / f"_quire/log/parts/{JOB}-{ATTEMPT}.parquet", compression="zstd")
-    append(out, {**forged, "tasks": [], "parts": f"_quire/log/parts/{JOB}-{ATTEMPT}.parquet", "planner": "hash", "hash_parts": 100_000})
+    pq.write_table(pa.table({"task": text}), out / f"_quire/log/parts/{JOB}-{ATTEMPT}.rows", compression="zstd")
+    append(out, {**forged, "tasks": [], "parts": f"_quire/log/parts/{JOB}-{ATTEMPT}.rows", "planner": "hash", "hash_parts": 100_000})
     append(out, {"kind": "published", "job": JOB, "time": "", "format": 1})
     began = time.monotonic()
     assert quire.Ledger(out).summary().commits == 2
@@ -844,7 +844,7 @@ def test_no_module_can_unpickle_or_run_what_it_reads() -> None:
 def test_a_pickle_in_an_objects_place_is_damage_and_never_run(tmp_path: Path, what: str) -> None:
     path, act = planted(tmp_path, what)
     if what == "entry":
-        path.with_name("00000000000000000002.json").unlink()
+        path.with_name("00000000000000000002.entry").unlink()
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         path.write_bytes(pickle.dumps(Planted(tmp_path / "owned"), protocol))
         with pytest.raises(QuireError) as caught:

@@ -232,7 +232,7 @@ def entry(plan: Shape) -> bytes:
         file = DataFile(f"part-{job}-{i}-{attempt}-0.txt", task.bytes, task.files, handle)
         tasks.append(
             Task(
-                task=i, attempt=attempt, files=(file,), segment=f"_quire/ledger/{job}-{i}-{attempt}.parquet", first=first, last=first,
+                task=i, attempt=attempt, files=(file,), segment=f"_quire/ledger/{job}-{i}-{attempt}.rows", first=first, last=first,
                 assigned=task.files, gathered=task.files, files_in=task.files, bytes_in=task.bytes, started=1795000000.123, seconds=37.123,
             )
         )  # fmt: skip

@@ -34,8 +34,8 @@ LISTING = [
     Moment("listing", f"^os.rename {JOB}/plan-[0-9a-f]+-", after=True, most=3),
 ]
 FREEZING = [
-    Moment("plan frozen", f"^os.link {JOB}/plan.json"),
-    Moment("plan frozen", f"^os.link {JOB}/plan.json", after=True),
+    Moment("plan frozen", f"^os.link {JOB}/plan.entry"),
+    Moment("plan frozen", f"^os.link {JOB}/plan.entry", after=True),
 ]
 IN_A_TASK = [
     Moment("in a task", "^open S/", most=30),
@@ -64,21 +64,21 @@ PUBLISHED = [
 CLEAN_UP = [
     Moment("clean-up", f"^shutil.rmtree {JOB}/attempts"),
     Moment("clean-up", f"^shutil.rmtree {JOB}/tasks"),
-    Moment("clean-up", r"^os.remove \d+\.json", most=2),
+    Moment("clean-up", r"^os.remove \d+\.entry", most=2),
     Moment("clean-up", f"^os.remove {JOB}/plan-", most=2),
-    Moment("clean-up", f"^os.remove {JOB}/plan.json"),
-    Moment("clean-up", f"^os.remove {JOB}/plan.json", after=True),
+    Moment("clean-up", f"^os.remove {JOB}/plan.entry"),
+    Moment("clean-up", f"^os.remove {JOB}/plan.entry", after=True),
 ]
 # By requests to a service: where uploads wait, and where files are renamed.
 _PIECE = rf"^(body of )?(PUT|POST) (D/(?!_quire)\S+ (block|uploads|partNumber)$|{JOB}/attempts/)"
 _VISIBLE = "D/(?!_quire)\\S+ (blocklist|uploadId|RENAME)"
-_ENTRY = r"^(body of )?PUT D/_quire/log/\d+\.json.* "
+_ENTRY = r"^(body of )?PUT D/_quire/log/\d+\.entry.* "
 REQUESTS = [
     Moment("listing", "^GET S"),
     Moment("listing", f"^PUT {JOB}/plan-"),
     Moment("listing", f"^PUT {JOB}/plan-", after=True),
-    Moment("plan frozen", f"^PUT {JOB}/plan.json"),
-    Moment("plan frozen", f"^PUT {JOB}/plan.json", after=True),
+    Moment("plan frozen", f"^PUT {JOB}/plan.entry"),
+    Moment("plan frozen", f"^PUT {JOB}/plan.entry", after=True),
     Moment("in a task", _PIECE, most=2),
     Moment("in a task", _PIECE, after=True, most=2),
     Moment("task commit", "^PUT D/_quire/ledger/", most=2),
@@ -101,11 +101,11 @@ ALL = LISTING + OF_A_TASK + OF_A_DRIVER
 NAMES = ("starting", "listing", "plan frozen", "in a task", "task commit", "job commit", "publish", "clean-up", "between two steps")
 _CLASSES = (
     ("listing", rf"os\.scandir S|os\.rename {JOB}/plan-|GET S|(body of )?PUT {JOB}/plan-"),
-    ("plan frozen", rf"os\.link {JOB}/plan\.json|(body of )?PUT {JOB}/plan\.json"),
+    ("plan frozen", rf"os\.link {JOB}/plan\.entry|(body of )?PUT {JOB}/plan\.entry"),
     ("in a task", rf"open S/|(os\.mkdir|open) {JOB}/attempts|{_PIECE}"),
     ("task commit", rf"os\.rename D/_quire/ledger/|(os\.link|os\.mkdir) {JOB}/tasks|(body of )?PUT (D/_quire/ledger/|{JOB}/tasks)"),
-    ("job commit", rf"os\.link D/_quire/log/\d+\.json (commit|abort)|{_ENTRY}(commit|abort)"),
-    ("publish", rf"os\.rename D/(?!_quire)|os\.link D/_quire/log/\d+\.json published|(body of )?(PUT|POST) {_VISIBLE}|{_ENTRY}published"),
+    ("job commit", rf"os\.link D/_quire/log/\d+\.entry (commit|abort)|{_ENTRY}(commit|abort)"),
+    ("publish", rf"os\.rename D/(?!_quire)|os\.link D/_quire/log/\d+\.entry published|(body of )?(PUT|POST) {_VISIBLE}|{_ENTRY}published"),
     ("clean-up", rf"(shutil\.rmtree|os\.remove|os\.rmdir) (D/_quire/jobs|[^D]|{JOB})|DELETE D/_quire"),
 )
 
@@ -194,7 +194,7 @@ def names(folder: Path) -> list[str]:
 def look(dest: Path) -> Lies:
     seen, state = Lies(), dest / "_quire"
     for entry in names(state / "log"):
-        if entry.endswith(".json"):
+        if entry.endswith(".entry"):
             try:
                 seen.entries[entry] = json.loads((state / "log" / entry).read_bytes())["kind"]
             except OSError:
@@ -203,7 +203,7 @@ def look(dest: Path) -> Lies:
         for name in names(state / "jobs" / job):
             if name.startswith("plan-"):
                 seen.pieces.add(f"{job}/{name}")
-            elif name == "plan.json":
+            elif name == "plan.entry":
                 seen.plans.add(job)
         seen.attempts |= {f"{job}/{name}" for name in names(state / "jobs" / job / "attempts")}
         seen.manifests |= {f"{job}/{name}" for name in names(state / "jobs" / job / "tasks")}
@@ -220,12 +220,12 @@ def look_at(objects: Mapping[str, bytes], waiting: Iterable[str]) -> Lies:
         job, _, of_job = name.partition("/")
         if state != "_quire":
             seen.visible.add(path)
-        elif kind == "log" and name.endswith(".json"):
+        elif kind == "log" and name.endswith(".entry"):
             if objects[path]:  # else it is what SeaweedFS keeps of a write that was cut off
                 seen.entries[name] = json.loads(objects[path])["kind"]
         elif of_job.startswith("plan-"):
             seen.pieces.add(name)
-        elif of_job == "plan.json":
+        elif of_job == "plan.entry":
             seen.plans.add(job)
         elif of_job.startswith("attempts/"):
             seen.attempts.add(name)

@@ -157,7 +157,7 @@ class Story:
         shown = set(data_files(self.dest))
         if self.committer == "rename_v2":
             shown &= set(checker.look(self.dest).data)
-        shown |= {f"_quire/log/{name}" for name in names(self.dest / "_quire/log") if name.endswith(".json")}
+        shown |= {f"_quire/log/{name}" for name in names(self.dest / "_quire/log") if name.endswith(".entry")}
         return {name: (self.dest / name).read_bytes() for name in shown}
 
 

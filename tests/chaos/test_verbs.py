@@ -51,7 +51,7 @@ def picked(split, content):
 
 functions = {"parsed": parsed, "picked": picked}
 if verb == "run" and "split" in given:
-    quire.process(said["source"], picked, said["dest"], max_quarantined=1000, **how, **given)
+    quire.process(said["source"], said["dest"], picked, max_quarantined=1000, **how, **given)
 elif verb == "run":
     given["transform"] = functions.get(given["transform"], given["transform"])
     quire.consolidate(said["source"], said["dest"], max_quarantined=1000, **how, **given)
@@ -171,7 +171,7 @@ class Kept(Story):
         """The lines that a reader of the log sees."""
         outcome, published, live = dict[str, int](), dict[str, Any](), dict[str, None]()
         entries = list[dict[str, Any]]()
-        while (path := self.dest / f"_quire/log/{len(entries) + 1:020d}.json").exists():
+        while (path := self.dest / f"_quire/log/{len(entries) + 1:020d}.entry").exists():
             entry = json.loads(path.read_bytes())
             entries.append(entry)
             if entry["kind"] in ("commit", "abort"):

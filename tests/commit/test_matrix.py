@@ -278,7 +278,7 @@ def test_a_zombie_that_died_early_leaves_nothing_for_ever(committer: str) -> Non
         case.must(world, "run", case.work(world))
         (job,) = case.check(world).outcome
         store = memory.MemoryStore(world.dest)
-        for k, name in enumerate([f"_quire/ledger/{job}-0-{'a' * 12}.parquet", f"part-{job}-0-{'b' * 12}-0.txt"]):
+        for k, name in enumerate([f"_quire/ledger/{job}-0-{'a' * 12}.rows", f"part-{job}-0-{'b' * 12}-0.txt"]):
             if k == 0 or case.by.leaks:
                 store.put(name, b"zombie")
                 case.must(world, "recover", case.recover(world))

@@ -166,7 +166,7 @@ def test_plan_put_is_repeated(world: sim.World) -> None:
     """A put without an answer is put again, whether it came to pass or not."""
     store = world.store(sim.DEST)
     for n, fault in enumerate(("ambiguous", "transient")):
-        with world.acting(sim.Actor(faults={1: fault}, only=sim.about("plan.json"))):
+        with world.acting(sim.Actor(faults={1: fault}, only=sim.about("plan.entry"))):
             head = frozen(store, n)
         assert protocol.plan_head(store, head.job) == head
 
@@ -280,7 +280,7 @@ def test_base_unpublished(world: sim.World, tree: sim.Tree) -> None:
     def turn(actor: sim.Actor, op: str, name: str) -> None:
         if actor.name == "us" and op == "walk" and name == names.JOBS and next(turns) == 1:
             assert isinstance(sim.run(world, dead, lambda: gather(f"{sim.SOURCE}/d")), sim.Crash)
-        if actor.name == "us" and name.endswith("plan.json") and op == "put_if_absent":
+        if actor.name == "us" and name.endswith("plan.entry") and op == "put_if_absent":
             settled.append(Log(sim.memory.MemoryStore(sim.DEST)).refresh().settled())
 
     world.turn = turn
@@ -436,7 +436,7 @@ def test_other_words_meanwhile(world: sim.World, tree: sim.Tree) -> None:
     """Two jobs of different kinds start in an empty destination: one commits, the other ends with an error, and does end."""
     tree.put("d/a", b"one\n")
     tree.put("e/b", b"two\n")
-    once(world, sim.about("tasks/0.json"), lambda: gather(f"{sim.SOURCE}/d", transform="raw"))
+    once(world, sim.about("tasks/0.entry"), lambda: gather(f"{sim.SOURCE}/d", transform="raw"))
     with world.acting(sim.Actor("us")), pytest.raises(QuireError, match="raw"):
         gather(f"{sim.SOURCE}/e")
     sim.check(tree, "raw", all_taken=False)
@@ -512,7 +512,7 @@ def test_ambiguous_loses_and_get_absent_loses(world: sim.World, tree: sim.Tree, 
     """A manifest's put without an answer: the attempt neither deletes its output nor gives up."""
     tree.put("a", b"one\n")
     work, again = planned(world, tree)
-    with world.acting(sim.Actor(faults={1: fault}, only=sim.about("tasks/0.json"))):
+    with world.acting(sim.Actor(faults={1: fault}, only=sim.about("tasks/0.entry"))):
         attempt(work, 0)
     world.land(everything=True)
     task = protocol.get_manifest(world.store(sim.DEST), work.head.job, 0)
@@ -528,7 +528,7 @@ def test_never_answered_manifest_keeps_its_output(world: sim.World, tree: sim.Tr
     tree.put("a", b"one\n")
     work, again = planned(world, tree, committer=committer)
     faults = dict.fromkeys(range(1, 99), "ambiguous")
-    with world.acting(sim.Actor(faults=faults, only=sim.about("tasks/0.json"))), pytest.raises(StorageError):
+    with world.acting(sim.Actor(faults=faults, only=sim.about("tasks/0.entry"))), pytest.raises(StorageError):
         attempt(work, 0)
     assert again().files == 1
     sim.check(tree, "lines")
@@ -566,8 +566,8 @@ def test_loser_deletes_segment_or_final(world: sim.World, store: sim.SimStore, t
         zombie = Task(task=0, attempt=names.new_id())
         assert protocol.put_manifest(store, work.head.job, zombie)
 
-    once(world, sim.about("tasks/0.json"), meanwhile)
-    with world.acting(sim.Actor("slow", {1: "ambiguous"}, only=sim.about("tasks/0.json"))):
+    once(world, sim.about("tasks/0.entry"), meanwhile)
+    with world.acting(sim.Actor("slow", {1: "ambiguous"}, only=sim.about("tasks/0.entry"))):
         attempt(work, 0)
     protocol.recover(store)
     sim.check(tree, "lines")
@@ -593,7 +593,7 @@ def test_manifest_after_segment_and_output(world: sim.World, tree: sim.Tree) -> 
         assert task is not None
         assert {task.segment, *(f.handle for f in task.files)} <= set(sim.objects(sim.DEST))
 
-    assert once(world, sim.about("tasks/0.json"), complete) == []
+    assert once(world, sim.about("tasks/0.entry"), complete) == []
     gather()
 
 
@@ -633,12 +633,12 @@ def test_clean_open_job(store: sim.SimStore) -> None:
 
 
 def test_plan_json_goes_last(world: sim.World, tree: sim.Tree) -> None:
-    """Whoever finds a plan.json finds the plan that it names, or the job's outcome in the log."""
+    """Whoever finds a plan.entry finds the plan that it names, or the job's outcome in the log."""
     tree.put("a", b"one\n")
     removed: list[str] = []
     world.on = lambda *step: removed.append(step[1]) if step[0] == "remove" and step[1].startswith(names.JOBS) else None
     gather()
-    assert [name.endswith("plan.json") for name in removed].index(True) == len(removed) - 1
+    assert [name.endswith("plan.entry") for name in removed].index(True) == len(removed) - 1
     assert len(removed) > 3
 
 
@@ -663,7 +663,7 @@ def test_abort_of_a_committed_job(store: sim.SimStore) -> None:
 
 
 def test_abort_before_the_plan_was_there(world: sim.World, store: sim.SimStore) -> None:
-    """Giving up looks, finds no plan.json, sleeps; a rename_v2 job is frozen and writes; then it is given up: nothing stays."""
+    """Giving up looks, finds no plan.entry, sleeps; a rename_v2 job is frozen and writes; then it is given up: nothing stays."""
     job, head = job_of(1), None
     store.put(names.plan_parquet(job, names.new_id()), b"parquet")
 
@@ -863,7 +863,7 @@ def test_quarantine_by_path(world: sim.World, tree: sim.Tree) -> None:
 def test_changed_is_quarantined(world: sim.World, tree: sim.Tree) -> None:
     """A file that changes under the reader is left out and read again, not quarantined."""
     tree.put("a", b"<d n='1'/>")
-    assert once(world, sim.about("plan.json"), lambda: tree.put("a", b"<d n='22'/>")) == []
+    assert once(world, sim.about("plan.entry"), lambda: tree.put("a", b"<d n='22'/>")) == []
     report = gather(transform="xml")
     assert (report.files, not_taken(report), report.deferred) == (1, 0, ())
     sim.check(tree, "xml")
@@ -875,7 +875,7 @@ def test_left_out_for_ever(world: sim.World, tree: sim.Tree) -> None:
     tree.put("b", b"fine\n")
 
     def on(op: str, name: str) -> None:
-        if name.endswith("plan.json") and op == "put_if_absent":
+        if name.endswith("plan.entry") and op == "put_if_absent":
             tree.put("a", tree.now[f"{sim.SOURCE}/a"][1] + b"0")
 
     world.on = on
@@ -908,7 +908,7 @@ def test_replaced_for_ever(world: sim.World, tree: sim.Tree) -> None:
 def test_vanished_file_is_left_out(world: sim.World, tree: sim.Tree) -> None:
     """The only file of a task vanishes: nothing is committed, the log says so, the call ends."""
     tree.put("a", b"one\n")
-    once(world, sim.about("plan.json"), lambda: tree.remove("a"))
+    once(world, sim.about("plan.entry"), lambda: tree.remove("a"))
     with world.acting(sim.Actor("us")):
         assert gather().files == 0
     sim.check(tree, "lines")
@@ -930,7 +930,7 @@ def test_too_many_failures_gives_up(world: sim.World, tree: sim.Tree) -> None:
     with pytest.raises(quire.TooManyQuarantined, match="a: "):
         gather(transform="xml", max_quarantined=0)
     assert sim.objects(sim.DEST).keys() == {names.entry(1)}
-    once(world, sim.about("tasks/0.json"), lambda: gather(transform="xml"))
+    once(world, sim.about("tasks/0.entry"), lambda: gather(transform="xml"))
     with world.acting(sim.Actor("strict")):
         gather(transform="xml", max_quarantined=0)
     sim.check(tree, "xml")

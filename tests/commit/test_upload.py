@@ -102,7 +102,7 @@ def test_the_winner_is_not_given_up_when_nobody_answers(world: sim.World, tree: 
     """The manifest may be there, so the attempt touches nothing."""
     work, again = planned(world, tree)
     faults = dict.fromkeys(range(1, 99), "ambiguous")
-    with world.acting(sim.Actor(faults=faults, only=sim.about("tasks/0.json"))), pytest.raises(StorageError):
+    with world.acting(sim.Actor(faults=faults, only=sim.about("tasks/0.entry"))), pytest.raises(StorageError):
         attempt(work, 0)
     assert len(world.waiting()) == 1
     assert again().files == 1

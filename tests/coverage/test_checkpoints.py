@@ -715,7 +715,7 @@ def test_opening_asks_for_what_came_after_the_checkpoint_alone(monkeypatch: pyte
     monkeypatch.setattr(memory.MemoryStore, "walk", lambda self, folder="": _not_the_log(self, folder))
     ledger = Ledger(DEST)
     assert (ledger.version, ledger.summary().commits, len(ledger.inspect.history())) == (22, 11, 22)
-    assert min(int(name[-25:-5]) for name in asked if name.startswith("_quire/log/") and not name.endswith(names.entry(1))) > 20
+    assert min(int(name[-26:-6]) for name in asked if name.startswith("_quire/log/") and not name.endswith(names.entry(1))) > 20
 
 
 _walk = memory.MemoryStore.walk

@@ -57,8 +57,8 @@ def test_twice_the_tasks_are_about_twice_the_work(monkeypatch: pytest.MonkeyPatc
 
 def test_a_plan_of_several_objects_is_read_whole_and_by_task() -> None:
     store, n = connect("memory://plan-of-several"), 2 * pack.TASKS + 1
-    name = "_quire/jobs/0-0123456789abcdef/plan-0123456789ab.parquet"
-    own = name.removesuffix(".parquet") + "-0.parquet"
+    name = "_quire/jobs/0-0123456789abcdef/plan-0123456789ab.rows"
+    own = name.removesuffix(".rows") + "-0.rows"
     tasks = [pack.PlannedTask("", 0, [pack.Run("", 0, own, 0, i, 1, i)]) for i in range(n)]
     pack.write_head(store, name, tasks)
     assert pack.read_head(store, name, n) == tasks

@@ -173,7 +173,7 @@ def test_an_entry_of_a_newer_quire_or_a_damaged_one_is_refused_not_guessed(tmp_p
     source = write(tmp_path / "in", documents(5))
     gather(source, tmp_path / "out")
     write(source, {"new": b"1"})
-    entry = tmp_path / "out/_quire/log/00000000000000000001.json"
+    entry = tmp_path / "out/_quire/log/00000000000000000001.entry"
     good = entry.read_bytes()
     for bad, word in [
         (json.dumps({**json.loads(good), "format": 2}).encode(), "newer quire"), (b"{", "damaged"), (b"", "damaged"), (b"\xff", "damaged"),
@@ -197,7 +197,7 @@ def test_entries_that_would_be_too_long_keep_their_tasks_in_a_file(tmp_path: Pat
     found = check(source, tmp_path / "out")
     assert len(found.data) > 5
     assert len(list((tmp_path / "out/_quire/log/parts").iterdir())) == 1
-    assert max(p.stat().st_size for p in (tmp_path / "out/_quire/log").glob("*.json")) <= 2000
+    assert max(p.stat().st_size for p in (tmp_path / "out/_quire/log").glob("*.entry")) <= 2000
 
 
 # ------------------------------------------------------------------------------------------------------------ look before

@@ -136,7 +136,7 @@ def test_of_many_bad_new_versions_no_entry_of_the_log_grows(tmp_path: Path, monk
     write(source, {f"{i}.xml": b"<a>broken" for i in range(49)} | {"49.xml": b"<b>better</b>"})
     report = gather(source, dest, **how)
     assert (report.files, len(report.deferred)) == (1, 49), "they are known to the round that goes on without them"
-    entries = sorted((dest / "_quire/log").glob("*.json"))
+    entries = sorted((dest / "_quire/log").glob("*.entry"))
     assert max(entry.stat().st_size for entry in entries) <= 2_000
     (given_up,) = (entry for entry in log.Log(LocalStore(str(dest))).refresh().entries if isinstance(entry, Abort))
     assert sorted(item.path for item in given_up.left) == sorted(path for path, _ in report.deferred)

@@ -127,9 +127,9 @@ def test_a_ledger_of_a_newer_quire_is_refused_and_left_alone(tmp_path: Path) -> 
     source = write(tmp_path / "in", {"a": b"a"})
     gather(source, tmp_path / "out")
     store = connect(f"file://{tmp_path}/out")
-    store.put("_quire/log/00000000000000000003.json", b'{"kind": "merge", "format": 2}')
+    store.put("_quire/log/00000000000000000003.entry", b'{"kind": "merge", "format": 2}')
     before = snapshot(tmp_path / "out")
     for call in (lambda: Ledger(tmp_path / "out"), lambda: gather(source, tmp_path / "out")):
-        with refused(QuireError, 2, "newer quire", "Update quire", "00000000000000000003.json"):
+        with refused(QuireError, 2, "newer quire", "Update quire", "00000000000000000003.entry"):
             call()
     assert snapshot(tmp_path / "out") == before

@@ -490,7 +490,7 @@ def driver(me, intent, shape):
             if bug("plan_overwrite"):
                 r = yield ("put", ("plan", job), (pid, len(log)))
             else:
-                while True:  # ... then plan.json, put if absent
+                while True:  # ... then plan.entry, put if absent
                     r = yield ("pia", ("plan", job), (pid, len(log)))
                     if r != TIMEOUT:
                         break
@@ -751,7 +751,7 @@ def clean(job):
     keep = tuple(t[:2] for t in in_effect(log, e)) if e and e[0] == "commit" else ()
     del log, e
     kinds = ("tmp", "up", "seg") + (("fin",) if G.committer == "v2" else ()) + ("man", "parts", "plan")
-    for kind in kinds:  # plan.json last, so that what a crash leaves is still found
+    for kind in kinds:  # plan.entry last, so that what a crash leaves is still found
         keys = yield ("list", kind, job)
         if kind in ("seg", "fin"):
             keys = tuple(k for k in keys if not any(k[2] == task and k[3] in (a, "") for task, a in keep))
@@ -764,7 +764,7 @@ def clean(job):
 
 
 def aborter():
-    """recover(abort="open"): a user gives up whatever is open, a plan without plan.json too (plan() writes no more than that)."""
+    """recover(abort="open"): a user gives up whatever is open, a plan without plan.entry too (plan() writes no more than that)."""
     jobs = yield ("planned",)
     for j in jobs:
         if bug("abort_parts_unlogged"):
@@ -1732,9 +1732,9 @@ def scenarios(deep=False):
 
 
 BUGS = {  # name: (what is done instead, a scenario in which it must be caught)
-    "plan_overwrite": ("plan.json is an ordinary put", c("", "s3", A2, B2, timeouts=0)),
+    "plan_overwrite": ("plan.entry is an ordinary put", c("", "s3", A2, B2, timeouts=0)),
     "plan_parts_shared_name": ("the plan's Parquet files have fixed names below the job", c("", "s3", A2, B2, timeouts=0)),
-    "base_read_later": ("plan.json's base version is a tip read after the ledger was", c("", "s3", A, Y, timeouts=0)),
+    "base_read_later": ("plan.entry's base version is a tip read after the ledger was", c("", "s3", A, Y, timeouts=0)),
     "conflict_since_restart": ("only entries newer than the driver's own start are conflicts", c("", "s3", A, Y, timeouts=0)),
     "split_id_conflict": ("conflicts compare whole splits, not ranges", c("", "s3", A, Y2, timeouts=0)),
     "conflict_by_version": ("conflicts compare (path, version), not path", c("", "s3", A, Y, units=1, replace=True, timeouts=0)),
@@ -1810,7 +1810,7 @@ BUGS = {  # name: (what is done instead, a scenario in which it must be caught)
         c("", "s3", A, units=1, bad=True, churn=True, timeouts=0, coarse=True),
     ),
     "abort_parts_unlogged": (
-        "plan Parquet without plan.json is deleted without an abort entry",
+        "plan Parquet without plan.entry is deleted without an abort entry",
         c("", "s3", A, units=1, timeouts=0, actors=("aborter",), coarse=True),
     ),
     "plan_run_new_base": (

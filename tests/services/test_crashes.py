@@ -56,7 +56,7 @@ def test_crashes(service: str, committer: str, request: pytest.FixtureRequest, t
     assert not line.findings, f"CRASH_SEED={SEED}: {line.findings[0]}"
 
 
-@pytest.mark.parametrize("name", ["_quire/log/00000000000000000001.json", "_quire/jobs/0-1/tasks/0.json"])
+@pytest.mark.parametrize("name", ["_quire/log/00000000000000000001.entry", "_quire/jobs/0-1/tasks/0.entry"])
 def test_a_write_that_ended_before_its_first_byte_is_none(name: str, seaweedfs: str) -> None:
     """SeaweedFS keeps an empty object of it: for readers it is not there, and of those who write it again exactly one wins."""
     with on_s3(seaweedfs)() as place:

@@ -145,14 +145,14 @@ def test_a_rename_never_overwrites(home: str) -> None:
 
 def test_clean_ups_take_what_is_left_and_living_writers_write_again(home: str) -> None:
     store = opened(home)
-    store.put("_quire/jobs/j/tasks/0.json", b"")
-    store.remove("_quire/jobs/j/tasks/0.json")
+    store.put("_quire/jobs/j/tasks/0.entry", b"")
+    store.remove("_quire/jobs/j/tasks/0.entry")
     assert not store.is_folder("_quire/jobs"), "directories of quire's own that became empty go"
-    store.put("_quire/jobs/j/tasks/1.json", b"")
+    store.put("_quire/jobs/j/tasks/1.entry", b"")
     store.asked("PUT", "MKDIRS", "_quire/jobs/k/attempts/0", "make")
     store.written("_quire/tmp/of-the-dead", b"")
     store.sweep("_quire/tmp")
-    assert [e.name for e in store.walk()] == ["_quire/jobs/j/tasks/1.json"]
+    assert [e.name for e in store.walk()] == ["_quire/jobs/j/tasks/1.entry"]
     assert not store.is_folder("_quire/jobs/k")
     assert not store.is_folder("_quire/tmp")
     done = threading.Event()
@@ -165,11 +165,11 @@ def test_clean_ups_take_what_is_left_and_living_writers_write_again(home: str) -
     sweeping.start()
     try:
         for i in range(20):
-            assert store.put_if_absent(f"_quire/jobs/{i}/plan.json", b"%d" % i)
+            assert store.put_if_absent(f"_quire/jobs/{i}/plan.entry", b"%d" % i)
     finally:
         done.set()
         sweeping.join()
-    assert [store.get(f"_quire/jobs/{i}/plan.json") for i in range(20)] == [b"%d" % i for i in range(20)]
+    assert [store.get(f"_quire/jobs/{i}/plan.entry") for i in range(20)] == [b"%d" % i for i in range(20)]
 
 
 def test_a_page_that_fails_is_asked_for_again_and_no_other(home: str, monkeypatch: pytest.MonkeyPatch) -> None:

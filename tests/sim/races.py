@@ -186,7 +186,8 @@ def _act(race: Race, world: World, step: Step) -> None:
     here: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False, "committer": race.by.name}
     allowed = {"max_quarantined": 1000}  # here a call is a step of a history: what it leaves is judged, not how it ends
     size = f"{step.target} B"
-    options = here | allowed | {"target_size": size, "on_append": race.on_append, "on_change": race.on_change, "flush": step.flush}
+    taken = "take" if step.flush else "hold"
+    options = here | allowed | {"target_size": size, "on_append": race.on_append, "on_change": race.on_change, "partial_lines": taken}
     if step.kind == "run" and race.transform == "load":
         loads.load(world.dest, race.by.name, target_size=size, **({"max_bytes": f"{step.size} B"} if step.size else {}))
     elif step.kind == "run" and race.transform == "records":

@@ -43,6 +43,16 @@ def rows_of(data: bytes) -> list[dict[str, Any]]:
     return found
 
 
+# What readers that know nothing of quire take in by its suffix, and the one exception: a user's own job names what it writes by path.
+DATA = re.compile(r"\.(?:json|jsonl|ndjson|csv|tsv|txt|bin|parquet|gz|zst)$")
+_BY_PATH = re.compile(r"_quire/jobs/[^/]+/attempts/[^/]+/part-[0-9]+\.snappy\.parquet")
+
+
+def taken_for_data(there: Iterable[str]) -> list[str]:
+    """The objects of quire's own that have the suffix of a data format."""
+    return [name for name in there if name.startswith("_quire/") and DATA.search(name) and not _BY_PATH.fullmatch(name)]
+
+
 TOGETHER = {"shuffle": "done", "claim": "mark"}  # what is written for all splits of a job at once, and the state of their rows
 
 
@@ -51,10 +61,10 @@ class Log:
 
     def __init__(self, there: Mapping[str, bytes]) -> None:
         self.entries: list[dict[str, Any]] = []
-        while data := there.get(f"_quire/log/{len(self.entries) + 1:020d}.json"):
+        while data := there.get(f"_quire/log/{len(self.entries) + 1:020d}.entry"):
             self.entries.append(json.loads(data))
         # An empty one is none: SeaweedFS keeps that of a write which was cut off before its first byte.
-        listed = [name for name in there if re.fullmatch(r"_quire/log/[0-9]{20}\.json", name) and there[name]]
+        listed = [name for name in there if re.fullmatch(r"_quire/log/[0-9]{20}\.entry", name) and there[name]]
         assert len(listed) == len(self.entries), f"the log has a gap: {sorted(listed)}"
         self.outcome: dict[str, dict[str, Any]] = {}
         self.published: dict[str, dict[str, Any]] = {}
@@ -106,7 +116,7 @@ class Observer:
 
     def look(self, op: str, name: str) -> None:
         there = self.there()
-        if match := re.fullmatch(r"_quire/jobs/([^/]+)/tasks/([0-9]+)\.json", name):
+        if match := re.fullmatch(r"_quire/jobs/([^/]+)/tasks/([0-9]+)\.entry", name):
             self._manifest(match[1], int(match[2]), there.get(name))
         entries = {n: there[n] for n in there if n.startswith("_quire/log/0") and there[n]}
         if entries != self.known:
@@ -118,6 +128,7 @@ class Observer:
         for file, size in self.live:
             assert file in there, f"after {op} {name} the file {file} is missing, which readers of the log are told of"
             assert size is None or len(there[file]) == size, f"after {op} {name} the file {file} is not whole"
+        assert not (mistaken := taken_for_data(there)), f"after {op} {name} a reader that lists everything takes {mistaken} for data"
         seen = [n for n in there if not n.startswith("_quire/") and n not in self.named]
         self.leaked += bool(seen)
         assert self.leaks or not seen, f"after {op} {name} a reader of the directory sees {seen}, which nobody committed"
@@ -148,7 +159,7 @@ class Observer:
         assert entries.items() <= self.known.items(), "after a power cut the log holds what nobody wrote"
         self.known, self.log = entries, Log(there)
         self._count()
-        kept = {k: v for k, v in self.won.items() if k[0] in self.log.outcome or f"_quire/jobs/{k[0]}/tasks/{k[1]}.json" in there}
+        kept = {k: v for k, v in self.won.items() if k[0] in self.log.outcome or f"_quire/jobs/{k[0]}/tasks/{k[1]}.entry" in there}
         self.won = kept
         self.look("power", "cut")
 

@@ -33,13 +33,13 @@ HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 
 def forge(out: Path, words: dict[str, Any] | None = None, **columns: Any) -> None:
     """As somebody with an editor: the rows of the only segment say something else, and so does the entry that names it."""
-    (segment,) = (out / "_quire/ledger").glob("*.parquet")
+    (segment,) = (out / "_quire/ledger").glob("*.rows")
     table = pq.read_table(segment)
     for name, value in columns.items():
         at = table.schema.get_field_index(name)
         table = table.set_column(at, table.schema.field(name), pa.array([value] * table.num_rows, table.schema.field(name).type))
     pq.write_table(table, segment)
-    entry = out / "_quire/log/00000000000000000001.json"
+    entry = out / "_quire/log/00000000000000000001.entry"
     said = json.loads(entry.read_bytes())
     said["words"] |= words or {}
     if "path" in columns:
@@ -96,7 +96,7 @@ def test_a_row_sends_no_credentials_anywhere(tmp_path: Path, url: str, monkeypat
 def test_a_log_sends_nobody_to_its_brokers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "in", {"a.xml": b"<"})
     gather(tmp_path / "in", tmp_path / "out", transform="xml")
-    entry = tmp_path / "out/_quire/log/00000000000000000001.json"
+    entry = tmp_path / "out/_quire/log/00000000000000000001.entry"
     entry.write_text(json.dumps(json.loads(entry.read_bytes()) | {"source": "kafka://attacker.example:9092/t"}))
     forge(tmp_path / "out", {"transform": "records", "format": "parquet", "kind": "offsets"}, path="kafka://c/t/0", state="quarantined")
     for name in ("quire.sources.kafka.positions.cluster_of", "quire.sources.kafka.client.cluster_of"):

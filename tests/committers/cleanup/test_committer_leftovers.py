@@ -25,7 +25,7 @@ LEFT = {
 DATA = {
     f"part-00000-{ONE}-c000.json": b'{"id":1}\n', f"p=1/part-00000-{ONE}.c000.json": b'{"id":2}\n', "_SUCCESS": b"",
     "._SUCCESS.crc": b"crc",
-    "_hidden/x.json": b"x", "_part=1/part-00000-x.json": b"yy", "_quire/log/00000000000000000001.json": b"{}", "notes.txt": b"hello",
+    "_hidden/x.json": b"x", "_part=1/part-00000-x.json": b"yy", "_quire/log/00000000000000000001.entry": b"{}", "notes.txt": b"hello",
 }  # fmt: skip
 MARKER = {
     "name": "org.apache.hadoop.fs.s3a.commit.files.SuccessData/1", "committer": "magic", "jobId": ONE, "filenames": [],

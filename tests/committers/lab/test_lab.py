@@ -55,7 +55,7 @@ def test_rows_are_counted_as_a_reader_of_the_directory_finds_them(tmp_path: Path
     assert (found.files, found.rows, found.doubled, found.lost, found.remains) == (2, 5, 1, 1, 1)
 
 
-@pytest.mark.parametrize("name", ["_SUCCESS", "a/_temporary/x", ".part.crc", "_quire/log/1.json", ".by=1/x", "x._COPYING_"])
+@pytest.mark.parametrize("name", ["_SUCCESS", "a/_temporary/x", ".part.crc", "_quire/log/1.entry", ".by=1/x", "x._COPYING_"])
 def test_what_spark_does_not_read_is_not_visible(name: str) -> None:
     assert not is_shown(name)
     assert is_shown("by=1/part_0.json")

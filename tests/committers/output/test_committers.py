@@ -118,7 +118,7 @@ def test_a_job_that_fails_is_aborted() -> None:
     assert by.calls == ["setup_job", *["setup_task", "abort_task"] * 3, "abort_job"]
     (note,) = quire.Ledger("memory://out").inspect.history()["note"]
     assert "no orders for 0" in note
-    assert [*sim.objects("memory://out")] == ["_quire/log/00000000000000000001.json"]
+    assert [*sim.objects("memory://out")] == ["_quire/log/00000000000000000001.entry"]
     drive(by, HERE, lines, 1, "nightly")
     assert seen("memory://out") == [b"0\n"], "a name that was given up may be used again"
 
@@ -182,21 +182,22 @@ def test_the_documented_calls_do_what_they_say(tmp_path: Path) -> None:
 def test_the_article_s_four_directories() -> None:
     by = OutputCommitter("memory://out", "rename")
     job = by.setup_job(1)
-    assert [*sim.objects("memory://out")] == [f"_quire/jobs/{job.id}/plan.json"]
+    assert [*sim.objects("memory://out")] == [f"_quire/jobs/{job.id}/plan.entry"]
     attempt = by.setup_task(job, 0)
     lines(attempt)
     waits = f"_quire/jobs/{job.id}/attempts/0-{attempt.id}/"
     assert any(name.startswith(waits) for name in sim.objects("memory://out"))
     by.commit_task(attempt)
-    assert f"_quire/jobs/{job.id}/tasks/0.json" in sim.objects("memory://out")
+    assert f"_quire/jobs/{job.id}/tasks/0.entry" in sim.objects("memory://out")
     assert seen("memory://out") == []
     by.commit_job(job)
     final = f"part-{job.id}-0-{attempt.id}-0.txt"
-    assert sorted(sim.objects("memory://out")) == [f"_quire/log/{n:020d}.json" for n in (1, 2)] + [final]
+    assert sorted(sim.objects("memory://out")) == [f"_quire/log/{n:020d}.entry" for n in (1, 2)] + [final]
     text = DOCS.read_text()
     for name in (
-        "[directory/]part-<job>-<task>-<attempt>-<i>.<ending>", "$dest/_quire/jobs/<job>/`, with `plan.json`",
-        "$dest/_quire/jobs/<job>/attempts/<task>-<attempt>/", "$dest/_quire/jobs/<job>/tasks/<task>.json", "$dest/_quire/log/<number>.json",
+        "[directory/]part-<job>-<task>-<attempt>-<i>.<ending>", "$dest/_quire/jobs/<job>/`, with `plan.entry`",
+        "$dest/_quire/jobs/<job>/attempts/<task>-<attempt>/", "$dest/_quire/jobs/<job>/tasks/<task>.entry",
+        "$dest/_quire/log/<number>.entry",
     ):  # fmt: skip
         assert name in text
 
@@ -391,12 +392,12 @@ def test_of_two_jobs_of_one_name_the_second_to_commit_is_told() -> None:
     by = OutputCommitter("memory://out")
     store = memory.MemoryStore("memory://out")
     first = by.setup_job(1, "nightly")
-    plan = store.get(f"_quire/jobs/{first.id}/plan.json")
-    store.remove(f"_quire/jobs/{first.id}/plan.json")
+    plan = store.get(f"_quire/jobs/{first.id}/plan.entry")
+    store.remove(f"_quire/jobs/{first.id}/plan.entry")
     drive(by, HERE, lines, 1, "other")
     second = by.setup_job(1, "nightly")
     assert second.id != first.id
-    store.put(f"_quire/jobs/{first.id}/plan.json", plan)  # the first one's, which was on its way
+    store.put(f"_quire/jobs/{first.id}/plan.entry", plan)  # the first one's, which was on its way
     for job in (first, second):
         attempt = by.setup_task(job, 0)
         lines(attempt)
@@ -554,7 +555,7 @@ def test_an_id_that_nobody_knows_is_one_line(id: str) -> None:
 def test_a_forged_plan_is_one_line_and_can_be_given_up() -> None:
     by = OutputCommitter("memory://out")
     job = by.setup_job(1, "nightly")
-    store, plan = memory.MemoryStore("memory://out"), f"_quire/jobs/{job.id}/plan.json"
+    store, plan = memory.MemoryStore("memory://out"), f"_quire/jobs/{job.id}/plan.entry"
     for forged in ('"tasks": 1,', '"tasks": 4611686018427387904,'), ('"committer": "rename",', '"committer": "ferri",'), ("{", "["):
         real = store.get(plan)
         store.put(plan, real.replace(forged[0].encode(), forged[1].encode()))

@@ -24,10 +24,10 @@ class Ferry:
         return True
 
     def create(self, store: Store, job: str, task: int, attempt: str, final: str) -> Sink:
-        return store.create(f"{names.attempt_folder(job, task, attempt)}/{final}")
+        return store.create(names.staged(job, task, attempt, final))
 
     def handle(self, job: str, task: int, attempt: str, final: str, sink: Sink) -> str:
-        return f"{names.attempt_folder(job, task, attempt)}/{final}"
+        return names.staged(job, task, attempt, final)
 
     def adopt(self, store: Store, entry: Entry) -> str:
         return entry.name

@@ -13,7 +13,6 @@ from typing import cast
 
 from quire.commit import names
 from quire.commit.entries import DataFile, Task
-from quire.commit.rename import place
 from quire.errors import FormatError, StorageError
 from quire.storage import Copying, Entry, Sink, Store
 
@@ -28,10 +27,10 @@ class Copies:
         return not store.can_rename and isinstance(store, Copying)
 
     def create(self, store: Store, job: str, task: int, attempt: str, final: str) -> Sink:
-        return store.create(place(job, task, attempt, final))
+        return store.create(names.staged(job, task, attempt, final))
 
     def handle(self, job: str, task: int, attempt: str, final: str, sink: Sink) -> str:
-        return copied(place(job, task, attempt, final), "")
+        return copied(names.staged(job, task, attempt, final), "")
 
     def adopt(self, store: Store, entry: Entry) -> str:
         return copied(entry.name, entry.version)

@@ -146,7 +146,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
 
 
 class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
-    """`plan.json`: which plan of a job counts, and all that is needed to go on with it (no secrets)."""
+    """`plan.entry`: which plan of a job counts, and all that is needed to go on with it (no secrets)."""
 
     job: str
     base: Natural

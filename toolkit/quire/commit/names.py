@@ -1,16 +1,19 @@
 """Where each of quire's objects lies below a destination, and what its name may look like.
 
-_quire/log/<number, 20 digits>.json            entries, from 1 on, without a gap
-_quire/log/parts/<job>-<id>.parquet            the tasks of an entry that would be too long
-_quire/jobs/<job>/plan-<id>*.parquet           a plan, in names of its own for each writer
-_quire/jobs/<job>/plan.json                    which of them counts
-_quire/jobs/<job>/tasks/<task>.json            the manifest of the attempt that won
-_quire/jobs/<job>/attempts/<task>-<attempt>/   output that nobody sees yet
-_quire/ledger/<job>-<task>-<attempt>.parquet   a ledger segment
-_quire/quarantine/<job>-<task>-<attempt>.parquet   records that a function has quarantined
-_quire/checkpoints/<version, 20 digits>-<id>.json            the head of a checkpoint, put after all of its pieces
-_quire/checkpoints/<version, 20 digits>-<id>/<kind>-<n>.parquet   a piece of it
+_quire/log/<number, 20 digits>.entry           entries, from 1 on, without a gap
+_quire/log/parts/<job>-<id>.rows               the tasks of an entry that would be too long
+_quire/jobs/<job>/plan-<id>*.rows              a plan, in names of its own for each writer
+_quire/jobs/<job>/plan.entry                   which of them counts
+_quire/jobs/<job>/tasks/<task>.entry           the manifest of the attempt that won
+_quire/jobs/<job>/attempts/<task>-<attempt>/   output that nobody sees yet: <name of the data file>.staged
+_quire/ledger/<job>-<task>-<attempt>.rows      a ledger segment
+_quire/quarantine/<job>-<task>-<attempt>.rows  records that a function has quarantined
+_quire/checkpoints/<version, 20 digits>-<id>.entry            the head of a checkpoint, put after all of its pieces
+_quire/checkpoints/<version, 20 digits>-<id>/<kind>-<n>.rows  a piece of it
 [directory/]part-<job>-<task>-<attempt>-<i>.*  a data file
+
+Entries are JSON and rows are Parquet. Their suffixes are not those of data formats, so a program that reads `dest/**/*.parquet` takes in
+data files only. A file that a user's own job writes by path into an attempt's folder keeps the name that this job gives it.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ import re
 import uuid
 
 from quire.errors import FormatError
+from quire.storage import base
 from quire.storage.base import safe
 
-STATE = "_quire"
+STATE = base.STATE
 LOG = f"{STATE}/log"
 PARTS = f"{LOG}/parts"
 JOBS = f"{STATE}/jobs"
@@ -29,12 +33,15 @@ LEDGER = f"{STATE}/ledger"
 QUARANTINE = f"{STATE}/quarantine"
 CHECKPOINTS = f"{STATE}/checkpoints"
 
+ENTRY, ROWS = base.ENTRY, ".rows"
+STAGED = ".staged"  # follows the name of a data file until it is published
+
 _JOB = r"[0-9]{1,20}-[0-9a-f]{16}"
 _ATTEMPT = r"[0-9a-f]{12}"
-_SEGMENT = re.compile(rf"({_JOB})-([0-9]+)-({_ATTEMPT})\.parquet")
+_SEGMENT = re.compile(rf"({_JOB})-([0-9]+)-({_ATTEMPT}){re.escape(ROWS)}")
 _DATA = re.compile(rf"(?:.*/)?part-({_JOB})-([0-9]+)-({_ATTEMPT})-[0-9]+\.[a-z0-9.]+", re.DOTALL)
-_PART = re.compile(rf"({_JOB})-[0-9a-f]{{12}}\.parquet")
-_HEAD = re.compile(rf"{CHECKPOINTS}/([0-9]{{20}})-({_ATTEMPT})\.json")
+_PART = re.compile(rf"({_JOB})-[0-9a-f]{{12}}{re.escape(ROWS)}")
+_HEAD = re.compile(rf"{CHECKPOINTS}/([0-9]{{20}})-({_ATTEMPT}){re.escape(ENTRY)}")
 _IS_JOB = re.compile(_JOB)
 _IS_ATTEMPT = re.compile(_ATTEMPT)  # or the id of a plan
 
@@ -45,7 +52,7 @@ def new_id() -> str:
 
 
 def entry(number: int) -> str:
-    return f"{LOG}/{number:020d}.json"
+    return f"{LOG}/{number:020d}{ENTRY}"
 
 
 def base_of(job: str) -> int | None:
@@ -60,13 +67,13 @@ def job_folder(job: str) -> str:
 
 
 def plan_head(job: str) -> str:
-    return f"{job_folder(job)}/plan.json"
+    return f"{job_folder(job)}/plan{ENTRY}"
 
 
 def plan_parquet(job: str, plan: str, piece: str = "") -> str:
     if not _IS_ATTEMPT.fullmatch(plan):
         raise FormatError(f"{plan[:80]!r} is not the id of a plan")
-    return f"{job_folder(job)}/plan-{plan}{piece and '-' + piece}.parquet"
+    return f"{job_folder(job)}/plan-{plan}{piece and '-' + piece}{ROWS}"
 
 
 def manifests(job: str) -> str:
@@ -74,7 +81,7 @@ def manifests(job: str) -> str:
 
 
 def manifest(job: str, task: int) -> str:
-    return f"{manifests(job)}/{task}.json"
+    return f"{manifests(job)}/{task}{ENTRY}"
 
 
 def attempts(job: str) -> str:
@@ -87,12 +94,17 @@ def attempt_folder(job: str, task: int, attempt: str) -> str:
     return f"{attempts(job)}/{task}-{attempt}"
 
 
+def staged(job: str, task: int, attempt: str, final: str) -> str:
+    """Where an attempt writes the data file that will be called `final`."""
+    return f"{attempt_folder(job, task, attempt)}/{final}{STAGED}"
+
+
 def segment(job: str, task: int, attempt: str) -> str:
-    return f"{LEDGER}/{job}-{task}-{attempt}.parquet"
+    return f"{LEDGER}/{job}-{task}-{attempt}{ROWS}"
 
 
 def quarantine(job: str, task: int, attempt: str) -> str:
-    return f"{QUARANTINE}/{job}-{task}-{attempt}.parquet"
+    return f"{QUARANTINE}/{job}-{task}-{attempt}{ROWS}"
 
 
 def quarantine_of(segment: str) -> str:
@@ -101,11 +113,11 @@ def quarantine_of(segment: str) -> str:
 
 
 def attempt_of_segment(segment: str) -> str:
-    return segment.removesuffix(".parquet").rpartition("-")[2]
+    return segment.removesuffix(ROWS).rpartition("-")[2]
 
 
 def checkpoint_head(version: int, checkpoint: str) -> str:
-    return f"{CHECKPOINTS}/{version:020d}-{checkpoint}.json"
+    return f"{CHECKPOINTS}/{version:020d}-{checkpoint}{ENTRY}"
 
 
 def checkpoint_of_head(name: str) -> tuple[int, str] | None:
@@ -118,17 +130,17 @@ def checkpoint_folder(version: int, checkpoint: str) -> str:
 
 
 def checkpoint_piece(version: int, checkpoint: str, kind: str, number: int) -> str:
-    return f"{checkpoint_folder(version, checkpoint)}/{kind}-{number:05d}.parquet"
+    return f"{checkpoint_folder(version, checkpoint)}/{kind}-{number:05d}{ROWS}"
 
 
 def head_of_piece(piece: str) -> str | None:
     """The head of the checkpoint that a piece belongs to; None: it is not a piece."""
-    head = f"{piece.rpartition('/')[0]}.json"
+    head = f"{piece.rpartition('/')[0]}{ENTRY}"
     return head if checkpoint_of_head(head) else None
 
 
 def part(job: str) -> str:
-    return f"{PARTS}/{job}-{new_id()}.parquet"
+    return f"{PARTS}/{job}-{new_id()}{ROWS}"
 
 
 def data_file(folder: str, job: str, task: int, attempt: str, index: int, extension: str) -> str:

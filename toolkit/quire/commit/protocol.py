@@ -56,7 +56,7 @@ def now() -> str:
 
 # ---------------------------------------------------------------------------------------------------------------- a job's plan
 def freeze(store: Store, head: PlanHead) -> None:
-    """Put plan.json if absent: the caller goes on with whatever plan is there."""
+    """Put plan.entry if absent: the caller goes on with whatever plan is there."""
     store.put_if_absent(names.plan_head(head.job), encode(head))
 
 
@@ -113,7 +113,7 @@ def get_manifest(store: Store, job: str, task: int) -> Task | None:
 
 def finished(store: Store, job: str) -> set[int]:
     """The tasks that have a manifest."""
-    stems = (e.name.rsplit("/", 1)[-1].removesuffix(".json") for e in store.walk(names.manifests(job)))
+    stems = (e.name.rsplit("/", 1)[-1].removesuffix(names.ENTRY) for e in store.walk(names.manifests(job)))
     return {int(stem) for stem in stems if stem.isascii() and stem.isdigit()}
 
 
@@ -229,7 +229,7 @@ def clean(log: Log, job: str) -> None:
         if names.job_of_part(e.name) == job and e.name != part:
             store.remove(e.name)
     store.remove_tree(names.manifests(job))
-    # plan.json goes last: while it is there, a driver that finds the job finds its plan too, or sees that the job is over.
+    # plan.entry goes last: while it is there, a driver that finds the job finds its plan too, or sees that the job is over.
     with ThreadPoolExecutor(PARALLEL) as pool:
         list(pool.map(store.remove, [e.name for e in store.walk(names.job_folder(job)) if e.name != names.plan_head(job)]))
     store.remove(names.plan_head(job))

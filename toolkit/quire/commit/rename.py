@@ -20,10 +20,10 @@ class Rename:
         return store.can_rename
 
     def create(self, store: Store, job: str, task: int, attempt: str, final: str) -> Sink:
-        return store.create(place(job, task, attempt, final))
+        return store.create(names.staged(job, task, attempt, final))
 
     def handle(self, job: str, task: int, attempt: str, final: str, sink: Sink) -> str:
-        return place(job, task, attempt, final)
+        return names.staged(job, task, attempt, final)
 
     def adopt(self, store: Store, entry: Entry) -> str:
         return entry.name
@@ -50,11 +50,6 @@ class Rename:
 
     def leftovers(self, store: Store, named: Iterable[str]) -> set[str]:
         return set()
-
-
-def place(job: str, task: int, attempt: str, final: str) -> str:
-    """Where an attempt writes the data file that will be called `final`."""
-    return f"{names.attempt_folder(job, task, attempt)}/{final}"
 
 
 class RenameV2(Rename):

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.commit import names as objects
-from quire.commit.rename import place
 from quire.coverage.antijoin import remaining
 from quire.coverage.fold import Fold
 from quire.errors import FormatError, StorageError
@@ -214,8 +213,8 @@ def _refused(listing: Listing, dest: Store, folder: str) -> str:
     try:
         if isinstance(dest, Limited):
             dest.check_name(final)
-            dest.check_name(place(listing.job, last, attempt, final))
-        elif not is_safe(place(listing.job, last, attempt, final)):
+            dest.check_name(objects.staged(listing.job, last, attempt, final))
+        elif not is_safe(objects.staged(listing.job, last, attempt, final)):
             return "its path is too long"
     except (StorageError, FormatError) as e:
         return str(e)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.commit.names import ROWS
 from quire.errors import FormatError, RefusedError, scrub
 from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.planning.drops import DROPS, put_table
@@ -156,7 +157,7 @@ def write_head(store: Store, name: str, tasks: list[PlannedTask]) -> None:
 
 
 def _object(name: str, task: int) -> str:
-    return name if task < TASKS else f"{name.removesuffix('.parquet')}-tasks-{task // TASKS}.parquet"
+    return name if task < TASKS else f"{name.removesuffix(ROWS)}-tasks-{task // TASKS}{ROWS}"
 
 
 def read_head(store: Store, name: str, tasks: int) -> list[PlannedTask]:
@@ -185,7 +186,7 @@ def _read_head(store: Store, name: str, first: int, task: int | None = None) -> 
             if r["removes"] and r["removes"] != MARK:
                 planned.removes[r["removes"]] = r["bytes"]
                 continue
-            if not r["object"].startswith(name.removesuffix(".parquet") + "-"):
+            if not r["object"].startswith(name.removesuffix(ROWS) + "-"):
                 raise ValueError(f"{r['object'][:200]!r} is not an object of its own")
             if not r["rows"]:  # a run has rows
                 planned.drops += (r["object"],)

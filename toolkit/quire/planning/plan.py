@@ -103,7 +103,7 @@ Lister = Callable[[Look], tuple[Listed, float]]  # writes the rows of the plan; 
 def make(lister: Lister, runner: Runner, log: Log, base: int, job: str, wanted: Wanted, progress: Progress) -> Planned:
     """List, anti-join with the ledger at `base`, pack and write the plan (with no tasks: there is nothing to do, and nothing is written).
 
-    Only objects in names of this plan's own are written; whoever puts plan.json decides whether they count.
+    Only objects in names of this plan's own are written; whoever puts plan.entry decides whether they count.
     """
     look = Look(runner, log, base, job, names.new_id(), wanted, progress)
     try:
@@ -158,7 +158,7 @@ def list_offsets(look: Look) -> tuple[Listed, float]:
 
 def discard(store: Store, job: str, plan: str) -> None:
     """Delete a plan that nobody has frozen: its names are its own, so nothing can refer to them."""
-    own = names.plan_parquet(job, plan).removesuffix(".parquet")
+    own = names.plan_parquet(job, plan).removesuffix(names.ROWS)
     for found in list(store.scan(names.job_folder(job))):
         if isinstance(found, Entry) and found.name.startswith(own):
             store.remove(found.name)

@@ -15,6 +15,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from quire.errors import FormatError, StorageError
 
+STATE = "_quire"  # below it lie quire's own objects, and above it data files
+ENTRY = ".entry"  # ends the name of what decides between writers: it is put if absent, and never empty
 LONGEST = 4096  # characters of a name, in any store
 OURS = 200  # bytes of the longest name that quire gives below a destination, but for the source's directories
 LARGEST = 1 << 30  # bytes of an object that is held whole: far beyond any plan or segment, and a forged one must not fill the memory

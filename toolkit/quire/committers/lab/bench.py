@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from quire.commit import names
 from quire.committers.lab.processes import PATIENCE, Cluster, Driver, wait_for
 from quire.committers.lab.tested import UnderTest
 from quire.committers.lab.watch import Count, Place, count
@@ -179,7 +180,7 @@ class Run:
         store, since, seen = self.place.store(), time.monotonic(), (-1, -1, -1)
         while True:
             began, waits = (len(list(self.marks.glob(f"{mark}-*"))) for mark in ("began", "waits"))
-            now = (began, waits, sum(e.name.endswith(".json") and "/tasks/" in e.name for e in store.walk("_quire/jobs")))
+            now = (began, waits, sum(e.name.endswith(names.ENTRY) and "/tasks/" in e.name for e in store.walk("_quire/jobs")))
             if now != seen:
                 since, seen = time.monotonic(), now
             if waits and now[2] >= began - waits and time.monotonic() - since > STILL:

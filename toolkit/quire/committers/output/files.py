@@ -143,12 +143,12 @@ def ending(name: str) -> str:
 def adopted(by: Committer, store: Store, job: str, task: int, attempt: str, written: list[Output]) -> tuple[list[DataFile], set[str]]:
     """The files of others in the attempt's folder, as data files, and their schemas; `written` has its own way."""
     assert isinstance(by, Adopting)
-    folder, ours = names.attempt_folder(job, task, attempt), {file.final for file in written}
+    folder, ours = names.attempt_folder(job, task, attempt), {names.staged(job, task, attempt, file.final) for file in written}
     found, schemas = list[DataFile](), set[str]()
     for entry in sorted(store.walk(folder)):
-        name = entry.name.removeprefix(f"{folder}/")
-        if name in ours or not own_files.counts(entry.name, folder):
+        if entry.name in ours or not own_files.counts(entry.name, folder):
             continue
+        name = entry.name.removeprefix(f"{folder}/")
         final = names.data_file(name.rpartition("/")[0], job, task, attempt, len(written) + len(found), ending(name))
         records, schema = own_files.rows_and_columns(store, entry, "the task")
         if isinstance(store, Syncing):

@@ -24,7 +24,6 @@ from quire.commit.committers import committer
 from quire.commit.entries import DataFile, Task
 from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
-from quire.commit.rename import place
 from quire.engine.attempt import Work
 from quire.engine.closers import Reduce
 from quire.errors import FormatError, QuireError, TransientError, UsageError, quoted, scrub
@@ -122,6 +121,7 @@ class _Part:
     """A share of a file that waits: of a Parquet file its row groups number `share`, `share + 1`, … of `shares` equal parts."""
 
     name: str
+    parquet: bool
     records: int  # of the whole file, as its task has counted them
     share: int = 0
     shares: int = 1
@@ -132,15 +132,16 @@ def _parts(job: str, tasks: list[Task]) -> list[_Part]:
     for task in tasks:
         for file in task.files:
             # Where it lies is computed, not read: a manifest may be forged.
-            where = place(job, task.task, task.attempt, file.name)
-            shares = max(1, min(-(-file.size // PIECE), MOST)) if where.endswith(".parquet") else 1
-            found += [_Part(where, file.records, share, shares) for share in range(shares)]
+            where = names.staged(job, task.task, task.attempt, file.name)
+            of_rows = file.name.endswith(".parquet")
+            shares = max(1, min(-(-file.size // PIECE), MOST)) if of_rows else 1
+            found += [_Part(where, of_rows, file.records, share, shares) for share in range(shares)]
     return found
 
 
 def _batches(store: Store, part: _Part, compression: str) -> Iterator[pa.RecordBatch]:
     """The rows of a part. Raises FormatError where its file does not hold as many as its task has staged."""
-    if not part.name.endswith(".parquet"):
+    if not part.parquet:
         rows = 0
         for batch in lines.batches(store, part.name, compression):
             rows += batch.num_rows

@@ -19,7 +19,23 @@ from typing import Any
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
 from quire.storage import slices, window
-from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, instant, leaves_room, safe, too_long
+from quire.storage.base import (
+    ENTRY,
+    LARGEST,
+    STATE,
+    Content,
+    Entry,
+    Folder,
+    Request,
+    Sink,
+    Trouble,
+    Upload,
+    fits,
+    instant,
+    leaves_room,
+    safe,
+    too_long,
+)
 from quire.storage.retry import again
 from quire.storage.s3 import read as s3_read
 from quire.storage.s3.account import account, normalise, parts
@@ -29,7 +45,6 @@ from quire.storage.s3.upload import Pieces, S3Upload
 __all__ = ["S3Store", "normalise", "opened"]
 
 DELETING = 16
-OWN = "_quire/"  # below it entries of the log, plans and manifests end in .json
 EMPTY = '"d41d8cd98f00b204e9800998ecf8427e"'  # the etag of nothing
 PAGE = 1000  # names, the most that the service gives at once
 LONGEST = 1024  # bytes of a key
@@ -365,7 +380,7 @@ def _cut_off(entry: Entry) -> bool:
 
     Only of what decides between writers can this be told: it is never written empty.
     """
-    return not entry.size and entry.name.startswith(OWN) and entry.name.endswith(".json")
+    return not entry.size and entry.name.startswith(f"{STATE}/") and entry.name.endswith(ENTRY)
 
 
 def _moment(at: Any) -> int:
