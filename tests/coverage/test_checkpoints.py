@@ -837,7 +837,7 @@ def test_of_a_log_of_any_length_readers_read_what_came_after_the_checkpoint(
         asked.clear()
         PINS[act](ledger)
         taken = len(asked)
-        below = ledger.expire().below
+        below = ledger.expire().before_version
         assert below == 2 or act == "unpin", "the version of the oldest open pin is kept"
         return taken
 

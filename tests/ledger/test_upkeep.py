@@ -314,6 +314,11 @@ def test_an_older_version_is_readable_until_it_expires(tmp_path: Path) -> None:
     ledger.forget(source / "d0", **HERE)
     store = ledger._store
     assert len(live(store, before)[1]) == 1
+    kept = ledger.expire(before_version=before)
+    assert (kept.data_files, kept.before_version, len(live(store, before)[1])) == (0, before, 1), "this version stays readable"
+    for wrong in (-1, "1", ledger.version + 1):
+        with refused(UsageError, 2, "version"):
+            ledger.expire(before_version=wrong)  # type: ignore[arg-type]
     with ledger.pin(before):
         assert ledger.expire().data_files == 0
     with refused(UsageError, 2, "pin"):

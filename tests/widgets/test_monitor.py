@@ -17,6 +17,7 @@ import quire
 from gathering import documents, gather, write
 from loading import dead, exact, load, numbered, topic
 from pages import Balanced, click, everything, markup, one, text_of, walk
+from quire.ledger.inspect import Inspect
 from quire_widgets import LoadMonitor
 from services.kafka import Mock, Record, mock
 
@@ -190,8 +191,8 @@ def test_ten_thousand_partitions_do_not_hurt(tmp_path: Path, made: Any, kafka: M
     known = many.assign(covered=100, records=100, bytes=5000, quarantined=0, cluster=cluster, topic_id="x").drop(
         columns=["end", "lag", "open"]
     )
-    monkeypatch.setattr(quire.Ledger, "lag", lambda *_, **__: many)
-    monkeypatch.setattr(quire.Ledger, "offsets", lambda *_: known)
+    monkeypatch.setattr(Inspect, "lag", lambda *_, **__: many)
+    monkeypatch.setattr(Inspect, "offsets", lambda *_: known)
     counts = dict.fromkeys(map(str, range(10_000)), 100)
     monkeypatch.setattr(quire.Ledger, "partition_skew", lambda *_: quire.skew.check(counts, unit="records"))
     began = time.monotonic()

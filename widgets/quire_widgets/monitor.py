@@ -146,7 +146,7 @@ class LoadMonitor(Form):
         if self._source:
             return as_code.load(self._source, self._dest, self._spark, self._settings)
         has = bool(self._settings.get("storage_options") or self._settings.get("dest_options"))
-        return as_code.ledger(self._dest, has, None, "offsets", "")
+        return as_code.ledger(self._dest, has, None, "inspect.offsets", "")
 
     # ----------------------------------------------------------------------------------------------------------------- to look
     def refresh(self) -> None:

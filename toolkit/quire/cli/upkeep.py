@@ -74,12 +74,12 @@ def compact(dest: str, target_size: str | None, master: str | None, as_json: boo
 
 @click.command()
 @click.argument("dest")
-@click.option("--below", type=int, help="Versions before this one can no longer be read; default: the last one.")
+@click.option("--before-version", type=int, help="Versions before this one can no longer be read; default: the last one.")
 @click.option("--grace", default="1 day", show_default=True, help="How long what a checkpoint has merged stays.")
 @AS_JSON
-def expire(dest: str, below: int | None, grace: str, as_json: bool) -> None:
+def expire(dest: str, before_version: int | None, grace: str, as_json: bool) -> None:
     """Delete the data files that no readable version needs, and what a checkpoint has merged."""
-    show(quire.Ledger(dest).expire(below, grace=grace), as_json)
+    show(quire.Ledger(dest).expire(before_version, grace=grace), as_json)
 
 
 @click.command()

@@ -28,35 +28,38 @@ DELETING = 16  # requests at once
 
 @dataclass(frozen=True)
 class Gone(display.Shown):
-    """The result of `expire`: versions before `below` can no longer be read; how many data files are deleted, and their bytes."""
+    """The result of `expire`: versions before `before_version` can no longer be read; how many data files are deleted, and their bytes."""
 
     dest: str
-    below: int
+    before_version: int
     data_files: int
     bytes: int
     pinned: tuple[int, ...] = ()
     merged: int = 0  # segments and checkpoints that a newer checkpoint stands for
 
     def _facts(self) -> dict[str, object]:
-        rows: dict[str, object] = {"readable from version": self.below, "deleted": f"{self.data_files:,} ({format_size(self.bytes)})"}
+        rows: dict[str, object] = {
+            "readable from version": self.before_version,
+            "deleted": f"{self.data_files:,} ({format_size(self.bytes)})",
+        }
         rows |= {"segments and checkpoints": f"{self.merged:,}"} if self.merged else {}
         return rows | ({"pinned versions": ", ".join(map(str, self.pinned))} if self.pinned else {})
 
 
-def expire(store: Store, below: int | None = None, grace: float = GRACE) -> Gone:
-    """Delete the data files that no version from `below` on (default: the last one) needs, as far as pins allow.
+def expire(store: Store, before_version: int | None = None, grace: float = GRACE) -> Gone:
+    """Delete the data files that no version from `before_version` on (default: the last one) needs, as far as pins allow.
 
     And segments that a checkpoint stands for since `grace` seconds.
     """
     try:
-        return _expire(store, below, grace)
+        return _expire(store, before_version, grace)
     except StorageError as e:
         raise type(e)(f"{str(e).rstrip('.')}. Each call of expire deletes what it finds: call again to go on.") from e
 
 
-def _expire(store: Store, below: int | None, grace: float) -> Gone:
+def _expire(store: Store, before_version: int | None, grace: float) -> Gone:
     log = protocol.recover(store)
-    wanted = log.tip if below is None else below
+    wanted = log.tip if before_version is None else before_version
     if wanted > log.tip:
         raise UsageError(f"version {wanted} of {store.url} is not there yet: the last one is {log.tip}.")
 

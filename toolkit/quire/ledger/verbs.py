@@ -199,15 +199,17 @@ class Verbs:
         self.refresh()
         return done
 
-    def expire(self, below: int | None = None, *, grace: str | float = "1 day") -> expire.Gone:
-        """Delete the data files that no version from `below` on (default: the last one) needs; versions before can no longer be read.
+    def expire(self, before_version: int | None = None, *, grace: str | float = "1 day") -> expire.Gone:
+        """Delete the data files that no version from `before_version` on (default: the last one) needs.
+
+        Versions before it can no longer be read.
 
         Open pins keep their versions. Readers without a pin, which opened an older version, fail with "has expired". Merged checkpoints
         and segments go too, when they are older than `grace`: earlier readers and planners may continue for so long.
         """
-        if below is not None:
-            whole(below, "below", 0)
-        done = expire.expire(self._store, below, seconds(grace, "grace"))
+        if before_version is not None:
+            whole(before_version, "before_version", 0)
+        done = expire.expire(self._store, before_version, seconds(grace, "grace"))
         self.refresh()
         return done
 
