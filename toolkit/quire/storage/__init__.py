@@ -173,7 +173,7 @@ def connect(url: str, options: Options = None, told: Told = silent, *, links: bo
     Local disk and memory need no options; other stores take their credentials from them, where `quire.secret` says they are looked up
     in this process. `links`: files are read through links, which the listing of a source has followed; elsewhere none is.
     """
-    return Retrying(bare(url, options, links=links), told)
+    return cast("Store", Retrying(bare(url, options, links=links), told))
 
 
 def bare(url: str, options: Options = None, *, links: bool = False) -> Store:

@@ -288,7 +288,20 @@ def walked(scan: Callable[[str], Iterable[Entry | Folder | Trouble]], folder: st
                 raise StorageError(f"{shown(item.name)}: {item.reason}. Ask for the right to read it.")
 
 
-class WithoutUploads:
+class Rooted:
+    """The base of a store: how it is shown."""
+
+    url: str
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def shown(self, name: str) -> str:
+        """The URL of an object, as errors name it."""
+        return f"{self.url}/{name}" if name else self.url
+
+
+class WithoutUploads(Rooted):
     """The base of a store that cannot hold uploads. No committer asks for them where `can_upload` is False."""
 
     can_upload = pieces_expire = False
@@ -322,6 +335,11 @@ def leaves_room(url: str, length: int, limit: int) -> None:
             f"cannot write below {url[:200]}…: the path has {length:,} bytes, and names of {limit:,} are the longest here, of which quire "
             f"needs {OURS} below it. Choose a shorter one."
         )
+
+
+def not_a_handle(handle: str, shown: str) -> FormatError:
+    """The error for a handle that no upload has: a log's entry may be damaged or forged."""
+    return FormatError(f"{handle[:80]!r} is not the handle of an upload of {shown}: nothing was touched. Look who wrote it.")
 
 
 def too_long(shown: str) -> FormatError:

@@ -9,7 +9,7 @@ import urllib.request
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
-from quire.errors import StorageError, TransientError, UsageError
+from quire.errors import TransientError, UsageError
 from quire.packaging import install
 
 CONNECT, SILENCE = 10.0, 30.0  # seconds until a connection is made, and without a byte
@@ -66,11 +66,6 @@ async def body(answer: Any, most: int) -> bytes:
         pieces.append(piece)
         left -= len(piece)
     return b"".join(pieces)
-
-
-def words(what: str, error: StorageError) -> str:
-    """The problem of a file, without `what` (as 'cannot read s3://bucket/x'), for its name stands beside it in the ledger."""
-    return str(error).removeprefix(f"{StorageError(what)}: ")
 
 
 def seconds(text: str) -> float:

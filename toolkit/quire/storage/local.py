@@ -104,9 +104,6 @@ class LocalStore(WithoutUploads):
         self._prefix = self.root.rstrip("/") + "/"
         self._folders = Folders()
 
-    def __repr__(self) -> str:
-        return f"LocalStore({self.url!r})"
-
     def _path(self, name: str) -> str:
         return self._prefix + to_os(safe(name)) if name else self.root
 
@@ -121,7 +118,7 @@ class LocalStore(WithoutUploads):
         return path
 
     def _not_followed(self, name: str) -> FormatError:
-        return FormatError(f"{self._shown(name)} is a symbolic link that may lead out of its store: nothing was touched. Look who made it.")
+        return FormatError(f"{self.shown(name)} is a symbolic link that may lead out of its store: nothing was touched. Look who made it.")
 
     def _open(self, name: str) -> int:
         """Open an object, which is a regular file: a link is not followed, and a pipe in its place does not block."""
@@ -135,17 +132,14 @@ class LocalStore(WithoutUploads):
             raise
         if not stat_bits.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise FormatError(f"{self._shown(name)} is not a regular file: it was not read. Look who made it.")
+            raise FormatError(f"{self.shown(name)} is not a regular file: it was not read. Look who made it.")
         return fd
-
-    def _shown(self, name: str) -> str:
-        return f"{self.url}/{name}" if name else self.url
 
     # ---------------------------------------------------------------------------------------------------------- reading
     def stat(self, name: str) -> Entry | None:
         path = self._path(name)
         try:
-            with explained("look up", self._shown(name)):
+            with explained("look up", self.shown(name)):
                 if self.links or not name:
                     status = os.stat(path)
                 else:
@@ -169,11 +163,11 @@ class LocalStore(WithoutUploads):
         return os.path.lexists(path) and any(os.path.islink(path[:at]) for at in ends)
 
     def is_folder(self, name: str = "") -> bool:
-        with explained("look up", self._shown(name)):
+        with explained("look up", self.shown(name)):
             return _is_directory(self._path(name))
 
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
-        with explained("list", self._shown(folder)), os.scandir(self._path(folder)) as found:
+        with explained("list", self.shown(folder)), os.scandir(self._path(folder)) as found:
             for item in found:
                 is_folder = _is_folder(item, follow)
                 yield to_text(item.name), is_folder and not (item.is_symlink() and self._loops(item.path))
@@ -186,8 +180,8 @@ class LocalStore(WithoutUploads):
             return  # it was deleted since its parent was listed
         except OSError as e:
             if e.errno in BUSY:
-                raise TransientError(f"cannot list {self._shown(folder)}: {e.strerror}") from e
-            not_the_files(e, "list", self._shown(folder))
+                raise TransientError(f"cannot list {self.shown(folder)}: {e.strerror}") from e
+            not_the_files(e, "list", self.shown(folder))
             yield Trouble(folder, "unreadable", f"cannot list the directory: {e.strerror}")
             return
         with found:
@@ -205,7 +199,7 @@ class LocalStore(WithoutUploads):
                         status = item.stat(follow_symlinks=follow)
                     except OSError as e:
                         if not isinstance(e, FileNotFoundError) or item.is_symlink():
-                            not_the_files(e, "look up", self._shown(below + name))
+                            not_the_files(e, "look up", self.shown(below + name))
                             yield _not_looked_up(below + name, e)
                         continue
                     if stat_bits.S_ISREG(status.st_mode):
@@ -226,16 +220,16 @@ class LocalStore(WithoutUploads):
     def walk(self, folder: str = "") -> Iterator[Entry]:
         if folder and os.path.islink(self._own(folder)):
             raise self._not_followed(folder)
-        yield from walked(self.scan, folder, self._shown)
+        yield from walked(self.scan, folder, self.shown)
 
     def get(self, name: str) -> bytes:
-        with explained("read", self._shown(name)), open(self._open(name), "rb") as file:
+        with explained("read", self.shown(name)), open(self._open(name), "rb") as file:
             if os.fstat(file.fileno()).st_size > LARGEST:
-                raise too_long(self._shown(name))
+                raise too_long(self.shown(name))
             return file.read()
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        with explained("read", self._shown(name)), open(self._open(name), "rb") as file:
+        with explained("read", self.shown(name)), open(self._open(name), "rb") as file:
             file.seek(start)
             return file.read(length)
 
@@ -257,7 +251,7 @@ class LocalStore(WithoutUploads):
                     yield request, Gone("vanished")
                     continue
                 except OSError as e:
-                    not_the_files(e, "read", self._shown(name))
+                    not_the_files(e, "read", self.shown(name))
                     yield request, Gone("changed") if e.errno == errno.ELOOP and not self.links else _refused(e)
                     continue
                 try:
@@ -266,7 +260,7 @@ class LocalStore(WithoutUploads):
                     data = read(fd, size + 1)
                     status = fstat(fd)
                 except OSError as e:
-                    not_the_files(e, "read", self._shown(name))
+                    not_the_files(e, "read", self.shown(name))
                     # What took the file's place (a directory, a pipe) cannot be read as a file can.
                     changed = version_of(fstat(fd)) != version
                     yield request, Gone("changed") if changed else _refused(e)
@@ -330,8 +324,8 @@ class LocalStore(WithoutUploads):
 
     def put(self, name: str, data: bytes) -> None:
         path = self._own(name)
-        fits(self._shown(name), data)
-        with explained("write", self._shown(name)):
+        fits(self.shown(name), data)
+        with explained("write", self.shown(name)):
             for _ in tries():
                 try:
                     self._folders.make(os.path.dirname(path))
@@ -344,7 +338,7 @@ class LocalStore(WithoutUploads):
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         path = self._own(name)
-        with explained("write", self._shown(name)):
+        with explained("write", self.shown(name)):
             for _ in tries():
                 try:
                     self._folders.make(os.path.dirname(path))
@@ -366,13 +360,13 @@ class LocalStore(WithoutUploads):
             raise FileNotFoundError(path)
 
     def create(self, name: str) -> Sink:
-        return LocalSink(self._own(name), self._shown(name), self._folders)
+        return LocalSink(self._own(name), self.shown(name), self._folders)
 
     def rename(self, old: str, new: str) -> None:
         source, target = self._own(old), self._own(new)
         if os.path.islink(source):
             raise self._not_followed(old)
-        with explained("publish", self._shown(new)):
+        with explained("publish", self.shown(new)):
             self._folders.make(os.path.dirname(target))
             try:
                 os.rename(source, target)
@@ -383,7 +377,7 @@ class LocalStore(WithoutUploads):
 
     def sync(self, name: str) -> None:
         path = self._own(name)
-        with explained("make durable", self._shown(name)):
+        with explained("make durable", self.shown(name)):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 os.fsync(fd)
@@ -394,7 +388,7 @@ class LocalStore(WithoutUploads):
     def check_name(self, name: str) -> None:
         path = os.fsencode(self._path(name))
         if len(path) >= PATH_MAX or any(len(part) > NAME_MAX for part in path.split(b"/")):
-            raise StorageError(f"cannot write {self._shown(name)[:200]}…: the name is too long for this file system. Choose a shorter one.")
+            raise StorageError(f"cannot write {self.shown(name)[:200]}…: the name is too long for this file system. Choose a shorter one.")
 
     def check_writable(self) -> None:
         path = self.root
@@ -410,23 +404,23 @@ class LocalStore(WithoutUploads):
 
     def remove(self, name: str) -> None:
         path = self._own(name)
-        with explained("remove", self._shown(name)):
+        with explained("remove", self.shown(name)):
             with suppress(FileNotFoundError), below(self.root, to_os(name)) as (folder, last):
                 os.unlink(last, dir_fd=folder)
             self._prune(os.path.dirname(path))
 
     def remove_if(self, name: str, version: str) -> bool:
         self._own(name)
-        with explained("remove", self._shown(name)):
+        with explained("remove", self.shown(name)):
             try:
                 with below(self.root, to_os(name)) as (folder, _):
-                    return aside.remove_if(_Here(folder, self.links), name.rpartition("/")[2], version, self._shown(name))
+                    return aside.remove_if(_Here(folder, self.links), name.rpartition("/")[2], version, self.shown(name))
             except FileNotFoundError:
                 return True  # its directory is gone
 
     def give_back(self, private: str, name: str) -> bool:
         self._own(name)
-        with explained("put back", self._shown(name)), below(self.root, to_os(name)) as (folder, _):
+        with explained("put back", self.shown(name)), below(self.root, to_os(name)) as (folder, _):
             return _Here(folder, self.links).give(private.rpartition("/")[2], name.rpartition("/")[2])
 
     def _prune(self, folder: str) -> None:
@@ -436,7 +430,7 @@ class LocalStore(WithoutUploads):
 
     def remove_tree(self, folder: str) -> None:
         path = self._own(safe(folder))
-        with explained("remove", self._shown(folder)):
+        with explained("remove", self.shown(folder)):
             for _ in range(10):
                 try:
                     if os.path.islink(path):
@@ -460,7 +454,7 @@ class LocalStore(WithoutUploads):
         if folder.split("/", maxsplit=1)[0] != OWN:
             return
         self.remove_tree(TEMPORARY)
-        with explained("clean up", self._shown(JOBS)):
+        with explained("clean up", self.shown(JOBS)):
             for path, _, _ in os.walk(self._own(JOBS), topdown=False):
                 if path != self._path(JOBS):
                     _rmdir(path)

@@ -8,8 +8,9 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator
 
-from quire.errors import FormatError, NotFoundError, StorageError
-from quire.storage.base import Content, Entry, Folder, Gone, Request, Sink, Trouble, Upload, safe
+from quire.errors import NotFoundError, StorageError
+from quire.storage import slices
+from quire.storage.base import Content, Entry, Folder, Gone, Request, Rooted, Sink, Trouble, Upload, not_a_handle, safe
 
 _ticks = itertools.count(1)
 _lock = threading.RLock()
@@ -60,7 +61,7 @@ class MemoryUpload:
             _uploads.pop(self._id, None)
 
 
-class MemoryStore:
+class MemoryStore(Rooted):
     """Objects below `memory://name`; one name means the same objects everywhere in this process."""
 
     can_rename = True
@@ -70,9 +71,6 @@ class MemoryStore:
 
     def __init__(self, url: str) -> None:
         self.url = url
-
-    def __repr__(self) -> str:
-        return f"MemoryStore({self.url!r})"
 
     def _path(self, name: str) -> str:
         return f"{self.url}/{safe(name)}" if name else self.url
@@ -106,8 +104,7 @@ class MemoryStore:
                 yield self._entry(name, value)
 
     def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
-        for item in self.scan(folder):
-            yield item.name.rsplit("/", 1)[-1], isinstance(item, Folder)
+        return slices.names(self.scan(folder))
 
     def first(self, folder: str, after: str, most: int) -> list[tuple[str, bool]] | None:
         return sorted(item for item in self.peek(folder) if item[0] >= after)[:most]
@@ -155,9 +152,7 @@ class MemoryStore:
 
     def _waiting(self, name: str, handle: str) -> bool:
         if not _IS_HANDLE.fullmatch(handle):
-            raise FormatError(
-                f"{handle[:80]!r} is not the handle of an upload of {self.url}/{name}: nothing was touched. Look who wrote it."
-            )
+            raise not_a_handle(handle, self.shown(name))
         return handle in _uploads and _uploads[handle][0] == self._path(name)
 
     def complete(self, name: str, handle: str) -> bool:

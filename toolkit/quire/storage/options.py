@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from quire.errors import UsageError, choose
 
+T = TypeVar("T")
+KEPT = 64  # of a process that is given new tokens for ever
 NEAR = 0.85  # how like one of ours a name must be to be taken for a slip
 
 
@@ -19,6 +23,28 @@ def spelled(given: Iterable[str], names: Iterable[str], of: str) -> None:
     for name in given:
         if name not in names and difflib.get_close_matches(str(name), names, n=1, cutoff=NEAR):
             choose(name, names, f"option of {of}")
+
+
+def names(said: str, path: str) -> list[str]:
+    """The parts of a URL's path; `said`: the URL, for the error."""
+    found = path.rstrip("/").split("/") if path.strip("/") else []
+    if any(name in ("", ".", "..") for name in found):
+        raise UsageError(f"{said!r} has an empty part, '.' or '..' in its path. Write the path as it is.")
+    return found
+
+
+def shared(made: dict[str, T], key: object, make: Callable[[], T]) -> T:
+    """What `make` has made of the same options before, for clients and connections of its own outlive a store; else a new one."""
+    try:
+        name = json.dumps(key, sort_keys=True)
+    except (TypeError, ValueError):
+        return make()
+    found = made.get(name)
+    if found is None:
+        if len(made) >= KEPT:
+            made.clear()
+        found = made[name] = make()
+    return found
 
 
 def text(options: Mapping[str, object], name: str) -> str:

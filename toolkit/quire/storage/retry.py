@@ -10,26 +10,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 from quire.errors import NotFoundError, TransientError
-from quire.storage.base import (
-    Beside,
-    Busy,
-    Conditional,
-    Content,
-    Copying,
-    Entry,
-    Folder,
-    Limited,
-    Request,
-    Seeking,
-    Sink,
-    Store,
-    Syncing,
-    Trouble,
-    Upload,
-)
+from quire.storage.base import Busy, Content, Entry, Folder, Limited, Request, Store, Trouble
 
 T = TypeVar("T")
 Told = Callable[[str], object]  # is called with what failed, and in how many seconds it is tried again
@@ -78,6 +63,14 @@ def again(operation: Callable[[], T], told: Told = silent, unsure: Callable[[], 
             patience.wait(e)
 
 
+# Operations that are tried again as they are; the last ones are optional, and a store may lack them.
+_REPEATED = (
+    "stat", "is_folder", "get", "get_range", "put", "put_if_absent", "create", "upload", "complete", "give_up", "check_writable", "remove",
+    "remove_tree", "sweep", "remove_if", "give_back", "first", "sync", "copy",
+)  # fmt: skip
+_LISTED = ("peek", "walk", "pending")  # listings, likewise
+
+
 class Retrying:
     """A store whose transient errors are tried again, and told; one that lasts is raised with what was tried."""
 
@@ -85,58 +78,34 @@ class Retrying:
         self.inner, self.told = inner, told
         self.url, self.shared = inner.url, inner.shared
         self.can_rename, self.can_upload, self.pieces_expire = inner.can_rename, inner.can_upload, inner.pieces_expire
-        if isinstance(inner, Conditional):
-            self.remove_if = lambda name, version: self._again(lambda: inner.remove_if(name, version))
-        if isinstance(inner, Beside):
-            self.give_back = lambda private, name: self._again(lambda: inner.give_back(private, name))
+        for name in _REPEATED:
+            if hasattr(inner, name):
+                setattr(self, name, partial(self._repeated, name))
+        for name in _LISTED:
+            setattr(self, name, partial(self._listed, name))
         if isinstance(inner, Limited):
             self.check_name = inner.check_name
-        if isinstance(inner, Seeking):
-            self.first = lambda folder, after, most: self._again(lambda: inner.first(folder, after, most))
-        if isinstance(inner, Syncing):
-            self.sync = lambda name: self._again(lambda: inner.sync(name))
-        if isinstance(inner, Copying):
-            self.copy = lambda old, new, version="": self._again(lambda: inner.copy(old, new, version))
 
     def __repr__(self) -> str:
         return repr(self.inner)
 
-    def _again(self, operation: Callable[[], T], unsure: Callable[[], T | None] | None = None) -> T:
-        return again(operation, self.told, unsure)
+    def _repeated(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+        return again(lambda: getattr(self.inner, name)(*args, **kwargs), self.told)
 
-    # reading
-    def stat(self, name: str) -> Entry | None:
-        return self._again(lambda: self.inner.stat(name))
+    def _listed(self, name: str, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        """A listing that fails before its first item begins again; a page further on is the store's own to ask for again."""
+        found, first = again(lambda: _begun(getattr(self.inner, name)(*args, **kwargs)), self.told)
+        yield from first
+        yield from found
 
-    def is_folder(self, name: str = "") -> bool:
-        return self._again(lambda: self.inner.is_folder(name))
-
-    def get(self, name: str) -> bytes:
-        return self._again(lambda: self.inner.get(name))
-
-    def get_range(self, name: str, start: int, length: int) -> bytes:
-        return self._again(lambda: self.inner.get_range(name, start, length))
-
-    def scan(self, folder: str = "", *, after: str = "", until: str = "", follow: bool = False) -> Iterator[Entry | Folder | Trouble]:
-        for item in self._listing(lambda: self.inner.scan(folder, after=after, until=until, follow=follow)):
+    def scan(self, folder: str = "", **kwargs: Any) -> Iterator[Entry | Folder | Trouble]:
+        for item in self._listed("scan", folder, **kwargs):
             if item.__class__ is Trouble and item.kind == "busy":
-                found = self.stat(item.name)
+                found = self._repeated("stat", item.name)
                 if found is not None:  # else it was deleted since
                     yield found
             else:
                 yield item
-
-    def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
-        return self._listing(lambda: self.inner.peek(folder, follow=follow))
-
-    def walk(self, folder: str = "") -> Iterator[Entry]:
-        return self._listing(lambda: self.inner.walk(folder))
-
-    def _listing(self, listing: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """A listing that fails before its first item begins again; a page further on is the store's own to ask for again."""
-        found, first = self._again(lambda: _begun(listing()))
-        yield from first
-        yield from found
 
     def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
         for request, content in self.inner.read_many(requests):
@@ -152,48 +121,14 @@ class Retrying:
                 raise TransientError(f"cannot read {self.url}/{request.name}: {found}")
             return found
 
-        return self._again(read)
-
-    # writing
-    def put(self, name: str, data: bytes) -> None:
-        self._again(lambda: self.inner.put(name, data))
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        return self._again(lambda: self.inner.put_if_absent(name, data))
-
-    def create(self, name: str) -> Sink:
-        return self._again(lambda: self.inner.create(name))
-
-    def upload(self, name: str) -> Upload:
-        return self._again(lambda: self.inner.upload(name))
-
-    def complete(self, name: str, handle: str) -> bool:
-        return self._again(lambda: self.inner.complete(name, handle))
-
-    def give_up(self, name: str, handle: str) -> None:
-        self._again(lambda: self.inner.give_up(name, handle))
-
-    def pending(self, folder: str = "") -> Iterator[tuple[str, str]]:
-        return self._listing(lambda: self.inner.pending(folder))
+        return again(read, self.told)
 
     def rename(self, old: str, new: str) -> None:
         def renamed() -> bool:
             self.inner.rename(old, new)
             return True
 
-        self._again(renamed, lambda: self.stat(new) is not None or None)
-
-    def check_writable(self) -> None:
-        self._again(self.inner.check_writable)
-
-    def remove(self, name: str) -> None:
-        self._again(lambda: self.inner.remove(name))
-
-    def remove_tree(self, folder: str) -> None:
-        self._again(lambda: self.inner.remove_tree(folder))
-
-    def sweep(self, folder: str) -> None:
-        self._again(lambda: self.inner.sweep(folder))
+        again(renamed, self.told, lambda: self._repeated("stat", new) is not None or None)
 
 
 def _begun(items: Iterator[T]) -> tuple[Iterator[T], tuple[T, ...]]:

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from itertools import islice
 
-from quire.errors import TransientError, UsageError, scrub
+from quire.errors import StorageError, TransientError, UsageError, scrub
 from quire.storage.base import Content, Gone, Request, Unreadable
 
 Fetch = Callable[[Request], Awaitable[bytes]]
@@ -48,6 +48,17 @@ Result = bytes | Gone | Unreadable
 
 class Throttled(TransientError):
     """The service asks for fewer requests."""
+
+
+def failure(what: str, error: StorageError, *, busy: bool, everywhere: bool) -> Exception:
+    """The error that a fetch raises for a refusal: one that others would get, too, ends the reading, else the file is unreadable.
+
+    `busy`: fewer requests would help.
+    """
+    if isinstance(error, TransientError):
+        return Throttled(str(error), wait=error.wait) if busy else error
+    # Without `what`, as in 'cannot read s3://bucket/x': the name stands beside it in the ledger.
+    return error if everywhere else Unreadable(str(error).removeprefix(f"{StorageError(what)}: "))
 
 
 def flight(options: Mapping[str, object] | None, usual: int = FLIGHT) -> int:

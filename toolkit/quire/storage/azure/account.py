@@ -29,7 +29,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from quire.errors import StorageError, UsageError, scrub
 from quire.packaging import install
-from quire.storage.options import spelled, text
+from quire.storage.options import names, spelled, text
 
 SCHEMES = ("abfs", "abfss", "az", "wasb", "wasbs")
 VERSION = "2021-12-02"  # of the REST interface: the first that lists names which XML cannot hold, and that all emulators know
@@ -50,18 +50,9 @@ _CLOUDS = (
 )
 _OF_ACCOUNT = re.compile(r"([^.:]+)((?:\.z\d+)?)(?:\.privatelink)?\.(?:blob|dfs)\.([^:]+)")  # account, zone, cloud
 _NAMES = (
-    "account_name",
-    "account_key",
-    "connection_string",
-    "sas_token",
-    "credential",
-    "client_id",
-    "client_secret",
-    "tenant_id",
-    "anon",
-    "account_host",
-    "max_concurrency",
-)
+    "account_name", "account_key", "connection_string", "sas_token", "credential", "client_id", "client_secret", "tenant_id", "anon",
+    "account_host", "max_concurrency",
+)  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------------------- URLs
@@ -77,14 +68,11 @@ def normalise(scheme: str, rest: str) -> str:
         raise UsageError(f"{said!r} names no container of Azure Blob storage: 3 to 63 of a-z, 0-9 and single hyphens. {like}")
     if re.search(r"[?&](?:sig|sv|se)=", path):
         raise UsageError(f"{said!r} carries a signature: a URL is written into plans and reports. Give it as the option sas_token.")
-    names = path.rstrip("/").split("/") if path.strip("/") else []
-    if any(name in ("", ".", "..") for name in names):
-        raise UsageError(f"{said!r} has an empty part, '.' or '..' in its path. Write the path as it is.")
     host = host.lower().removesuffix(":443").rstrip(".")
     found = _OF_ACCOUNT.fullmatch(host)
     if found:
         host = f"{found[1]}{found[2]}.dfs.{found[3]}"
-    return "/".join([f"abfs://{container}{'@' + host if host else ''}", *names])
+    return "/".join([f"abfs://{container}{'@' + host if host else ''}", *names(said, path)])
 
 
 def parts(url: str) -> tuple[str, str, str]:

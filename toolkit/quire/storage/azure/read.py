@@ -11,12 +11,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from quire.errors import TransientError
 from quire.storage.azure.account import Account
 from quire.storage.azure.errors import explained, refusal, unreachable
-from quire.storage.base import Gone, Request, Unreadable
-from quire.storage.http import body, session, span, words
-from quire.storage.window import Fetch, Throttled
+from quire.storage.base import Gone, Request
+from quire.storage.http import body, session, span
+from quire.storage.window import Fetch, failure
 
 
 @asynccontextmanager
@@ -63,6 +62,4 @@ class _Reader:
             return Gone("vanished")
         what = f"cannot read {self.url}/{name}"
         error = explained(what, said, self.account, self.container)
-        if isinstance(error, TransientError):
-            return Throttled(str(error), wait=error.wait) if status in (429, 503) else error
-        return error if said.everywhere or 300 <= status < 400 else Unreadable(words(what, error))
+        return failure(what, error, busy=status in (429, 503), everywhere=said.everywhere or 300 <= status < 400)

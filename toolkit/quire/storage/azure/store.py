@@ -17,26 +17,38 @@ import json
 import re
 import time
 import uuid
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
-from quire.errors import FormatError, NotFoundError, StorageError, TransientError
+from quire.errors import NotFoundError, StorageError, TransientError
 from quire.storage import slices, window
 from quire.storage.azure import read as azure_read
 from quire.storage.azure.account import account, canonical, normalise, parts
 from quire.storage.azure.rest import Page, Rest
-from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, instant, leaves_room, safe, too_long
+from quire.storage.base import (
+    LARGEST,
+    Content,
+    Entry,
+    Folder,
+    Request,
+    Sink,
+    Trouble,
+    Upload,
+    fits,
+    instant,
+    leaves_room,
+    not_a_handle,
+    safe,
+    too_long,
+)
+from quire.storage.objects import DELETING, Objects, PiecewiseUpload
 from quire.storage.retry import again
 
 __all__ = ["AzureStore", "canonical", "normalise", "opened"]
 
 BLOCK = 8 << 20  # bytes of a block: 50,000 of them make 390 GiB
 BLOCKS = 50_000
-SENDING = 4  # blocks of one object on their way at once
-DELETING = 16
 COPYING = 600  # seconds until a copy within the account is asked about no more
 LONGEST, DEEPEST = 1024, 254  # characters of a name, and its parts
 
@@ -73,98 +85,43 @@ def named(url: str, options: Mapping[str, object] | None) -> str:
     return found.name or found.host
 
 
-class AzureUpload:
-    """An object whose blocks are sent while it is written, some at once; nobody sees it before somebody puts their list."""
+class AzureUpload(PiecewiseUpload):
+    """An object that is uploaded in blocks: it is there once somebody puts their list."""
+
+    most, limit = BLOCKS, f"{BLOCKS * BLOCK >> 30} GiB"
 
     def __init__(self, store: AzureStore, name: str, *, commit: bool) -> None:
-        self.store, self.name, self.commit = store, name, commit
-        self.handle = ""
-        self._prefix, self._count = uuid.uuid4().hex, 0
-        self._pieces, self._size = list[bytes](), 0
-        self._pool: ThreadPoolExecutor | None = None
-        self._sent = deque[Future[None]]()
+        super().__init__(store, name, commit=commit)
+        self._prefix = uuid.uuid4().hex
 
-    @property
-    def held(self) -> int:
-        """See `quire.storage.held`."""
-        return self._size + BLOCK * sum(not block.done() for block in self._sent)
+    def _length(self) -> int:
+        return BLOCK
 
-    def write(self, data: bytes | memoryview) -> None:
-        self._pieces.append(bytes(data))
-        self._size += len(data)
-        if self._size >= BLOCK:
-            self._send()
-
-    def _send(self) -> None:
-        """Send all but what fills no block; wait while too many are on their way."""
-        data = b"".join(self._pieces)
-        whole = len(data) - len(data) % BLOCK
-        for start in range(0, whole, BLOCK):
-            self._stage(data[start : start + BLOCK])
-        self._pieces, self._size = [data[whole:]], len(data) - whole
-
-    def _stage(self, block: bytes) -> None:
-        if self._count >= BLOCKS:
-            raise StorageError(
-                f"cannot write {self.store.shown(self.name)}: more than {BLOCKS * BLOCK >> 30} GiB. Use a smaller target_size."
-            )
-        number, self._count = self._count, self._count + 1
-        self._pool = self._pool or ThreadPoolExecutor(SENDING, "quire-blocks")
-        while len(self._sent) >= SENDING:
-            self._sent.popleft().result()
-        self._sent.append(self._pool.submit(self.store.stage, self.name, _block(self._prefix, number), block))
+    def _deliver(self, number: int, piece: bytes) -> None:
+        self.store.stage(self.name, _block(self._prefix, number), piece)
 
     def close(self) -> None:
-        try:
-            if rest := b"".join(self._pieces):
-                self._stage(rest)
-            while self._sent:
-                self._sent.popleft().result()
-        finally:
-            self._end()
+        self._finish(least=0)
         if self.commit:
-            again(lambda: self.store.put_list(self.name, self._prefix, self._count))
-        self.handle = json.dumps({"blocks": self._count, "prefix": self._prefix})
-
-    def discard(self) -> None:
-        self._end()
-
-    def _end(self) -> None:
-        self._pieces, self._size = [], 0
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
-        self._sent.clear()
+            again(lambda: self.store.put_list(self.name, self._prefix, self._number))
+        self.handle = json.dumps({"blocks": self._number, "prefix": self._prefix})
 
 
-class AzureStore:
+class AzureStore(Objects):
     """Blobs below a path of one container."""
 
-    can_rename = False
-    can_upload = True
-    shared = True
+    service = "Azure Blob storage"
     pieces_expire = True  # nobody can drop an upload's pieces: the service does, after a week
 
     def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
         container, host, path = parts(url)
-        self.url = url
-        self.root = path + "/" if path else ""
+        super().__init__(url, path)
         self.rest = Rest(account(host, options), container)
         self.flight = window.flight(options)
 
-    def __repr__(self) -> str:
-        return f"AzureStore({self.url!r})"
-
-    def shown(self, name: str) -> str:
-        """As errors name it."""
-        return f"{self.url}/{name}" if name else self.url
-
-    def _path(self, name: str) -> str:
-        return self.root + safe(name)
-
     def _new(self, name: str) -> str:
         """The path of an object that is to be written."""
-        path = self._path(name)
+        path = self._key(name)
         if "\\" in name:
             raise StorageError(f"cannot write {self.shown(name)}: the service takes a backslash for a slash. Choose another name.")
         if len(path) > LONGEST or path.count("/") >= DEEPEST:
@@ -172,16 +129,17 @@ class AzureStore:
             raise StorageError(f"cannot write {self.shown(name)[:200]}…: a name has at most {limits} there. Choose a shorter one.")
         return path
 
-    def _below(self, folder: str) -> str:
-        return f"{self._path(folder)}/" if folder else self.root
+    def _head(self, name: str) -> Mapping[str, str] | None:
+        """The headers of a blob; None: it is not there."""
+        try:
+            return self.rest.send("HEAD", f"cannot look up {self.shown(name)}", self._key(name)).headers
+        except NotFoundError:
+            return None
 
     # ---------------------------------------------------------------------------------------------------------- reading
     def stat(self, name: str) -> Entry | None:
-        try:
-            headers = self.rest.send("HEAD", f"cannot look up {self.shown(name)}", self._path(name)).headers
-        except NotFoundError:
-            return None
-        if _is_marker(headers):
+        headers = self._head(name)
+        if headers is None or _is_marker(headers):
             return None
         return Entry(name, int(headers["Content-Length"]), headers["ETag"].strip('"'), moment(headers["Last-Modified"]))
 
@@ -190,12 +148,8 @@ class AzureStore:
         for page in self.rest.pages(f"cannot look up {self.shown(name)}", below, most=1):
             if page.blobs or page.prefixes:
                 return True
-        if not name:
-            return False
-        try:
-            return _is_marker(self.rest.send("HEAD", f"cannot look up {self.shown(name)}", self._path(name)).headers)
-        except NotFoundError:
-            return False
+        headers = self._head(name) if name else None
+        return headers is not None and _is_marker(headers)
 
     def _pages(self, folder: str, after: str) -> Iterator[Page]:
         """The pages of one level from `after` on; from the beginning where it cannot be told that the service begins there."""
@@ -234,9 +188,6 @@ class AzureStore:
         pages = self.rest.pages(f"cannot list {self.shown(folder)}", below, "/", most=most, start=below + after if after else "")
         return slices.first_of(self._items(pages, folder), "", most)
 
-    def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
-        return slices.names(self.scan(folder))
-
     def walk(self, folder: str = "") -> Iterator[Entry]:
         cut = len(self.root)
         for page in self.rest.pages(f"cannot list {self.shown(folder)}", self._below(folder)):
@@ -245,24 +196,22 @@ class AzureStore:
                     yield self._entry(name, size, etag, modified)
 
     def get(self, name: str) -> bytes:
-        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._path(name), limit=LARGEST)
+        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._key(name), limit=LARGEST)
         if int(answer.headers.get("Content-Length") or 0) > LARGEST:
             raise too_long(self.shown(name))
         return answer.body
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         if length <= 0:
-            self.rest.send("HEAD", f"cannot read {self.shown(name)}", self._path(name))
+            self.rest.send("HEAD", f"cannot read {self.shown(name)}", self._key(name))
             return b""
         asked = {"Range": f"bytes={start}-{start + length - 1}"}
-        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._path(name), headers=asked, answers=(416,))
+        answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._key(name), headers=asked, answers=(416,))
         return b"" if answer.status == 416 else answer.body
 
     def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
         rest = self.rest
-        answers = window.read(requests, lambda: azure_read.opened(rest.account, rest.container, self.root, self.url), self.flight)
-        with closing(answers):  # type: ignore[type-var]
-            yield from answers
+        return window.read(requests, lambda: azure_read.opened(rest.account, rest.container, self.root, self.url), self.flight)
 
     # ---------------------------------------------------------------------------------------------------------- writing
     def put(self, name: str, data: bytes) -> None:
@@ -288,14 +237,14 @@ class AzureStore:
     def stage(self, name: str, block: str, data: bytes) -> None:
         """Send one block; the same block again does no harm, so it is tried again."""
         query = {"comp": "block", "blockid": block}
-        again(lambda: self.rest.send("PUT", f"cannot write {self.shown(name)}", self._path(name), query, body=data))
+        again(lambda: self.rest.send("PUT", f"cannot write {self.shown(name)}", self._key(name), query, body=data))
 
     def put_list(self, name: str, prefix: str, count: int, *, absent: bool = False) -> str:
         """Make the blocks an object; with `absent`, unless there is one. Returns the service's code where that was not done."""
         answer = self.rest.send(
             "PUT",
             f"cannot write {self.shown(name)}",
-            self._path(name),
+            self._key(name),
             {"comp": "blocklist"},
             {"If-None-Match": "*"} if absent else {},
             _listed(prefix, count),
@@ -310,7 +259,7 @@ class AzureStore:
         # It is taken, or its blocks are gone: both are so after a first call whose answer did not arrive. Look what is there.
         query = {"comp": "blocklist", "blocklisttype": "committed"}
         try:
-            found = self.rest.send("GET", f"cannot look up {self.shown(name)}", self._path(name), query).body
+            found = self.rest.send("GET", f"cannot look up {self.shown(name)}", self._key(name), query).body
         except NotFoundError:
             return False
         there = re.findall(rb"<Name>([^<]*)</Name>", found)
@@ -328,7 +277,7 @@ class AzureStore:
                 return prefix, count
         except (ValueError, TypeError, KeyError):
             pass
-        raise FormatError(f"{handle[:80]!r} is not the handle of an upload of {self.shown(name)}: nothing was touched. Look who wrote it.")
+        raise not_a_handle(handle, self.shown(name))
 
     def give_up(self, name: str, handle: str) -> None:
         """Nothing to do: the service drops blocks that no list names after a week, and what is completed must stay."""
@@ -340,23 +289,12 @@ class AzureStore:
         for page in self.rest.pages(what, self._below(folder), include="uncommittedblobs"):
             for name, size, _, _, _ in page.blobs:
                 below = name[len(self.root) :]
-                if not size and slices.UNSAYABLE.isdisjoint(below.split("/")) and self._waits(name):
-                    yield below, ""
-
-    def _waits(self, path: str) -> bool:
-        """Whether an empty blob of a listing is none yet."""
-        try:
-            self.rest.send("HEAD", f"cannot look up {self.shown(path[len(self.root) :])}", path)
-        except NotFoundError:
-            return True
-        return False
-
-    def rename(self, old: str, new: str) -> None:
-        raise StorageError(f"cannot rename {self.shown(old)}: Azure Blob storage copies instead. Use the committer 'upload'.")
+                if not size and slices.UNSAYABLE.isdisjoint(below.split("/")) and self._head(below) is None:
+                    yield below, ""  # an empty blob of a listing that is none yet
 
     def copy(self, old: str, new: str, version: str = "") -> bool:
         what, path, began = f"cannot publish {self.shown(new)}", self._new(new), time.monotonic()
-        source = self.rest.account.source(f"/{self.rest.container}/{self._path(old)}")
+        source = self.rest.account.source(f"/{self.rest.container}/{self._key(old)}")
         while True:
             # Within an account the service copies at once, or nearly so; until it has, the name shows what cannot be read yet.
             state, etag = self._copied(new)
@@ -378,14 +316,8 @@ class AzureStore:
 
     def _copied(self, new: str) -> tuple[str, str]:
         """How far a copy has come, and the etag of what is there: "" none, success, pending, or failed."""
-        try:
-            headers = self.rest.send("HEAD", f"cannot look up {self.shown(new)}", self._path(new)).headers
-        except NotFoundError:
-            return "", ""
-        return headers.get("x-ms-copy-status") or "success", headers["ETag"]
-
-    def check_name(self, name: str) -> None:
-        self._new(name)
+        headers = self._head(new)
+        return ("", "") if headers is None else (headers.get("x-ms-copy-status") or "success", headers["ETag"])
 
     def check_writable(self) -> None:
         leaves_room(self.url, len(self.root), LONGEST)
@@ -396,13 +328,10 @@ class AzureStore:
         for _ in self.rest.pages(what, self._below(""), most=1):
             return
 
-    def remove(self, name: str) -> None:
-        self._delete(self._path(name))
-
     def remove_if(self, name: str, version: str) -> bool:
         """The service refuses it for a blob with snapshots: they may belong to somebody else."""
         what, headers = f"cannot remove {self.shown(name)}", {"If-Match": f'"{version}"'}
-        answer = self.rest.send("DELETE", what, self._path(name), headers=headers, answers=("BlobNotFound", "ConditionNotMet"))
+        answer = self.rest.send("DELETE", what, self._key(name), headers=headers, answers=("BlobNotFound", "ConditionNotMet"))
         return answer.status != 412 or self.stat(name) is None
 
     def _delete(self, path: str) -> None:
@@ -410,21 +339,14 @@ class AzureStore:
         self.rest.send("DELETE", f"cannot remove {self.shown(path[len(self.root) :])}", path, headers=headers, answers=("BlobNotFound",))
 
     def remove_tree(self, folder: str) -> None:
-        below = self._path(folder) + "/"
+        below = self._key(folder) + "/"
         folders = list[str]()
-
-        def delete(path: str) -> None:
-            again(lambda: self._delete(path))
-
         with ThreadPoolExecutor(DELETING) as pool:
             for page in self.rest.pages(f"cannot remove {self.shown(folder)}", below):
                 folders += [blob[0] for blob in page.blobs if blob[4]]
-                list(pool.map(delete, [blob[0] for blob in page.blobs if not blob[4]]))
+                list(pool.map(self._delete_surely, [blob[0] for blob in page.blobs if not blob[4]]))
         for path in sorted(folders, reverse=True):  # what is deeper first
-            delete(path)
-
-    def sweep(self, folder: str) -> None:
-        """Nothing to do: an object appears whole or not at all."""
+            self._delete_surely(path)
 
     def create_container(self) -> None:
         """Make the container, unless it is there."""

@@ -18,26 +18,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from quire.errors import UsageError, scrub
-from quire.storage.options import spelled, text
+from quire.storage.options import names, spelled, text
 
 PORT = 9870  # of a namenode's web server, unless it is set otherwise
 SILENCE = 60.0  # seconds without a byte
 
 _HOST = re.compile(r"([A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?")
 _NAMES = (
-    "user",
-    "token",
-    "password",
-    "proxy_to",
-    "use_https",
-    "session_verify",
-    "session_cert",
-    "data_proxy",
-    "kerberos",
-    "kerb_kwargs",
-    "timeout",
-    "namenodes",
-)
+    "user", "token", "password", "proxy_to", "use_https", "session_verify", "session_cert", "data_proxy", "kerberos", "kerb_kwargs",
+    "timeout", "namenodes",
+)  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------------------- URLs
@@ -52,12 +42,10 @@ def normalise(scheme: str, rest: str) -> str:
         raise UsageError(f"{said!r} names no namenode. Write webhdfs://host:{PORT}/path, with the port of the namenode's web page.")
     if re.search(r"[?&](?:delegation|user\.name|op)=", path):
         raise UsageError(f"{said.partition('?')[0]!r} is a request, not a place. Write webhdfs://host:{PORT}/path.")
-    names = path.rstrip("/").split("/") if path.strip("/") else []
-    if any(name in ("", ".", "..") for name in names):
-        raise UsageError(f"{said!r} has an empty part, '.' or '..' in its path. Write the path as it is.")
-    if any(":" in name for name in names):
+    parts = names(said, path)
+    if any(":" in name for name in parts):
         raise UsageError(f"{said!r} has a ':' in its path, which no name in HDFS holds. Check the spelling.")
-    return "/".join([f"webhdfs://{match[1].lower()}:{int(match[2] or PORT)}", *names])
+    return "/".join([f"webhdfs://{match[1].lower()}:{int(match[2] or PORT)}", *parts])
 
 
 def canonical(url: str, options: Mapping[str, object] | None) -> str:

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from quire.errors import NotFoundError, TransientError
+from quire.errors import NotFoundError
 from quire.storage.base import Gone, Request, Unreadable
 from quire.storage.hdfs.errors import NO_NAMENODE, Said, busy, everywhere, explained, said, unreachable
 from quire.storage.hdfs.rest import Rest
-from quire.storage.http import LONGEST_ERROR, body, session, words
-from quire.storage.window import Fetch, Throttled
+from quire.storage.http import LONGEST_ERROR, body, session
+from quire.storage.window import Fetch, failure
 
 FLIGHT = 64  # a cluster is near by, and its namenode answers everybody
 
@@ -93,6 +93,4 @@ class _Reader:
         error = explained(what, told, self.rest.access, where)
         if isinstance(error, NotFoundError) or told.name == "ParentNotDirectoryException":
             return Gone("vanished")
-        if isinstance(error, TransientError):
-            return Throttled(str(error)) if busy(told) else error
-        return error if everywhere(told) else Unreadable(words(what, error))
+        return failure(what, error, busy=busy(told), everywhere=everywhere(told))

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from quire.errors import StorageError
 from quire.storage.hdfs.access import Access
 from quire.storage.hdfs.errors import NO_NAMENODE, Said, explained, said, unreachable
+from quire.storage.options import shared
 
 CONNECT = 10.0  # seconds until a connection is made
 KEPT = 64  # connections to one namenode that wait for their next request
@@ -69,17 +70,9 @@ class Rest:
             raise explained(what, Said(status, NO_NAMENODE, ""), self.access, self.access.netloc) from None
 
     def sent_on(
-        self,
-        method: str,
-        op: str,
-        path: str,
-        what: str,
-        answers: tuple[str, ...] = (),
-        *,
-        data: bytes | memoryview = b"",
-        limit: int | None = None,
-        query: Mapping[str, object] | None = None,
-    ) -> Answer:
+        self, method: str, op: str, path: str, what: str, answers: tuple[str, ...] = (), *, data: bytes | memoryview = b"",
+        limit: int | None = None, query: Mapping[str, object] | None = None,
+    ) -> Answer:  # fmt: skip
         """A request whose bytes go to, or come from, the datanode that the namenode names.
 
         `limit`: an answer of more bytes is not read; it is refused as TOO_LONG.
@@ -90,16 +83,9 @@ class Rest:
         return self.at(method, path, found.location, what, answers, data=data, limit=limit)
 
     def at(
-        self,
-        method: str,
-        path: str,
-        location: str,
-        what: str,
-        answers: tuple[str, ...] = (),
-        *,
-        data: bytes | memoryview = b"",
+        self, method: str, path: str, location: str, what: str, answers: tuple[str, ...] = (), *, data: bytes | memoryview = b"",
         limit: int | None = None,
-    ) -> Answer:
+    ) -> Answer:  # fmt: skip
         """The second half of `sent_on`."""
         if not location:
             raise explained(what, Said(200, NO_NAMENODE, ""), self.access, self.access.netloc)
@@ -209,19 +195,10 @@ def _close(idle: _Connections) -> None:
         idle.pop().close()
 
 
-_rests: dict[tuple[str, str], Rest] = {}
+_rests: dict[str, Rest] = {}
 
 
 def rest(netloc: str, options: Mapping[str, object] | None) -> Rest:
     """Requests by these options; the same options mean the same connections, also for the next store."""
     given = dict(options or {})
-    try:
-        key = netloc, json.dumps([given, os.environ.get("HADOOP_USER_NAME")], sort_keys=True)
-    except (TypeError, ValueError):
-        return Rest(Access(netloc, given))
-    found = _rests.get(key)
-    if found is None:
-        if len(_rests) >= 64:  # of a process that is given new tokens for ever
-            _rests.clear()
-        found = _rests[key] = Rest(Access(netloc, given))
-    return found
+    return shared(_rests, [netloc, given, os.environ.get("HADOOP_USER_NAME")], lambda: Rest(Access(netloc, given)))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -123,13 +123,6 @@ class HdfsStore(WithoutUploads):
         self.rest = rest(netloc, options)
         self.flight = window.flight(options, hdfs_read.FLIGHT)
 
-    def __repr__(self) -> str:
-        return f"HdfsStore({self.url!r})"
-
-    def shown(self, name: str) -> str:
-        """As errors name it."""
-        return f"{self.url}/{name}" if name else self.url
-
     def path(self, name: str) -> str:
         """Where an object lies in HDFS."""
         return f"{self.root}/{safe(name)}" if name else self.root
@@ -232,9 +225,7 @@ class HdfsStore(WithoutUploads):
         return bytes(self._open(name, offset=start, length=length).body) if length > 0 else b""
 
     def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
-        answers = window.read(requests, lambda: hdfs_read.opened(self.rest, self.root, self.url), self.flight)
-        with closing(answers):  # type: ignore[type-var]
-            yield from answers
+        return window.read(requests, lambda: hdfs_read.opened(self.rest, self.root, self.url), self.flight)
 
     # ---------------------------------------------------------------------------------------------------------- writing
     def written(self, name: str, data: bytes, on_behalf: str = "") -> bool:

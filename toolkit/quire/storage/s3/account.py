@@ -8,7 +8,6 @@ environment, `~/.aws` with its profiles and roles, the container's or the machin
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import threading
@@ -18,7 +17,7 @@ from urllib.parse import urlsplit
 
 from quire.errors import UsageError, choose, scrub
 from quire.packaging import install
-from quire.storage.options import spelled
+from quire.storage.options import names, shared, spelled
 from quire.storage.s3.errors import explained
 
 PARALLEL = 32  # connections of one client
@@ -26,19 +25,9 @@ CONNECT, SILENCE = 10.0, 60.0  # seconds until a connection is made, and without
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 _NAMES = (
-    "key",
-    "secret",
-    "token",
-    "profile",
-    "anon",
-    "endpoint_url",
-    "client_kwargs",
-    "config_kwargs",
-    "requester_pays",
-    "use_ssl",
-    "s3_additional_kwargs",
-    "max_concurrency",
-)
+    "key", "secret", "token", "profile", "anon", "endpoint_url", "client_kwargs", "config_kwargs", "requester_pays", "use_ssl",
+    "s3_additional_kwargs", "max_concurrency",
+)  # fmt: skip
 _CLIENT = ("region_name", "endpoint_url", "verify", "use_ssl")
 
 
@@ -53,10 +42,7 @@ def normalise(scheme: str, rest: str) -> str:
         raise UsageError(f"{said!r} names no bucket: 3 to 255 letters, digits, dots and hyphens. Write s3://bucket/path.")
     if re.search(r"[?&](?:X-Amz-|AWSAccessKeyId=|Signature=)", path, re.IGNORECASE):
         raise UsageError(f"{said.partition('?')[0]!r} is signed: a URL is written into plans and reports. Write s3://bucket/path.")
-    names = path.rstrip("/").split("/") if path.strip("/") else []
-    if any(name in ("", ".", "..") for name in names):
-        raise UsageError(f"{said!r} has an empty part, '.' or '..' in its path. Write the path as it is.")
-    return "/".join([f"s3://{bucket}", *names])
+    return "/".join([f"s3://{bucket}", *names(said, path)])
 
 
 def parts(url: str) -> tuple[str, str]:
@@ -209,13 +195,4 @@ _accounts: dict[str, Account] = {}
 def account(options: Mapping[str, object] | None) -> Account:
     """The account of these options; the same options mean the same clients and connections, also for the next store."""
     given = dict(options or {})
-    try:
-        name = json.dumps(given, sort_keys=True)
-    except (TypeError, ValueError):
-        return Account(given)
-    found = _accounts.get(name)
-    if found is None:
-        if len(_accounts) >= 64:  # of a process that is given new tokens for ever
-            _accounts.clear()
-        found = _accounts[name] = Account(given)
-    return found
+    return shared(_accounts, given, lambda: Account(given))

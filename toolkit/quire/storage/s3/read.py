@@ -18,12 +18,11 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import unescape
 
-from quire.errors import TransientError
-from quire.storage.base import Gone, Request, Unreadable
-from quire.storage.http import body, session, span, words
+from quire.storage.base import Gone, Request
+from quire.storage.http import body, session, span
 from quire.storage.s3.account import Account, Place
 from quire.storage.s3.errors import everywhere, explained, refused
-from quire.storage.window import Fetch, Throttled
+from quire.storage.window import Fetch, failure
 
 RENEW = 60.0  # seconds after which the credentials are asked for again: whether they end soon is known there
 _EMPTY = hashlib.sha256(b"").hexdigest()
@@ -105,9 +104,7 @@ async def opened(account: Account, place: Place, bucket: str, root: str, url: st
             return Gone("vanished")
         what = f"cannot read {url}/{name}"
         error = refused(what, status, code, _said(data, "Message"), told, account.host, bucket)
-        if isinstance(error, TransientError):
-            return Throttled(str(error), wait=error.wait) if status in (429, 503) else error
-        return error if everywhere(code, status) else Unreadable(words(what, error))
+        return failure(what, error, busy=status in (429, 503), everywhere=everywhere(code, status))
 
     async with made as connections:
         yield fetch

@@ -14,28 +14,13 @@ from __future__ import annotations
 import calendar
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
-from quire.storage import slices, window
-from quire.storage.base import (
-    ENTRY,
-    LARGEST,
-    STATE,
-    Content,
-    Entry,
-    Folder,
-    Request,
-    Sink,
-    Trouble,
-    Upload,
-    fits,
-    instant,
-    leaves_room,
-    safe,
-    too_long,
-)
+from quire.storage import base, slices, window
+from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, instant, leaves_room, too_long
+from quire.storage.objects import DELETING, Objects
 from quire.storage.retry import again
 from quire.storage.s3 import read as s3_read
 from quire.storage.s3.account import account, normalise, parts
@@ -44,13 +29,18 @@ from quire.storage.s3.upload import Pieces, S3Upload
 
 __all__ = ["S3Store", "normalise", "opened"]
 
-DELETING = 16
 EMPTY = '"d41d8cd98f00b204e9800998ecf8427e"'  # the etag of nothing
 PAGE = 1000  # names, the most that the service gives at once
 LONGEST = 1024  # bytes of a key
 WHOLE, SHARE = 4 << 30, 1 << 30  # bytes that are copied by one request, of which the service takes 5 GiB, and those of a part beyond
 COPYING = 4  # parts of one object at once
-_CHANGED = ("NoSuchKey", "404", "PreconditionFailed", "412")
+_TAKEN, _GONE = ("PreconditionFailed", "412"), ("NoSuchKey", "404")
+_CHANGED = (*_GONE, *_TAKEN)
+# Where the next page of a listing begins: the arguments, each of which is in the page before as `Next…`.
+_MARKS = {
+    "list_objects_v2": ("ContinuationToken",), "list_multipart_uploads": ("KeyMarker", "UploadIdMarker"),
+    "list_parts": ("PartNumberMarker",),
+}  # fmt: skip
 
 
 def opened(url: str, options: Mapping[str, object] | None) -> S3Store:
@@ -64,31 +54,18 @@ def named(url: str, options: Mapping[str, object] | None) -> str:
     return f"{bucket}@{found.host}" if found.endpoint else bucket
 
 
-class S3Store:
+class S3Store(Objects):
     """Objects below a path of one bucket."""
 
-    can_rename = False
-    can_upload = True
     pieces_expire = False
-    shared = True
+    service = "S3"
 
     def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
-        self.url = url
         self.bucket, path = parts(url)
-        self.root = path + "/" if path else ""
+        super().__init__(url, path)
         self.account = account(options)
         self.flight = window.flight(options)
         self._in_order = not self.bucket.endswith("--x-s3")  # a directory bucket lists in an order of its own
-
-    def __repr__(self) -> str:
-        return f"S3Store({self.url!r})"
-
-    def shown(self, name: str) -> str:
-        """As errors name it."""
-        return f"{self.url}/{name}" if name else self.url
-
-    def _key(self, name: str) -> str:
-        return self.root + safe(name)
 
     def _new(self, name: str) -> str:
         """The key of an object that is to be written."""
@@ -96,9 +73,6 @@ class S3Store:
         if len(key.encode()) > LONGEST:
             raise StorageError(f"cannot write {self.shown(name)[:200]}…: a name has at most {LONGEST:,} bytes there. Choose a shorter one.")
         return key
-
-    def _below(self, folder: str) -> str:
-        return f"{self._key(folder)}/" if folder else self.root
 
     def _do(self, operation: str, doing: str, name: str, answers: tuple[str, ...] = (), **kwargs: Any) -> Any:
         """One request of boto3. A refusal with one of the codes `answers` is the answer (that code); others are explained."""
@@ -124,20 +98,23 @@ class S3Store:
         found = self._do("list_objects_v2", "look up", name, Prefix=self._below(name), MaxKeys=1)
         return bool(found.get("Contents"))
 
-    def _pages(self, folder: str, **asked: Any) -> Iterator[Any]:
-        """The pages of a listing; one that fails is asked for again, not those before it."""
-        kwargs: dict[str, Any] = {"Prefix": self._below(folder), **asked}
+    def _paged(self, operation: str, doing: str, name: str, **asked: Any) -> Iterator[Any]:
+        """The pages of a listing; one that fails is asked for again, not those before it. They end where an upload is gone."""
 
         def ask() -> Any:
-            return self._do("list_objects_v2", "list", folder, **kwargs)
+            return self._do(operation, doing, name, ("NoSuchUpload",), **asked)
 
         page = ask()
-        yield page
-        while page.get("IsTruncated"):
-            kwargs.pop("StartAfter", None)
-            kwargs["ContinuationToken"] = page["NextContinuationToken"]
-            page = again(ask)
+        while not isinstance(page, str):
             yield page
+            if not page.get("IsTruncated"):
+                return
+            asked.pop("StartAfter", None)
+            asked |= {mark: page[f"Next{mark}"] for mark in _MARKS[operation]}
+            page = again(ask)
+
+    def _pages(self, folder: str, **asked: Any) -> Iterator[Any]:
+        return self._paged("list_objects_v2", "list", folder, Prefix=self._below(folder), **asked)
 
     def _level(self, folder: str, after: str = "", most: int = 0) -> Iterator[list[tuple[str, slices.Item]]]:
         """The pages of one level from about `after` on: the last parts of names, and what they are."""
@@ -159,9 +136,6 @@ class S3Store:
 
     def _entry(self, found: Any) -> Entry:
         return Entry(found["Key"][len(self.root) :], found["Size"], found["ETag"].strip('"'), _moment(found["LastModified"]))
-
-    def peek(self, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, bool]]:
-        return slices.names(self.scan(folder))
 
     def walk(self, folder: str = "") -> Iterator[Entry]:
         for page in self._pages(folder):
@@ -205,9 +179,7 @@ class S3Store:
             raise
         except Exception as e:  # of boto3
             raise explained(f"cannot read {self.url}", e, self.account.host, self.bucket) from None
-        answers = window.read(requests, lambda: s3_read.opened(self.account, place, self.bucket, self.root, self.url), self.flight)
-        with closing(answers):  # type: ignore[type-var]
-            yield from answers
+        yield from window.read(requests, lambda: s3_read.opened(self.account, place, self.bucket, self.root, self.url), self.flight)
 
     # ---------------------------------------------------------------------------------------------------------- writing
     def put(self, name: str, data: bytes) -> None:
@@ -218,12 +190,11 @@ class S3Store:
     def put_if_absent(self, name: str, data: bytes) -> bool:
         key = self._new(name)
         fits(self.shown(name), data)
-        taken = ("PreconditionFailed", "412")
-        answer = self._do("put_object", "write", name, taken, Key=key, Body=data, IfNoneMatch="*", **self.account.of_writes)
+        answer = self._do("put_object", "write", name, _TAKEN, Key=key, Body=data, IfNoneMatch="*", **self.account.of_writes)
         if isinstance(answer, str) and self.stat(name) is None:
             # It was removed since, or is what a write has left that was cut off: of those who replace that, one wins.
             kwargs: dict[str, Any] = {"Key": key, "Body": data, "IfMatch": EMPTY, **self.account.of_writes}
-            answer = self._do("put_object", "write", name, (*taken, "NoSuchKey", "404"), **kwargs)
+            answer = self._do("put_object", "write", name, _CHANGED, **kwargs)
         return not isinstance(answer, str)
 
     def create(self, name: str) -> Sink:
@@ -269,37 +240,20 @@ class S3Store:
     def _begun(self, folder: str) -> Iterator[tuple[str, str, int]]:
         """The open uploads: names, handles, and when they began (ns since 1970)."""
         below = self._below(folder)
-        kwargs: dict[str, Any] = {"Prefix": below}
-
-        def ask() -> Any:
-            return self._do("list_multipart_uploads", "list the uploads of", folder, **kwargs)
-
-        page = ask()
-        while True:
+        for page in self._paged("list_multipart_uploads", "list the uploads of", folder, Prefix=below):
             for found in page.get("Uploads", ()):
                 if found["Key"].startswith(below):
                     yield found["Key"][len(self.root) :], Pieces(found["UploadId"]).handle(), _moment(found["Initiated"])
-            if not page.get("IsTruncated"):
-                return
-            kwargs |= {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
-            page = again(ask)
 
     def waiting(self, folder: str = "") -> Iterator[tuple[str, str, int, int, int]]:
         """`pending`, with what each upload holds: (name, handle, parts, their bytes, ns since 1970 when the last one came or it began)."""
         for name, handle, begun in self._begun(folder):
-            asked: dict[str, Any] = {"Key": self._key(name), "UploadId": Pieces.read(handle, self.shown(name)).upload}
-            parts, size, newest = 0, 0, begun
-            while not isinstance(page := self._do("list_parts", "list the parts of", name, ("NoSuchUpload",), **asked), str):
-                for part in page.get("Parts", ()):
-                    parts, size, newest = parts + 1, size + part["Size"], max(newest, _moment(part["LastModified"]))
-                if not page.get("IsTruncated"):
-                    break
-                asked["PartNumberMarker"] = page["NextPartNumberMarker"]
-            if not isinstance(page, str):  # else it was completed or aborted meanwhile
-                yield name, handle, parts, size, newest
-
-    def rename(self, old: str, new: str) -> None:
-        raise StorageError(f"cannot rename {self.shown(old)}: S3 copies instead. Use the committer 'upload'.")
+            upload = Pieces.read(handle, self.shown(name)).upload
+            pages = list(self._paged("list_parts", "list the parts of", name, Key=self._key(name), UploadId=upload))
+            if pages and not pages[-1].get("IsTruncated"):  # else it was completed or aborted meanwhile
+                parts = [part for page in pages for part in page.get("Parts", ())]
+                newest = max((_moment(part["LastModified"]) for part in parts), default=begun)
+                yield name, handle, len(parts), sum(part["Size"] for part in parts), max(begun, newest)
 
     def copy(self, old: str, new: str, version: str = "") -> bool:
         there, key = self.stat(old), self._new(new)
@@ -333,27 +287,20 @@ class S3Store:
         self.give_up(new, Pieces(upload).handle())
         return False
 
-    def check_name(self, name: str) -> None:
-        self._new(name)
-
     def check_writable(self) -> None:
         leaves_room(self.url, len(self.root.encode()), LONGEST)
         self._do("list_objects_v2", "write below", "", Prefix=self.root, MaxKeys=1)
-
-    def remove(self, name: str) -> None:
-        self._delete(self._key(name))
 
     def remove_if(self, name: str, version: str) -> bool:
         """A look before, too: not every service that speaks S3 knows the condition. In a bucket with versions the object is only hidden."""
         found = self.stat(name)
         if found is None or found.version != version:
             return found is None
-        refused = ("NoSuchKey", "404", "PreconditionFailed", "412")
-        answer = self._do("delete_object", "remove", name, refused, Key=self._key(name), IfMatch=f'"{version}"')
-        return answer not in ("PreconditionFailed", "412")
+        answer = self._do("delete_object", "remove", name, _CHANGED, Key=self._key(name), IfMatch=f'"{version}"')
+        return answer not in _TAKEN
 
     def _delete(self, key: str) -> None:
-        self._do("delete_object", "remove", key[len(self.root) :], ("NoSuchKey", "404"), Key=key)
+        self._do("delete_object", "remove", key[len(self.root) :], _GONE, Key=key)
 
     def remove_tree(self, folder: str) -> None:
         own, below = self._key(folder) + "/", {self._key(folder) + "/"}
@@ -368,19 +315,13 @@ class S3Store:
         for key in sorted(below, key=len, reverse=True):
             self._delete_surely(key)
 
-    def _delete_surely(self, key: str) -> None:
-        again(lambda: self._delete(key))
-
-    def sweep(self, folder: str) -> None:
-        """Nothing to do: an object appears whole or not at all."""
-
 
 def _cut_off(entry: Entry) -> bool:
     """Whether an object is none: SeaweedFS keeps an empty one of a write that was cut off before its first byte.
 
     Only of what decides between writers can this be told: it is never written empty.
     """
-    return not entry.size and entry.name.startswith(f"{STATE}/") and entry.name.endswith(ENTRY)
+    return not entry.size and entry.name.startswith(f"{base.STATE}/") and entry.name.endswith(base.ENTRY)
 
 
 def _moment(at: Any) -> int:
