@@ -3,40 +3,157 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import ipywidgets as widgets
+import traitlets
 
-from quire.errors import QuireError, scrub
+from quire.errors import QuireError, choose, scrub
 from quire_widgets import html
+from quire_widgets.call import Call
 
 SETTLED = 0.25  # seconds
 _LABEL = "7em"
 
 
-class Form(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
-    """The base of widgets over quire's calls: one call at a time, and a static page without a kernel."""
+class Choice(traitlets.Unicode):  # type: ignore[type-arg]  # it holds text alone
+    """A trait that is one of some words, at first the first one; UsageError for another."""
 
-    def __init__(self, css: str, parts: Sequence[Any]) -> None:
-        super().__init__(parts)
+    def __init__(self, words: Iterable[str], help: str) -> None:
+        self.words = tuple(words)
+        super().__init__(self.words[0], help=help)
+
+    def validate(self, obj: Any, value: Any) -> str:
+        return choose(super().validate(obj, value), self.words, self.name or "")
+
+
+class Form(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """The base of widgets over quire's calls: one call at a time in a thread of its own, and a static page without a kernel.
+
+    A widget has a trait `state` beside these, and lays out its parts: places for HTML by their names, fields, buttons.
+    """
+
+    error = traitlets.Instance(BaseException, allow_none=True, help="why the last call failed")
+    code = traitlets.Unicode(help="the same as Python, without secrets")
+
+    def __init__(self, css: str) -> None:
+        super().__init__()
         self.add_class(css)
+        self._call: Call | None = None
+        self._begin_lock = threading.RLock()  # an observer of the state may cancel
+        self._places = dict[str, Any]()
+        self._fields = dict[str, Field | Boxes]()
+        self._buttons = dict[str, Any]()
+        self._running = Running("")
+
+    # --------------------------------------------------------------------------------------------------------------------- parts
+    def _lay_out(self, *parts: Any) -> None:
+        """Put parts below one another: a text is a place for HTML of that name, and a list stands side by side."""
+        self.children = [self._laid(part) for part in parts]
+
+    def _laid(self, part: Any) -> Any:
+        if isinstance(part, list):
+            return widgets.HBox(part, layout={"margin": "4px 0", "flex_flow": "row wrap"})
+        return self._places.setdefault(part, place(part)) if isinstance(part, str) else part
+
+    def _put(self, name: str, content: str) -> None:
+        shown(self._places[name], content)
+
+    def _button(self, label: str, act: Callable[[], object], **settings: Any) -> Any:
+        """A button, which is found by the first word of its label."""
+        name = label.lower().partition(" ")[0]
+        self._buttons[name] = made = button(label, f"quire-{name}-button", act, **settings)
+        return made
+
+    def _show_code(self, code: str, before: str = "The same as Python:") -> None:
+        self.code = code
+        self._put("code", html.same(code, before))
+
+    # ---------------------------------------------------------------------------------------------------------------------- calls
+    def _start(self, state: str, act: Callable[..., Any], ended: Callable[[Any, BaseException | None], None]) -> None:
+        """Begin a call, whose `ended` is called in its thread."""
+        self._call = Call(act, ended, self._show_progress)
+        self._show_progress(0, None, "starting")
+        self._set_state(state)
+        self._call.start()
+
+    def _show_progress(self, done: int, total: int | None, told: str) -> None:
+        if self.state != "cancelling":
+            self._running.show(done, total, told)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until nothing is under way, at most `timeout` seconds; return whether that is so."""
         return self._call is None or self._call.wait(timeout)
 
+    def _tell(self, error: BaseException) -> None:
+        """One line, beside the field that the error is about or below the buttons; never a traceback."""
+        self.error = error
+        field = self._fields.get(getattr(error, "argument", None) or "")
+        if field is None or field.off:
+            self._running.say(line(error), wrong=True)
+        else:
+            self._running.message = line(error)
+            field.say(line(error))
+
+    def _fail(self, error: BaseException) -> None:
+        self._tell(error)
+        self._set_state("failed")
+
+    def _set_state(self, state: str) -> None:
+        self.state = state
+
+    # ---------------------------------------------------------------------------------------------------------- without a kernel
+    def _lines(self) -> Iterable[str]:
+        """The present state as paragraphs of text; empty ones count for nothing."""
+        raise NotImplementedError
+
     def _page(self) -> str:
         """The present state as HTML, for a page without a kernel."""
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n\n".join(filter(None, self._lines()))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """The widget, and what stands in its place without a kernel: the present state as a page, and as text."""
         return {**super()._repr_mimebundle_(**kwargs), "text/plain": repr(self), "text/html": self._page()}
 
 
-class Field(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+class CancelForm(Form):
+    """The base of those whose calls can be cancelled."""
+
+    BUSY: tuple[str, ...]  # states in which a call is under way, "cancelling" among them
+    CANCELLING = "cancelling"  # what is said until the call has stopped
+
+    def cancel(self) -> None:
+        """Stop what is under way; nothing is lost. A job that was begun stays open, and the same call resumes it."""
+        with self._begin_lock:
+            if self._call is not None and self.state in self.BUSY and self.state != "cancelling":
+                self._call.stop()
+                self._running.show(0, None, self.CANCELLING)
+                self._set_state("cancelling")
+
+
+class Saying(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """The base of fields: a message about what was entered, right below it."""
+
+    def __init__(self, parts: Iterable[Any], **layout: str) -> None:
+        self._message = widgets.HTML(layout={"display": "none", **layout})
+        super().__init__([*parts, self._message], layout={"max_width": "56em"})
+
+    @property
+    def off(self) -> bool:
+        """Whether nothing can be entered."""
+        return False
+
+    def say(self, message: str) -> None:
+        """Say what is wrong, or with "" nothing."""
+        shown(self._message, html.alert(message) if message else "")
+
+
+class Field(Saying):
     """An input with its label, which a click or a screen reader connects, and a message that goes when the value changes."""
 
     def __init__(self, kind: type[Any], label: str, name: str, **settings: Any) -> None:
@@ -45,13 +162,12 @@ class Field(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published with
         style = {"description_width": _LABEL}
         self.input = kind(description=label, style=style, layout={"width": width}, **settings)
         self.input.add_class(f"quire-{name}")
-        self._message = widgets.HTML(layout={"display": "none", "margin": f"0 2px 0 calc({_LABEL} + 6px)"})
-        super().__init__([self.input, self._message], layout={"max_width": "56em"})
+        super().__init__([self.input], margin=f"0 2px 0 calc({_LABEL} + 6px)")
         self.input.observe(lambda _: self.say(""), "value")
 
-    def say(self, message: str) -> None:
-        """Say what is wrong, or with "" nothing."""
-        shown(self._message, html.alert(message) if message else "")
+    @property
+    def off(self) -> bool:
+        return bool(self.input.disabled)
 
     def on_enter(self, act: Callable[[], object]) -> None:
         """Call `act` when Enter is pressed in a text."""
@@ -67,7 +183,7 @@ class Field(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published with
         self.input.on_msg(pressed)
 
 
-class Boxes(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+class Boxes(Saying):
     """A check-box for each of some words, with what it means, and right below them what is wrong with what was ticked."""
 
     def __init__(self, label: str, name: str, words: Mapping[str, str], ticked: Callable[[], object]) -> None:
@@ -78,8 +194,7 @@ class Boxes(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published with
             box.add_class(f"quire-{name}-{word}")
             box.observe(self._changed, "value")
         title = widgets.HTML(html.block(f"<strong>{html.text(label)}</strong>"))
-        self._message = widgets.HTML(layout={"display": "none"})
-        super().__init__([title, *self._boxes.values(), self._message], layout={"max_width": "56em"})
+        super().__init__([title, *self._boxes.values()])
         self.add_class(f"quire-{name}")
 
     @property
@@ -99,10 +214,6 @@ class Boxes(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published with
     def _changed(self, _: object) -> None:
         if not self._filling:
             self._ticked()
-
-    def say(self, message: str) -> None:
-        """Say what is wrong, or with "" nothing."""
-        shown(self._message, html.alert(message) if message else "")
 
 
 class Turners(widgets.HBox):  # type: ignore[misc]  # ipywidgets is published without types
@@ -182,13 +293,13 @@ class Shutter(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published wi
 
 
 class Running(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
-    """A message, a bar, and a button that calls `cancel`; `name` is the class that tells it from others."""
+    """A message, a bar, and with `cancel` a button that calls it; `prefix` is in the classes that tell it from others."""
 
-    def __init__(self, name: str, cancel: Callable[[], object]) -> None:
-        self._said, self._bar = place(f"{name}-message"), place(f"{name}-progress")
-        self._cancel = button("Cancel", f"quire-{name}-cancel-button", cancel, tooltip="Stop; nothing is lost", layout={"display": "none"})
+    def __init__(self, prefix: str, cancel: Callable[[], object] = lambda: None) -> None:
+        self._said, self._bar = place(f"{prefix}message"), place(f"{prefix}progress")
+        self._cancel = button("Cancel", f"quire-{prefix}cancel-button", cancel, tooltip="Stop; nothing is lost", layout={"display": "none"})
         self.message = ""
-        super().__init__([self._said, self._bar, self._cancel])
+        super().__init__([self._said, self._bar, *([self._cancel] if prefix else [])])
 
     def say(self, message: str, code: str = "", *, wrong: bool = False) -> None:
         """Words, and Python to copy."""
@@ -200,12 +311,16 @@ class Running(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published wi
         """How far it is."""
         shown(self._bar, html.progress(done, total, told))
 
+    def quiet(self) -> None:
+        """Nothing is under way."""
+        shown(self._bar, "")
+
     def busy(self, going: bool, *, stoppable: bool = True) -> None:
         """Whether something is under way, and whether it can be cancelled."""
         self._cancel.layout.display = None if going else "none"
         self._cancel.disabled = not (going and stoppable)
         if not going:
-            shown(self._bar, "")
+            self.quiet()
 
 
 def line(error: BaseException) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,13 +13,13 @@ import traitlets
 
 import quire
 from quire import AllQuarantined, ProgressEvent, display, plots
-from quire.errors import RefusedError, choose, printable
+from quire.errors import RefusedError, printable
 from quire.ledger.browse import OTHERS, STATES, Page
 from quire.ledger.forget import TOLD
 from quire_widgets import as_code, html, pages
 from quire_widgets.as_code import Chosen
-from quire_widgets.call import Call, Stopped, after_change
-from quire_widgets.form import Field, Form, Question, Running, Turners, button, line, place, shown
+from quire_widgets.call import Stopped, after_change
+from quire_widgets.form import CancelForm, Choice, Field, Question, Running, Turners
 
 ANY = "any"
 TOO_LATE = "It was over before it could be cancelled."
@@ -41,7 +40,7 @@ class _Asked:
     last: dict[str, Any] | None = None
 
 
-class LedgerInspector(Form):
+class LedgerInspector(CancelForm):
     """The ledger of a destination. It is read page by page, so it can be as large as it likes.
 
     dest, storage_options    as for `quire.Ledger`
@@ -65,12 +64,12 @@ class LedgerInspector(Form):
     work. Raises UsageError without a ledger.
     """
 
+    BUSY = BUSY
+
     path = traitlets.Unicode(help="how paths begin, or a part of them")
-    status = traitlets.Unicode(ANY, help="the rows' state")
+    status = Choice((ANY, *STATES), "the rows' state")
     state = traitlets.Enum(("idle", *BUSY, "done", "failed", "cancelled"), "idle", help="where it is")
     result = traitlets.Any(help="what the last call gave")
-    error = traitlets.Instance(BaseException, allow_none=True, help="why the last call failed")
-    code = traitlets.Unicode(help="the last call as Python")
 
     def __init__(
         self, dest: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, spark: Any = None, *,
@@ -80,8 +79,7 @@ class LedgerInspector(Form):
         self._dest, self._options, self._spark, self._page_size = os.fsdecode(dest), storage_options, spark, page_size
         self._retry_with: dict[str, Any] = {"source": source, "function": function, "storage_options": source_options}
         self._ledger = quire.Ledger(dest, storage_options)
-        self._call: Call | None = None
-        self._begin_lock = threading.RLock()  # an observer of the state may cancel
+        super().__init__("quire-inspector")
         self._rows: Page | None = None
         self._searched = ("", ANY)  # what the page is of: the fields may have changed since
         self._overview: tuple[Any, pd.DataFrame, pd.DataFrame] | None = None  # summary, commits, reasons: as the page, of one version
@@ -89,77 +87,46 @@ class LedgerInspector(Form):
         self._file: tuple[str, pd.DataFrame] | None = None
         self._asked: _Asked | None = None
         self._changed: Any = None  # what the last change has done
-        self._changes = False  # whether it is a change that is under way, or was
         self._build()
-        super().__init__("quire-inspector", self._parts())
         self._show_found(*self._look_at_all(self._searched, None))
 
     # ------------------------------------------------------------------------------------------------------------ what it holds
     def _build(self) -> None:
-        self._head, self._timeline, self._table, self._coverage, self._why, self._outcome, self._code = map(
-            place, ("summary", "timeline", "rows", "coverage", "reasons", "result", "code")
-        )
-        self._refresh_button = button("Refresh", "quire-refresh-button", self.refresh, tooltip="Read the log to its end")
-        self._search = Field(widgets.Text, "path", "path", placeholder="/data/in/dt=2026-11-21, or any part of a name")
-        self._status = Field(widgets.Dropdown, "status", "status", options=[ANY, *STATES])
-        self._search.on_enter(self.find)
-        self._find_button = button("Find", "quire-find-button", self.find, button_style="primary")
-        self._turners = Turners(self.turn)
-        self._chosen = Field(widgets.Dropdown, "file", "file", options=[("", "")])
-        self._chosen.input.layout.width = "auto"
-        self._look_button = button(
-            "Look", "quire-look-button", lambda: self.look(self._chosen.input.value), tooltip="Which bytes of it are done"
-        )
-        self._looking, self._changing = Running("look", self.cancel), Running("change", self.cancel)
-        self._reason = Field(widgets.Dropdown, "reason", "reason", options=[("every reason", ALL)])
-        self._reason.input.layout.width = "auto"
-        self._reason.input.observe(lambda _: self.answer(False), "value")
+        text, choice = widgets.Text, widgets.Dropdown
         named = self._retry_with["source"]
-        self._source = Field(widgets.Text, "source", "source", placeholder="where they are read once more: /data/in")
-        self._source.input.value = os.fsdecode(named) if isinstance(named, str | os.PathLike) else ""
-        self._retry_button = button(
-            "Retry", "quire-retry-button", lambda: self.retry(self._chosen_reason()), tooltip="Read these files once more"
-        )
-        self._forget_button = button(
-            "Forget",
-            "quire-forget-button",
-            lambda: self.forget(self._chosen_reason()),
-            tooltip="Take them out of the ledger; asks first",
-        )
-        self._note = Field(widgets.Text, "why", "why", placeholder="stands in the log")
-        self._ask = Question("", "Yes, forget", "No, keep", self.answer, self._note)
+        self._fields |= {
+            "path": Field(text, "path", "path", placeholder="/data/in/dt=2026-11-21, or any part of a name"),
+            "status": Field(choice, "status", "status", options=[ANY, *STATES]),
+            "file": Field(choice, "file", "file", options=[("", "")]),
+            "reason": Field(choice, "reason", "reason", options=[("every reason", ALL)]),
+            "source": Field(text, "source", "source", placeholder="where they are read once more: /data/in"),
+            "why": Field(text, "why", "why", placeholder="stands in the log"),
+        }
+        self._inputs = {name: field.input for name, field in self._fields.items()}
+        self._inputs["source"].value = os.fsdecode(named) if isinstance(named, str | os.PathLike) else ""
+        self._fields["path"].on_enter(self.find)
+        for name in ("file", "reason"):
+            self._inputs[name].layout.width = "auto"
+        for name in ("path", "status"):
+            traitlets.link((self._inputs[name], "value"), (self, name))
+        self._inputs["reason"].observe(lambda _: self.answer(False), "value")
+        self._turners = Turners(self.turn)
+        self._looking, self._changing = Running("look-", self.cancel), Running("change-", self.cancel)
+        self._running = self._looking
+        self._ask = Question("", "Yes, forget", "No, keep", self.answer, self._fields["why"])
         self._ask_last = Question("last-", "Yes, delete the last copy", "No, keep", lambda yes: self.answer(yes, last_copy=yes))
-        for name, given in (("path", self._search.input), ("status", self._status.input)):
-            traitlets.link((given, "value"), (self, name))
-
-    def _parts(self) -> list[Any]:
-        row = {"margin": "4px 0"}
-        return [
-            self._head,
-            self._refresh_button,
-            self._timeline,
-            self._search,
-            self._status,
-            widgets.HBox([self._find_button, self._turners], layout=row),
-            self._looking,
-            self._table,
-            self._chosen,
-            self._look_button,
-            self._coverage,
-            self._why,
-            self._reason,
-            self._source,
-            widgets.HBox([self._retry_button, self._forget_button], layout=row),
-            self._ask,
-            self._ask_last,
-            self._changing,
-            self._outcome,
-            self._code,
+        refresh = self._button("Refresh", self.refresh, tooltip="Read the log to its end")
+        find = self._button("Find", self.find, button_style="primary")
+        look = self._button("Look", lambda: self.look(self._inputs["file"].value), tooltip="Which bytes of it are done")
+        change = [
+            self._button("Retry", lambda: self.retry(self._chosen_reason()), tooltip="Read these files once more"),
+            self._button("Forget", lambda: self.forget(self._chosen_reason()), tooltip="Take them out of the ledger; asks first"),
         ]
-
-    @traitlets.validate("status")
-    def _check_status(self, proposal: Mapping[str, Any]) -> str:
-        return choose(proposal["value"], (ANY, *STATES), "status")
+        path, status, file, reason, source, _ = self._fields.values()
+        self._lay_out(
+            "summary", refresh, "timeline", path, status, [find, self._turners], self._looking, "rows", file, look, "coverage", "reasons",
+            reason, source, change, self._ask, self._ask_last, self._changing, "result", "code",
+        )  # fmt: skip
 
     # ----------------------------------------------------------------------------------------------------------------- to look
     def find(self) -> None:
@@ -204,7 +171,7 @@ class LedgerInspector(Form):
     def retry(self, reason: str | None = None) -> None:
         """Read what was quarantined once more, and nothing else; its state is swapped in one commit."""
         self.answer(False)
-        those, typed = Chosen(reason, "", self._spark), self._source.input.value.strip()
+        those, typed = Chosen(reason, "", self._spark), self._inputs["source"].value.strip()
         given = self._retry_with | ({"source": typed} if typed else {})
 
         def act(progress: Callable[[ProgressEvent], object]) -> tuple[Any, str]:
@@ -218,7 +185,7 @@ class LedgerInspector(Form):
         self._begin("retrying", act, self._show_changed)
 
     def _chosen_reason(self) -> str | None:
-        chosen: str = self._reason.input.value
+        chosen: str = self._inputs["reason"].value
         return None if chosen == ALL else chosen
 
     def forget(self, reason: str | None = None) -> None:
@@ -249,7 +216,7 @@ class LedgerInspector(Form):
             return
         those, why = asked.those, asked.why
         if why is None:
-            why, self._note.input.value = self._note.input.value, ""
+            why, self._inputs["why"].value = self._inputs["why"].value, ""
 
         def act(progress: Callable[[ProgressEvent], object]) -> tuple[Any, Any]:
             named = those.named(self._ledger)
@@ -264,30 +231,16 @@ class LedgerInspector(Form):
 
         self._begin("forgetting", act, self._show_forgotten)
 
-    def cancel(self) -> None:
-        """Stop what is under way; nothing is lost."""
-        with self._begin_lock:
-            if self._call is not None and self.state in BUSY and self.state != "cancelling":
-                self._call.stop()
-                self._running().show(0, None, "cancelling")
-                self._set_state("cancelling")
-
     # -------------------------------------------------------------------------------------------------------- a call's course
     def _begin(self, state: str, act: Callable[[Callable[[ProgressEvent], object]], Any], show: Callable[..., str | None]) -> None:
         with self._begin_lock:  # a double click begins one call
             if self.state in BUSY:
                 return
             self.error = None
-            self._changes = state != "looking"
-            for place_of in (self._looking, self._changing):
-                place_of.say("")
-            self._call = Call(act, lambda answer, error: self._ended(state, show, answer, error), self._show_progress)
-            self._running().show(0, None, "starting")
-            self._set_state(state)
-            self._call.start()
-
-    def _running(self) -> Running:
-        return self._changing if self._changes else self._looking
+            self._running = self._looking if state == "looking" else self._changing
+            for running in (self._looking, self._changing):
+                running.say("")
+            self._start(state, act, lambda answer, error: self._ended(state, show, answer, error))
 
     def _ended(self, state: str, show: Callable[..., str | None], answer: Any, error: BaseException | None) -> None:
         """Show what a call has given, in its thread; `show` says the state where it is not "done"."""
@@ -295,42 +248,31 @@ class LedgerInspector(Form):
         try:
             if isinstance(error, Stopped):
                 words = ("Cancelled: what was shown before stays.", "")
-                if self._changes:
+                if state != "looking":
                     words = after_change(self._ledger, self._dest, self._options, "retry" if state == "retrying" else "forget")
-                self._running().say(*words)
+                self._running.say(*words)
                 self._set_state("cancelled")
             elif error is not None:
                 self._fail(error)
             else:
                 reached = show(*answer) or "done"
-                self._running().say(TOO_LATE if stopping else "")
+                self._running.say(TOO_LATE if stopping else "")
                 self._set_state(reached)
         except Exception as e:  # an observer of the user's, a picture, or the look after a change: one line too
             self._fail(e)
 
-    def _fail(self, error: BaseException) -> None:
-        """One line below the buttons; never a traceback."""
-        self.error = error
-        self._running().say(line(error), wrong=True)
-        self._set_state("failed")
-
-    def _show_progress(self, done: int, total: int | None, told: str) -> None:
-        if self.state != "cancelling":
-            self._running().show(done, total, told)
-
     def _set_state(self, state: str) -> None:
         busy = state in BUSY
-        self._running().busy(busy, stoppable=state != "cancelling")
+        self._running.busy(busy, stoppable=state != "cancelling")
         # While it only looks, buttons stay as they are: one that is disabled for a moment loses the keyboard's focus.
-        held = busy and self._changes
-        for one in (self._refresh_button, self._find_button, self._ask.yes, self._ask_last.yes):
+        held, buttons = busy and self._running is self._changing, self._buttons
+        for one in (buttons["refresh"], buttons["find"], self._ask.yes, self._ask_last.yes):
             one.disabled = held
-        self._look_button.disabled = held or len(self._chosen.input.options) < 2
-        for one in (self._retry_button, self._forget_button):
-            one.disabled = held or not len(self._reasons)
+        buttons["look"].disabled = held or len(self._inputs["file"].options) < 2
+        buttons["retry"].disabled = buttons["forget"].disabled = held or not len(self._reasons)
         page = self._rows
         self._turners.allow(not held and page is not None and page.offset > 0, not held and page is not None and page.more)
-        self.state = state
+        super()._set_state(state)
 
     # ------------------------------------------------------------------------------------------------------------- what it shows
     def _show_found(self, overview: tuple[Any, pd.DataFrame, pd.DataFrame], searched: tuple[str, str], page: Page) -> None:
@@ -351,43 +293,43 @@ class LedgerInspector(Form):
         summary, commits, reasons = overview
         self._summary, self._reasons = summary, reasons
         self._commits, self._log = plots.commits(commits), pages.commits(commits, summary.commits)
-        shown(self._head, html.block(summary._repr_html_()))
-        picture = html.picture(self._commits.svg(), html.said(self._commits), self._timeline.model_id)
-        shown(
-            self._timeline,
+        self._put("summary", html.block(summary._repr_html_()))
+        picture = html.picture(self._commits.svg(), html.said(self._commits), self._places["timeline"].model_id)
+        self._put(
+            "timeline",
             html.block(picture, html.details(self._log.caption, html.table("", self._log.header, self._log.rows, self._log.numbers))),
         )
-        self._told = pages.reasons(reasons, summary.quarantined)
-        shown(self._why, self._told.html())
+        self._failed = pages.reasons(reasons, summary.quarantined)
+        self._put("reasons", self._failed.html())
         options = [(f"every reason: {_files(summary.quarantined)}", ALL)]
         counted = zip(reasons["reason"].tolist(), reasons["files"].tolist(), strict=True)
         options += [(f"{_shortened(reason or '(none)')}: {_files(n)}", reason) for reason, n in counted if reason != OTHERS]
-        _fill(self._reason.input, options, ALL)
-        for part in (self._reason, self._source, self._retry_button, self._forget_button):
+        _fill(self._inputs["reason"], options, ALL)
+        for part in (self._fields["reason"], self._fields["source"], self._buttons["retry"], self._buttons["forget"]):
             part.layout.display = None if len(reasons) else "none"
 
     def _show_page(self, page: Page) -> None:
         self._rows = page
-        shown(self._table, pages.rows(page).html())
+        self._put("rows", pages.rows(page).html())
         paths = list(dict.fromkeys(page.table["path"].tolist()))
         folder = pages.folder_of(paths)
         choices = [("choose one of this page", ""), *((_shortened(path.removeprefix(folder)), path) for path in paths)]
-        _fill(self._chosen.input, choices, "")
+        _fill(self._inputs["file"], choices, "")
         self._set_state(self.state)
 
     def _show_file(self, path: str, coverage: pd.DataFrame) -> None:
         self._file = (path, coverage)
         picture = plots.coverage(coverage, path)
-        drawn = html.picture(picture.svg(), html.said(picture), self._coverage.model_id)
-        shown(self._coverage, html.block(drawn, pages.of_file(path, coverage).html()))
+        drawn = html.picture(picture.svg(), html.said(picture), self._places["coverage"].model_id)
+        self._put("coverage", html.block(drawn, pages.of_file(path, coverage).html()))
         self._give(coverage, self._written("inspect.coverage", path=path))
 
     def _show_changed(self, changed: Any, code: str) -> None:
         self._changed, self._file = changed, None
         left = html.details(f"Left as it is: {_files(len(changed.left))}", html.table("", ("file", "why"), changed.left[:LEFT]))
         in_vain = html.alert(IN_VAIN) if changed.all_quarantined else ""
-        shown(self._outcome, html.block(in_vain, changed._repr_html_(), left if changed.left else ""))
-        shown(self._coverage, "")
+        self._put("result", html.block(in_vain, changed._repr_html_(), left if changed.left else ""))
+        self._put("coverage", "")
         self._give(changed, code)
         overview, _, page = self._look_at_all(self._searched, None)
         self._show_all(overview)
@@ -404,8 +346,7 @@ class LedgerInspector(Form):
         return "idle"
 
     def _give(self, result: Any, code: str) -> None:
-        self.code = code
-        shown(self._code, html.same(code, "The last call as Python:"))
+        self._show_code(code, "The last call as Python:")
         self.result = result
 
     def _written(self, call: str, before: str = "", **named: Any) -> str:
@@ -414,23 +355,23 @@ class LedgerInspector(Form):
     def _messages(self) -> str:
         return "\n".join(running.message for running in (self._looking, self._changing) if running.message)
 
-    def __repr__(self) -> str:
-        parts = [str(self._summary), f"{self._commits.title}\n{self._commits.note}"]
-        parts += [pages.rows(self._rows).text()] if self._rows is not None else []
-        parts += [plots.coverage(self._file[1], self._file[0]).__repr__()] if self._file else []
-        parts += [self._told.text(), self._messages(), "" if self._changed is None else str(self._changed), self.code]
-        return "\n\n".join(part for part in parts if part)
+    def _lines(self) -> list[str]:
+        rows = pages.rows(self._rows).text() if self._rows is not None else ""
+        covered = repr(plots.coverage(self._file[1], self._file[0])) if self._file else ""
+        changed = "" if self._changed is None else str(self._changed)
+        commits = f"{self._commits.title}\n{self._commits.note}"
+        return [str(self._summary), commits, rows, covered, self._failed.text(), self._messages(), changed, self.code]
 
     def _page(self) -> str:
         covered = plots.coverage(self._file[1], self._file[0]) if self._file else None
         return html.block(
-            self._head.value,
+            self._places["summary"].value,
             display.chart(self._commits.svg(), html.said(self._commits)),
-            self._table.value,
+            self._places["rows"].value,
             display.chart(covered.svg(), html.said(covered)) if covered else "",
-            self._why.value,
+            self._places["reasons"].value,
             html.note(self._messages()),
-            self._outcome.value,
+            self._places["result"].value,
             html.code(self.code),
         )
 

@@ -16,10 +16,10 @@ import quire
 from quire import AllQuarantined, ProgressEvent, UsageError, display, plots
 from quire.arguments import seconds, whole
 from quire.engine.report import LoadReport
-from quire.errors import choose, scrub
+from quire.errors import scrub
 from quire_widgets import as_code, html, load_pages
-from quire_widgets.call import Call, Stopped, Watch, after_load
-from quire_widgets.form import Field, Form, Running, Shutter, Turners, button, line, place, shown
+from quire_widgets.call import Stopped, Watch, after_load
+from quire_widgets.form import Choice, Field, Form, Running, Shutter, Turners, line
 from quire_widgets.load_pages import ORDERS, Looking, Seen
 from quire_widgets.pages import Table
 
@@ -52,33 +52,30 @@ class LoadMonitor(Form):
     was made of files, and for settings that do not exist.
     """
 
-    order = traitlets.Unicode("lag", help="what the partitions are ordered by")
+    order = Choice(ORDERS, "what the partitions are ordered by")
     topic = traitlets.Unicode(help="a part of topics' names")
     watching = traitlets.Bool(True, help="whether it looks again by itself")
     state = traitlets.Enum(("idle", *BUSY, "stopped", "done", "failed"), "idle", help="where it is")
     seen = traitlets.Any(help="what the last look has found")
     result = traitlets.Instance(LoadReport, allow_none=True, help="what the last run has loaded")
-    error = traitlets.Instance(BaseException, allow_none=True, help="why the last run failed")
-    code = traitlets.Unicode(help="the same as Python")
 
     def __init__(
         self, dest: str | os.PathLike[str], source: str | None = None, transform: Callable[..., Any] | None = None, *, spark: Any = None,
         look_every: str | float = 5, watch: bool = True, page_size: int = 20, **settings: Any,
     ) -> None:  # fmt: skip
         _check(source, transform, settings)
+        whole(page_size, "page_size", 1)
         self._dest, self._source, self._spark = os.fsdecode(dest), source, spark
         self._settings = {**({"transform": transform} if transform is not None else {}), **settings}
-        self._page_size, self._offset = whole(page_size, "page_size", 1), 0
-        self._pause = seconds(look_every, "look_every")
-        options = {**(settings.get("storage_options") or {}), **(settings.get("dest_options") or {})} or None
-        self._looking = Looking(self._dest, source, options, settings.get("source_options"))
-        self._watch = Watch(self._look, self._pause)
-        self._call: Call | None = None
+        self._page_size, self._offset = page_size, 0
+        pause = seconds(look_every, "look_every")
+        self._looking = Looking(self._dest, source, self._options(), settings.get("source_options"))
+        super().__init__("quire-monitor")
+        self._watch = Watch(self._look, pause)
         self._stop = threading.Event()
-        self._begin_lock, self._show_lock = threading.RLock(), threading.RLock()
+        self._show_lock = threading.RLock()
         self._unseen = False  # it was shown, and is not any more
-        self._build()
-        super().__init__("quire-monitor", self._parts())
+        self._build(f"look every {pause:g} s")
         self._show(self._looking.look(ask=False))
         self._watch.ask()
         self._watch.wait(FIRST)
@@ -88,65 +85,38 @@ class LoadMonitor(Form):
         self.observe(self._viewed, "_view_count")
 
     # ------------------------------------------------------------------------------------------------------------ what it holds
-    def _build(self) -> None:
-        self._head, self._trouble, self._timeline, self._table, self._verdict, self._why, self._lost, self._outcome, self._code = map(
-            place, ("summary", "trouble", "timeline", "partitions", "verdict", "reasons", "losses", "result", "code")
-        )
-        self.code = self._written()
-        shown(self._code, html.same(self.code))
-        self._start_button = button(
-            "Start", "quire-start-button", self.start, button_style="primary", tooltip="Load, in the background of this kernel"
-        )
-        self._stop_button = button(
-            "Stop", "quire-stop-button", self.stop, disabled=True, tooltip="After the commit under way; once more: at once"
-        )
-        for one in (self._start_button, self._stop_button):
+    def _build(self, watching: str) -> None:
+        verbs = [
+            self._button("Start", self.start, button_style="primary", tooltip="Load, in the background of this kernel"),
+            self._button("Stop", self.stop, disabled=True, tooltip="After the commit under way; once more: at once"),
+        ]
+        for one in verbs:
             one.layout.display = None if self._source else "none"
-        self._refresh_button = button("Refresh", "quire-refresh-button", self.refresh, tooltip="Look at the ledger and the brokers")
-        self._watch_box = widgets.Checkbox(description=f"look every {self._pause:g} s", indent=False, layout={"width": "auto"})
-        self._watch_box.add_class("quire-watch")
-        self._running = Running("load", self.stop)
-        self._order = Field(widgets.Dropdown, "order by", "order", options=[*ORDERS])
+        watch = widgets.Checkbox(description=watching, indent=False, layout={"width": "auto"})
+        watch.add_class("quire-watch")
+        self._running = Running("load-", self.stop)
+        order = Field(widgets.Dropdown, "order by", "order", options=[*ORDERS])
         self._topic = Field(widgets.Text, "topic", "topic", placeholder="any part of its name")
         self._turners = Turners(self.turn)
-        self._commits = Shutter("commits", "the last commits", lambda: _wide(load_pages.commits(self.seen)))
-        self._skew = Shutter("skew", "records by partition", lambda: _skew_picture(self.seen.skew, self._skew.model_id))
-        self._rejected = Shutter("rejected", "the first records in quarantine", lambda: _wide(load_pages.rejected(self.seen)))
-        traitlets.link((self._watch_box, "value"), (self, "watching"))
-        traitlets.link((self._order.input, "value"), (self, "order"))
-        traitlets.link((self._topic.input, "value"), (self, "topic"))
-
-    def _parts(self) -> list[Any]:
-        row = {"margin": "4px 0", "flex_flow": "row wrap"}
-        return [
-            self._head,
-            self._trouble,
-            widgets.HBox([self._start_button, self._stop_button, self._refresh_button, self._watch_box], layout=row),
-            self._running,
-            self._outcome,
-            self._timeline,
-            self._commits,
-            self._order,
-            self._topic,
-            self._turners,
-            self._table,
-            self._verdict,
-            self._skew,
-            self._why,
-            self._rejected,
-            self._lost,
-            self._code,
-        ]
-
-    @traitlets.validate("order")
-    def _check_order(self, proposal: Mapping[str, Any]) -> str:
-        return choose(proposal["value"], tuple(ORDERS), "order")
+        self._shutters = {
+            "commits": Shutter("commits", "the last commits", lambda: _wide(load_pages.commits(self.seen))),
+            "skew": Shutter("skew", "records by partition", lambda: _skew_picture(self.seen.skew, self._shutters["skew"].model_id)),
+            "rejected": Shutter("rejected", "the first records in quarantine", lambda: _wide(load_pages.rejected(self.seen))),
+        }
+        for given, name in ((watch, "watching"), (order.input, "order"), (self._topic.input, "topic")):
+            traitlets.link((given, "value"), (self, name))
+        refresh = self._button("Refresh", self.refresh, tooltip="Look at the ledger and the brokers")
+        commits, skew, rejected = self._shutters.values()
+        self._lay_out(
+            "summary", "trouble", [*verbs, refresh, watch], self._running, "result", "timeline", commits, order, self._topic, self._turners,
+            "partitions", "verdict", skew, "reasons", rejected, "losses", "code",
+        )  # fmt: skip
+        self._show_code(self._written())
 
     def _written(self) -> str:
         if self._source:
             return as_code.load(self._source, self._dest, self._spark, self._settings)
-        has = bool(self._settings.get("storage_options") or self._settings.get("dest_options"))
-        return as_code.ledger(self._dest, has, None, "inspect.offsets", "")
+        return as_code.ledger(self._dest, self._options() is not None, None, "inspect.offsets", "")
 
     # ----------------------------------------------------------------------------------------------------------------- to look
     def refresh(self) -> None:
@@ -183,7 +153,7 @@ class LoadMonitor(Form):
                 self._show(self._looking.look(ask=False))
             self._show(self._looking.look())
         except Exception as e:  # the store is away, or an observer of the user's: one line, and what was shown before stays
-            shown(self._trouble, html.alert(line(e)))
+            self._put("trouble", html.alert(line(e)))
 
     # ----------------------------------------------------------------------------------------------------------------- to load
     def start(self) -> None:
@@ -195,17 +165,14 @@ class LoadMonitor(Form):
                 return
             self.error, self._stop = None, threading.Event()
             self._running.say("")
-            shown(self._outcome, "")
+            self._put("result", "")
             source, stop = self._source, self._stop
 
             def act(progress: Callable[[ProgressEvent], None]) -> LoadReport:
                 return quire.load(source, self._dest, spark=self._spark, progress=progress, stop=stop, **self._settings)
 
-            self._call = Call(act, self._ended, self._show_progress)
-            self._running.show(0, None, "starting")
-            self._start_button.description = "Resume"  # from now on there may be a plan to go on with
-            self._set_state("loading")
-            self._call.start()
+            self._buttons["start"].description = "Resume"  # from now on there may be a plan to go on with
+            self._start("loading", act, self._ended)
 
     def stop(self) -> None:
         """End the load after the commit under way; called again, at once."""
@@ -246,7 +213,7 @@ class LoadMonitor(Form):
     def _show_end(self, answer: LoadReport | None, error: BaseException | None, words: tuple[str, str]) -> None:
         if isinstance(error, AllQuarantined):
             self.result = error.report
-            shown(self._outcome, html.block(error.report._repr_html_()))
+            self._put("result", html.block(error.report._repr_html_()))
         if error is not None and not isinstance(error, Stopped):
             self._fail(error)
             return
@@ -254,7 +221,7 @@ class LoadMonitor(Form):
         if answer is not None:
             self.result = answer
             # A loop ends with a run that found nothing, mostly: what was loaded is shown anyway.
-            shown(self._outcome, html.block(answer._repr_html_()) if answer.jobs or answer.notes else "")
+            self._put("result", html.block(answer._repr_html_()) if answer.jobs or answer.notes else "")
             words = (f"Stopped after a whole commit: version {answer.version}. Resume goes on from there.", "") if asked else words
         self._running.say(*words)
         self._set_state("stopped" if asked else "done")
@@ -262,44 +229,35 @@ class LoadMonitor(Form):
     def _options(self) -> dict[str, Any] | None:
         return {**(self._settings.get("storage_options") or {}), **(self._settings.get("dest_options") or {})} or None
 
-    def _fail(self, error: BaseException) -> None:
-        """One line below the buttons; never a traceback."""
-        self.error = error
-        self._running.say(line(error), wrong=True)
-        self._set_state("failed")
-
     # ------------------------------------------------------------------------------------------------------------- what it shows
     def _set_state(self, state: str) -> None:
         busy = state in BUSY
-        self._start_button.disabled = busy
-        self._stop_button.disabled = not busy
-        self._stop_button.description = "Stop now" if state == "stopping" else "Stop"
+        start, stop = self._buttons["start"], self._buttons["stop"]
+        start.disabled, stop.disabled = busy, not busy
+        stop.description = "Stop now" if state == "stopping" else "Stop"
         if not busy:
             self._running.busy(False)
-        self.state = state
+        super()._set_state(state)
         self._follow_watching()
-
-    def _show_progress(self, done: int, total: int | None, told: str) -> None:
-        self._running.show(done, total, told)
 
     def _show(self, seen: Seen) -> None:
         with self._show_lock:
             before: Seen | None = self.seen
             self.seen = seen
-            shown(self._head, display.facts(self._title(), load_pages.facts(seen)))
-            shown(self._trouble, html.alert(seen.trouble) if seen.trouble else "")
+            self._put("summary", display.facts(self._title(), load_pages.facts(seen)))
+            self._put("trouble", html.alert(seen.trouble) if seen.trouble else "")
             if before is None or before.commits is not seen.commits:
                 self._picture = plots.loads(seen.commits)
-                drawn = html.picture(self._picture.svg(), html.said(self._picture), self._timeline.model_id)
-                shown(self._timeline, html.block(drawn))
-                self._commits.show(bool(len(seen.commits)))
+                drawn = html.picture(self._picture.svg(), html.said(self._picture), self._places["timeline"].model_id)
+                self._put("timeline", html.block(drawn))
+                self._shutters["commits"].show(bool(len(seen.commits)))
                 skew = seen.skew if seen.skew is not None and seen.skew.parts > 1 else None
-                shown(self._verdict, html.block(_verdict(skew)) if skew is not None else "")
-                self._skew.show(skew is not None)
-                shown(self._why, _wide(load_pages.reasons(seen)))
-                self._rejected.show(bool(len(seen.rejected)))
+                self._put("verdict", html.block(_verdict(skew)) if skew is not None else "")
+                self._shutters["skew"].show(skew is not None)
+                self._put("reasons", _wide(load_pages.reasons(seen)))
+                self._shutters["rejected"].show(bool(len(seen.rejected)))
                 losses = load_pages.losses(seen)
-                shown(self._lost, losses.html() if losses.rows else "")
+                self._put("losses", losses.html() if losses.rows else "")
             self._show_partitions()
 
     def _show_partitions(self) -> None:
@@ -307,7 +265,7 @@ class LoadMonitor(Form):
         if self._offset >= max(len(table), 1):
             self._offset = max(len(table) - 1, 0) // self._page_size * self._page_size
         self._rows = load_pages.partitions(table, self._offset, self._page_size, several=self.seen.several)
-        shown(self._table, _wide(self._rows))
+        self._put("partitions", _wide(self._rows))
         self._turners.allow(self._offset > 0, self._offset + self._page_size < len(table))
         self._turners.layout.display = None if len(table) > self._page_size or self._offset else "none"
         self._topic.layout.display = None if self.seen.several or self.topic else "none"
@@ -316,10 +274,10 @@ class LoadMonitor(Form):
         source = self._source or (self.seen.summary.source if self.seen and self.seen.summary else "")
         return scrub(f"{source} → {self._dest}" if source else self._dest, 500)
 
-    def __repr__(self) -> str:
+    def _lines(self) -> list[str]:
         seen = self.seen
         skew = seen.skew
-        parts = [
+        return [
             display.lines(f"{self._title()}: {self.state}", load_pages.facts(seen), seen.trouble),
             f"{self._picture.title}\n{self._picture.note}",
             self._rows.text(),
@@ -330,21 +288,20 @@ class LoadMonitor(Form):
             self._running.message,
             self.code,
         ]
-        return "\n\n".join(part for part in parts if part)
 
     def _page(self) -> str:
         seen, message = self.seen, self._running.message
         losses = load_pages.losses(seen)
         return html.block(
-            self._head.value,
-            self._trouble.value,
+            self._places["summary"].value,
+            self._places["trouble"].value,
             html.note(f"State: {self.state}. {message}".strip()),
-            self._outcome.value,
+            self._places["result"].value,
             display.chart(self._picture.svg(), html.said(self._picture)),
             html.details("The last commits", _wide(load_pages.commits(seen))) if len(seen.commits) else "",
-            self._table.value,
+            self._places["partitions"].value,
             html.block(_verdict(seen.skew), _skew_picture(seen.skew)) if seen.skew is not None and seen.skew.parts > 1 else "",
-            self._why.value,
+            self._places["reasons"].value,
             html.details("The first records in quarantine", _wide(load_pages.rejected(seen))) if len(seen.rejected) else "",
             losses.html() if losses.rows else "",
             html.code(self.code),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -17,8 +16,8 @@ from quire.engine.request import PLANNERS, check_names
 from quire.errors import choose, scrub
 from quire.formats import TRANSFORMS
 from quire_widgets import as_code, html, pages
-from quire_widgets.call import Call, Stopped, what_now
-from quire_widgets.form import Field, Form, button, line, place, shown
+from quire_widgets.call import Stopped, what_now
+from quire_widgets.form import CancelForm, Choice, Field
 from quire_widgets.skew_view import SkewView, page_of
 
 TOO_LATE = "It was over before it could be cancelled."
@@ -33,7 +32,7 @@ _NAMES = {
 }
 
 
-class ConsolidationPanel(Form):
+class ConsolidationPanel(CancelForm):
     """`quire.consolidate` as a form. *Plan* looks before, *Run* does it in the background, *Cancel* stops it and loses nothing.
 
     source, dest, planner, parts, transform, target_size    the fields; traits that can be set and observed
@@ -48,38 +47,33 @@ class ConsolidationPanel(Form):
     Observers are called in the thread that does the work. Raises UsageError for settings that do not exist.
     """
 
+    BUSY = BUSY
+    CANCELLING = "cancelling: what is done is kept"
+
     source = traitlets.Unicode(help="what to gather: a directory's path or URL, or a glob")
     dest = traitlets.Unicode(help="where to")
-    planner = traitlets.Unicode(PLANNERS[0], help="how files are dealt out to tasks")
+    planner = Choice(PLANNERS, "how files are dealt out to tasks")
     parts = traitlets.Int(8, help="parts of a directory, for the planner hash")
     transform = traitlets.Any(TRANSFORMS[0], help="what becomes of a file's content")
     target_size = traitlets.Unicode("256 MiB", help="size of a data file, with its unit")
     planned = traitlets.Instance(Plan, allow_none=True, help="the plan that was looked at, until it is run")
     result = traitlets.Instance(Report, allow_none=True, help="what the last run did")
-    error = traitlets.Instance(BaseException, allow_none=True, help="why the last call failed")
     state = traitlets.Enum(("idle", *BUSY, "done", "failed", "cancelled"), "idle", help="where it is")
-    code = traitlets.Unicode(help="the same call as Python")
 
     def __init__(
         self, source: str | os.PathLike[str] = "", dest: str | os.PathLike[str] = "", *, spark: Any = None, planner: str = "balanced",
         parts: int = 8, transform: str | Callable[..., Any] = "lines", target_size: str | int = "256 MiB", **settings: Any,
     ) -> None:  # fmt: skip
         _check_settings(settings)
+        first = {
+            "source": _path(source, "source"), "dest": _path(dest, "dest"), "planner": planner, "parts": parts, "transform": transform,
+            "target_size": str(target_size),
+        }  # fmt: skip
+        super().__init__("quire-panel")
         self._spark, self._settings = spark, settings
-        self._call: Call | None = None
-        self._begin_lock = threading.RLock()  # an observer of the state may cancel
         self._planned_for: dict[str, Any] | None = None  # the arguments that `planned` is of
-        self._message = ""  # what the panel says, as text
         self._build()
-        below = (self._buttons, self._said, self._bar, self._code, self._facts, self._outcome, self._skew)
-        super().__init__("quire-panel", [*self._fields.values(), *below])
-        self._show_first(
-            source=_path(source, "source"), dest=_path(dest, "dest"), planner=planner, parts=parts, transform=transform,
-            target_size=str(target_size),
-        )  # fmt: skip
-
-    def _show_first(self, **values: Any) -> None:
-        for name, value in values.items():
+        for name, value in first.items():
             self._connect(name)
             setattr(self, name, value)
             _fill(self._fields[name].input, getattr(self, name))  # nothing follows where a value is the default
@@ -98,22 +92,19 @@ class ConsolidationPanel(Form):
         }
         for name in ("source", "dest", "target_size"):
             self._fields[name].on_enter(self.plan)
-        self._plan_button = button("Plan", "quire-plan-button", self.plan, tooltip="Look first: nothing is gathered")
-        self._run_button = button("Run", "quire-run-button", self.run, button_style="primary", tooltip="Gather, in the background")
-        self._cancel_button = button("Cancel", "quire-cancel-button", self.cancel, disabled=True, tooltip="Stop; nothing is lost")
-        self._buttons = widgets.HBox([self._plan_button, self._run_button, self._cancel_button], layout={"margin": "4px 0"})
-        self._said, self._bar, self._facts, self._outcome, self._code = map(place, ("message", "progress", "plan", "result", "code"))
+        verbs = [
+            self._button("Plan", self.plan, tooltip="Look first: nothing is gathered"),
+            self._button("Run", self.run, button_style="primary", tooltip="Gather, in the background"),
+            self._button("Cancel", self.cancel, disabled=True, tooltip="Stop; nothing is lost"),
+        ]
         self._skew = SkewView()
+        self._lay_out(*self._fields.values(), verbs, self._running, "code", "plan", "result", self._skew)
 
     def _connect(self, name: str) -> None:
         """Field and trait follow each other."""
         given = self._fields[name].input
         given.observe(lambda change: setattr(self, name, change["new"]), "value")
         self.observe(lambda change: _fill(given, change["new"]), name)
-
-    @traitlets.validate("planner")
-    def _check_planner(self, proposal: Mapping[str, Any]) -> str:
-        return choose(proposal["value"], PLANNERS, "planner")
 
     @traitlets.validate("transform")
     def _check_transform(self, proposal: Mapping[str, Any]) -> Any:
@@ -124,10 +115,9 @@ class ConsolidationPanel(Form):
     def _follow(self, _: object = None) -> None:
         """The parts that depend on the fields."""
         self._fields["parts"].input.disabled = self.planner != "hash"
-        self.code = as_code.consolidate(self.source, self.dest, self._spark, self._arguments())
-        shown(self._code, html.same(self.code, "The same call as Python:"))
+        self._show_code(as_code.consolidate(self.source, self.dest, self._spark, self._arguments()), "The same call as Python:")
         if self.planned is not None and self.state not in BUSY:
-            self._say(self._stale())
+            self._running.say(self._stale())
 
     def _stale(self) -> str:
         same = self._planned_for == self._what()
@@ -171,29 +161,19 @@ class ConsolidationPanel(Form):
 
         self._begin("running", gather, what)
 
-    def cancel(self) -> None:
-        """Stop what is under way. A job that was begun stays open, and the next run of the same call goes on with it."""
-        with self._begin_lock:
-            if self._call is not None and self.state in ("planning", "running"):
-                self._call.stop()
-                self._set_state("cancelling")
-
     def _begin(self, state: str, act: Callable[[Callable[[ProgressEvent], None]], Any], what: dict[str, Any]) -> None:
         with self._begin_lock:  # a double click begins one call
             if self.state in BUSY:
                 return
             for field in self._fields.values():
                 field.say("")
-            self._say("")
+            self._running.say("")
             self.error = None
             if not self._complete():
                 return
             self.result = None
-            shown(self._outcome, "")
-            self._call = Call(act, lambda answer, error: self._ended(state, what, answer, error), self._show_progress)
-            self._show_progress(0, None, "starting")
-            self._set_state(state)
-            self._call.start()
+            self._put("result", "")
+            self._start(state, act, lambda answer, error: self._ended(state, what, answer, error))
 
     def _complete(self) -> bool:
         """Say beside each field what is missing."""
@@ -209,21 +189,21 @@ class ConsolidationPanel(Form):
     def _ended(self, state: str, what: dict[str, Any], answer: Any, error: BaseException | None) -> None:
         planning, stopping = state == "planning", self.state == "cancelling"
         phase = self._call.phase if self._call else ""
-        shown(self._bar, "")
+        self._running.quiet()
         try:
             if error is None and planning:
                 self._show_plan(answer, what)
-                self._say(TOO_LATE if stopping else self._stale())
+                self._running.say(TOO_LATE if stopping else self._stale())
                 self._set_state("idle")
             elif error is None:
                 self._show_plan(None, None)
                 self._show_result(answer)
-                self._say(TOO_LATE if stopping else "")
+                self._running.say(TOO_LATE if stopping else "")
                 self._set_state("done")
             else:
                 self._show_plan(None, None)
                 if isinstance(error, Stopped):
-                    self._say(*what_now(what["dest"], self._settings, phase, planning=planning))
+                    self._running.say(*what_now(what["dest"], self._settings, phase, planning=planning))
                     self._set_state("cancelled")
                 else:
                     if isinstance(error, AllQuarantined):
@@ -235,44 +215,19 @@ class ConsolidationPanel(Form):
     def _show_plan(self, plan: Plan | None, what: dict[str, Any] | None) -> None:
         self._planned_for = what
         self._skew.what = plan if plan is not None and len(plan.tasks) else None
-        shown(self._facts, "" if plan is None else pages.plan(plan))
+        self._put("plan", "" if plan is None else pages.plan(plan))
         self.planned = plan
 
     def _show_result(self, report: Report) -> None:
-        shown(self._outcome, pages.report(report))
+        self._put("result", pages.report(report))
         self._skew.what = report if report.skew else None
         self.result = report
 
-    def _fail(self, error: BaseException) -> None:
-        """One line, beside the field that it is about or below the buttons; never a traceback."""
-        self.error = error
-        said = line(error)
-        field = self._fields.get(getattr(error, "argument", None) or "")
-        if field is None or field.input.disabled:
-            self._say(said, wrong=True)
-        else:
-            self._message = said
-            field.say(said)
-        self._set_state("failed")
-
     # ------------------------------------------------------------------------------------------------------------ what it shows
     def _set_state(self, state: str) -> None:
-        busy = state in BUSY
-        self._plan_button.disabled = self._run_button.disabled = busy
-        self._cancel_button.disabled = state not in ("planning", "running")
-        if state == "cancelling":
-            self._show_progress(0, None, "cancelling: what is done is kept")
-        self.state = state
-
-    def _show_progress(self, done: int, total: int | None, told: str) -> None:
-        if self.state != "cancelling":
-            shown(self._bar, html.progress(done, total, told))
-
-    def _say(self, message: str, code: str = "", *, wrong: bool = False) -> None:
-        """Below the buttons: words, and Python to copy."""
-        self._message = "\n".join(part for part in (message, code) if part)
-        then = html.copyable(code, "Python to copy") if code else ""
-        shown(self._said, (html.alert if wrong else html.status)(message, then=then) if message else "")
+        self._buttons["plan"].disabled = self._buttons["run"].disabled = state in BUSY
+        self._buttons["cancel"].disabled = state not in ("planning", "running")
+        super()._set_state(state)
 
     def _told_fields(self) -> dict[str, object]:
         """The fields as text, those that mean nothing left out."""
@@ -280,20 +235,18 @@ class ConsolidationPanel(Form):
         values = {name: getattr(self, name) for name in names}
         return {_NAMES[n]: getattr(v, "__name__", "a function") if callable(v) else scrub(str(v), 2000) for n, v in values.items()}
 
-    def __repr__(self) -> str:
-        parts = [display.lines(f"ConsolidationPanel: {self.state}", self._told_fields())]
-        parts += [str(self.planned)] if self.planned is not None else []
-        parts += [repr(self._skew)] if self._skew.result is not None else []
-        parts += [repr(self.result)] if self.result is not None else []
-        return "\n\n".join([*parts, *([self._message] if self._message else []), self.code])
+    def _lines(self) -> list[str]:
+        parts = [display.lines(f"ConsolidationPanel: {self.state}", self._told_fields()), "" if self.planned is None else str(self.planned)]
+        parts += [repr(self._skew) if self._skew.result is not None else "", "" if self.result is None else repr(self.result)]
+        return [*parts, self._running.message, self.code]
 
     def _page(self) -> str:
         return html.block(
             display.facts("quire.consolidate", {**self._told_fields(), "state": self.state}),
-            html.note(self._message),
+            html.note(self._running.message),
             html.code(self.code),
-            self._facts.value,
-            self._outcome.value,
+            self._places["plan"].value,
+            self._places["result"].value,
             page_of(self._skew.result) if self._skew.result is not None else "",
         )
 

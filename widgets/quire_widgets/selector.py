@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,10 +16,9 @@ from quire.committers.advice.knowledge import NEEDS
 from quire.committers.advice.places import SCHEMES
 from quire.committers.lab import Matrix
 from quire.committers.lab.advised import Marked, advised
-from quire.errors import UsageError, choose, quoted, scrub
+from quire.errors import UsageError, quoted, scrub
 from quire_widgets import as_code, html, pages
-from quire_widgets.call import Call
-from quire_widgets.form import Boxes, Field, Form, button, line, place, shown
+from quire_widgets.form import Boxes, Choice, Field, Form
 
 NAMESPACES: dict[bool | None, str] = {None: "not known", True: "hierarchical", False: "flat"}
 SETTINGS = "Settings to copy, for spark-defaults.conf, before a session starts:"
@@ -51,12 +49,10 @@ class CommitterSelector(Form):
     url = traitlets.Unicode(help="the destination's URL or path")
     needs = traitlets.Any((), help="what the job must be able to do: keys of quire.committers.advice.knowledge.NEEDS")
     hierarchical = traitlets.Any(None, allow_none=True, help="whether an account of Azure storage has a hierarchical namespace")
-    format = traitlets.Unicode(FORMATS[0], help="what the session is asked to write")
+    format = Choice(FORMATS, "what the session is asked to write")
     state = traitlets.Enum(("idle", "checking", "done", "failed"), "idle", help="where it is")
     advice = traitlets.Instance(Advice, allow_none=True, help="what is advised")
     checked = traitlets.Instance(Check, allow_none=True, help="what the session would do")
-    error = traitlets.Instance(BaseException, allow_none=True, help="why the last advice or check failed")
-    code = traitlets.Unicode(help="the same as Python")
 
     def __init__(
         self, url: str | os.PathLike[str] = "", needs: Iterable[str] = (), spark: Any = None, hierarchical: bool | None = None, *,
@@ -66,14 +62,11 @@ class CommitterSelector(Form):
             raise UsageError(f"matrix= takes results of quire.committers.lab, not {quoted(matrix)}: a Matrix of lab.run or Matrix.load.")
         if not isinstance(url, str | os.PathLike):
             raise UsageError(f"url= takes one URL or path, not {quoted(url)}: for example 's3a://bucket/path' or '/data/out'.")
+        super().__init__("quire-selector")
         self._spark, self._matrix = spark, matrix if matrix is not None else Matrix.example()
         self.marked: Marked | None = None
-        self._message = ""  # what it says below the buttons, or beside a field, as text
-        self._call: Call | None = None
-        self._begin_lock = threading.RLock()
         self._ready = False  # the first values come one by one, and are one question
         self._build()
-        super().__init__("quire-selector", self._parts())
         self.url, self.needs, self.hierarchical, self.format = os.fsdecode(url), needs, hierarchical, format
         self._ready = True
         self._follow()
@@ -86,33 +79,17 @@ class CommitterSelector(Form):
         self._needs = Boxes("What the job needs", "needs", NEEDS, self.advise)
         self._namespace = Field(widgets.Dropdown, "namespace", "namespace", options=[*NAMESPACES.values()])
         self._namespace.input.tooltip = "Of an account of Azure storage"
-        self._format = Field(widgets.Dropdown, "format", "format", options=FORMATS)
-        self._advise_button = button("Advise", "quire-advise-button", self.advise, button_style="primary")
         tip = NO_SESSION if self._spark is None else "Which committer would write; nothing is written"
-        self._check_button = button("Check the session", "quire-check-button", self.check, tooltip=tip)
-        self._check_button.layout.width = "auto"
-        self._said, self._bar, self._advised, self._settings, self._found, self._measured, self._code = map(
-            place, ("message", "progress", "advice", "settings", "check", "matrix", "code")
-        )
-        self._namespace.input.observe(lambda change: setattr(self, "hierarchical", _said(change["new"])), "value")
-        traitlets.link((self._format.input, "value"), (self, "format"))
-
-    def _parts(self) -> list[Any]:
-        row = {"margin": "4px 0"}
-        return [
-            self._url,
-            self._namespace,
-            self._needs,
-            self._format,
-            widgets.HBox([self._advise_button, self._check_button], layout=row),
-            self._said,
-            self._bar,
-            self._advised,
-            self._settings,
-            self._found,
-            self._measured,
-            self._code,
+        verbs = [
+            self._button("Advise", self.advise, button_style="primary"),
+            self._button("Check the session", self.check, tooltip=tip, layout={"width": "auto"}),
         ]
+        self._namespace.input.observe(lambda change: setattr(self, "hierarchical", _said(change["new"])), "value")
+        form = Field(widgets.Dropdown, "format", "format", options=FORMATS)
+        traitlets.link((form.input, "value"), (self, "format"))
+        self._fields |= {"url": self._url, "needs": self._needs}
+        parts = ("advice", "settings", "check", "matrix", "code")
+        self._lay_out(self._url, self._namespace, self._needs, form, verbs, self._running, *parts)
 
     @traitlets.validate("needs")
     def _check_needs(self, proposal: Mapping[str, Any]) -> tuple[str, ...]:
@@ -125,10 +102,6 @@ class CommitterSelector(Form):
         if value is not None and not isinstance(value, bool):
             raise UsageError(f"hierarchical= takes True, False or None, not {quoted(value)}: None is where it is not known.")
         return value
-
-    @traitlets.validate("format")
-    def _check_format(self, proposal: Mapping[str, Any]) -> str:
-        return choose(proposal["value"], FORMATS, "format")
 
     # ---------------------------------------------------------------------------------------------------------------- the advice
     def advise(self) -> None:
@@ -157,7 +130,7 @@ class CommitterSelector(Form):
     def _typed(self) -> None:
         """A URL that is half typed is none; what is shown stays, and says so."""
         if self._ready and self.advice is not None and self.state != "checking":
-            self._say(STALE if self._url.input.value != self.url else "")
+            self._running.say(STALE if self._url.input.value != self.url else "")
 
     def _namespace_that_counts(self) -> bool | None:
         return self.hierarchical if self._azure() else None
@@ -171,14 +144,14 @@ class CommitterSelector(Form):
         self._namespace.input.disabled = not self._azure()
         for part in (self._url, self._needs):
             part.say("")
-        self._say("")
+        self._running.say("")
         self.error = None
         found = None
         if self.url.strip():
             try:
                 found = advise(self.url, self.needs, self._spark, self._namespace_that_counts())
             except Exception as e:  # a session that is over, too: one line
-                self._fail(e)
+                self._tell(e)
         self._show(found)
         if self.state != "checking":
             self._set_state("failed" if self.error is not None else "done" if found is not None else "idle")
@@ -194,66 +167,48 @@ class CommitterSelector(Form):
             if self._spark is None or not self.url.strip():
                 missing = NO_SESSION if self._spark is None else "The URL is empty. Say where the job writes: s3a://bucket/path, /data/out."
                 self._fail(UsageError(missing))
-                self._set_state("failed")
                 return
             self.error, asked = None, (self.url, self.format, self._namespace_that_counts())
-            self._say("")
+            self._running.say("")
             url, kind, hierarchical = asked
-            self._call = Call(
+            self._start(
+                "checking",
                 lambda _: advise.check(self._spark, url, kind, hierarchical=hierarchical),
                 lambda answer, error: self._ended(asked, answer, error),
-                lambda *_: None,
             )
-            shown(self._bar, html.progress(0, None, "looking into the session"))
-            self._set_state("checking")
-            self._call.start()
+
+    def _show_progress(self, done: int, total: int | None, told: str) -> None:
+        self._running.show(0, None, "looking into the session")
 
     def _ended(self, asked: tuple[Any, ...], answer: Check | None, error: BaseException | None) -> None:
         """Show what a check has found, in its thread."""
-        shown(self._bar, "")
+        self._running.quiet()
         try:
             if error is not None:
                 self.checked = None  # what was found before is not what this check was to tell
                 self._show(self.advice)
-                self._fail(error)
+                self._tell(error)
             elif asked == (self.url, self.format, self._namespace_that_counts()):
                 self.checked = answer
                 self._show(self.advice)
             else:
-                self._say("The fields have changed since the check began: check again.")
+                self._running.say("The fields have changed since the check began: check again.")
         except Exception as e:  # an observer of the user's: one line too
-            self._fail(e)
+            self._tell(e)
         self._set_state("failed" if self.error is not None else "done")
-
-    def _fail(self, error: BaseException) -> None:
-        """One line, beside the field that it is about or below the buttons; never a traceback."""
-        self.error = error
-        said = line(error)
-        fields: dict[str, Field | Boxes] = {"url": self._url, "needs": self._needs}
-        beside = fields.get(getattr(error, "argument", None) or "")
-        if beside is None:
-            self._say(said, wrong=True)
-        else:
-            self._message = said
-            beside.say(said)
 
     # ------------------------------------------------------------------------------------------------------------- what it shows
     def _set_state(self, state: str) -> None:
-        self._check_button.disabled = self._spark is None  # while it looks, a button that is disabled would lose the keyboard's focus
-        self.state = state
-
-    def _say(self, message: str, *, wrong: bool = False) -> None:
-        self._message = message
-        shown(self._said, (html.alert if wrong else html.status)(message) if message else "")
+        self._buttons["check"].disabled = self._spark is None  # while it looks, one that is disabled would lose the keyboard's focus
+        super()._set_state(state)
 
     def _show(self, found: Advice | None) -> None:
         self.marked = advised(self._matrix, found) if found is not None else None
-        shown(self._advised, pages.advice(found) if found is not None else "")
-        shown(self._settings, html.block(SETTINGS, html.copyable(found.defaults.rstrip(), "settings")) if found is not None else "")
-        shown(self._found, pages.check(found, self.checked) if self.checked is not None else "")
-        shown(self._measured, pages.matrix(self._matrix, self.marked))
-        self.code = self._written()
-        shown(self._code, html.same(self.code))
+        self._put("advice", pages.advice(found) if found is not None else "")
+        self._put("settings", html.block(SETTINGS, html.copyable(found.defaults.rstrip(), "settings")) if found is not None else "")
+        self._put("check", pages.check(found, self.checked) if self.checked is not None else "")
+        self._put("matrix", pages.matrix(self._matrix, self.marked))
+        self._show_code(self._written())
         self.advice = found
 
     def _written(self) -> str:
@@ -263,21 +218,19 @@ class CommitterSelector(Form):
         code = as_code.advise(self.url, self.needs, namespace, self._spark)
         return f"{code}\n{as_code.check(self.url, self.format, namespace)}" if self.checked is not None else code
 
-    def __repr__(self) -> str:
-        parts = [str(self.advice) if self.advice is not None else f"CommitterSelector: {scrub(self.url, 2000) or 'no URL yet'}"]
-        parts += [self._message] if self._message else []
-        parts += [pages.check_text(self.advice, self.checked)] if self.checked is not None else []
-        parts += [pages.matrix_text(self._matrix, self.marked), self.code]
-        return "\n\n".join(part for part in parts if part)
+    def _lines(self) -> list[str]:
+        head = str(self.advice) if self.advice is not None else f"CommitterSelector: {scrub(self.url, 2000) or 'no URL yet'}"
+        checked = pages.check_text(self.advice, self.checked) if self.checked is not None else ""
+        return [head, self._running.message, checked, pages.matrix_text(self._matrix, self.marked), self.code]
 
     def _page(self) -> str:
         found = self.advice
         return html.block(
-            html.note(self._message),
+            html.note(self._running.message),
             pages.advice(found, live=False) if found is not None else "",
             html.block(SETTINGS, html.code(found.defaults.rstrip())) if found is not None else "",
-            self._found.value,
-            self._measured.value,
+            self._places["check"].value,
+            self._places["matrix"].value,
             html.code(self.code) if self.code else "",
         )
 

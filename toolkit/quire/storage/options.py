@@ -34,7 +34,7 @@ def names(said: str, path: str) -> list[str]:
 
 
 def shared(made: dict[str, T], key: object, make: Callable[[], T]) -> T:
-    """What `make` has made of the same options before, for clients and connections of its own outlive a store; else a new one."""
+    """The result of `make` for the same options before, since clients and connections outlive a store; else a new one."""
     try:
         name = json.dumps(key, sort_keys=True)
     except (TypeError, ValueError):
