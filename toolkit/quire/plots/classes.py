@@ -156,9 +156,5 @@ def _name_edges(page: Page, ends: tuple[float, int, int], zero: float | None, st
         x = LEFT + (zero - start) * step
         page.text(x, bottom - 0.07, "empty", ha="center", va="top")
         taken = x + width("empty") / 2 + 0.06
-    for edge in named:
-        text = format_size(2**edge)
-        x = min(LEFT + (edge - start) * step, WIDTH - EDGE - width(text) / 2)
-        if edge % every == 0 and x - width(text) / 2 > taken:
-            page.text(x, bottom - 0.07, text, ha="center", va="top")
-            taken = x + width(text) / 2 + 0.04
+    edges = [(LEFT + (edge - start) * step, format_size(2**edge)) for edge in named if edge % every == 0]
+    page.name_ticks(edges, bottom - 0.07, 0.04, taken)

@@ -219,7 +219,7 @@ def _draw(title: str, note: str, stretches: list[_Stretch]) -> Page:
         ticks += _ticks(stretch, offset, scale)
         offset += stretch.span * scale + _APART
     ax.set_xticks([x for x, _ in ticks], ["" for _ in ticks])
-    _name_ticks(page, ticks, bottom - 0.07)
+    page.name_ticks([(LEFT + x * _ROOM, shorten(text, 1.0)) for x, text in ticks], bottom - 0.07, 0.06, -1.0)
     each = "each commit's first start; the time between them is left out" if len(stretches) > 1 else "the first start"
     page.text(LEFT + _ROOM / 2, EDGE, f"seconds since {each}", ha="center")
     return page
@@ -286,14 +286,3 @@ def _ticks(stretch: _Stretch, offset: float, scale: float) -> list[tuple[float, 
     wanted = max(1, int(stretch.span * scale * _ROOM))
     values = MaxNLocator(wanted, steps=[1, 2, 5, 10]).tick_values(0, stretch.span)
     return [(offset + float(v) * scale, f"{round(float(v), 6):,g}" if v < 1e5 else f"{v:,.0f}") for v in values if 0 <= v <= stretch.span]
-
-
-def _name_ticks(page: Page, ticks: list[tuple[float, str]], y: float) -> None:
-    """Write the labels that have room, from the left."""
-    taken = -1.0
-    for place, text in ticks:
-        label = shorten(text, 1.0)
-        x = min(LEFT + place * _ROOM, WIDTH - EDGE - width(label) / 2)
-        if x - width(label) / 2 > taken:
-            page.text(x, y, label, ha="center", va="top")
-            taken = x + width(label) / 2 + 0.06

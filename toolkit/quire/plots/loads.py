@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from quire.errors import UsageError, scrub
 from quire.plots.frames import amounts, frame, tables_of
 from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
-from quire.plots.words import line_height, plural, tick, width
+from quire.plots.words import line_height, plural, tick
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,12 +141,8 @@ def _name_times(page: Page, ax: Axes, first: float, span: float, bottom: float) 
     places = np.arange(np.ceil(first / step) * step, first + span + 1e-9, step).tolist()
     form = "%Y-%m-%d" if step >= _DAY else "%H:%M" if step % 60 == 0 else "%H:%M:%S"
     ax.set_xticks(places, ["" for _ in places])
-    taken = -1.0
-    for place in places:
-        text, x = pd.Timestamp(place, unit="s").strftime(form), LEFT + (place - first + span * 0.02) / (span * 1.04) * _ROOM
-        x = min(x, WIDTH - EDGE - width(text) / 2)
-        if x - width(text) / 2 > taken:
-            page.text(x, bottom - 0.07, text, ha="center", va="top")
-            taken = x + width(text) / 2 + 0.1
+    inch = _ROOM / (span * 1.04)
+    labels = [(LEFT + (place - first + span * 0.02) * inch, pd.Timestamp(place, unit="s").strftime(form)) for place in places]
+    page.name_ticks(labels, bottom - 0.07, 0.1, -1.0)
     days = list(dict.fromkeys(pd.Timestamp(t, unit="s").strftime("%Y-%m-%d") for t in (first, first + span)))
     page.text(LEFT + _ROOM / 2, EDGE, "UTC" if step >= _DAY else f"UTC, {' to '.join(days)}", ha="center")

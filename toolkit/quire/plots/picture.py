@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,6 +193,17 @@ class Page:
     def name_axis(self, text: str, y: float) -> None:
         """Write what an axis shows, upright, at its left."""
         self.text(EDGE + 0.06, y, text, rotation=90, ha="center", va="center")
+
+    def name_ticks(self, ticks: Iterable[tuple[float, str]], y: float, gap: float, taken: float = -math.inf) -> list[bool]:
+        """Write (x in inches, label) from the left, where there is room for it beside the one before; which were written."""
+        written = []
+        for place, text in ticks:
+            x, half = min(place, WIDTH - EDGE - width(text) / 2), width(text) / 2
+            written.append(x - half > taken)
+            if written[-1]:
+                self.text(x, y, text, ha="center", va="top")
+                taken = x + half + gap
+        return written
 
     def empty(self, text: str) -> Figure:
         """Say in the middle that there is nothing to draw."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -128,14 +129,9 @@ def _place(ax: Axes, flight: float) -> float:
 
 def _name_flights(page: Page, ax: Axes, flights: Any, y: float) -> None:
     """Write the numbers in flight that have room, from the left."""
-    named, taken = [], -math.inf
-    for flight in flights.tolist():
-        text, x = tick(flight, "files"), _place(ax, flight)
-        x = min(x, WIDTH - EDGE - width(text) / 2)
-        if x - width(text) / 2 > taken:
-            page.text(x, y, text, ha="center", va="top")
-            named.append(flight)
-            taken = x + width(text) / 2 + 0.08
+    places = flights.tolist()
+    written = page.name_ticks([(_place(ax, flight), tick(flight, "files")) for flight in places], y, 0.08)
+    named = list(itertools.compress(places, written))
     ax.set_xticks(named, ["" for _ in named])
 
 

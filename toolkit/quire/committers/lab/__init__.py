@@ -30,8 +30,8 @@ from quire.committers.lab import faults as _faults
 from quire.committers.lab import tested as _tested
 from quire.committers.lab.bench import Bench, Setting
 from quire.committers.lab.cost import Cost, Costs, costs
-from quire.committers.lab.faults import FAULTS, Fault, Found, NotHit
-from quire.committers.lab.matrix import SCHEMA, Matrix, Row
+from quire.committers.lab.faults import FAULTS, Fault, NotHit
+from quire.committers.lab.matrix import SCHEMA, Found, Matrix, Row
 from quire.committers.lab.places import place_of
 from quire.committers.lab.readings import readings, untried
 from quire.committers.lab.tested import COMMITTERS, UnderTest

@@ -9,11 +9,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, replace
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from quire.committers.lab.bench import Bench, Job, Run
+from quire.committers.lab.matrix import Found
 from quire.committers.lab.processes import PATIENCE, Asleep, Ended, ancestor, members, process, send, wait_for
 from quire.committers.lab.tested import VISIBLE
 from quire.committers.lab.watch import Watcher
@@ -28,25 +29,6 @@ VICTIM = 3  # the task that it happens to, where three others are done by then
 
 class NotHit(QuireError):
     """The fault did not come about: nothing is said of the committer."""
-
-
-@dataclass
-class Found:
-    """The result of a fault; None: the fault does not ask for it."""
-
-    files: int | None = None  # of the job
-    rows: int | None = None
-    early: int | None = None  # files visible before commitJob could begin
-    partial: int | None = None  # files visible when the driver was stopped at the first one, or listings that showed a part
-    partial_log: int | None = None  # the same of readers of the log
-    left: int | None = None  # files visible after the job had failed, or had been killed
-    remains: int | None = None  # its files that readers do not see, and uploads, then
-    doubled: int | None = None  # rows that are there again, when all is over
-    lost: int | None = None  # rows of jobs that said that all is well, and that are not there
-    window_ms: float | None = None  # from the first file that a reader of the directory sees to the last
-    window_log_ms: float | None = None
-    jobs: int = 1  # that were started
-    said: str = ""  # what the (last) job said: "" all is well
 
 
 class Fault:
@@ -75,11 +57,7 @@ class Nothing(Fault):
             early = len(run.place.visible())
             run.open(OPEN)
             said = run.end(driver)
-        after = run.count(*([job] if said is None else []))
-        return Found(
-            files=after.files, rows=after.rows, early=early, partial=seen.partial(job.files), partial_log=_log(seen, job.files),
-            doubled=after.doubled, lost=after.lost, remains=after.remains, said=said or "",
-        )  # fmt: skip
+        return _whole(run, job, said, early=early, partial=seen.partial(job.files), partial_log=_log(seen, job.files))
 
 
 class Window(Fault):
@@ -96,11 +74,9 @@ class Window(Fault):
         with Watcher(run.place, bench.committer.logged) as seen:
             run.start(driver, job)
             said = run.end(driver)
-        after = run.count(*([job] if said is None else []))
-        return Found(
-            files=after.files, rows=after.rows, partial=seen.partial(job.files), partial_log=_log(seen, job.files), doubled=after.doubled,
-            lost=after.lost, window_ms=seen.window(job.files), window_log_ms=seen.window_log(job.files), said=said or "",
-        )  # fmt: skip
+        partial, logged = seen.partial(job.files), _log(seen, job.files)
+        windows = {"window_ms": seen.window(job.files), "window_log_ms": seen.window_log(job.files)}
+        return replace(_whole(run, job, said, partial=partial, partial_log=logged, **windows), remains=None)
 
 
 class Retried(Fault):
@@ -276,9 +252,7 @@ class ZombieRestart(Fault):
             first = run.end(driver)
         except Ended as e:
             first = str(e)
-        after = run.count(*([Job()] if None in (first, second) else []))
-        said = "; ".join(f"{who}: {text}" for who, text in (("the first driver", first), ("the second", second)) if text)
-        return Found(files=after.files, rows=after.rows, doubled=after.doubled, lost=after.lost, remains=after.remains, jobs=2, said=said)
+        return _two(run, [Job()] if None in (first, second) else [], {"the first driver": first, "the second": second})
 
 
 class TwoJobs(Fault):
@@ -295,9 +269,8 @@ class TwoJobs(Fault):
         second = run.end(driver)
         run.open(OPEN)
         first = run.end(driver)
-        after = run.count(*(job for job, said in ((one, first), (two, second)) if said is None))
-        said = "; ".join(f"{who}: {text}" for who, text in (("the first job", first), ("the second", second)) if text)
-        return Found(files=after.files, rows=after.rows, doubled=after.doubled, lost=after.lost, remains=after.remains, jobs=2, said=said)
+        well = [job for job, said in ((one, first), (two, second)) if said is None]
+        return _two(run, well, {"the first job": first, "the second": second})
 
 
 # ------------------------------------------------------------------------------------------------------------------------- parts
@@ -305,10 +278,15 @@ def _log(seen: Watcher, files: int) -> int | None:
     return seen.partial_log(files) if seen.logged else None
 
 
-def _whole(run: Run, job: Job, said: str | None) -> Found:
+def _whole(run: Run, job: Job, said: str | None, **more: Any) -> Found:
     """The rows and files after a job that should have succeeded."""
-    after = run.count(*([job] if said is None else []))
-    return Found(files=after.files, rows=after.rows, doubled=after.doubled, lost=after.lost, remains=after.remains, said=said or "")
+    return Found(**asdict(run.count(*([job] if said is None else []))), said=said or "", **more)
+
+
+def _two(run: Run, well: Iterable[Job], said: Mapping[str, str | None]) -> Found:
+    """The same after two jobs, of which those in `well` said that all is well."""
+    words = "; ".join(f"{who}: {text}" for who, text in said.items() if text)
+    return Found(**asdict(run.count(*well)), jobs=2, said=words)
 
 
 def _again(run: Run, bench: Bench, job: Job) -> Found:
@@ -316,8 +294,7 @@ def _again(run: Run, bench: Bench, job: Job) -> Found:
     driver = bench.driver()
     run.start(driver, job)
     said = run.end(driver)
-    after = run.count(*([job] if said is None else []))
-    return Found(files=after.files, rows=after.rows, doubled=after.doubled, lost=after.lost, jobs=2, said=said or "")
+    return _whole(run, job, said, jobs=2)
 
 
 def _executor(worker: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,8 +19,27 @@ if TYPE_CHECKING:
 HOW = ("measured", "read", "not run")
 
 
+@dataclass(kw_only=True)
+class Found:
+    """The result of a fault; None: the fault does not ask for it."""
+
+    files: int | None = None  # of the job
+    rows: int | None = None
+    early: int | None = None  # files visible before commitJob could begin
+    partial: int | None = None  # files visible when the driver was stopped at the first one, or listings that showed a part
+    partial_log: int | None = None  # the same of readers of the log
+    left: int | None = None  # files visible after the job had failed, or had been killed
+    remains: int | None = None  # its files that readers do not see, and uploads, then
+    doubled: int | None = None  # rows that are there again, when all is over
+    lost: int | None = None  # rows of jobs that said that all is well, and that are not there
+    window_ms: float | None = None  # from the first file that a reader of the directory sees to the last
+    window_log_ms: float | None = None
+    jobs: int | None = 1  # that were started
+    said: str = ""  # what the (last) job said: "" all is well
+
+
 @dataclass
-class Row:
+class Row(Found):
     """One committer and one fault. Counts that a fault does not ask for are None; times are in ms or s."""
 
     committer: str
@@ -28,19 +47,8 @@ class Row:
     fault: str = ""  # none: of what was read
     guarantee: str = ""  # the one that the fault is about
     how: str = "measured"  # or "read" (not measured: `source` says where) | "not run" (`note` says why)
-    files: int | None = None
-    rows: int | None = None
-    early: int | None = None
-    partial: int | None = None
-    partial_log: int | None = None
-    left: int | None = None
-    remains: int | None = None
-    doubled: int | None = None
-    lost: int | None = None
-    window_ms: float | None = None
-    window_log_ms: float | None = None
+    _: KW_ONLY
     jobs: int | None = None
-    said: str = ""
     seconds: float | None = None
     note: str = ""
     source: str = ""
