@@ -25,7 +25,7 @@ from quire.errors import UsageError
         ({"committer": ["x"]}, ("unknown committer",)),
         ({"layout": "flatt"}, ("unknown layout 'flatt'", "'flat'")),
         ({"hash_function": "md5"}, ("unknown hash_function 'md5'", "xxh64, java, java_without_abs")),
-        ({"on_change": "eror"}, ("unknown on_change", "'error'")),
+        ({"on_change": "eror"}, ("unknown on_change", "'report'")),
         ({"target_sice": 1}, ("unknown option 'target_sice'", "Did you mean 'target_size'?")),
         ({"nonsense": 1}, ("unknown option 'nonsense'", "It is one of: transform, format")),
         ({"target_size": "12 potatoes"}, ("target_size is '12 potatoes'", "'256 MiB'")),

@@ -14,7 +14,7 @@ import pytest
 from matrix import COMMITTERS, KINDS, fit
 from sim.races import Driver, Race, Step, draw, play
 
-FIRST, LAST = map(int, os.environ.get("QUIRE_RACE_SEEDS", "0:360").split(":"))
+FIRST, LAST = map(int, os.environ.get("QUIRE_RACE_SEEDS", "0:240").split(":"))
 SHRINK = os.environ.get("QUIRE_SHRINK", "1") != "0"
 BATCH = 40
 __all__ = ["Driver", "Step"]  # for the lines of KEPT

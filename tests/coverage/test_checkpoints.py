@@ -219,7 +219,7 @@ def step(kind: str, a: int, b: int) -> None:
         lost = (1,) if b % 4 == 1 else None if b % 5 == 4 else ()
         commit(
             lambda job: [task(job, i, rows(p, str(b), data_file=name)) for i, p in enumerate((chosen[:half], chosen[half:])) if p],
-            lost=lost, target=b, on_append="tail" if b % 2 else "error",
+            lost=lost, target=b, on_append="tail" if b % 2 else "report",
         )  # fmt: skip
     elif kind == "quarantined":
         commit(lambda job: [task(job, 0, rows(chosen, str(b), "quarantined"), folder="d")])

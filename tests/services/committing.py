@@ -301,7 +301,7 @@ def test_jobs_at_once_do_not_touch_each_other(trial: Trial) -> None:
                 file.write(b"%d %d\n" % (i, attempt.task))
 
         return run(
-            quire.LocalRunner(), write, trial.url, 2, name=f"job {i}", committer=trial.name, storage_options=trial.options
+            write, trial.url, 2, spark=quire.LocalRunner(), name=f"job {i}", committer=trial.name, storage_options=trial.options
         ).data_files
 
     with ThreadPoolExecutor(3) as pool:

@@ -87,8 +87,8 @@ class Race:
     sticky: float = 0.0  # how probable it is that the same driver goes on
     split_listings: bool = False
     expires: int = 0  # after so many operations of its own clock the store drops all open uploads
-    on_append: str = "error"
-    on_change: str = "error"
+    on_append: str = "report"
+    on_change: str = "report"
     begun: tuple[Step, ...] = ()  # what was done before
 
 
@@ -108,8 +108,8 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     rng = random.Random(seed)
     split = rng.random() < 0.3
     transform = rng.choice(("lines", "lines", "xml", "raw", "records"))
-    on_append = rng.choice(("error", "tail", "tail") if transform in ("lines", "records") else ("error", "error", "reprocess"))
-    on_change = rng.choice(("error", "reprocess"))
+    on_append = rng.choice(("report", "tail", "tail") if transform in ("lines", "records") else ("report", "report", "reprocess"))
+    on_change = rng.choice(("report", "reprocess"))
     odds = OF_STEPS if rng.random() < 0.65 else OF_VERBS  # of what there is to change, or of what changes it
     by, kind = rng.choice([pair for pair in fitting if not pair[0].leaks] * 2 + [pair for pair in fitting if pair[0].leaks])
     names = "ABC"[: rng.choice((2, 2, 3))]

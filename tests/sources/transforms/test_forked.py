@@ -38,7 +38,7 @@ HERE = {"spark": quire.LocalRunner(), "progress": False}
 batch = pa.record_batch({"value": [b"1"]})
 counts = [
     quire.consolidate(source, dest + "/one", transform=forked, **HERE).files,
-    quire.process(source, rows, dest + "/two", schema="a string", **HERE).files,
+    quire.process(source, dest + "/two", rows, schema="a string", **HERE).files,
     Loading("parquet", function=forked).call(batch).num_rows,
 ]
 print(counts, codes)

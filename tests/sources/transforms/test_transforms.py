@@ -380,7 +380,7 @@ def test_an_identity_is_the_name_and_a_hash(edition: Callable[[str], ModuleType]
     assert identity(edition(PLAIN).f) == found
     assert identity(edition("import os\n\n\n" + PLAIN).f) == found
     assert identity(edition(PLAIN.replace("return content", "return content[1:]")).f) != found
-    assert identity(edition(PLAIN).f, function_version="7") == "users.f@7"
+    assert identity(edition(PLAIN).f, version="7") == "users.f@7"
 
 
 def test_moving_a_function_deeper_does_not_change_its_hash(edition: Callable[[str], ModuleType]) -> None:
@@ -473,5 +473,5 @@ def test_what_has_no_identity() -> None:
     with pytest.raises(UsageError, match="a transform is a name or a function, not int"):
         identity(7)  # type: ignore[arg-type]
     for version in ("", "a b", "a@b", "a\n"):
-        with pytest.raises(UsageError, match="a function's version is a word"):
+        with pytest.raises(UsageError, match="function_version is a word"):
             identity(_raises, version=version)

@@ -198,7 +198,7 @@ def identity(function: Callable[..., Any], version: str | None = None) -> str:
     if version is not None:
         word = str(version)
         if not word or not word.isprintable() or " " in word or "@" in word:
-            raise UsageError("a function's version is a word without spaces and '@', such as '3' or '2024-05-01'")
+            raise UsageError("function_version is a word without spaces and '@', such as '3' or '2024-05-01'")
         return f"{name}@{word}"
     parts = list(_describe(function, []))
     if not parts:
