@@ -41,7 +41,7 @@ FILES = 9  # of the source, at its beginning
 # What a verb says that finds nothing to do, and so ends without effect; nothing else is taken for an answer.
 _NO_LEDGER = r"\S+ holds no ledger: nothing was gathered there\. Check the spelling, or run quire consolidate first\."
 _NO_COMMIT = r"there is nothing in \S+ to change: no commit is in its log\. Check the spelling\."
-_NOT_THERE = r"\S+ is not in the ledger of \S+, so there is nothing to forget\. Look with \.splits\(spark\)\."
+_NOT_THERE = r"\S+ is not in the ledger of \S+, so there is nothing to forget\. Look with ledger\.inspect\.splits\(\)\."
 SAID = {
     "forget": f"{_NO_LEDGER}|{_NO_COMMIT}|{_NOT_THERE}",
     "compact": f"{_NO_LEDGER}|{_NO_COMMIT}",
