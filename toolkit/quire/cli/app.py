@@ -73,11 +73,17 @@ _JOB = [
 ]
 
 
-def _job_options(function: F) -> F:
-    return _options(_JOB)(function)
+# Of those that may run again and again, too.
+_AGAIN = [
+    click.option("--every", help="Again and again, this far apart ('1 min'), until Ctrl-C."),
+    click.option("--max-runs", type=int, help="With --every: how often."),
+    AS_JSON,
+    QUIET,
+]
+_PLACES = [click.argument("source", nargs=-1, required=True), click.argument("dest")]
 
 
-def _options(options: list[Any]) -> Callable[[F], F]:
+def _options(*options: Any) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         for option in reversed(options):
             function = option(function)
@@ -133,13 +139,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("source", nargs=-1, required=True)
-@click.argument("dest")
-@_job_options
-@click.option("--every", help="Again and again, this far apart ('1 min'), until Ctrl-C.")
-@click.option("--max-runs", type=int, help="With --every: how often.")
-@AS_JSON
-@QUIET
+@_options(*_PLACES, *_JOB, *_AGAIN)
 def consolidate(
     source: tuple[str, ...], dest: str, every: str | None, max_runs: int | None, as_json: bool, quiet: bool, **given: Any
 ) -> None:
@@ -151,11 +151,7 @@ def consolidate(
 
 
 @cli.command()
-@click.argument("source", nargs=-1, required=True)
-@click.argument("dest")
-@_job_options
-@AS_JSON
-@QUIET
+@_options(*_PLACES, *_JOB, AS_JSON, QUIET)
 def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given: Any) -> None:
     """Say what consolidate would do; nothing of it is done or left."""
     settings, master = _settings(given)
@@ -179,11 +175,7 @@ def plan(source: tuple[str, ...], dest: str, as_json: bool, quiet: bool, **given
 @click.option("--reduce", help="Likewise, a function from a DataFrame to a DataFrame: all rows go through it together.")
 @click.option("--function-version", help="Names the edition of the function instead of a hash of its source.")
 @click.option("--keep-messages", is_flag=True, help="Keep the text of what the function raises (it may hold data).")
-@_options(_JOB[2:])  # without transform and format
-@click.option("--every", help="Again and again, this far apart ('1 min'), until Ctrl-C.")
-@click.option("--max-runs", type=int, help="With --every: how often.")
-@AS_JSON
-@QUIET
+@_options(*_JOB[2:], *_AGAIN)  # without transform and format
 def process(
     source: tuple[str, ...], function: str, dest: str, every: str | None, max_runs: int | None, as_json: bool, quiet: bool, **given: Any
 ) -> None:

@@ -17,31 +17,24 @@ from quire.errors import UsageError, scrub
 @click.option("--faults", help=f"Some of {', '.join(labs.FAULTS)}; default: all.")
 @click.option("--store", help="An empty destination; default: a new local directory.")
 @click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
+    "--option", "options", multiple=True, metavar="NAME=VALUE",
     help="Of the store, as for s3fs or adlfs (again for more); a secret as NAME=env:VARIABLE.",
-)
+)  # fmt: skip
 @click.option("--jars", type=click.Path(exists=True), help="A directory of jars that Spark's jobs need: hadoop-aws, hadoop-azure, …")
 @click.option("--save", type=click.Path(dir_okay=False), help="Write the results there, as JSON.")
 @click.option("--example", is_flag=True, help="Run nothing: show what was measured when this quire was made.")
 @click.option("--details", is_flag=True, help="Also the counts of each fault.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @QUIET
-def LAB(  # noqa: N802  # as the lists of commands beside it
-    committers: str | None, faults: str | None, store: str | None, options: tuple[str, ...], jars: str | None, save: str | None,
-    example: bool, details: bool, as_json: bool, quiet: bool,
-) -> None:  # fmt: skip
+def LAB(example: bool, details: bool, as_json: bool, quiet: bool, **given: Any) -> None:  # noqa: N802  # as the lists of commands beside it
     """Try committers with faults on this machine, and say which guarantees hold."""
-    if example:
-        found = labs.Matrix.example()
+    if not example:
+        committers, faults = (_names(given.pop(name)) for name in ("committers", "faults"))
+        found = labs.run(committers, faults, storage_options=_options(given.pop("options")), progress=not quiet, **given)
     else:
-        found = labs.run(
-            _names(committers), _names(faults), store, storage_options=_options(options), jars=jars, save=save, progress=not quiet
-        )  # fmt: skip
-    if save and example:
-        found.save(save)
+        found = labs.Matrix.example()
+        if given["save"]:
+            found.save(given["save"])
     if as_json:
         click.echo("\n".join(map(escaped, found.json.splitlines())))
         return

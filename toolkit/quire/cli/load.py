@@ -54,16 +54,14 @@ def _until(text: str | None) -> Any:
 @MASTER
 @AS_JSON
 @QUIET
-def load(
-    source: str, dest: str, transform: str | None, until: str | None, every: str | None, max_runs: int | None, options: tuple[str, ...],
-    secrets: tuple[str, ...], master: str | None, as_json: bool, quiet: bool, **given: Any,
-) -> None:  # fmt: skip
+def load(source: str, dest: str, max_runs: int | None, master: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
     """Load the topics of SOURCE, kafka://host:9092/topic[,topic…], into data files below DEST, each record once."""
-    settings = {**given, "until": _until(until), "source_options": kafka_options(options, secrets)}
-    function = None if transform is None else function_of(transform)
-    check(source, dest, function, every=every, **settings)  # a wrong argument is said at once, not after Spark's start
+    options = kafka_options(given.pop("options"), given.pop("secrets"))
+    function = None if (transform := given.pop("transform")) is None else function_of(transform)
+    settings = {**given, "until": _until(given["until"]), "source_options": options}
+    check(source, dest, function, **settings)  # a wrong argument is said at once, not after Spark's start
     with spark_of(master) as spark, shown(as_json):
-        show(quire.load(source, dest, function, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings), as_json)
+        show(quire.load(source, dest, function, spark=spark, max_runs=max_runs, progress=not quiet, **settings), as_json)
 
 
 @click.command()

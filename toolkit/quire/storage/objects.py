@@ -10,7 +10,7 @@ from typing import Any
 
 from quire.errors import StorageError
 from quire.storage import slices
-from quire.storage.base import Entry, Folder, Rooted, Trouble, safe
+from quire.storage.base import Entry, Folder, Rooted, Sink, Trouble, Upload, safe
 from quire.storage.retry import again
 
 SENDING = 4  # pieces of one object on their way at once
@@ -24,6 +24,7 @@ class Objects(Rooted, ABC):
     can_upload = True
     shared = True
     service: str  # as errors name it
+    uploads: type[PiecewiseUpload]
 
     def __init__(self, url: str, path: str) -> None:
         self.url, self.root = url, f"{path}/" if path else ""
@@ -51,6 +52,14 @@ class Objects(Rooted, ABC):
 
     def rename(self, old: str, new: str) -> None:
         raise StorageError(f"cannot rename {self.shown(old)}: {self.service} copies instead. Use the committer 'upload'.")
+
+    def create(self, name: str) -> Sink:
+        self._new(name)
+        return self.uploads(self, name, commit=True)
+
+    def upload(self, name: str) -> Upload:
+        self._new(name)
+        return self.uploads(self, name, commit=False)
 
     def check_name(self, name: str) -> None:
         self._new(name)
@@ -116,6 +125,10 @@ class PiecewiseUpload(ABC):
             self._answers.append(self._sent.popleft().result())
         self._sent.append(self._pool.submit(self._deliver, self._number, piece))
         self._number += 1
+
+    @abstractmethod
+    def close(self) -> None:
+        """See `Sink`."""
 
     def _finish(self, least: int) -> None:
         """Send the rest, also an empty one where there were fewer pieces than `least`, and wait for all of them."""

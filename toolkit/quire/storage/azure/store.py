@@ -32,9 +32,7 @@ from quire.storage.base import (
     Entry,
     Folder,
     Request,
-    Sink,
     Trouble,
-    Upload,
     fits,
     instant,
     leaves_room,
@@ -110,7 +108,7 @@ class AzureUpload(PiecewiseUpload):
 class AzureStore(Objects):
     """Blobs below a path of one container."""
 
-    service = "Azure Blob storage"
+    service, uploads = "Azure Blob storage", AzureUpload
     pieces_expire = True  # nobody can drop an upload's pieces: the service does, after a week
 
     def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
@@ -225,14 +223,6 @@ class AzureStore(Objects):
         headers = {"x-ms-blob-type": "BlockBlob", "If-None-Match": "*"}
         answer = self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers=headers, body=data, answers=_TAKEN)
         return answer.status < 300
-
-    def create(self, name: str) -> Sink:
-        self._new(name)
-        return AzureUpload(self, name, commit=True)
-
-    def upload(self, name: str) -> Upload:
-        self._new(name)
-        return AzureUpload(self, name, commit=False)
 
     def stage(self, name: str, block: str, data: bytes) -> None:
         """Send one block; the same block again does no harm, so it is tried again."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
 from quire.storage import base, slices, window
-from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Sink, Trouble, Upload, fits, instant, leaves_room, too_long
+from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Trouble, fits, instant, leaves_room, too_long
 from quire.storage.objects import DELETING, Objects
 from quire.storage.retry import again
 from quire.storage.s3 import read as s3_read
@@ -58,7 +58,7 @@ class S3Store(Objects):
     """Objects below a path of one bucket."""
 
     pieces_expire = False
-    service = "S3"
+    service, uploads = "S3", S3Upload
 
     def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
         self.bucket, path = parts(url)
@@ -196,14 +196,6 @@ class S3Store(Objects):
             kwargs: dict[str, Any] = {"Key": key, "Body": data, "IfMatch": EMPTY, **self.account.of_writes}
             answer = self._do("put_object", "write", name, _CHANGED, **kwargs)
         return not isinstance(answer, str)
-
-    def create(self, name: str) -> Sink:
-        self._new(name)
-        return S3Upload(self, name, commit=True)
-
-    def upload(self, name: str) -> Upload:
-        self._new(name)
-        return S3Upload(self, name, commit=False)
 
     def begin(self, name: str) -> str:
         """Begin an upload; its id."""
