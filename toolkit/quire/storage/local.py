@@ -91,18 +91,14 @@ def _is_directory(path: str) -> bool:
     return False
 
 
-class LocalStore(WithoutUploads):
-    """Files below one directory of the local disk (or of a disk that every worker has mounted)."""
-
-    can_rename = True
-    shared = True
+class LocalFiles(WithoutUploads):
+    """Files below one directory of the local disk, as they are listed and read."""
 
     def __init__(self, root: str, links: bool = False) -> None:
         """`links`: files of a source are read through links, which their listing has followed."""
         self.root, self.links = to_os(root), links
         self.url = "file://" + root
         self._prefix = self.root.rstrip("/") + "/"
-        self._folders = Folders()
 
     def _path(self, name: str) -> str:
         return self._prefix + to_os(safe(name)) if name else self.root
@@ -135,7 +131,6 @@ class LocalStore(WithoutUploads):
             raise FormatError(f"{self.shown(name)} is not a regular file: it was not read. Look who made it.")
         return fd
 
-    # ---------------------------------------------------------------------------------------------------------- reading
     def stat(self, name: str) -> Entry | None:
         path = self._path(name)
         try:
@@ -306,7 +301,17 @@ class LocalStore(WithoutUploads):
         not_the_files(e, "read", to_text(path))
         return TransientError(f"cannot read {to_text(path)}: {e.strerror}") if e.errno in BUSY else _refused(e)
 
-    # ---------------------------------------------------------------------------------------------------------- writing
+
+class LocalStore(LocalFiles):
+    """The same, and how they are written (it may be a disk that every worker has mounted)."""
+
+    can_rename = True
+    shared = True
+
+    def __init__(self, root: str, links: bool = False) -> None:
+        super().__init__(root, links)
+        self._folders = Folders()
+
     def _temporary(self, data: bytes) -> str:
         folder = self._own(f"{TEMPORARY}/x").rpartition("/")[0]
         self._folders.make(folder)
