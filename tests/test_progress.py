@@ -86,8 +86,8 @@ def test_a_resumed_call_does_not_count_its_own_files_as_done_before(tmp_path: Pa
     with pytest.raises(Stop):
         quire.consolidate(source, tmp_path / "out", spark=quire.LocalRunner(), progress=stop)
     report = gather(source, tmp_path / "out")
-    assert (report.files, report.done) == (30, 0)
-    assert gather(source, tmp_path / "out").done == 30
+    assert (report.files, report.skipped) == (30, 0)
+    assert gather(source, tmp_path / "out").skipped == 30
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,9 @@ def test_rows_are_found_by_path_and_status(source: Path, dest: Path) -> None:
     widget = inspector(dest)
     assert found(widget, "bad") == ["bad0.xml", "bad1.xml", "bad2.xml", "bad3.xml"]
     assert len(found(widget, f"{source}/d1")) == 10
-    assert found(widget, f"{source}/d1", "bad") == []
+    assert found(widget, f"{source}/d1", "quarantined") == []
     assert "no rows" in text_of(one(widget, "quire-rows").value)
-    assert len(found(widget, "", "bad")) == 5
+    assert len(found(widget, "", "quarantined")) == 5
     widget.path = "f0001"
     assert one(widget, "quire-path").value == "f0001", "field and trait follow each other"
     one(widget, "quire-path").value = "f0002"
@@ -400,7 +400,7 @@ def test_a_place_without_a_ledger_is_one_line(tmp_path: Path) -> None:
 def test_an_unknown_status_is_refused_with_the_nearest_one(dest: Path) -> None:
     widget = inspector(dest)
     with pytest.raises(quire.UsageError, match="Did you mean 'quarantined'"):
-        widget.status = "badd"
+        widget.status = "quarantine"
     assert widget.status == "any"
 
 
@@ -438,7 +438,7 @@ def result_of(code: str, **names: Any) -> Any:
 
 def test_the_code_is_python_that_gives_the_same_result(source: Path, dest: Path) -> None:
     widget = inspector(dest, page_size=3)
-    widget.path, widget.status = str(source), "bad"
+    widget.path, widget.status = str(source), "quarantined"
     widget.find()
     for act in (lambda: None, lambda: widget.turn(1)):
         act()

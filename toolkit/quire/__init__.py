@@ -1,8 +1,21 @@
 """quire gathers millions of small files into a few large ones, on Spark, from a notebook: each byte exactly once.
 
-spark  = quire.session()
-report = quire.consolidate("/data/in", "/data/out")
-df     = quire.read("/data/out")
+    spark = quire.session()
+    plan = quire.plan("/data/in", "/data/out")                              # a quire.Plan: look before you run
+    report = quire.consolidate("/data/in", "/data/out")                     # a quire.Report
+    report = quire.process("/data/in", "/data/parsed", function)            # def function(split: quire.Split, content: bytes)
+    report = quire.load("kafka://host:9092/topic", "/data/events")          # a quire.LoadReport
+    df = quire.read("/data/out")
+    ledger = quire.Ledger("/data/out")
+    quire.recover("/data/out")                                              # what any job does first
+
+    quire.consolidate(source, dest, spark=quire.LocalRunner())              # without Spark
+    quire.consolidate(source, dest, progress=lambda event: print(event))    # each event is a quire.ProgressEvent
+    quire.consolidate(source, dest, storage_options={"account_key": quire.secret("AZURE_KEY")})
+    quire.install_on(spark)                                                 # for functions of your own that import quire
+    quire.populate("/data/in", files=10_000)                                # small files to try things on
+
+Errors are `quire.QuireError` and its children.
 """
 
 from __future__ import annotations
@@ -24,7 +37,7 @@ from quire.errors import (
 )  # fmt: skip
 from quire.ledger import Ledger
 from quire.load import load
-from quire.packaging import warn_of_another
+from quire.packaging import warn_of_another as _warn_of_another
 from quire.process import process
 from quire.progress import ProgressEvent
 from quire.read import read
@@ -38,7 +51,7 @@ from quire.storage.secret import secret
 
 __version__ = "0.1.0"
 
-warn_of_another()
+_warn_of_another()
 
 __all__ = [
     "AllQuarantined",

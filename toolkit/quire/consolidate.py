@@ -85,7 +85,10 @@ def consolidate(
 def plan(
     source: Any, dest: Any, *, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True, **settings: Unpack[Settings]
 ) -> Plan:
-    """Look before you run: what `consolidate` with the same arguments would do. Nothing that a later run would pick up is left."""
+    """Look before you run: return the `Plan` of what `quire.consolidate` with the same arguments would do, and its errors.
+
+    Nothing that a later run would pick up is left.
+    """
     request.check_names(settings)
     made = request.build(source, dest, **settings)
     runner = runner_of(spark, made.store(), made.roots)
@@ -102,7 +105,15 @@ def plan(
 
 @all_interruptible
 class Plan:
-    """The work that would be done: `.tasks` (a DataFrame), `.files()`, `.bytes`, `.skew()`, `.estimate`, and `.run()` to do it."""
+    """The work that would be done: `.tasks` (a DataFrame), `.files()`, `.bytes`, `.skew()`, `.estimate`, and `.run()` to do it.
+
+        plan = quire.plan("/data/in", "/data/out")
+        plan.tasks.nlargest(5, "bytes"), plan.files(limit=10), plan.sizes(), plan.skew().verdict
+        json.dumps(plan.as_dict())
+        report = plan.run()                     # or plan.discard()
+
+    Calls raise UsageError for wrong arguments, and the errors of `quire.consolidate`.
+    """
 
     def __init__(self, made: Request, runner: Runner, planned: planning.Planned) -> None:
         self._options, self._runner, self._planned = made, runner, planned
@@ -166,7 +177,10 @@ class Plan:
         return self._planned.skew()
 
     def run(self, progress: bool | Callable[[ProgressEvent], object] = True) -> Report:
-        """Do it, as `quire.consolidate` does. If the destination has moved on meanwhile, what is left is planned anew."""
+        """Do it, and return the `Report`, as `quire.consolidate` does.
+
+        If the destination has moved on meanwhile, what is left is planned anew.
+        """
         found = gather(self._options, self._runner, Progress(progress), None if self._discarded else self._planned)
         return checked(self._options, found)
 

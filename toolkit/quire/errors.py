@@ -47,7 +47,31 @@ class _OneLine(BaseException):
 
 
 class QuireError(_OneLine, Exception):
-    """The base of every error of quire; `exit_code` is the shell's."""
+    """The base of every error of quire; `exit_code` is the shell's.
+
+        try:
+            quire.consolidate("/data/in", "/data/out", max_quarantined=10)
+        except quire.UsageError as e:           # a wrong argument: change e.argument
+            ...
+        except quire.RefusedError:              # data would be lost, hidden or mixed: choose another destination
+            ...
+        except quire.AllQuarantined as e:       # nothing could be processed: look at e.report
+            ...
+        except quire.TooManyQuarantined:        # nothing was committed: repair the files, or allow more
+            ...
+        except quire.DataLossError:             # records are gone at their source: on_data_loss="record" goes on
+            ...
+        except quire.FormatError:               # an object of quire's is damaged: the message says which
+            ...
+        except quire.NotFoundError:             # the object is not there
+            ...
+        except (quire.TransientError, quire.StorageError):    # call again
+            ...
+        except quire.QuireError:                # the next run goes on
+            ...
+
+    A message says what was wrong, where, and what to do; it holds no secret.
+    """
 
     exit_code: ClassVar[int] = 3
 

@@ -40,13 +40,13 @@ def read(
     dest: str | os.PathLike[str], *, spark: SparkSession | None = None, version: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:  # fmt: skip
-    """The rows of the committed data files at `version` (default: now), in a session of Spark (default: `quire.session()`).
+    """The rows of the committed data files of `dest` at `version` (default: now), in the session `spark` (default: `quire.session()`).
 
     Format lines gives `value: binary`, one row a line without its newline; raw gives `path: string, content: binary`, one row a
     file (of a file longer than target_size: one a range, in order); Parquet gives its own columns. With layout="directories",
     the directories `name=value` are columns too, where all files have the same ones: of the column's own type where quire has made them
     (`partition_by`), else int, long, double, date or string, as Spark infers them (Parquet: whatever Spark
-    infers). Raises UsageError for a version that is not there.
+    infers). `storage_options` are those of the store. Raises UsageError for a version that is not there.
     """
     url = canonical(dest, storage_options)
     store = connect(url, storage_options)

@@ -37,12 +37,12 @@ class Recovered(display.Shown):
 
 @interruptible
 def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_options: Mapping[str, Any] | None = None) -> Recovered:
-    """Publish what was committed and not yet published, and delete what jobs that are over have left.
+    """Publish what was committed and not yet published, and delete what jobs that are over have left; return what was done.
 
     abort   a job's name, or "open" for all unfinished ones: give them up first. Otherwise unfinished jobs stay, and the next
             call with the same arguments goes on with them.
 
-    Raises UsageError if the job does not exist, or nothing of quire's in `dest`.
+    `storage_options` are those of the store. Raises UsageError if the job does not exist, or nothing of quire's in `dest`.
     """
     store = connect(canonical(dest, storage_options), storage_options)
     if not store.is_folder(names.STATE):

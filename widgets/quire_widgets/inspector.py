@@ -60,6 +60,12 @@ class LedgerInspector(CancelForm):
     .result                  what the last call gave: a Page, a table of ranges, or a `Changed`; .code is the same call as Python
     .error                   why the last call failed, else None
 
+        inspector = LedgerInspector("/data/out", source="/data/in")
+        inspector.path = "/data/in/dt=2026"
+        inspector.find(); inspector.turn(1); inspector.look("/data/in/dt=2026/a.xml"); inspector.refresh()
+        inspector.retry(); inspector.forget(); inspector.answer(True); inspector.cancel()
+        inspector.wait(60), inspector.result
+
     The calls return at once; one at a time is under way. Observers are called in the thread that does the
     work. Raises UsageError without a ledger.
     """
@@ -141,7 +147,7 @@ class LedgerInspector(CancelForm):
         self.find()
 
     def turn(self, pages: int | None) -> None:
-        """So many pages on, or back if it is negative; None: the first one. The pages are those of the version that was searched."""
+        """So many `pages` on, or back if it is negative; None: the first one. The pages are those of the version that was searched."""
         page = self._rows
         if page is None:
             return
@@ -169,7 +175,7 @@ class LedgerInspector(CancelForm):
 
     # --------------------------------------------------------------------------------------------------------------- to change
     def retry(self, reason: str | None = None) -> None:
-        """Read what was quarantined once more, and nothing else; its state is swapped in one commit."""
+        """Read what was quarantined once more (for one `reason`, or all), and nothing else; its state is swapped in one commit."""
         self.answer(False)
         those, typed = Chosen(reason, "", self._spark), self._inputs["source"].value.strip()
         given = self._retry_with | ({"source": typed} if typed else {})
@@ -189,7 +195,7 @@ class LedgerInspector(CancelForm):
         return None if chosen == ALL else chosen
 
     def forget(self, reason: str | None = None) -> None:
-        """Ask whether to take what was quarantined out of the ledger; `answer` says it."""
+        """Ask whether to take what was quarantined (for one `reason`, or all) out of the ledger; `answer` says it."""
         chosen = self._reasons if reason is None else self._reasons[self._reasons["reason"] == reason]
         if self.state in BUSY or not len(chosen):
             return
@@ -203,7 +209,7 @@ class LedgerInspector(CancelForm):
         self._ask.ask(f"{what} {then} Among them: {', '.join(chosen['example'].tolist()[:SHOWN])}")
 
     def answer(self, yes: bool, *, last_copy: bool = False) -> None:
-        """Answer the open question: True forgets, False leaves everything as it is.
+        """Answer the open question: `yes` forgets, False leaves everything as it is.
 
         last_copy   answers the second question, whether the last copy of what was purged is meant, too; it counts only when that was asked
         """

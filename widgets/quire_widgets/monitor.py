@@ -48,8 +48,12 @@ class LoadMonitor(Form):
     .seen                  what the last look has found; .result is the LoadReport of the last run that ended, .error why it failed
     .code                  the same as Python, without secrets
 
-    Observers are called in the thread that does the work. Raises UsageError without a ledger and a source, where a destination
-    was made of files, and for settings that do not exist.
+        monitor = LoadMonitor("/data/events", "kafka://host:9092/topic", every="1 min")
+        monitor.start(); monitor.wait(60); monitor.stop()
+        monitor.refresh(); monitor.turn(1); monitor.close()
+
+    `settings` are those of the load. Observers are called in the thread that does the work. Raises UsageError without a ledger and a
+    source, where a destination was made of files, and for settings that do not exist.
     """
 
     order = Choice(ORDERS, "what the partitions are ordered by")
@@ -124,7 +128,7 @@ class LoadMonitor(Form):
         self._watch.ask()
 
     def turn(self, pages: int | None) -> None:
-        """So many pages of partitions on, or back if it is negative; None: the first one."""
+        """So many `pages` of partitions on, or back if it is negative; None: the first one."""
         with self._show_lock:
             self._offset = 0 if pages is None else max(self._offset + pages * self._page_size, 0)
             self._show_partitions()

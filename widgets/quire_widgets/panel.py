@@ -44,7 +44,11 @@ class ConsolidationPanel(CancelForm):
     .planned .result .error    the Plan, the Report or the exception of the last call, else None
     .code                  the same call as Python, without secrets
 
-    Observers are called in the thread that does the work. Raises UsageError for settings that do not exist.
+        panel = ConsolidationPanel("/data/in", "/data/out", compression="zstd")
+        panel.plan(); panel.wait(60)
+        panel.run(); panel.cancel(); panel.wait(60), panel.result
+
+    Observers are called in the thread that does the work. Raises UsageError for `settings` that do not exist.
     """
 
     BUSY = BUSY

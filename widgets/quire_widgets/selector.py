@@ -42,6 +42,9 @@ class CommitterSelector(Form):
     .state          "idle" | "checking" | "done" | "failed"; .error is why the last advice or check failed, else None
     .code           the same as Python
 
+        selector = CommitterSelector("s3a://lake/events", {"append"})
+        selector.advise(); selector.check(); selector.wait(60), selector.advice
+
     A wrong URL or need is one line beside it and `.error`; words that no need, format or namespace is called
     raise UsageError, as a wrong matrix does.
     """

@@ -19,7 +19,21 @@ from quire.storage import Entry, Sink, Store
 
 
 class Committer(Protocol):
-    """How the output of attempts becomes visible in a store."""
+    """How the output of attempts becomes visible in a store.
+
+    store, job, task, attempt    where the destination is; the job's name; a task, by its number or with its manifest; the attempt's own id
+    final, sink                  the name that a data file will have, and the open object that its bytes go to
+    file                         a committed data file, as the log's entry names it
+
+    Methods raise StorageError or TransientError where the store does; each may be called again.
+
+        by = quire.committers.Committer             # "rename", …: quire.committers.known() lists the names
+        sink = by.create(store, job, task, attempt, final) if by.serves(store) else None
+        handle = by.handle(job, task, attempt, final, sink)
+        by.commit_task(store, job, manifest)        # or by.abort_task(store, job, task, attempt, {final: sink})
+        by.publish(store, job, manifest, file)      # after the entry in the log
+        by.clean(store, job, names), by.leftovers(store, names)
+    """
 
     name: str
     leaks: bool  # a reader of the directory may see output that is not committed
@@ -29,7 +43,7 @@ class Committer(Protocol):
         ...
 
     def create(self, store: Store, job: str, task: int, attempt: str, final: str) -> Sink:
-        """Begin the data file that will be called `final`, where nobody lists it."""
+        """Begin the data file that will be called `final`, where nobody lists it; return its open object."""
         ...
 
     def handle(self, job: str, task: int, attempt: str, final: str, sink: Sink) -> str:
@@ -45,7 +59,7 @@ class Committer(Protocol):
         ...
 
     def publish(self, store: Store, job: str, task: Task, file: DataFile) -> bool:
-        """Make a committed file visible, from the log's entry alone, as often as you like; False: its output is lost."""
+        """Make a committed file visible, from the log's entry alone, as often as you like. Returns False if its output is lost."""
         ...
 
     def clean(self, store: Store, job: str, named: Iterable[str]) -> None:
@@ -59,10 +73,16 @@ class Committer(Protocol):
 
 @runtime_checkable
 class Adopting(Protocol):
-    """An offer that a committer may make beside: it publishes files that others have written into an attempt's folder."""
+    """An offer that a committer may make beside.
+
+        if isinstance(by, quire.committers.Adopting):
+            handle = by.adopt(store, entry)
+
+    It publishes files that others have written into an attempt's folder.
+    """
 
     def adopt(self, store: Store, entry: Entry) -> str:
-        """The handle of a file that lies there."""
+        """The handle of the file `entry` of a `store`; StorageError where it is not there."""
         ...
 
 

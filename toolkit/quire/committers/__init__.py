@@ -9,6 +9,17 @@
     committer = quire.committers.OutputCommitter("s3://lake/orders")      the article's calls, one by one, over quire's commit log
     quire.committers.run(write, "s3://lake/orders", tasks=8)       a whole job in their order
 
+They give an `Advice` with each `Alternative` and `Refusal`, a `Check` with each `Finding`, an `Inspection`, what was `Swept`, a `Job`, a
+`TaskAttempt` and what was `Committed`:
+
+    advice: Advice = quire.committers.advise(url)
+    refused: Refusal = advice.refused[0]; other: Alternative = advice.alternatives[0]; advice.as_dict()
+    checked: Check = quire.committers.advise.check(spark, url=url); found: Finding = checked.findings[0]; checked.as_dict()
+    inspected: Inspection = quire.committers.inspect_success(url); inspected.as_dict()
+    swept: Swept = quire.committers.sweep(url); swept.as_dict()
+    job: Job = committer.setup_job(tasks=8); attempt: TaskAttempt = committer.setup_task(job, 0); names = quire.committers.known()
+    done: Committed = quire.committers.run(write, url, tasks=8); done.as_dict()
+
 Other packages bring committers of their own by an entry point of the group `quire.committers`; `known()` lists all names.
 """
 

@@ -53,6 +53,12 @@ class Report:
     failure           words that say that nothing of the input could be processed (`all_quarantined`): all that this call has read is
                       quarantined, or where nothing was new, all that is there. Else nothing
     skew              whether the plan was even; None if there was nothing to do
+    source, dest      what was gathered, and where; `seconds` that it took
+    others            unfinished jobs of other calls; `lost` counts in a `LoadReport` alone
+
+        report = quire.consolidate("/data/in", "/data/out", max_quarantined=10)
+        report.checked()                        # raises AllQuarantined if nothing could be processed
+        json.dumps(report.as_dict())
     """
 
     source: str
@@ -218,13 +224,16 @@ class LoadReport(Report):
     notes       what else is to be known: a consumer group that does not follow, topics without ids
 
     The rest is as in `Report`.
+
+        report = quire.load("kafka://host:9092/topic", "/data/events")
+        print(report.records, report.records_per_second)
     """
 
     notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, report: Report, notes: Iterable[str]) -> LoadReport:
-        """The same, as of a load."""
+        """Return a `Report` (`report`) as that of a load, with the `notes` that say something."""
         return cls(**{f.name: getattr(report, f.name) for f in fields(report)}, notes=tuple(note for note in notes if note))
 
     @property

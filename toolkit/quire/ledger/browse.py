@@ -120,6 +120,8 @@ class Pages:
                 removed at its source before it was read), "purged" (gathered, and its source deleted since) or "purging" (a purge has
                 begun with it, and not come to its end); None: any
 
+        limit   rows of a page; `offset` rows that match come before it
+
         `progress` is told how many segments were read, and may raise to stop. UsageError for another state.
         """
         text = os.fspath(path) if isinstance(path, os.PathLike) else path

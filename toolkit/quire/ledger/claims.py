@@ -135,6 +135,8 @@ class Claims:
     ) -> Iterator[Claim]:  # fmt: skip
         """Process what is not done with a job of your own: its files and the splits become visible in one commit, or not at all.
 
+        `with` gives a `Claim` of what is not done in `source`.
+
             with ledger.claim("s3://raw/devices") as c:
                 paths = [row.path for row in c.splits.collect()]
                 spark.read.json(paths).groupBy("device").count().write.parquet(c.path)

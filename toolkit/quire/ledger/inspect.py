@@ -35,11 +35,22 @@ Options = Mapping[str, Any] | None
 
 @all_interruptible
 class Inspect:
-    """The tables of a ledger, at the version that it looks at.
+    """The tables of a `ledger`, at the version that it looks at. Each call returns one.
+
+        inspect = quire.Ledger("/data/out").inspect
+        inspect.history(), inspect.commits(last=10), inspect.tasks(), inspect.files(), inspect.sizes()
+        inspect.splits("state = 'quarantined'", as_="spark").groupBy("reason").count()
+        inspect.coverage("/data/in/a.log"), inspect.locations("/data/in/a.log")
+        inspect.quarantined(), inspect.quarantined_records(limit=10), inspect.reasons()
+        inspect.unprocessed("/data/in", as_="spark"), inspect.deleted("/data/in"), inspect.changed("/data/in")
+        inspect.offsets(), inspect.lag("kafka://host:9092/topic")
 
     as_     "pandas", "arrow" (a `pyarrow.Table`) or "spark" (a DataFrame, which needs no memory on the driver for tables of many rows)
     spark   the session of a DataFrame, and of tables that tasks compute; left out: the active one, or quire's own. With
             `quire.LocalRunner()` this process computes them
+    path, source    a source file, as a path or a URL; files or topics, as in `quire.consolidate` and `quire.load`
+    include, exclude, hidden, follow_links, min_age    what is chosen from a source, as in `quire.consolidate`
+    storage_options, source_options    of the source; left out: those of the destination
 
     UsageError for another form, and for what has no rows to look for: an unknown path, a source that does not exist.
     """

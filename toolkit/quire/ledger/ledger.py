@@ -117,12 +117,48 @@ class Location:
 
 @all_interruptible
 class Ledger(Pages, Verbs, OffsetsOf, Claims):
-    """The ledger of a destination, as its log stands when it is opened; `refresh()` looks again."""
+    """The ledger of a destination, as its log stands when it is opened; `refresh()` looks again.
+
+        ledger = quire.Ledger("/data/out")
+        ledger.summary(), ledger.version, ledger.open_jobs(), ledger.pins(), ledger.skew().verdict
+        ledger.locate("/data/in/a.xml"), ledger.read("/data/in/a.xml"), ledger.open("/data/in/a.xml")
+        ledger.rows("/data/in/dt=2026", "quarantined", limit=20).at(20)
+        ledger.inspect.quarantined()                                     # all tables
+        ledger.verify().ok
+        if not ledger.is_current():
+            ledger.refresh()
+        ledger.as_of(7).summary()
+
+        ledger.retry("/data/in")                                         # what is quarantined
+        ledger.forget("/data/in/a.xml", reason="a wrong file")
+        ledger.compact("256 MiB")
+        ledger.expire(before_version=7)
+        with ledger.pin() as version:                                    # ledger.unpin(id) ends one that a dead reader left
+            ...
+        ledger.checkpoint()
+        ledger.purge_sources("/data/in", dry_run=False)
+        ledger.import_markers("/data/done", "/data/in"), ledger.export_markers("/data/done")
+        ledger.import_offsets("kafka://host:9092/topic", "group"), ledger.export_offsets()
+        ledger.partition_skew(by="bytes").verdict
+        with ledger.claim("/data/in") as c:
+            ...
+
+    dest, create          as `quire.Ledger(dest, storage_options, create=True)`, which opens a new one, too
+    path                  of a source file, as a path or a URL
+    spark                 a session, or `quire.LocalRunner()`; left out: `quire.session()`
+    progress              False: no bars; or a function that is given each `quire.ProgressEvent`
+    committer             as in `quire.consolidate`
+    include, exclude, hidden, follow_links, min_age    what is chosen from a source, as in `quire.consolidate`
+    storage_options, source_options    of the sources' store; left out: those of the destination
+
+    Calls raise UsageError for wrong arguments and for what is not there, RefusedError where data would be lost, and QuireError or
+    one of its children where a store fails or others keep committing. Nothing is half done then: call again.
+    """
 
     def __init__(
         self, dest: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, *, create: bool = False
     ) -> None:  # fmt: skip
-        """Open the ledger of a destination.
+        """Open the ledger of the destination `dest`; `storage_options` are those of its store.
 
         `create`: also where none is yet, before the first claim, or for what was done elsewhere (`import_markers`).
         """
@@ -139,14 +175,14 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         self.refresh()
 
     def refresh(self) -> Ledger:
-        """Read the log to its tip."""
+        """Read the log to its tip, and return the ledger."""
         log = Log(self._store).refresh()
         self._log = log if self._until is None else log.at(self._until)
         self._fold = fold(self._log, self._until, reader=True)
         return self
 
     def as_of(self, version: int) -> Ledger:
-        """The ledger as it was at a version; UsageError if that is not there yet. Its verbs change what is there now."""
+        """The ledger as it was at a `version`; UsageError if that is not there yet. Its verbs change what is there now."""
         whole(version, "version", 0)
         found = copy.copy(self)
         found._until, found._known = None, Known()
@@ -336,7 +372,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
 
     # ------------------------------------------------------------------------------------------------------------------ verify
     def verify(self, *, spark: Any = None) -> Verified:
-        """Read every data file again and compare each record with its checksum, on Spark.
+        """Read every data file again and compare each record with its checksum, on Spark; return what is damaged.
 
         Output of a shuffle or a claim is read to its end, as far as its format says what belongs there; it has no checksums.
         """

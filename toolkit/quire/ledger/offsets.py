@@ -54,7 +54,7 @@ class OffsetsOf:
         raise NotImplementedError
 
     def partition_skew(self, by: str = "records") -> SkewResult:
-        """Whether the partitions of each topic became equally much: a `quire.skew.check` of their "records" or "bytes".
+        """Whether the partitions of each topic became equally much: a `quire.skew.check` of their "records" or "bytes" (`by`).
 
         `plots.partitions` draws it. A key that many records have makes its partition heavy, and each load as slow as that one.
         """
@@ -81,7 +81,7 @@ class OffsetsOf:
         offsets  {(topic, partition): offset}, or {partition: offset}: the first one that is still to be loaded; or a consumer group's name,
                  whose committed offsets say so
 
-        Each becomes a range in state `mark`, all in one commit; nothing is read. Covered ranges stay as they are.
+        Each becomes a range in state `mark`, all in one commit; nothing is read. Covered ranges stay as they are. Returns a `Changed`.
         """
         with about("source"):
             topics = self._topics(source, source_options)

@@ -87,6 +87,8 @@ class Verbs:
     ) -> Changed:  # fmt: skip
         """Take source files out: their rows and their output leave in one commit, and the next run reads what the source still has.
 
+        Returns a `Changed`.
+
         paths   source files, or directories of them
         where   instead: a condition in SQL about the ledger's columns, `"path like '%/dt=2026-11-21/%'"` (needs Spark)
         file    instead: a data file, lost or damaged: all that the ledger has in it
@@ -127,12 +129,15 @@ class Verbs:
     ) -> Changed:  # fmt: skip
         """Read what is in quarantine once more, all of it or what `where` or `paths` choose, and nothing else.
 
+        Returns a `Changed`.
+
         source           where it is read: directories, globs, or "kafka://host:9092/topic", as in the run. Files elsewhere stay: the
                          ledger's word alone sends nobody there. Records that the quarantine itself holds need none
         function         the function of the job, repaired; needed where the destination was made with one
         reduce           the function that all rows went through, where there was one: it gets those of this retry, for themselves
         follow_links     as in the run: also what was reached through symbolic links; whoever may make them chooses what is read
         max_attempts     a file that was read so often is left alone; None: without a limit
+        max_file_size    a larger file stays quarantined, where it must be held whole
         max_quarantined  change nothing if more than this would stay in quarantine. Left out: as many as there are, but if all that was read
                          would, that is committed and AllQuarantined is raised
         storage_options  for the sources; left out: the destination's
@@ -193,6 +198,7 @@ class Verbs:
         """Merge the small data files of many commits into files of about `target_size` (left out: that of the last run).
 
         Coverage, checksums and lineage stay; `locate` tells the new places. The old files stay readable until `expire()`.
+        Returns a `Changed`.
         """
         target = self._target() if target_size is None else parse_target(target_size)
         done = compact.compact(self._dest(runner_of(spark, self._store), progress, committer), target)
@@ -202,7 +208,7 @@ class Verbs:
     def expire(self, before_version: int | None = None, *, grace: str | float = "1 day") -> expire.Gone:
         """Delete the data files that no version from `before_version` on (default: the last one) needs.
 
-        Versions before it can no longer be read.
+        Versions before it can no longer be read. Returns a `Gone`.
 
         Open pins keep their versions. Readers without a pin, which opened an older version, fail with "has expired". Merged checkpoints
         and segments go too, when they are older than `grace`: earlier readers and planners may continue for so long.
@@ -218,6 +224,7 @@ class Verbs:
 
         Runs write one themselves when enough has gathered since the last one (a thousand commits, or a quarter of the rows). The answers
         stay the same; opening, looking up and planning read less. `expire()` deletes what was merged.
+        Returns a `Checkpointed`.
         """
         runner = runner_of(spark, self._store)
         self._dest(runner, False, "auto")
@@ -229,7 +236,7 @@ class Verbs:
         return Checkpointed(self._url, found.version, found.totals.ledger_rows, len(found.rows), size)
 
     def pin(self, version: int | None = None) -> AbstractContextManager[int]:
-        """Keep a version (default: the last one) readable while the block runs: `with ledger.pin() as version: …`."""
+        """Return a block that keeps a version (default: the last one) readable while it runs: `with ledger.pin() as version: …`."""
         if version is not None:
             whole(version, "version", 0)
         return expire.pin(self._store, version, self._spare)
@@ -239,7 +246,7 @@ class Verbs:
         return Log(self._store).refresh().pins()
 
     def unpin(self, pin: str) -> None:
-        """End a pin that a dead reader has left."""
+        """End a `pin`, by its id, that a dead reader has left."""
         expire.unpin(self._store, pin)
 
     # --------------------------------------------------------------------------------------------------------------- sources go
@@ -248,6 +255,8 @@ class Verbs:
         storage_options: Mapping[str, Any] | None = None,
     ) -> purge.Purged:  # fmt: skip
         """Delete the sources of what is done, only those whose bytes are verified in committed files now; `dry_run` says what would go.
+
+        Returns a `Purged`.
 
         Each file is read at its source, and its record from the data file, and both are compared with the ledger's checksum. A file
         that has changed, is quarantined, held back or done only in part, or does not verify, stays, and is reported with the reason. A
@@ -287,6 +296,7 @@ class Verbs:
         Each becomes a row in state `mark`, for the version that the file has now, all in one commit; nothing is read. Reported in `.left`
         and not taken: names that are not identifiers, files that are gone, have changed since the marker was written, or that the ledger
         knows in another version. The names' rule is in docs/ledger.md. `storage_options`: for both; left out: the destination's.
+        Returns a `Changed`.
         """
         options = self._options if storage_options is None else storage_options
         with about("source"):
@@ -301,6 +311,8 @@ class Verbs:
         storage_options: Mapping[str, Any] | None = None,
     ) -> markers.Exported:  # fmt: skip
         """Write a marker below `directory` for each split that is done, as a Hadoop job looks for them; those that are there stay.
+
+        Returns an `Exported`.
 
         source      only of files there; needed where the ledger holds files of several stores, since markers name paths alone
         split_size  the block size of the Hadoop job's input: its splits are what is marked, where all of one is done

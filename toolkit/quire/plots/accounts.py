@@ -35,7 +35,7 @@ def accounts(what: Any) -> Picture:
 
     `what` is a table with the columns loader, killed (where it was killed, in a few words, or nothing), expected (records that were sent),
     lost (of them) and double (rows too many: a record that is there three times counts twice). Each has its colour and its pattern; the
-    line is at what was expected. The first 20 rows are drawn. Raises UsageError for anything else.
+    line is at what was expected. The first 20 rows are drawn. Returns a `Picture`. Raises UsageError for anything else.
     """
     found = frame(what, "accounts", "a table of what was loaded", _COLUMNS)
     counts = {column: amounts(found, "accounts", column) for column in _COUNTS}

@@ -44,7 +44,7 @@ def partitions(what: Any) -> Picture:
     off by more than a quarter: heavy, light, or doubled if abs() is missing.
 
     The table has one row a part: group (where there are several), part, files or bytes, expected, ratio, flag; of more than 20
-    parts those that are farthest off. Raises UsageError for what has no parts.
+    parts those that are farthest off. Returns a `Picture`. Raises UsageError for what has no parts.
     """
     result = _result(what)
     rows, unit = result.rows, result.unit

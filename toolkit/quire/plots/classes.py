@@ -28,7 +28,7 @@ def sizes(what: Any) -> Picture:
     `what` is a Ledger, a Plan (then what comes after is an estimate), or a table with the columns up_to (the class's largest size
     in bytes: a power of two, included, or 0 for empty files), files_before, bytes_before, files_after and bytes_after.
     Each bar has its number of files and, where there is room, their bytes. The counts' axis is logarithmic, so that 8 files
-    show beside 400,000. The table has a row for each class in use. Raises UsageError for anything else.
+    show beside 400,000. The table has a row for each class in use. Returns a `Picture`. Raises UsageError for anything else.
     """
     table = _classes(frame(what, "sizes", "a Ledger, a Plan or a table of size classes", _COLUMNS))
     before, after = int(table["files_before"].sum()), int(table["files_after"].sum())

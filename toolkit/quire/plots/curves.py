@@ -28,7 +28,7 @@ def windows(what: Any) -> Picture:
     `what` is a table with the columns committer, files (1 or more) and seconds, as `lab.Matrix.windows`. A window of less than a
     millisecond, also one that nobody has seen, is drawn as one.
 
-    The table is the same, of at most 20 rows. Raises UsageError for anything else.
+    The table is the same, of at most 20 rows. Returns a `Picture`. Raises UsageError for anything else.
     """
     found = _checked(frame(what, "windows", "the windows of a lab's matrix", ["committer", "files", "seconds"]), "windows", ["seconds"])
     note = "The time from the first look that sees a file of the job to the first that sees them all. At the bottom: a millisecond or less."
@@ -41,7 +41,7 @@ def costs(what: Any) -> Picture:
     `what` is a table with the columns committer, files (1 or more), requests, copied (bytes) and window (seconds), as
     `lab.Costs.table`. Both axes are logarithmic; nothing is drawn at the lowest line.
 
-    The table is the same, of at most 20 rows. Raises UsageError for anything else.
+    The table is the same, of at most 20 rows. Returns a `Picture`. Raises UsageError for anything else.
     """
     columns = ["requests", "copied", "window"]
     found = _checked(frame(what, "costs", "the costs that a lab has measured", ["committer", "files", *columns]), "costs", columns)

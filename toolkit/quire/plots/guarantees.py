@@ -26,7 +26,7 @@ def guarantees(what: Any) -> Picture:
     `what` is a table with the columns committer, guarantee, holds (True, False, or nothing where it is not known), why (words, for a
     short line) and how ("measured", "read", "not run"), as `lab.Matrix.marks`. Cells that were read and not measured are hatched.
 
-    The table is the same, of at most 20 rows. Raises UsageError for anything else.
+    The table is the same, of at most 20 rows. Returns a `Picture`. Raises UsageError for anything else.
     """
     found = frame(what, "guarantees", "the marks of a lab's matrix", _COLUMNS)[_COLUMNS].reset_index(drop=True)
     known = found["holds"].notna()

@@ -33,7 +33,7 @@ def commits(what: Any) -> Picture:
 
     `what` is a Ledger, or a table with the columns version, verb, files, forgotten, quarantined, written, removed and data_files (how many
     count after the commit), as `Ledger.inspect.commits()` gives it. The last 20 commits are drawn; they stand side by side, and
-    the time between them is left out. Each verb has its colour and its pattern. Raises UsageError for anything else.
+    the time between them is left out. Each verb has its colour and its pattern. Returns a `Picture`. Raises UsageError for anything else.
     """
     found = frame(what, "commits", "a Ledger or a table of commits", _COLUMNS)
     table = found[["version", "verb"]].assign(**{column: amounts(found, "commits", column) for column in _COUNTS}).reset_index(drop=True)

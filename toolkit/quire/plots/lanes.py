@@ -39,7 +39,7 @@ def tasks(what: Any, commit: Any = None) -> Picture:
     the time between them is left out; default: the last one. The number on a task is that of its files.
 
     The table has a row for each task, in the order of their starts (`start` in seconds from the commit's first); of more than
-    20 those that took longest. Raises UsageError for what was not run, and for anything else.
+    20 those that took longest. Returns a `Picture`. Raises UsageError for what was not run, and for anything else.
     """
     hint = "Call the plan's .run(), then draw quire.Ledger(dest)."
     if _is_plan(what):

@@ -35,7 +35,7 @@ def loads(what: Any) -> Picture:
 
     `what` is a Ledger, or a table with the columns version, verb, time, records, quarantined and lost, as
     `Ledger.inspect.commits()` gives it. The last 500 commits are drawn. Commits that bring nothing (compact, forget, …)
-    stand on the axis. The table has the last 20. Raises UsageError for anything else.
+    stand on the axis. The table has the last 20. Returns a `Picture`. Raises UsageError for anything else.
     """
     commits = getattr(tables_of(what), "commits", None)
     found = frame(commits(last=_MOST) if callable(commits) else what, "loads", "a Ledger or a table of commits", _COLUMNS)

@@ -68,6 +68,10 @@ class Picture:
     title, note   what it says, in words
     table         what is drawn, in numbers: at most 20 rows, the most telling ones; `more` rows are not among them
     figure        matplotlib's Figure, to change or to draw elsewhere
+
+        picture = plots.sizes(ledger)           # a plots.Picture
+        picture.save("sizes.svg")               # UsageError for another ending
+        text = picture.svg()
     """
 
     title: str
@@ -83,7 +87,7 @@ class Picture:
         return self._render("svg").decode("utf-8")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the picture as the path's ending says (.svg, .png or .pdf), and return the path."""
+        """Write the picture to `path`, as its ending says (.svg, .png or .pdf), and return the path."""
         try:
             target = Path(path)
         except TypeError:

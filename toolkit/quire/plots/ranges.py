@@ -40,7 +40,7 @@ def coverage(what: Any, path: str | os.PathLike[str] | None = None) -> Picture:
 
     `what` is a Ledger and `path` the file; or a table with the columns start, length (bytes), state and commit, as
     `Ledger.inspect.coverage(path)` gives it. Each state has its colour, its pattern and its word; neighbours of one state and one
-    commit are drawn as one. Raises UsageError for a path that the ledger does not know, and for anything else.
+    commit are drawn as one. Returns a `Picture`. Raises UsageError for a path that the ledger does not know, and for anything else.
     """
     given = what
     if not hasattr(what, "columns") and hasattr(tables_of(what), "coverage"):

@@ -36,7 +36,7 @@ def rates(what: Any, round_trip: str | float | None = None) -> Picture:
     can bring, n / round_trip. A point below the line is limited by something else: the service, or this machine.
 
     The table has a row for each measurement, in the order of in_flight, with files_per_second, and at_most where the round trip is
-    given; of more than 20 the first and the last ones. Raises UsageError for anything else.
+    given; of more than 20 the first and the last ones. Returns a `Picture`. Raises UsageError for anything else.
     """
     trip = None if round_trip is None else seconds(round_trip, "round_trip")
     if trip == 0:

@@ -132,7 +132,7 @@ def populate(
     processes: int | None = None,
     progress: bool = True,
 ) -> PopulateReport:
-    """Write `files` made-up device files below a new or empty local directory, and say what was written.
+    """Write `files` made-up device files below `directory`, a new or empty local one, and return what was written.
 
     size       mean size in bytes (256 B to 16 MiB); single files lie within ± 20 % of it
     dirs       number of directories (not for flat); empty ones are made too

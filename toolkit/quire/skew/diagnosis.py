@@ -44,7 +44,9 @@ def check(
     listed: float | Mapping[Any, float] | pd.Series[Any] | None = None,
     unit: str = "files",
 ) -> SkewResult:
-    """Say whether the parts of a plan are even, and if not, whether a missing abs() is the reason.
+    """Return whether the parts of a plan are even, and if not, whether a missing abs() is the reason.
+
+        quire.skew.check([12, 13, 11]).verdict
 
     counts    files (or bytes, or records) of each part: a sequence, name -> count, or a Series. Parts without files belong into it, as 0.
               Part 0 is the one whose name is, or ends with, the lowest number; else the first.

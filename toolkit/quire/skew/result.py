@@ -40,6 +40,11 @@ class SkewResult:
                    None if it is not known how much there is
     explanation    one or two sentences
     unit           what was counted: "files" | "bytes" | "records"
+    rows           part, group, count and expected count: `.table` has them
+
+        result = quire.skew.check({"part-0": 12, "part-1": 13})    # a quire.skew.SkewResult
+        print(result.verdict, result.explanation)
+        result.table().head(), result.as_dict()
     """
 
     verdict: str

@@ -16,6 +16,10 @@ class FileInfo:
     size      bytes
     version   what identifies the content as far as the store can tell (local: `<mtime in ns>-<size>`)
     modified  last change, nanoseconds since 1970 UTC (0 where the store does not tell)
+
+        def function(split: quire.Split, content: bytes) -> list[dict]:
+            info: quire.FileInfo = split.file
+            return [{"name": info.name, "size": info.size}]
     """
 
     path: str
@@ -30,7 +34,12 @@ class FileInfo:
 
 
 class QuarantineError(UsageError):
-    """A function quarantined bytes that are not a record of its split's content. The message is quire's own and holds no data."""
+    """A function quarantined bytes that are not a record of its split's content.
+
+        split.quarantine(b"not in the content", "no number")    # raises quire.QuarantineError
+
+    The message is quire's own and holds no data.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,13 @@ class Split:
     path, size, version, modified   of the file, as in `FileInfo`
     start, length   the bytes of the file that this split stands for; the records that begin in them are its content
     attempt         1 where it is read for the first time, more where it was quarantined and is tried again
+
+        def function(split: quire.Split, content: bytes) -> Iterator[dict]:
+            for line in content.splitlines(keepends=True):
+                try:
+                    yield json.loads(line)
+                except ValueError as e:
+                    split.quarantine(line, e)    # quire.QuarantineError for bytes that are not in the content
     """
 
     path: str
@@ -65,6 +81,7 @@ class Split:
         """Quarantine one record and go on: it is kept with the reason, and the rest of the split counts as done.
 
         record   its bytes as they stand in the content; with split="lines" whole lines, with their ends or without the last one's
+        error    the reason: words, or an exception
         offset   where it begins in the content; may be left out if these bytes are there once
 
         `ledger.inspect.quarantined_records()` shows it, `ledger.retry(function=…)` gives it to the function again, alone. Raises

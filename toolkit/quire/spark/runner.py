@@ -105,7 +105,13 @@ def without_collector() -> Iterator[None]:
 
 
 class LocalRunner:
-    """One item after the other, here: for tests, for stores in memory, and where Spark is too much."""
+    """One item after the other, here: for tests, for stores in memory, and where Spark is too much.
+
+        quire.consolidate("memory://in", "memory://out", spark=quire.LocalRunner())
+        outcomes = quire.LocalRunner().run(function, items)    # what quire's calls do with it
+
+    An error of one item comes back as a `Failure`, and the others go on.
+    """
 
     parallelism = 1
     shared = False
@@ -113,7 +119,11 @@ class LocalRunner:
     def run(
         self, function: Function[T], items: Sequence[T], *, groups: Sequence[Sequence[int]] | None = None, watch: Watch | None = None
     ) -> list[Outcome]:
-        """See `Runner.run`."""
+        """Call `function` with each of the `items`, and return the outcomes in their order.
+
+        groups   is for runners that spread the items; all of them are done here
+        watch    is called now and then meanwhile; what it raises, a QuireError, ends the run
+        """
         found, looked, took = list[Outcome](), 0.0, 0.0
         for i, item in enumerate(items):
             found.append(call(function, item))

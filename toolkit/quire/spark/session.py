@@ -45,9 +45,9 @@ def session(
 ) -> SparkSession:
     """Return a running SparkSession: the active one if there is one, else a new one that fits this machine.
 
-    Settings are Spark's own, in a dict or as keywords, with dots or, after `spark_`, with underscores:
+    Settings are Spark's own, in the dict `conf` or as keywords (`**confs`), with dots or, after `spark_`, with underscores:
     `session(spark_sql_shuffle_partitions=4)`, `session({"spark.ui.enabled": True})`. None leaves out one of quire's defaults.
-    `master` is Spark's, as `spark://host:7077`, or `sc://host:15002` of a Spark Connect server.
+    `app_name` and `master` are Spark's, as `spark://host:7077`, or `sc://host:15002` of a Spark Connect server.
 
     A new session is `local[*]` unless something says otherwise; it finds a Java (see `quire.spark.java`), keeps the JVM's messages in a
     log file that errors name, and has UTC as its time zone, Arrow on, the UI and console progress off, and a quarter of the

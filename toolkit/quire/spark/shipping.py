@@ -38,7 +38,7 @@ _shipped: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
 def install_on(spark: SparkSession) -> None:
-    """Send quire to the executors of a session, where it then goes before any other: for functions of your own that import it.
+    """Send quire to the executors of the session `spark`, where it goes before any other: for functions of your own that import it.
 
     quire's own calls do that by themselves. It costs some 300 KB a session and happens once; in local mode nothing is done.
     Raises QuireError if Spark refuses.

@@ -43,10 +43,11 @@ class Secret:
 
 
 def secret(source: str | Callable[[], object]) -> Secret:
-    """An option's value by name: of a variable of the environment, or of a function that gives it.
+    """An option's value by its `source`: the name of a variable of the environment, or a function that gives it.
 
     It is looked up on the driver and in each task, whenever a store is opened there, so it must be found in both places; what travels
-    is the name, or the function. `storage_options={"account_key": quire.secret("AZURE_KEY")}`.
+    is the name, or the function. A source that is neither, or that has no value there, raises UsageError.
+    `storage_options={"account_key": quire.secret("AZURE_KEY")}`.
     """
     if not callable(source) and not (isinstance(source, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", source)):
         # It is not repeated: it may be the secret itself.

@@ -20,7 +20,7 @@ from quire.errors import RefusedError, UsageError, about, choose, printable, quo
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another committer that would be safe here, and its price."""
+    """Another `committer` that would be safe here, by its short name and its `title`, its `price` and the `evidence` for it."""
 
     committer: str
     title: str
@@ -30,7 +30,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A committer that is not advised here, and who says so."""
+    """A `committer` that is not advised here, the `reason`, and the `source` that says so."""
 
     committer: str
     reason: str
@@ -52,6 +52,7 @@ class Advice:
     refused             what would not be, with reason and source
     sources             who says what is said here
     evidence            "measured", or "read, not measured"
+    versions            of Spark and Hadoop, that the advice is for
     """
 
     url: str
@@ -86,10 +87,11 @@ class Advice:
         return "\n".join(lines) + "\n"
 
     def apply(self, builder: Any, *, packages: bool = True) -> Any:
-        """Set everything on a SparkSession.Builder and return it; the id of an application is drawn anew.
+        """Set everything on a SparkSession.Builder, `builder`, and return it; the id of an application is drawn anew.
 
         `packages=False` leaves out `spark.jars.packages`, where the jars are there by other means; packages that the builder has stay.
         It is for the first session of a Python: one that runs would be given back as it is, and jars are fetched only as its JVM starts.
+        AttributeError for anything that is not such a builder.
         """
         for key, value in self.conf.items():
             builder = builder.config(key, str(made.attempt_id()) if key == k.HADOOP + k.ATTEMPT else value)

@@ -27,7 +27,11 @@ _SIGNS = {"ok": "✔", "wrong": "✘", "beware": "!", "unseen": "?"}
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. state: "ok", "wrong", "beware" (right for some jobs), "unseen" (only a JVM would tell)."""
+    """One thing that was looked at.
+
+    what, said, do   its name, what was found, and what to do about it
+    state            "ok", "wrong", "beware" (right for some jobs), "unseen" (only a JVM would tell)
+    """
 
     what: str
     state: str
@@ -42,6 +46,7 @@ class Finding:
 class Check:
     """The committer that a session would use.
 
+    url, format        where Spark would write, and what
     committer, title   a key of the table of committers ("v1", "magic", …; "naive": straight into the destination; "unknown"), and its name
     will               what a job will do
     seen               "the JVM and its settings", or "settings alone"

@@ -31,8 +31,11 @@ class Inspection:
     state       "committed", "no marker" (no job has ended well here, or it is switched off), "damaged" (not a committer's)
     committer   the one that really wrote, as far as can be told, in words; `job`: its id; `claimed`: what the marker says wrote
     files       data files and their `bytes`; `jobs`: the writes that they come from
-    folders     directories that committers have left; `uploads`: those that nobody has completed; `unseen`: why they cannot be listed
-    doubled     groups of files with the same bytes from the same task of several writes: what the next job takes up of a killed one
+    folders     directories that committers have left; `uploads`: those that nobody has completed; `expire`: the service drops
+                these itself; `unseen`: why they cannot be listed
+    url         where it is; `diagnostics`: what the marker says beside
+    doubled     groups of files with the same bytes from the same task of several writes, `doubled_bytes` in all: what the next job
+                takes up of a killed one
     warnings    sentences; `cost`: what is left behind, in bytes
     """
 
@@ -104,6 +107,8 @@ class Inspection:
 
 def inspect_success(url: str, *, storage_options: Mapping[str, object] | None = None) -> Inspection:
     """Read the destination of a Spark job: its `_SUCCESS`, what committers have left, and what is there twice. Nothing is changed.
+
+    Returns an `Inspection`. `storage_options` are those of the store.
 
     Every name below `url` is listed once; files are read only where two have the same task, length and directory. Raises UsageError for
     a URL of no store of quire's, StorageError where it cannot be listed.

@@ -20,8 +20,9 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Swept:
-    """The objects that `sweep` removed, or (`dry_run`) would remove. `expire`: uploads that the service itself drops after a week; they
-    stay.
+    """The `folders` and `uploads` at `url` that `sweep` removed, or (`dry_run`) would remove.
+
+    `expire`: uploads that the service itself drops after a week; they stay.
     """
 
     url: str
@@ -69,6 +70,8 @@ class Swept:
 @interruptible
 def sweep(url: str, dry_run: bool = True, *, min_age: str | float = "1 h", storage_options: Mapping[str, object] | None = None) -> Swept:
     """Remove left-over `_temporary`, staging and magic directories at the top of `url`, and all uploads below it that nobody has completed.
+
+    Returns what was `Swept`. `storage_options` are those of the store.
 
     `dry_run` (the default) only says what would go. Data files, `_SUCCESS` and all that is quire's own stay. Raises RefusedError, and
     removes nothing, where something has changed within `min_age` ("1 h", or seconds), since a job may be running, or where it is not known

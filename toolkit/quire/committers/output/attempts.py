@@ -21,6 +21,15 @@ class TaskAttempt:
     id          the attempt's own, random: two attempts of a task never write the same name
     state       open, committed, lost (another attempt of the task counts), aborted, or unknown (commit_task got no answer: call it again)
     files       what was created so far
+    store, by   where it writes, and the committer
+
+        attempt = committer.setup_task(job, 0)
+        with attempt.create("day=1/orders.parquet") as file:
+            file.write(data)
+        attempt.work_path                      # for writers that take a path
+        attempt.finish(), attempt.discard()    # what commit_task and abort_task call
+
+    Calls raise UsageError for wrong names and once the attempt is over, and StorageError where the store fails.
     """
 
     def __init__(self, store: Store, by: Committer, job: str, task: int) -> None:

@@ -46,6 +46,7 @@ class Job:
 
     id         the job's name in the log: give it to `quire.recover(dest, abort=…)`, or to `OutputCommitter.job` in another process
     name       what the user calls it; a name is committed once in a destination
+    tasks      how many there are; `committer`: how they write
     restarted  whether setup_job found it: another process has begun it
     """
 
@@ -58,12 +59,20 @@ class Job:
 
 
 class LostError(QuireError):
-    """The store has dropped a job's output (uploads expire) after it was committed and before it was published: none of the job counts."""
+    """The store has dropped a job's output (uploads expire) after it was committed and before it was published.
+
+        try:
+            committer.commit_job(job)
+        except quire.committers.LostError:
+            job = committer.setup_job(tasks=8)    # again, from its first task
+
+    None of the job counts.
+    """
 
 
 @dataclass(frozen=True)
 class Committed(display.Shown):
-    """A job that is committed and published: its data files, rows (of Parquet; text is not counted) and bytes.
+    """A `job` that is committed and published: its `data_files`, `records` (rows of Parquet; text is not counted) and `bytes`.
 
     version   from which on `quire.read(dest, version=…)` sees it
     """
@@ -89,6 +98,22 @@ class OutputCommitter:
     committer  "auto", "rename", "rename_v2" (for comparison: readers of the directory see output early), "upload", "copy", or the name
                of one that another package brings
     allow_nonempty     allow a destination that holds other files
+    storage_options    of its store
+    job, task, attempt, tasks, name    a `Job`, the number of a task, a `TaskAttempt`; how many tasks a job has, and how the user calls it
+
+        committer = quire.committers.OutputCommitter("/data/orders")
+        job = committer.setup_job(tasks=8, name="orders 2026-11-22")      # committer.job(job.id) in another process
+        attempt = committer.setup_task(job, 0)
+        with attempt.create("orders.json") as file:                       # attempt.work_path: the same for other writers
+            file.write(data)
+        if committer.needs_task_commit(attempt):
+            committer.commit_task(attempt)                                # or committer.abort_task(attempt)
+        committer.commit_job(job)                                         # or committer.abort_job(job, why="a wrong day")
+        committer.state(job), committer.is_commit_job_repeatable(job)
+        if committer.is_recovery_supported(job):
+            committer.recover_task(job, 1)
+
+    Calls raise UsageError for wrong arguments, and QuireError or one of its children where a job is over or a store fails.
 
     It travels to tasks as it is (options by `quire.secret`, so that they hold no secret), and is made anew in each process.
     """
@@ -127,7 +152,7 @@ class OutputCommitter:
 
     # ------------------------------------------------------------------------------------------------------------------- the job
     def setup_job(self, tasks: int, name: str | None = None) -> Job:
-        """Begin a job of so many tasks, or find the one of this name that was begun before, or is committed.
+        """Begin a job of so many tasks and return it, or the one of this name that was begun before, or is committed.
 
         Whatever others have left in the destination is published and cleaned first. A name that was given up may be used again; no
         name: a new one. Raises UsageError and RefusedError for what does not go together, before anything is written.
@@ -165,7 +190,7 @@ class OutputCommitter:
         return Job(self.dest, head.job, head.tasks, head.committer, name, restarted=taken.planned is None)
 
     def job(self, id: str) -> Job:
-        """The job of this id, begun by whatever process; UsageError for one that nobody knows here."""
+        """The job of this `id`, begun by whatever process; UsageError for one that nobody knows here."""
         store = self._store
         try:
             head = _plan(store, id)
@@ -206,6 +231,8 @@ class OutputCommitter:
 
     def commit_job(self, job: Job) -> Committed:
         """Make the output of all tasks visible: one entry in the log decides, then the files appear in their places.
+
+        Returns what was `Committed`.
 
         Call it again after any failure, in any process. RefusedError while tasks are missing, or if what they have written does not go
         together (the job stays open); QuireError if the job was given up, or others have committed one of its name.
@@ -251,6 +278,8 @@ class OutputCommitter:
     def abort_job(self, job: Job | str, why: str = "given up") -> None:
         """Give a job up, by its id: nothing of it will be visible, and what it has left is deleted. Nothing happens if it was before.
 
+        `why` stands in the log.
+
         RefusedError if it is committed; UsageError for an id that nobody knows here.
         """
         name = job.id if isinstance(job, Job) else job
@@ -275,7 +304,10 @@ class OutputCommitter:
 
     # ------------------------------------------------------------------------------------------------------------------ its tasks
     def setup_task(self, job: Job, task: int) -> TaskAttempt:
-        """Begin an attempt of a task, here: of several the first whose commit_task arrives counts. QuireError if the job is over."""
+        """Begin an attempt of a task, here, and return it. The first of several counts whose commit_task arrives.
+
+        QuireError if the job is over.
+        """
         store = self._store
         head = _plan(store, job.id)
         if head is None:
@@ -300,7 +332,9 @@ class OutputCommitter:
         return won is None and protocol.plan_head(attempt.store, attempt.job) is not None
 
     def commit_task(self, attempt: TaskAttempt) -> bool:
-        """Let the attempt be the one of its task that counts. False: another one was first, and this one's output is removed.
+        """Let the attempt be the one of its task that counts, and return True.
+
+        False: another one was first, and this one's output is removed.
 
         All of its files must be closed. Nothing becomes visible (but with rename_v2). If it raises, the attempt may count or not: call it
         again, or abort_task, which removes nothing that counts.

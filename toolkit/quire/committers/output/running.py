@@ -27,7 +27,7 @@ def run(
     write: Write, dest: str | os.PathLike[str], tasks: int, *, spark: Any = None, name: str | None = None, committer: str = "auto",
     allow_nonempty: bool = False, storage_options: Mapping[str, Any] | None = None,
 ) -> Committed:  # fmt: skip
-    """Call `write(attempt)` once for each of so many tasks, on Spark, and commit what they have written together.
+    """Call `write(attempt)` once for each of so many `tasks`, on Spark, commit what they have written together, and return that.
 
         def write(task):
             with task.create("orders.json") as file:
@@ -37,7 +37,8 @@ def run(
 
     A task that raises is tried again, three times in all; then the job is given up (QuireError) and nothing of it is visible. Called again
     with the same name after the process was killed, it runs only the tasks that are missing; after it was committed, none.
-    `spark`: a session, or `quire.LocalRunner()`. The other arguments are those of `OutputCommitter` and `setup_job`.
+    `spark`: a session, or `quire.LocalRunner()`. `dest`, `committer`, `allow_nonempty` and `storage_options` are those of
+    `OutputCommitter`, `name` that of `setup_job`.
     """
     if not callable(write):
         raise UsageError(f"write={quoted(write)} is not a function. Give one that takes a task attempt.")
