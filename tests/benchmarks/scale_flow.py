@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from quire.storage import window
 
-SLOWER = 0.7  # of what is in flight, when the service is busy (`_Engine._tried`)
+SLOWER = 0.7  # of what is in flight, when the service is busy (`_Pace.failed`)
 BURST = 1.0  # seconds of its limit that an idle account admits at once: assumed
 GAP = 0.006  # seconds between two calls of `read_many`: a thread, a loop and a session (measured)
 LINK = 240e-6  # seconds of a core for a new connection, without TLS (measured)

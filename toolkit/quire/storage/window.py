@@ -98,21 +98,48 @@ class _Slot:
         return self.request.length > PIECE
 
 
+class _Pace:
+    """How many reads are in flight: fewer while the service is throttled, and slowly more again."""
+
+    def __init__(self, flight: int) -> None:
+        self.most, self.limit = flight, float(flight)  # at all, and now
+        self.running = 0
+        self.slowed = 0.0  # when the limit was last brought down
+        self.not_before = 0.0  # when the service is to be asked again
+        self.succeeded = 0.0  # when something was read last
+
+    @property
+    def room(self) -> bool:
+        """Whether one more may begin."""
+        return self.running < int(self.limit)
+
+    def pause(self, now: float) -> float:
+        """Seconds until the service is to be asked."""
+        return self.not_before - now + random.uniform(0, 0.1) if self.not_before > now else 0.0
+
+    def failed(self, e: TransientError, now: float) -> None:
+        """One has failed for the moment."""
+        self.not_before = max(self.not_before, now + e.wait)
+        if isinstance(e, Throttled) and now - self.slowed > AT_MOST_EACH:
+            self.slowed, self.limit = now, max(min(FEWEST, self.most), min(self.limit, self.running) * 0.7)
+
+    def came(self, now: float) -> None:
+        """One has come."""
+        self.succeeded = now
+        if self.limit < self.most:
+            self.limit += 1 / self.limit  # one more for each round of all
+
+
 class _Engine:
     def __init__(self, opened: Opened, flight: int) -> None:
-        self.opened, self.flight = opened, flight
+        self.pace = _Pace(flight)
         # Touched by the reader's thread alone:
         self.waiting = deque[_Slot]()  # what was asked for and not answered yet
-        self.thread: threading.Thread | None = None
+        self.thread = threading.Thread(target=self._run, args=(opened,), name="quire-window", daemon=True)
         self.taken = 0  # bytes that the reader has got (or does not want), read by the loop
         # Touched by the loop's thread alone:
         self.queue = deque[_Slot]()  # what has pieces that were not asked for yet
         self.asked = 0  # bytes asked for, less those that failed
-        self.running = 0
-        self.limit = float(flight)  # reads in flight now
-        self.slowed = 0.0  # when that was last brought down
-        self.not_before = 0.0  # when the service is to be asked again
-        self.succeeded = 0.0  # when something was read last
         self.tasks = set[asyncio.Task[None]]()
         # Between them:
         self.awaited: _Slot | None = None
@@ -126,11 +153,11 @@ class _Engine:
     # ------------------------------------------------------------------------------------------------- in the reader's thread
     def answers(self, requests: Iterator[Request]) -> Iterator[tuple[Request, Content]]:
         """Feed the loop and hand out what it brings."""
-        more = True
+        more, most = True, self.pace.most
         while True:
-            while more and len(self.waiting) < AHEAD * self.flight // 2:
+            while more and len(self.waiting) < AHEAD * most // 2:
                 # At first a few, so that the first answers do not wait for a slow source of requests.
-                size = self.flight if self.thread else 1
+                size = most if self.thread.ident else 1
                 batch = [_Slot(request) for request in islice(requests, size)]
                 more = len(batch) == size
                 self._feed(batch)
@@ -147,8 +174,7 @@ class _Engine:
         if not batch:
             return
         self.waiting.extend(batch)
-        if self.thread is None:
-            self.thread = threading.Thread(target=self._run, name="quire-window", daemon=True)
+        if not self.thread.ident:
             self.thread.start()
             self.ready.wait()
             if self.failure is not None:
@@ -208,15 +234,15 @@ class _Engine:
 
     def stop(self) -> None:
         """End the loop and its thread; what is in flight is cancelled."""
-        if self.thread is not None:
+        if self.thread.ident:
             with suppress(RuntimeError):  # it has ended by itself
                 self.loop.call_soon_threadsafe(self.ending.set)
             self.thread.join()
 
     # --------------------------------------------------------------------------------------------------- in the loop's thread
-    def _run(self) -> None:
+    def _run(self, opened: Opened) -> None:
         try:
-            asyncio.run(self._serve())
+            asyncio.run(self._serve(opened))
         except BaseException as e:  # whatever it is, it belongs to who waits for an answer
             self.failure = self.failure or e
         finally:
@@ -236,9 +262,9 @@ class _Engine:
         self.ending.set()
         self.came.set()
 
-    async def _serve(self) -> None:
+    async def _serve(self, opened: Opened) -> None:
         self.loop, self.ending = asyncio.get_running_loop(), asyncio.Event()
-        async with self.opened() as self.fetch:
+        async with opened() as self.fetch:
             self.ready.set()
             try:
                 await self.ending.wait()
@@ -253,7 +279,7 @@ class _Engine:
 
     def _pump(self) -> None:
         """Ask for what may be asked for now."""
-        while self.queue and self.running < int(self.limit):
+        while self.queue and self.pace.room:
             slot = self.queue[0]
             if not slot.left:
                 self.queue.popleft()
@@ -270,7 +296,7 @@ class _Engine:
             slot.start += size
             slot.left -= 1
             self.asked += size
-            self.running += 1
+            self.pace.running += 1
             task = self.loop.create_task(self._one(slot, cell, piece))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
@@ -283,7 +309,7 @@ class _Engine:
             except (Gone, Unreadable) as e:
                 found = e
             finally:
-                self.running -= 1
+                self.pace.running -= 1
             self._came(slot, cell, piece, found)
         except asyncio.CancelledError as e:
             if self.ending.is_set():
@@ -306,9 +332,8 @@ class _Engine:
     async def _tried(self, slot: _Slot, piece: Request) -> bytes:
         tries, began = 0, 0.0
         while True:
-            now = self.loop.time()
-            if self.not_before > now:
-                await asyncio.sleep(self.not_before - now + random.uniform(0, 0.1))
+            if pause := self.pace.pause(self.loop.time()):
+                await asyncio.sleep(pause)
             try:
                 try:
                     async with asyncio.timeout(TRY):
@@ -319,17 +344,13 @@ class _Engine:
                 tries += 1
                 now = self.loop.time()
                 began = began or now
-                self.not_before = max(self.not_before, now + e.wait)
-                if isinstance(e, Throttled) and now - self.slowed > AT_MOST_EACH:
-                    self.slowed, self.limit = now, max(min(FEWEST, self.flight), min(self.limit, self.running) * 0.7)
+                self.pace.failed(e, now)
                 wait = max(e.wait, min(FIRST * 2 ** (tries - 1), LONGEST) * random.uniform(0.5, 1))
                 if now + wait - began > PATIENCE or slot.dropped:
-                    if self.succeeded > began:
+                    if self.pace.succeeded > began:
                         raise Unreadable(scrub(f"{e} (tried {tries} times in {now - began:.0f} s)")) from e
                     raise TransientError(f"{e} (tried {tries} times in {now - began:.0f} s)") from e
                 await asyncio.sleep(wait)
             else:
-                self.succeeded = self.loop.time()
-                if self.limit < self.flight:
-                    self.limit += 1 / self.limit  # one more for each round of all
+                self.pace.came(self.loop.time())
                 return found
