@@ -153,14 +153,18 @@ class Watch:
                     self._state.notify_all()
 
 
+def options_of(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The options of a call's destination."""
+    return {**(settings.get("storage_options") or {}), **(settings.get("dest_options") or {})} or None
+
+
 def what_now(dest: str, settings: Mapping[str, Any], phase: str, *, planning: bool) -> tuple[str, str]:
     """Return words for the user, and Python to copy ("" if there is nothing to do). `phase` is where the call was stopped."""
     if planning:
         return "Cancelled while looking: nothing was changed.", ""
-    options = {**(settings.get("storage_options") or {}), **(settings.get("dest_options") or {})}
     found = None
     with suppress(quire.QuireError):  # no ledger yet, or the store is away: then the words go by the phase
-        found = quire.Ledger(dest, options or None).summary()
+        found = quire.Ledger(dest, options_of(settings)).summary()
     if found.unpublished if found else phase == "publishing":
         words = "Cancelled after the commit: the files are committed, and not all of them are published yet. Run again publishes the rest"
         return f"{words}, and so does:", as_code.recover(dest, settings, abort=False)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 import quire
+from quire import plots
 from quire.arguments import format_size
 from quire.errors import printable, scrub
 from quire.ledger.ledger import Summary
@@ -43,6 +45,11 @@ class Seen:
     skew: SkewResult | None
     when: str = ""
     trouble: str = ""  # why the lag is not known, in one line
+
+    @cached_property
+    def picture(self) -> plots.Picture:
+        """The commits, drawn."""
+        return plots.loads(self.commits)
 
     @property
     def several(self) -> bool:
@@ -213,7 +220,7 @@ class Looking:
     def __init__(
         self, dest: str, source: str | None, storage_options: Mapping[str, Any] | None, source_options: Mapping[str, Any] | None
     ) -> None:
-        self._source, self._source_options = source, source_options
+        self.dest, self.source, self._source_options = dest, source, source_options
         self.ledger = quire.Ledger(dest, storage_options, create=source is not None)
         self._read: tuple[Any, ...] | None = None
         self._ends: pd.DataFrame | None = None  # as brokers told them last
@@ -234,13 +241,13 @@ class Looking:
         open_jobs = ledger.open_jobs()  # the log says nothing of them
         shown = replace(summary, open_jobs=open_jobs) if summary.commits or open_jobs else None
         offsets, commits, reasons, rejected, skew = found
-        if ask and self._source is None:
+        if ask and self.source is None:
             there = f" The log speaks of {scrub(summary.source, 200)}." if summary.source else ""
             self._trouble = f"The lag is not known: brokers are asked where the call names them, LoadMonitor(dest, 'kafka://…').{there}"
         elif ask:
             self._ends, self._trouble = None, ""
             try:
-                self._ends = ledger.inspect.lag(self._source, source_options=self._source_options)
+                self._ends = ledger.inspect.lag(self.source, source_options=self._source_options)
             except Exception as e:  # whatever it is: it is told, and the rest is shown
                 self._trouble = f"The lag is not known: {line(e)}"
         when = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

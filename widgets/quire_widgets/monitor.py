@@ -18,8 +18,8 @@ from quire.arguments import seconds, whole
 from quire.engine.report import LoadReport
 from quire.errors import scrub
 from quire_widgets import as_code, html, load_pages
-from quire_widgets.call import Stopped, Watch, after_load
-from quire_widgets.form import Choice, Field, Form, Running, Shutter, Turners, line
+from quire_widgets.call import Stopped, Watch, after_load, options_of
+from quire_widgets.form import Choice, Field, Form, Running, Shutter, Turners, line, place, shown
 from quire_widgets.load_pages import ORDERS, Looking, Seen
 from quire_widgets.pages import Table
 
@@ -27,6 +27,40 @@ BUSY = ("loading", "stopping")
 FIRST = 3.0  # seconds that the first look may take before the monitor is there without it
 _STOPPING = "Stopping after the commit under way. Stop now interrupts it: nothing is lost, and Resume goes on with its plan."
 _OWN = ("stop", "progress", "spark", "source", "dest")
+
+
+class _Partitions(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published without types
+    """The table of partitions, a page at a time, with its fields for the monitor's traits `order` and `topic`."""
+
+    def __init__(self, monitor: LoadMonitor, page_size: int) -> None:
+        self._size, self._offset = page_size, 0
+        order = Field(widgets.Dropdown, "order by", "order", options=[*ORDERS])
+        self._topic = Field(widgets.Text, "topic", "topic", placeholder="any part of its name")
+        for given, name in ((order.input, "order"), (self._topic.input, "topic")):
+            traitlets.link((given, "value"), (monitor, name))
+        self._turners, self._table = Turners(monitor.turn), place("partitions")
+        self.rows = Table("", (), ())
+        super().__init__([order, self._topic, self._turners, self._table])
+
+    def turn(self, pages: int | None) -> None:
+        """So many pages on; None: the first one."""
+        self._offset = 0 if pages is None else max(self._offset + pages * self._size, 0)
+
+    def show(self, seen: Seen, order: str, topic: str) -> None:
+        """Draw the page."""
+        table = load_pages.ordered(seen, order, topic.strip())
+        if self._offset >= max(len(table), 1):
+            self._offset = max(len(table) - 1, 0) // self._size * self._size
+        self.rows = load_pages.partitions(table, self._offset, self._size, several=seen.several)
+        shown(self._table, _wide(self.rows))
+        self._turners.allow(self._offset > 0, self._offset + self._size < len(table))
+        self._turners.layout.display = None if len(table) > self._size or self._offset else "none"
+        self._topic.layout.display = None if seen.several or topic else "none"
+
+    @property
+    def html(self) -> str:
+        """The page as it is shown."""
+        return str(self._table.value)
 
 
 class LoadMonitor(Form):
@@ -69,16 +103,15 @@ class LoadMonitor(Form):
     ) -> None:  # fmt: skip
         _check(source, transform, settings)
         whole(page_size, "page_size", 1)
-        self._dest, self._source, self._spark = os.fsdecode(dest), source, spark
-        self._settings = {**({"transform": transform} if transform is not None else {}), **settings}
-        self._page_size, self._offset = page_size, 0
         pause = seconds(look_every, "look_every")
-        self._looking = Looking(self._dest, source, self._options(), settings.get("source_options"))
+        self._spark, self._settings = spark, {**({"transform": transform} if transform is not None else {}), **settings}
+        self._looking = Looking(os.fsdecode(dest), source, options_of(self._settings), settings.get("source_options"))
         super().__init__("quire-monitor")
         self._watch = Watch(self._look, pause)
         self._stop = threading.Event()
         self._show_lock = threading.RLock()
         self._unseen = False  # it was shown, and is not any more
+        self._partitions = _Partitions(self, page_size)
         self._build(f"look every {pause:g} s")
         self._show(self._looking.look(ask=False))
         self._watch.ask()
@@ -95,32 +128,28 @@ class LoadMonitor(Form):
             self._button("Stop", self.stop, disabled=True, tooltip="After the commit under way; once more: at once"),
         ]
         for one in verbs:
-            one.layout.display = None if self._source else "none"
+            one.layout.display = None if self._looking.source else "none"
         watch = widgets.Checkbox(description=watching, indent=False, layout={"width": "auto"})
         watch.add_class("quire-watch")
         self._running = Running("load-", self.stop)
-        order = Field(widgets.Dropdown, "order by", "order", options=[*ORDERS])
-        self._topic = Field(widgets.Text, "topic", "topic", placeholder="any part of its name")
-        self._turners = Turners(self.turn)
         self._shutters = {
             "commits": Shutter("commits", "the last commits", lambda: _wide(load_pages.commits(self.seen))),
             "skew": Shutter("skew", "records by partition", lambda: _skew_picture(self.seen.skew, self._shutters["skew"].model_id)),
             "rejected": Shutter("rejected", "the first records in quarantine", lambda: _wide(load_pages.rejected(self.seen))),
         }
-        for given, name in ((watch, "watching"), (order.input, "order"), (self._topic.input, "topic")):
-            traitlets.link((given, "value"), (self, name))
+        traitlets.link((watch, "value"), (self, "watching"))
         refresh = self._button("Refresh", self.refresh, tooltip="Look at the ledger and the brokers")
         commits, skew, rejected = self._shutters.values()
         self._lay_out(
-            "summary", "trouble", [*verbs, refresh, watch], self._running, "result", "timeline", commits, order, self._topic, self._turners,
-            "partitions", "verdict", skew, "reasons", rejected, "losses", "code",
+            "summary", "trouble", [*verbs, refresh, watch], self._running, "result", "timeline", commits, self._partitions,
+            "verdict", skew, "reasons", rejected, "losses", "code",
         )  # fmt: skip
         self._show_code(self._written())
 
     def _written(self) -> str:
-        if self._source:
-            return as_code.load(self._source, self._dest, self._spark, self._settings)
-        return as_code.ledger(self._dest, self._options() is not None, None, "inspect.offsets", "")
+        if self._looking.source:
+            return as_code.load(self._looking.source, self._looking.dest, self._spark, self._settings)
+        return as_code.ledger(self._looking.dest, options_of(self._settings) is not None, None, "inspect.offsets", "")
 
     # ----------------------------------------------------------------------------------------------------------------- to look
     def refresh(self) -> None:
@@ -130,8 +159,8 @@ class LoadMonitor(Form):
     def turn(self, pages: int | None) -> None:
         """So many `pages` of partitions on, or back if it is negative; None: the first one."""
         with self._show_lock:
-            self._offset = 0 if pages is None else max(self._offset + pages * self._page_size, 0)
-            self._show_partitions()
+            self._partitions.turn(pages)
+            self._partitions.show(self.seen, self.order, self.topic)
 
     @traitlets.observe("order", "topic")
     def _chosen(self, _: object) -> None:
@@ -162,7 +191,7 @@ class LoadMonitor(Form):
     # ----------------------------------------------------------------------------------------------------------------- to load
     def start(self) -> None:
         """Load what the settings say, in the background; a plan that was begun before is gone on with."""
-        if not self._source:
+        if not self._looking.source:
             raise UsageError("This monitor has no source, so it only looks: LoadMonitor(dest, 'kafka://host:9092/topic') can load.")
         with self._begin_lock:  # a double click begins one load
             if self.state in BUSY:
@@ -170,10 +199,10 @@ class LoadMonitor(Form):
             self.error, self._stop = None, threading.Event()
             self._running.say("")
             self._put("result", "")
-            source, stop = self._source, self._stop
+            source, stop = self._looking.source, self._stop
 
             def act(progress: Callable[[ProgressEvent], None]) -> LoadReport:
-                return quire.load(source, self._dest, spark=self._spark, progress=progress, stop=stop, **self._settings)
+                return quire.load(source, self._looking.dest, spark=self._spark, progress=progress, stop=stop, **self._settings)
 
             self._buttons["start"].description = "Resume"  # from now on there may be a plan to go on with
             self._start("loading", act, self._ended)
@@ -207,7 +236,7 @@ class LoadMonitor(Form):
         try:
             words = ("", "")
             if isinstance(error, Stopped):
-                words = after_load(quire.Ledger(self._dest, self._options()), self._dest, self._settings)
+                words = after_load(quire.Ledger(self._looking.dest, options_of(self._settings)), self._looking.dest, self._settings)
             with self._begin_lock:  # or a stop that comes just now would be of a load that is over
                 self._show_end(answer, error, words)
         except Exception as e:  # an observer of the user's, or the look after a stop: one line too
@@ -230,9 +259,6 @@ class LoadMonitor(Form):
         self._running.say(*words)
         self._set_state("stopped" if asked else "done")
 
-    def _options(self) -> dict[str, Any] | None:
-        return {**(self._settings.get("storage_options") or {}), **(self._settings.get("dest_options") or {})} or None
-
     # ------------------------------------------------------------------------------------------------------------- what it shows
     def _set_state(self, state: str) -> None:
         busy = state in BUSY
@@ -251,8 +277,7 @@ class LoadMonitor(Form):
             self._put("summary", display.facts(self._title(), load_pages.facts(seen)))
             self._put("trouble", html.alert(seen.trouble) if seen.trouble else "")
             if before is None or before.commits is not seen.commits:
-                self._picture = plots.loads(seen.commits)
-                drawn = html.picture(self._picture.svg(), html.said(self._picture), self._places["timeline"].model_id)
+                drawn = html.picture(seen.picture.svg(), html.said(seen.picture), self._places["timeline"].model_id)
                 self._put("timeline", html.block(drawn))
                 self._shutters["commits"].show(bool(len(seen.commits)))
                 skew = seen.skew if seen.skew is not None and seen.skew.parts > 1 else None
@@ -262,29 +287,19 @@ class LoadMonitor(Form):
                 self._shutters["rejected"].show(bool(len(seen.rejected)))
                 losses = load_pages.losses(seen)
                 self._put("losses", losses.html() if losses.rows else "")
-            self._show_partitions()
-
-    def _show_partitions(self) -> None:
-        table = load_pages.ordered(self.seen, self.order, self.topic.strip())
-        if self._offset >= max(len(table), 1):
-            self._offset = max(len(table) - 1, 0) // self._page_size * self._page_size
-        self._rows = load_pages.partitions(table, self._offset, self._page_size, several=self.seen.several)
-        self._put("partitions", _wide(self._rows))
-        self._turners.allow(self._offset > 0, self._offset + self._page_size < len(table))
-        self._turners.layout.display = None if len(table) > self._page_size or self._offset else "none"
-        self._topic.layout.display = None if self.seen.several or self.topic else "none"
+            self._partitions.show(seen, self.order, self.topic)
 
     def _title(self) -> str:
-        source = self._source or (self.seen.summary.source if self.seen and self.seen.summary else "")
-        return scrub(f"{source} → {self._dest}" if source else self._dest, 500)
+        source = self._looking.source or (self.seen.summary.source if self.seen and self.seen.summary else "")
+        return scrub(f"{source} → {self._looking.dest}" if source else self._looking.dest, 500)
 
     def _lines(self) -> list[str]:
         seen = self.seen
         skew = seen.skew
         return [
             display.lines(f"{self._title()}: {self.state}", load_pages.facts(seen), seen.trouble),
-            f"{self._picture.title}\n{self._picture.note}",
-            self._rows.text(),
+            f"{seen.picture.title}\n{seen.picture.note}",
+            self._partitions.rows.text(),
             f"{skew.verdict}: {skew.explanation}" if skew is not None and skew.parts > 1 else "",
             load_pages.reasons(seen).text(),
             load_pages.losses(seen).text(),
@@ -301,9 +316,9 @@ class LoadMonitor(Form):
             self._places["trouble"].value,
             html.note(f"State: {self.state}. {message}".strip()),
             self._places["result"].value,
-            display.chart(self._picture.svg(), html.said(self._picture)),
+            display.chart(seen.picture.svg(), html.said(seen.picture)),
             html.details("The last commits", _wide(load_pages.commits(seen))) if len(seen.commits) else "",
-            self._places["partitions"].value,
+            self._partitions.html,
             html.block(_verdict(seen.skew), _skew_picture(seen.skew)) if seen.skew is not None and seen.skew.parts > 1 else "",
             self._places["reasons"].value,
             html.details("The first records in quarantine", _wide(load_pages.rejected(seen))) if len(seen.rejected) else "",
