@@ -47,7 +47,7 @@ from quire.sources.files import Root, Selection
 from quire.sources.ranges import lines_of
 from quire.sources.splits import FileInfo, QuarantineError
 from quire.sources.transforms.json import json
-from quire.sources.transforms.processing import BLOCK, Processing, _Rejects
+from quire.sources.transforms.processing import BLOCK, Processing, _Quarantine
 from quire.sources.transforms.xml import xml
 from quire.storage import Entry, Trouble, connect
 from quire.storage.local import LocalStore
@@ -235,7 +235,7 @@ def test_the_steps_of_a_loop_grow_as_its_input_does(loop: Callable[[int], Callab
 def test_rejects_in_any_order_find_short_lists() -> None:
     def longest(n: int) -> int:
         content, processing = b"".join(b"%06d\n" % i for i in range(n)), Processing(lambda *_: None, "file", "lines")
-        rejects, order = _Rejects(processing, content, len(content)), list(range(n))
+        rejects, order = _Quarantine(processing, content, len(content)), list(range(n))
         random.Random(n).shuffle(order)
         for i in [*reversed(range(0, n, 2)), *(i for i in order if i % 2)]:
             rejects.take(content[7 * i : 7 * i + 6], "no", 7 * i)
@@ -249,7 +249,7 @@ def test_rejects_in_any_order_find_short_lists() -> None:
 
 def test_a_record_that_lies_in_many_blocks_is_not_rejected_twice() -> None:
     content = b"x" * 10 * BLOCK
-    rejects = _Rejects(Processing(lambda *_: None, "file", "lines"), content, len(content))
+    rejects = _Quarantine(Processing(lambda *_: None, "file", "lines"), content, len(content))
     rejects.take(content[: 5 * BLOCK], "no", BLOCK)
     for at in (BLOCK - 1, 3 * BLOCK, 6 * BLOCK - 2):
         with pytest.raises(QuarantineError, match="twice"):

@@ -78,7 +78,7 @@ def test_the_monitor_by_mouse(page: Any, address: str, folder: Path, kafka: Mock
     for name in ("the last commits", "records by partition", "the first records in quarantine"):
         monitor.button(f"Show {name}").click()
         expect(monitor.button(f"Hide {name}")).to_be_visible(timeout=SOON)
-    monitor.shows("rejected", "bad <b>0</b> & é", SOON)
+    monitor.shows("quarantined", "bad <b>0</b> & é", SOON)
     expect(monitor.part("skew").locator("svg")).to_be_visible(timeout=SOON)
     monitor.shows("losses", "Lost: 4 offsets")
     looked_at(lab, monitor.root, "monitor-open")
@@ -92,7 +92,7 @@ def test_the_monitor_by_mouse(page: Any, address: str, folder: Path, kafka: Mock
     monitor.shows("timeline", "6 commits", SOON)
     monitor.button("Stop").click()
     monitor.shows("load-message", "Stopped after a whole commit", SOON)
-    monitor.shows("rejected", "bad <b>0</b>")
+    monitor.shows("quarantined", "bad <b>0</b>")
     kafka.produce("by-mouse", numbered(25, 25))
     monitor.shows("summary", "25 offsets, in 25 of 25", SOON)
     monitor.button("Resume").click()
@@ -120,7 +120,7 @@ def test_the_monitor_by_keyboard_and_without_its_kernel(page: Any, address: str,
         monitor.tab_to(name)
         page.keyboard.press("Space")
     monitor.shows("partitions", "11–20 of 25 partitions", SOON)
-    monitor.shows("rejected", "10 of 12 records", SOON)
+    monitor.shows("quarantined", "10 of 12 records", SOON)
     page.wait_for_timeout(1_200)
     assert monitor.focused() == "Hide the first records in quarantine", "looking again takes nothing away"
     monitor.button("Start").focus()

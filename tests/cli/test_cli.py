@@ -194,7 +194,7 @@ def test_consolidate_and_plan(run: Run, tmp_path: Path) -> None:
         "dest", "listed", "done", "files", "bytes", "estimate", "changed", "longer", "outdated", "young", "links",
             "unreadable", "troubles", "skew", "tasks",
     }  # fmt: skip
-    assert (plan["files"], plan["done"]) == (32, 0)
+    assert (plan["files"], plan["skipped"]) == (32, 0)
     assert set(plan["tasks"][0]) == {"task", "directory", "part", "files", "bytes"}
     assert not list((tmp_path / "out").rglob("plan*")), "looking leaves nothing"
     assert "files listed" in run("plan", *arguments)[1]

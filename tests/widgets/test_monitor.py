@@ -211,14 +211,14 @@ def test_the_quarantine_is_told_by_reasons_and_first_records(kafka: Mock, tmp_pa
     monitor = made(tmp_path / "out")
     assert "In quarantine: 26 records, by reason" in shows(monitor, "reasons")
     assert "ValueError" in shows(monitor, "reasons")
-    assert "bad" not in shows(monitor, "rejected")
-    click(monitor, "rejected")
-    told = shows(monitor, "rejected")
+    assert "bad" not in shows(monitor, "quarantined")
+    click(monitor, "quarantined")
+    told = shows(monitor, "quarantined")
     assert "10 of 26 records" in told
     assert "bad <b>0</b>" in told
     assert "0x626164ff00" in told
     click(looked(monitor), "commits")
-    assert shows(monitor, "rejected") == told, "what was opened stays open while it looks again"
+    assert shows(monitor, "quarantined") == told, "what was opened stays open while it looks again"
     assert "1 commit, the newest first" in shows(monitor, "commits")
 
 
@@ -454,7 +454,7 @@ def test_what_it_shows_is_sound_html_with_every_name_escaped(kafka: Mock, tmp_pa
     kafka.produce(name, [Record(b"bad <script>alert(1)</script>", partition=1)] * 60)
     load(kafka, name, tmp_path / "<b>out", picky)
     monitor = made(tmp_path / "<b>out", source(kafka, name), picky, spark=quire.LocalRunner())
-    for shutter in ("commits", "skew", "rejected"):
+    for shutter in ("commits", "skew", "quarantined"):
         click(monitor, shutter)
     monitor.start()
     assert monitor.wait(30)

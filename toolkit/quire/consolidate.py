@@ -213,7 +213,7 @@ class Plan:
         """All of it but the files, as JSON takes it."""
         listed = self._planned.listed
         return {
-            "dest": self._options.dest, "listed": listed.files, "done": listed.done, "files": listed.new, "bytes": self.bytes,
+            "dest": self._options.dest, "listed": listed.files, "skipped": listed.done, "files": listed.new, "bytes": self.bytes,
             "estimate": self.estimate, "changed": listed.reported, "longer": listed.longer, "outdated": listed.outdated,
             "young": listed.young, "links": listed.links, "unreadable": listed.unreadable, "troubles": [list(t) for t in listed.troubles],
             "skew": self.skew().as_dict(), "tasks": self.tasks.to_dict("records"),

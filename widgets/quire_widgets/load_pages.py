@@ -22,7 +22,7 @@ from quire_widgets.pages import Table
 
 COMMITS = 500  # in the picture
 LATEST = 20  # in the table
-REJECTED = 10  # records of the quarantine
+QUARANTINED = 10  # records of the quarantine
 LOST = 20  # partitions in the table of losses
 VALUE = 120  # characters of a record
 # What partitions are ordered by: the column, and whether the largest come first.
@@ -41,7 +41,7 @@ class Seen:
     offsets: pd.DataFrame
     commits: pd.DataFrame
     reasons: pd.DataFrame
-    rejected: pd.DataFrame
+    quarantined: pd.DataFrame
     skew: SkewResult | None
     when: str = ""
     trouble: str = ""  # why the lag is not known, in one line
@@ -173,10 +173,10 @@ def reasons(seen: Seen) -> Table:
     return Table(caption, ("reason", "records", "times read", "for example in"), rows, ("records", "times read"))
 
 
-def rejected(seen: Seen) -> Table:
+def quarantined(seen: Seen) -> Table:
     """The first records of the newest commits that are in quarantine."""
     rows = list[tuple[str, ...]]()
-    for r in seen.rejected.to_dict("records"):
+    for r in seen.quarantined.to_dict("records"):
         why = f"{r['error']}: {r['message']}" if r["message"] else r["error"]
         rows.append(("/".join(r["path"].split("/")[-2:]), f"{r['offset']:,}", _cut(why), _value(r)))
     total = seen.summary.quarantined if seen.summary else 0
@@ -240,7 +240,7 @@ class Looking:
         summary, *found = self._read
         open_jobs = ledger.open_jobs()  # the log says nothing of them
         shown = replace(summary, open_jobs=open_jobs) if summary.commits or open_jobs else None
-        offsets, commits, reasons, rejected, skew = found
+        offsets, commits, reasons, quarantined, skew = found
         if ask and self.source is None:
             there = f" The log speaks of {scrub(summary.source, 200)}." if summary.source else ""
             self._trouble = f"The lag is not known: brokers are asked where the call names them, LoadMonitor(dest, 'kafka://…').{there}"
@@ -251,7 +251,7 @@ class Looking:
             except Exception as e:  # whatever it is: it is told, and the rest is shown
                 self._trouble = f"The lag is not known: {line(e)}"
         when = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        return Seen(shown, merged(offsets, self._ends), commits, reasons, rejected, skew, when, self._trouble)
+        return Seen(shown, merged(offsets, self._ends), commits, reasons, quarantined, skew, when, self._trouble)
 
     def _of_ledger(self, ledger: quire.Ledger) -> tuple[Any, ...]:
         summary = ledger.summary()
@@ -264,6 +264,6 @@ class Looking:
             ledger.inspect.offsets(),
             ledger.inspect.commits(last=COMMITS),
             ledger.inspect.reasons() if summary.quarantined else pd.DataFrame({"reason": [], "files": [], "tries": [], "example": []}),
-            ledger.inspect.quarantined_records(limit=REJECTED),
+            ledger.inspect.quarantined_records(limit=QUARANTINED),
             ledger.partition_skew(),
         )

@@ -135,14 +135,14 @@ class LoadMonitor(Form):
         self._shutters = {
             "commits": Shutter("commits", "the last commits", lambda: _wide(load_pages.commits(self.seen))),
             "skew": Shutter("skew", "records by partition", lambda: _skew_picture(self.seen.skew, self._shutters["skew"].model_id)),
-            "rejected": Shutter("rejected", "the first records in quarantine", lambda: _wide(load_pages.rejected(self.seen))),
+            "quarantined": Shutter("quarantined", "the first records in quarantine", lambda: _wide(load_pages.quarantined(self.seen))),
         }
         traitlets.link((watch, "value"), (self, "watching"))
         refresh = self._button("Refresh", self.refresh, tooltip="Look at the ledger and the brokers")
-        commits, skew, rejected = self._shutters.values()
+        commits, skew, quarantined = self._shutters.values()
         self._lay_out(
             "summary", "trouble", [*verbs, refresh, watch], self._running, "result", "timeline", commits, self._partitions,
-            "verdict", skew, "reasons", rejected, "losses", "code",
+            "verdict", skew, "reasons", quarantined, "losses", "code",
         )  # fmt: skip
         self._show_code(self._written())
 
@@ -284,7 +284,7 @@ class LoadMonitor(Form):
                 self._put("verdict", html.block(_verdict(skew)) if skew is not None else "")
                 self._shutters["skew"].show(skew is not None)
                 self._put("reasons", _wide(load_pages.reasons(seen)))
-                self._shutters["rejected"].show(bool(len(seen.rejected)))
+                self._shutters["quarantined"].show(bool(len(seen.quarantined)))
                 losses = load_pages.losses(seen)
                 self._put("losses", losses.html() if losses.rows else "")
             self._partitions.show(seen, self.order, self.topic)
@@ -321,7 +321,7 @@ class LoadMonitor(Form):
             self._partitions.html,
             html.block(_verdict(seen.skew), _skew_picture(seen.skew)) if seen.skew is not None and seen.skew.parts > 1 else "",
             self._places["reasons"].value,
-            html.details("The first records in quarantine", _wide(load_pages.rejected(seen))) if len(seen.rejected) else "",
+            html.details("The first records in quarantine", _wide(load_pages.quarantined(seen))) if len(seen.quarantined) else "",
             losses.html() if losses.rows else "",
             html.code(self.code),
         )
