@@ -28,19 +28,9 @@ _LIMIT = 2**63
 _BARE = 64 << 10  # bytes from which on a number without a unit is taken
 LONGEST = 100 * 366 * 86400  # seconds of a time span
 _SPANS = {
-    "ns": 1e-9,
-    "ms": 1e-3,
-    "s": 1,
-    "sec": 1,
-    "second": 1,
-    "min": 60,
-    "minute": 60,
-    "m": 60,
-    "h": 3600,
-    "hour": 3600,
-    "d": 86400,
+    "ns": 1e-9, "ms": 1e-3, "s": 1, "sec": 1, "second": 1, "min": 60, "minute": 60, "m": 60, "h": 3600, "hour": 3600, "d": 86400,
     "day": 86400,
-}
+}  # fmt: skip
 
 
 def parse_size(text: str | int, what: str = "size") -> int:

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import quire
 from quire import reasons
 from quire.errors import scrub
 
-_DEFAULTS = {p.name: p.default for p in inspect.signature(quire.consolidate).parameters.values()}
-_OF_LOAD = {p.name: p.default for p in inspect.signature(quire.load).parameters.values()}
 _SECRET = ("storage_options", "source_options", "dest_options")
 _WIDTH = 100
 
 
 def consolidate(source: str, dest: str, spark: Any, settings: Mapping[str, Any]) -> str:
     """`report = quire.consolidate(…)`, with the settings that are not the defaults."""
-    given = {name: value for name, value in settings.items() if not _is_default(name, value, _DEFAULTS)}
-    return _job("quire.consolidate", "panel", source, dest, spark, given)
+    return _job(quire.consolidate, "panel", source, dest, spark, settings)
 
 
 def load(source: str, dest: str, spark: Any, settings: Mapping[str, Any]) -> str:
     """`report = quire.load(…)`, likewise."""
-    given = {name: value for name, value in settings.items() if not _is_default(name, value, _OF_LOAD)}
-    return _job("quire.load", "monitor", source, dest, spark, given)
+    return _job(quire.load, "monitor", source, dest, spark, settings)
 
 
-def _job(call: str, widget: str, source: str, dest: str, spark: Any, given: Mapping[str, Any]) -> str:
+def _job(call: Callable[..., Any], widget: str, source: str, dest: str, spark: Any, settings: Mapping[str, Any]) -> str:
+    defaults = {p.name: p.default for p in inspect.signature(call).parameters.values()}
+    given = {name: value for name, value in settings.items() if not _is_default(name, value, defaults)}
     named = {"source": _value("source", source), "dest": _value("dest", dest)}
     if isinstance(spark, quire.LocalRunner):
         named["spark"] = "quire.LocalRunner()"
@@ -40,7 +38,7 @@ def _job(call: str, widget: str, source: str, dest: str, spark: Any, given: Mapp
     theirs = [name for name, value in named.items() if value.isidentifier() and value not in ("True", "False", "None")]
     note = f"# yours, as the {widget} has them: {', '.join(named[name] for name in theirs)}\n" if theirs else ""
     arguments = [value if name in ("source", "dest") else f"{name}={value}" for name, value in named.items()]
-    return f"import quire\n\n{note}{_call(f'report = {call}', arguments)}"
+    return f"import quire\n\n{note}{_call(f'report = quire.{call.__name__}', arguments)}"
 
 
 def recover(dest: str, settings: Mapping[str, Any], abort: bool) -> str:

@@ -179,27 +179,33 @@ def what_now(dest: str, settings: Mapping[str, Any], phase: str, *, planning: bo
     return "Cancelled before anything was gathered: no job is open. Run again begins anew.", ""
 
 
-def after_change(ledger: quire.Ledger, dest: str, options: Mapping[str, Any] | None, verb: str) -> tuple[str, str]:
-    """The same after a change of a ledger, which a retry or a forget is."""
+def _left(
+    ledger: quire.Ledger, dest: str, settings: Mapping[str, Any], unpublished: str, unfinished: str, otherwise: str
+) -> tuple[str, str]:
+    """One of three sentences: not all is published, a job is open, or nothing is left to do."""
     found = ledger.refresh().summary()
     if found.unpublished:
-        words = (
-            f"Cancelled after the commit: the {verb} counts, and not all of it is published yet. The next call publishes it, and so does:"
-        )
-        return words, as_code.recover(dest, {"storage_options": options}, abort=False)
+        return f"{unpublished}, and so does:", as_code.recover(dest, settings, abort=False)
     if found.open_jobs:
-        words = f"Cancelled: nothing of the {verb} is visible, and nothing is lost. The same again goes on. To give it up:"
-        return words, as_code.recover(dest, {"storage_options": options}, abort=True)
-    return "Cancelled: no job is open, and what was committed stays.", ""
+        return f"{unfinished} To give it up:", as_code.recover(dest, settings, abort=True)
+    return otherwise.format(version=found.version), ""
+
+
+def after_change(ledger: quire.Ledger, dest: str, options: Mapping[str, Any] | None, verb: str) -> tuple[str, str]:
+    """The same after a change of a ledger, which a retry or a forget is."""
+    return _left(
+        ledger, dest, {"storage_options": options},
+        f"Cancelled after the commit: the {verb} counts, and not all of it is published yet. The next call publishes it",
+        f"Cancelled: nothing of the {verb} is visible, and nothing is lost. The same again goes on.",
+        "Cancelled: no job is open, and what was committed stays.",
+    )  # fmt: skip
 
 
 def after_load(ledger: quire.Ledger, dest: str, settings: Mapping[str, Any]) -> tuple[str, str]:
     """The same after a load that was stopped in the middle of a commit."""
-    found = ledger.refresh().summary()
-    if found.unpublished:
-        words = "Stopped after the commit: its records count, and not all of its files are published yet. Resume publishes the rest"
-        return f"{words}, and so does:", as_code.recover(dest, settings, abort=False)
-    if found.open_jobs:
-        words = "Stopped at once: what is done is kept, and none of it is visible. Resume goes on with its plan. To give it up:"
-        return words, as_code.recover(dest, settings, abort=True)
-    return f"Stopped at once: no job is open, and what was committed stays (version {found.version}).", ""
+    return _left(
+        ledger, dest, settings,
+        "Stopped after the commit: its records count, and not all of its files are published yet. Resume publishes the rest",
+        "Stopped at once: what is done is kept, and none of it is visible. Resume goes on with its plan.",
+        "Stopped at once: no job is open, and what was committed stays (version {version}).",
+    )  # fmt: skip

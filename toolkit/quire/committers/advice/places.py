@@ -23,20 +23,10 @@ KINDS = {
     "oss": "Alibaba Cloud OSS",
 }
 EACH_ITS_OWN = "each task leaves its files on the disk of its own machine, and the driver commits those of its own"
+_AZURE = ("abfs", "abfss", "az", "wasb", "wasbs")
 SCHEMES = {
-    "file": "local",
-    "hdfs": "hdfs",
-    "webhdfs": "hdfs",
-    "s3": "s3",
-    "s3a": "s3",
-    "abfs": "abfs",
-    "abfss": "abfs",
-    "az": "abfs",
-    "wasb": "abfs",
-    "wasbs": "abfs",
-    "gs": "gcs",
-    "oss": "oss",
-}
+    "file": "local", "hdfs": "hdfs", "webhdfs": "hdfs", "s3": "s3", "s3a": "s3", **dict.fromkeys(_AZURE, "abfs"), "gs": "gcs", "oss": "oss",
+}  # fmt: skip
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 _ALMOST = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(?::(?!/)|;/|//)")  # s3a:bucket, s3a;//bucket, s3a//bucket
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")

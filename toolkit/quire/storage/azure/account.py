@@ -31,7 +31,6 @@ from quire.errors import StorageError, UsageError, scrub
 from quire.packaging import install
 from quire.storage.options import names, spelled, text
 
-SCHEMES = ("abfs", "abfss", "az", "wasb", "wasbs")
 VERSION = "2021-12-02"  # of the REST interface: the first that lists names which XML cannot hold, and that all emulators know
 SCOPE = "https://storage.azure.com/.default"
 CLOUD = "core.windows.net"
@@ -41,13 +40,8 @@ _CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}|\$root|\$web|\$logs")
 _HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d+)?")
 # Hosts of the service: to others nothing is sent that signs, unless the options name them. A URL may come from anywhere.
 _CLOUDS = (
-    "core.windows.net",
-    "core.chinacloudapi.cn",
-    "core.usgovcloudapi.net",
-    "core.cloudapi.de",
-    "storage.azure.net",
-    "fabric.microsoft.com",
-)
+    "core.windows.net", "core.chinacloudapi.cn", "core.usgovcloudapi.net", "core.cloudapi.de", "storage.azure.net", "fabric.microsoft.com",
+)  # fmt: skip
 _OF_ACCOUNT = re.compile(r"([^.:]+)((?:\.z\d+)?)(?:\.privatelink)?\.(?:blob|dfs)\.([^:]+)")  # account, zone, cloud
 _NAMES = (
     "account_name", "account_key", "connection_string", "sas_token", "credential", "client_id", "client_secret", "tenant_id", "anon",

@@ -53,25 +53,12 @@ _ADVICE = {
     "AccountRequiresHttps": "the account {account!r} takes https alone. Use https",
 }
 # What is wrong with the account, the container or who asks, so with every blob alike.
-_EVERYWHERE = frozenset(
-    (
-        "AuthenticationFailed",
-        "ContainerNotFound",
-        "ContainerBeingDeleted",
-        "ContainerDisabled",
-        "AccountIsDisabled",
-        "AuthorizationFailure",
-        "AuthorizationSourceIPMismatch",
-        "AuthorizationProtocolMismatch",
-        "AuthorizationResourceTypeMismatch",
-        "AuthorizationServiceMismatch",
-        "KeyBasedAuthenticationNotPermitted",
-        "PublicAccessNotPermitted",
-        "NoAuthenticationInformation",
-        "InvalidAuthenticationInfo",
-        "AccountRequiresHttps",
-    )
-)
+_EVERYWHERE = frozenset({
+    "AuthenticationFailed", "ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled", "AccountIsDisabled", "AuthorizationFailure",
+    "AuthorizationSourceIPMismatch", "AuthorizationProtocolMismatch", "AuthorizationResourceTypeMismatch", "AuthorizationServiceMismatch",
+    "KeyBasedAuthenticationNotPermitted", "PublicAccessNotPermitted", "NoAuthenticationInformation", "InvalidAuthenticationInfo",
+    "AccountRequiresHttps",
+})  # fmt: skip
 # Why there was no answer → what a user does about it.
 _UNANSWERED = {
     "no host": "unknown host {name!r}. Check the account's name, account_host, or this machine's network",
