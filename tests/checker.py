@@ -121,15 +121,19 @@ def look(dest: str | os.PathLike[str]) -> Found:
     found.entries = log.entries
     assert all(entry["format"] == 1 for entry in log.entries)
     for _, tasks in log.commits():
-        for name in {plain(name) for task in tasks for name in task["removes"]}:
+        for name in {plain(name) for task in tasks for name in task["coverage"]["removes"]}:
             del found.data[name]
         for task in tasks:
-            found.data.update({plain(file["name"]): file["size"] for file in task["files"]})
-            new = rows_of(there[task["segment"]]) if task["segment"] else []
+            found.data.update({plain(file["name"]): file["size"] for file in task["data_files"]})
+            new = rows_of(there[task["coverage"]["segment"]]) if task["coverage"]["segment"] else []
             again = [row for row in new if row["carried"]]
-            assert len(again) == task["carried"]
-            assert len(new) - len(again) == task["gathered"] + task["quarantined_files"] == task["assigned"] - len(task["left"])
-            assert task["restated"] in (0, len(new))
+            assert len(again) == task["stats"]["carried"]
+            assert (
+                len(new) - len(again)
+                == task["stats"]["gathered"] + task["stats"]["quarantined_files"]
+                == task["stats"]["assigned"] - len(task["coverage"]["left"])
+            )
+            assert task["stats"]["restated"] in (0, len(new))
     folded = [row for rows in fold(there, log).values() for row in rows]
     found.rows = [{**row, "data_file": row["data_file"] and plain(row["data_file"])} for row in folded]
     for row in found.rows:
@@ -151,7 +155,7 @@ def _clean(dest: Path, found: Found) -> None:
     state = {os.path.relpath(p, dest) for p in _files(dest / "_quire")}
     decided = {e["job"] for e in found.entries if e["kind"] == "abort"} | {e["job"] for e in found.entries if e["kind"] == "published"}
     commits = [e for e in found.entries if e["kind"] == "commit" and e["job"] in decided]
-    named = {task["segment"] for e in commits for task in e["tasks"]}
+    named = {task["coverage"]["segment"] for e in commits for task in e["tasks"]}
     outcomes = [e for e in found.entries if e["kind"] in ("commit", "abort")]
     named |= {v for e in outcomes for v in e.values() if isinstance(v, str) and v.startswith("_quire/log/parts/")}
     left = {name for name in state if not (name.startswith("_quire/log/") and name.count("/") == 2)} - named

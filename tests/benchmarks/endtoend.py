@@ -82,7 +82,7 @@ def _there(dest: str, options: dict[str, Any]) -> tuple[list[Any], int]:
     log = Log(store).refresh()
     tasks = [task for _, commit in log.commits() for task in log.in_effect(commit, reader=True)]
     sizes = {entry.name: entry.size for entry in store.walk()}
-    return tasks, sum(sizes[file.name] for task in tasks for file in task.files)
+    return tasks, sum(sizes[file.name] for task in tasks for file in task.data_files)
 
 
 def main() -> int:

@@ -70,7 +70,7 @@ def times(out: Path, starts: list[float]) -> list[tuple[float, float, float, int
     for _, commit in log.commits():
         at = published[commit.job]
         began = next(start for start, end in zip(starts, ends, strict=True) if start <= at < end)
-        files = [file for task in commit.tasks for file in task.files]
+        files = [file for task in commit.tasks for file in task.data_files]
         if not files:
             continue  # of partitions that had no record yet
         stamps = [pq.ParquetFile(out / file.name).read(columns=["timestamp"]).column(0) for file in files]

@@ -63,7 +63,7 @@ def name(task: int) -> str:
 def uploads(store: Any, files: int) -> Callable[[], None]:
     """Write the files as tasks do; what is returned commits and publishes them."""
     from quire.commit import protocol
-    from quire.commit.entries import Commit, DataFile, Task, Words
+    from quire.commit.entries import Commit, DataFile, Stats, Task, Words
     from quire.commit.log import Log
 
     def write(task: int) -> Task:
@@ -71,7 +71,7 @@ def uploads(store: Any, files: int) -> Callable[[], None]:
         sink.write(CONTENT)
         sink.close()
         file = DataFile(name(task), len(CONTENT), 1, sink.handle)
-        return Task(task=task, attempt=ATTEMPT, files=(file,), assigned=1, gathered=1, files_in=1, bytes_in=len(CONTENT))
+        return Task(task=task, attempt=ATTEMPT, data_files=(file,), stats=Stats(assigned=1, gathered=1, files_in=1, bytes_in=len(CONTENT)))
 
     with ThreadPoolExecutor(32) as pool:
         tasks = tuple(pool.map(write, range(files)))

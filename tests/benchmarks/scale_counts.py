@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from quire.commit import log
-from quire.commit.entries import Commit, DataFile, Task, Words, encode
+from quire.commit.entries import Commit, Coverage, DataFile, Stats, Task, Words, encode
 from quire.planning import listing, pack
 from quire.planning.cuts import cuts
 from quire.planning.listing import Cut, Run
@@ -232,8 +232,12 @@ def entry(plan: Shape) -> bytes:
         file = DataFile(f"part-{job}-{i}-{attempt}-0.txt", task.bytes, task.files, handle)
         tasks.append(
             Task(
-                task=i, attempt=attempt, files=(file,), segment=f"_quire/ledger/{job}-{i}-{attempt}.rows", first=first, last=first,
-                assigned=task.files, gathered=task.files, files_in=task.files, bytes_in=task.bytes, started=1795000000.123, seconds=37.123,
+                task=i, attempt=attempt, data_files=(file,),
+                coverage=Coverage(segment=f"_quire/ledger/{job}-{i}-{attempt}.rows", first=first, last=first),
+                stats=Stats(
+                    assigned=task.files, gathered=task.files, files_in=task.files, bytes_in=task.bytes, started=1795000000.123,
+                    seconds=37.123,
+                ),
             )
         )  # fmt: skip
     words = Words(transform="lines", format="lines", compression="none", layout="flat")

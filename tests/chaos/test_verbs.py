@@ -182,12 +182,12 @@ class Kept(Story):
             if entry["kind"] != "commit" or outcome[entry["job"]] != number or entry["job"] not in published:
                 continue
             tasks, lost = checker._tasks(self.dest, entry), published[entry["job"]].get("lost", [])
-            if lost and (entry.get("whole") or any(task["removes"] for task in tasks)):
+            if lost and (entry["closer"] or entry["verb"] == "write" or any(task["coverage"]["removes"] for task in tasks)):
                 continue
             for task in tasks:
                 if task["task"] not in lost:
-                    live.update(dict.fromkeys(file["name"] for file in task["files"]))
-            for name in (name for task in tasks for name in task["removes"]):
+                    live.update(dict.fromkeys(file["name"] for file in task["data_files"]))
+            for name in (name for task in tasks for name in task["coverage"]["removes"]):
                 del live[name]
         return Counter(line for name in live for line in _lines(name, (self.dest / name).read_bytes()))
 

@@ -289,7 +289,7 @@ def test_the_rows_of_a_removed_file_leave() -> None:
     with sim.World().installed() as world:
         store = world.store(sim.DEST)
         _, task = committed(store, 1, [A])
-        committed(store, 2, [B], base=2, removes=(task.files[0].name,))
+        committed(store, 2, [B], base=2, removes=(task.data_files[0].name,))
         assert covered(store) == [B]
         assert covered(store, 2) == [A]
 

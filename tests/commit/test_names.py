@@ -43,7 +43,7 @@ def test_no_object_of_quire_s_is_taken_for_data(case: Case) -> None:
         log = case.check(world)
         there = world.there()
         assert not taken_for_data(there)
-        committed = {file["name"]: file for task in log.tasks(only_published=True) for file in task["files"]}
+        committed = {file["name"]: file for task in log.tasks(only_published=True) for file in task["data_files"]}
         assert {name for name in there if DATA.search(name)} == {*committed}, "what anybody finds by its suffix is what is committed"
         if world.disk is not None and case.pipeline.name in ("parquet", "shuffle", "claim"):
             found = [str(path) for path in Path(world.dest.removeprefix("file://")).glob("**/*.parquet")]

@@ -17,7 +17,7 @@ import sim
 from gathering import not_taken
 from quire.commit import names, protocol
 from quire.commit.committers import committer as the_committer
-from quire.commit.entries import Abort, Commit, DataFile, Left, PlanHead, Published, Task, Uncover, Words
+from quire.commit.entries import Abort, Commit, Coverage, DataFile, Left, PlanHead, Published, Stats, Task, Uncover, Words
 from quire.commit.log import Log
 from quire.coverage.antijoin import remaining
 from quire.coverage.conflicts import conflicts
@@ -94,10 +94,16 @@ def worked(store: sim.SimStore, head: PlanHead, rows: list[Row], task: int = 0, 
     if name and segment:
         store.put(name, segment)
     done = Task(
-        task=task, attempt=attempt_id, files=tuple(files), segment=name, first=writer.first, last=writer.last,
-        assigned=len(rows) + len(left), gathered=len(rows) if state == "done" else 0, quarantined_files=0 if state == "done" else len(rows),
-        left=left, removes=removes, uncovers=uncovers,
-    )  # fmt: skip
+        task=task,
+        attempt=attempt_id,
+        data_files=tuple(files),
+        coverage=Coverage(segment=name, first=writer.first, last=writer.last, left=left, removes=removes, uncovers=uncovers),
+        stats=Stats(
+            assigned=len(rows) + len(left),
+            gathered=len(rows) if state == "done" else 0,
+            quarantined_files=0 if state == "done" else len(rows),
+        ),
+    )
     by.commit_task(store, head.job, done)
     if manifest:
         assert protocol.put_manifest(store, head.job, done)
@@ -379,7 +385,7 @@ def test_conflict_net(store: sim.SimStore) -> None:
     late = frozen(store, 9)
     ours = worked(store, late, [A])
     _, task = committed(store, 1, [A])
-    committed(store, 2, [], base=2, data=None, removes=(task.files[0].name,), uncovers=(Uncover("p/a", "v1", ((0, 10),)),))
+    committed(store, 2, [], base=2, data=None, removes=(task.data_files[0].name,), uncovers=(Uncover("p/a", "v1", ((0, 10),)),))
     assert covered(store) == []
     assert isinstance(commit(store, late, ours), Abort)
 
@@ -403,7 +409,7 @@ def test_uncover_whole_key(store: sim.SimStore) -> None:
 def test_remove_no_conflict(store: sim.SimStore) -> None:
     _, task = committed(store, 1, [A])
     a, b = frozen(store, 2, base=2), frozen(store, 3, base=2)
-    removes = (task.files[0].name,)
+    removes = (task.data_files[0].name,)
     assert isinstance(commit(store, a, worked(store, a, [], data=None, removes=removes)), Commit)
     assert isinstance(commit(store, b, worked(store, b, [], data=None, removes=removes)), Abort)
 
@@ -413,7 +419,7 @@ def test_drop_part(store: sim.SimStore) -> None:
     _, task = committed(store, 1, [A])
     a, b = frozen(store, 2, base=2), frozen(store, 3, base=2, tasks=2)
     commit(store, a, worked(store, a, [B]))
-    tasks = worked(store, b, [B]), worked(store, b, [], task=1, data=None, removes=(task.files[0].name,))
+    tasks = worked(store, b, [B]), worked(store, b, [], task=1, data=None, removes=(task.data_files[0].name,))
     assert isinstance(commit(store, b, *tasks), Abort)
 
 
@@ -421,10 +427,10 @@ def test_lost_by_task_and_removes_despite_lost(store: sim.SimStore) -> None:
     """A removing job that lost one task's output is void: the removed file's rows count again, and none of its own."""
     _, old = committed(store, 1, [A])
     head = frozen(store, 2, base=2, tasks=2)
-    first = worked(store, head, [("p/a", "v2", 0, 9)], removes=(old.files[0].name,), uncovers=(Uncover("p/a", "v1", ((0, 10),)),))
+    first = worked(store, head, [("p/a", "v2", 0, 9)], removes=(old.data_files[0].name,), uncovers=(Uncover("p/a", "v1", ((0, 10),)),))
     second = worked(store, head, [B], task=1)
     assert isinstance(commit(store, head, first, second), Commit)
-    store.inner.remove(second.files[0].handle)
+    store.inner.remove(second.data_files[0].handle)
     protocol.recover(store)
     published = entries(store)[-1]
     assert isinstance(published, Published)
@@ -449,7 +455,7 @@ def test_segment_gone_while_comparing(world: sim.World, store: sim.SimStore) -> 
     task = worked(store, head, [A])
 
     def turn(actor: sim.Actor, op: str, name: str) -> None:
-        if actor.name == "us" and op == "get" and name == task.segment:
+        if actor.name == "us" and op == "get" and name == task.coverage.segment:
             with world.acting(None):
                 protocol.recover(store, head.job)
 
@@ -517,7 +523,7 @@ def test_ambiguous_loses_and_get_absent_loses(world: sim.World, tree: sim.Tree, 
     world.land(everything=True)
     task = protocol.get_manifest(world.store(sim.DEST), work.head.job, 0)
     assert task is not None
-    assert all(file.handle in sim.objects(sim.DEST) for file in task.files)
+    assert all(file.handle in sim.objects(sim.DEST) for file in task.data_files)
     assert again().files == 1
     sim.check(tree, "lines")
 
@@ -552,7 +558,7 @@ def test_manifest_gone_is_not_lost(world: sim.World, store: sim.SimStore) -> Non
 def test_segment_shared_name(store: sim.SimStore) -> None:
     head = frozen(store, 1)
     first, second = (worked(store, head, [A], manifest=False) for _ in range(2))
-    assert first.segment != second.segment
+    assert first.coverage.segment != second.coverage.segment
 
 
 @pytest.mark.parametrize("committer", ["rename", "rename_v2"])
@@ -591,7 +597,7 @@ def test_manifest_after_segment_and_output(world: sim.World, tree: sim.Tree) -> 
     def complete() -> None:
         task = protocol.get_manifest(world.store(sim.DEST), next(iter(protocol.jobs(world.store(sim.DEST)))), 0)
         assert task is not None
-        assert {task.segment, *(f.handle for f in task.files)} <= set(sim.objects(sim.DEST))
+        assert {task.coverage.segment, *(f.handle for f in task.data_files)} <= set(sim.objects(sim.DEST))
 
     assert once(world, sim.about("tasks/0.entry"), complete) == []
     gather()
@@ -620,7 +626,7 @@ def test_clean_before_publish(store: sim.SimStore) -> None:
     protocol.clean(Log(store).refresh(), head.job)
     assert sim.objects(sim.DEST) == before
     protocol.recover(store)
-    assert list(data_files()) == [task.files[0].name]
+    assert list(data_files()) == [task.data_files[0].name]
 
 
 def test_clean_open_job(store: sim.SimStore) -> None:
@@ -729,9 +735,9 @@ def test_publish_from_manifest(store: sim.SimStore) -> None:
     protocol.recover(store)
     zombie = worked(store, head, [A])
     protocol.publish(late, entry)
-    assert list(data_files()) == [task.files[0].name]
+    assert list(data_files()) == [task.data_files[0].name]
     protocol.recover(store)
-    assert zombie.files[0].handle not in sim.objects(sim.DEST)
+    assert zombie.data_files[0].handle not in sim.objects(sim.DEST)
 
 
 def test_late_publisher_asks_the_log(world: sim.World, store: sim.SimStore) -> None:
@@ -762,14 +768,14 @@ def test_gone_is_fatal_gone_is_done_lost_not_logged(store: sim.SimStore, committ
     head = frozen(store, 1, tasks=2, committer=committer)
     first, second = worked(store, head, [A]), worked(store, head, [B], task=1)
     commit(store, head, first, second)
-    store.inner.remove(first.files[0].handle if committer == "rename" else first.files[0].name)
+    store.inner.remove(first.data_files[0].handle if committer == "rename" else first.data_files[0].name)
     protocol.recover(store)
     published = entries(store)[-1]
     assert isinstance(published, Published)
     assert published.lost == (0,)
     assert covered(store) == [B]
-    assert list(data_files()) == [second.files[0].name]
-    assert first.segment not in sim.objects(sim.DEST)
+    assert list(data_files()) == [second.data_files[0].name]
+    assert first.coverage.segment not in sim.objects(sim.DEST)
 
 
 def test_lost_is_gathered_again(world: sim.World, store: sim.SimStore, tree: sim.Tree) -> None:
@@ -792,7 +798,7 @@ def test_ledger_lists_segments(store: sim.SimStore) -> None:
     worked(store, a, [A])
     task = worked(store, b, [B])
     protocol.abort(Log(store).refresh(), b.job, "no")
-    assert task.segment not in sim.objects(sim.DEST)
+    assert task.coverage.segment not in sim.objects(sim.DEST)
     worked(store, b, [B])  # a zombie's
     assert covered(store) == []
 

@@ -19,7 +19,7 @@ import sim
 from gathering import refused
 from quire.commit import names, protocol
 from quire.commit.committers import choice, serving
-from quire.commit.entries import DataFile, PlanHead, Task, Words
+from quire.commit.entries import Coverage, DataFile, PlanHead, Stats, Task, Words
 from quire.commit.log import Log
 from quire.commit.upload import Uploads
 from quire.coverage.conflicts import conflicts
@@ -66,7 +66,10 @@ def uploaded(store: Any, task: int = 0, data: bytes = b"one\n") -> Task:
     sink.write(data)
     sink.close()
     return Task(
-        task=task, attempt=attempt_id, files=(DataFile(final, len(data), 1, by.handle(JOB, task, attempt_id, final, sink)),), gathered=1
+        task=task,
+        attempt=attempt_id,
+        data_files=(DataFile(final, len(data), 1, by.handle(JOB, task, attempt_id, final, sink)),),
+        stats=Stats(gathered=1),
     )
 
 
@@ -85,7 +88,7 @@ def test_the_loser_gives_up_its_own_upload_at_once(world: sim.World, tree: sim.T
     (winner,) = world.waiting()
     manifest = protocol.get_manifest(world.store(sim.DEST), work.head.job, 0)
     assert manifest is not None
-    assert [file.name for file in manifest.files] == [winner]
+    assert [file.name for file in manifest.data_files] == [winner]
     assert again().files == 1
     done(world, tree)
 
@@ -187,15 +190,15 @@ def test_published_by_another_is_published(world: sim.World) -> None:
     """Completed, and the pieces are gone: the object is there, so nothing is lost, however often it is asked."""
     store = world.store(sim.DEST)
     task = uploaded(store)
-    assert all(Uploads().publish(store, JOB, task, task.files[0]) for _ in range(3))
-    assert sim.objects(sim.DEST) == {task.files[0].name: b"one\n"}
+    assert all(Uploads().publish(store, JOB, task, task.data_files[0]) for _ in range(3))
+    assert sim.objects(sim.DEST) == {task.data_files[0].name: b"one\n"}
 
 
 def test_gone_and_not_there_is_lost(world: sim.World) -> None:
     store = world.store(sim.DEST)
     task = uploaded(store)
     world.expire()
-    assert not Uploads().publish(store, JOB, task, task.files[0])
+    assert not Uploads().publish(store, JOB, task, task.data_files[0])
 
 
 def test_a_zombies_upload_goes_with_the_next_recover(world: sim.World, tree: sim.Tree) -> None:
@@ -240,7 +243,7 @@ def test_a_handle_of_another_file_does_nothing(world: sim.World) -> None:
     """A forged entry names its own file with somebody else's handle: neither is that completed, nor given up."""
     store = world.store(sim.DEST)
     task, other = uploaded(store), uploaded(store, 1, b"secret")
-    forged = DataFile(task.files[0].name, 6, 1, other.files[0].handle)
+    forged = DataFile(task.data_files[0].name, 6, 1, other.data_files[0].handle)
     assert not Uploads().publish(store, JOB, task, forged)
     store.give_up(forged.name, forged.handle)
     assert sim.objects(sim.DEST) == {}
@@ -254,7 +257,7 @@ def test_a_committer_that_cannot_work_here_is_refused(tmp_path: Path) -> None:
     protocol.freeze(store, head)
     with pytest.raises(FormatError, match=r"committer 'upload', which cannot work there"):
         protocol.plan_head(store, JOB)
-    task = Task(task=0, attempt=names.new_id(), removes=(names.data_file("", JOB, 0, "a" * 12, 0, "txt"),))
+    task = Task(task=0, attempt=names.new_id(), coverage=Coverage(removes=(names.data_file("", JOB, 0, "a" * 12, 0, "txt"),)))
     log = Log(store)
     protocol.commit(log, head, [task], conflicts)
     with pytest.raises(FormatError, match=r"recover it where it was written"):

@@ -19,7 +19,7 @@ from gathering import gather
 from gathering import write as write_files
 from quire import Ledger, LocalRunner
 from quire.commit import checkpoints, log, names, protocol
-from quire.commit.entries import Abort, Commit, DataFile, Expired, Pin, Published, Task, Uncover, Unpin, Words, encode
+from quire.commit.entries import Abort, Commit, Coverage, DataFile, Expired, Pin, Published, Stats, Task, Uncover, Unpin, Words, encode
 from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
@@ -72,7 +72,7 @@ def rows(paths: list[str], version: str = "1", state: str = "done", data_file: s
     ]
 
 
-def task(job: str, number: int, found: list[dict[str, Any]], **fields: Any) -> Task:
+def task(job: str, number: int, found: list[dict[str, Any]], folder: str = "", **fields: Any) -> Task:
     """A task with a segment of these rows, and a data file where some name one ("own")."""
     attempt = names.new_id()
     name = names.data_file("", job, number, attempt, 0, "txt")
@@ -91,12 +91,14 @@ def task(job: str, number: int, found: list[dict[str, Any]], **fields: Any) -> T
         store().put(aside, kept.finish() or b"")
     files = (DataFile(name, 9, sum(bool(r.get("data_file")) for r in found), "x"),) if any(r.get("data_file") for r in found) else ()
     done, bad = (sum(r["state"] in states for r in found) for states in (("done", "mark"), ("quarantined",)))
-    return Task(
-        task=number, attempt=attempt, files=files, segment=segment, first=writer.first, last=writer.last, assigned=len(found),
-        gathered=done, quarantined_files=bad - len(rejected), quarantined_records=len(rejected), pieces=len(rejected),
-        quarantine=aside, files_in=done,
-        bytes_in=9 * done, **fields,
-    )  # fmt: skip
+    coverage: dict[str, Any] = {"segment": segment, "first": writer.first, "last": writer.last, "quarantine": aside}
+    stats: dict[str, Any] = {
+        "assigned": len(found), "gathered": done, "quarantined_files": bad - len(rejected), "quarantined_records": len(rejected),
+        "pieces": len(rejected), "files_in": done, "bytes_in": 9 * done,
+    }  # fmt: skip
+    for name, value in fields.items():
+        (coverage if name in Coverage.__struct_fields__ else stats)[name] = value
+    return Task(task=number, attempt=attempt, data_files=files, folder=folder, coverage=Coverage(**coverage), stats=Stats(**stats))
 
 
 _count = itertools.count()
@@ -195,7 +197,7 @@ def _counting_nothing(task: Task) -> Task:
     """Carried rows are counted by whoever gathered them."""
     from msgspec.structs import replace
 
-    return replace(task, gathered=0, pieces=0, files_in=0, bytes_in=0, assigned=0)
+    return replace(task, stats=replace(task.stats, gathered=0, pieces=0, files_in=0, bytes_in=0, assigned=0))
 
 
 def _compact(log: Log, *, lost: bool) -> None:

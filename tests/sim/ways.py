@@ -184,7 +184,7 @@ def _ends_well(case: Case, world: World, *, give_up: bool = False) -> None:
     if give_up:
         case.must(world, "recover", case.recover(world, "open"))
         log = case.check(world, all_taken=False)
-        named = {f["name"] for e in log.outcome.values() for t in e.get("tasks", ()) for f in t["files"]}
+        named = {f["name"] for e in log.outcome.values() for t in e.get("tasks", ()) for f in t["data_files"]}
         left = [name for name in world.there() if not name.startswith("_quire/log/0")]
         counts = any(True for _ in log.tasks())
         assert left or not counts, "what was committed is gone"

@@ -84,7 +84,7 @@ class Log:
                 continue
             there = self.published.get(entry["job"])
             lost = there["lost"] if there else []
-            whole = entry.get("whole") or any(t["removes"] for t in entry["tasks"])
+            whole = entry["closer"] or entry["verb"] == "write" or any(t["coverage"]["removes"] for t in entry["tasks"])
             if (there or not only_published) and not (lost and whole):
                 yield number, [t for t in entry["tasks"] if t["task"] not in lost]
 
@@ -95,7 +95,7 @@ class Log:
     def removed(self, only_published: bool = False, until: int | None = None) -> set[str]:
         """Data files that a later job has taken away: they may be there until they expire."""
         found = self.commits(only_published)
-        return {name for number, tasks in found if until is None or number <= until for t in tasks for name in t["removes"]}
+        return {name for number, tasks in found if until is None or number <= until for t in tasks for name in t["coverage"]["removes"]}
 
 
 class Observer:
@@ -134,10 +134,12 @@ class Observer:
         assert self.leaks or not seen, f"after {op} {name} a reader of the directory sees {seen}, which nobody committed"
 
     def _count(self) -> None:
-        self.named = {f["name"] for e in self.log.outcome.values() for t in e.get("tasks", ()) for f in t["files"]}
+        self.named = {f["name"] for e in self.log.outcome.values() for t in e.get("tasks", ()) for f in t["data_files"]}
         removed = self.log.removed(only_published=True)
-        self.live = [(f["name"], f["size"]) for t in self.log.tasks(only_published=True) for f in t["files"] if f["name"] not in removed]
-        self.live += [(t["segment"], None) for t in self.log.tasks() if t["segment"]]
+        self.live = [
+            (f["name"], f["size"]) for t in self.log.tasks(only_published=True) for f in t["data_files"] if f["name"] not in removed
+        ]
+        self.live += [(t["coverage"]["segment"], None) for t in self.log.tasks() if t["coverage"]["segment"]]
 
     def _manifest(self, job: str, task: int, data: bytes | None) -> None:
         """The first manifest of a task stays the one that counts, until its job is over."""
@@ -291,8 +293,8 @@ def check(
     there = objects(url) if there is None else there
     log = Log(there)
     tasks, removed = list(log.tasks()), log.removed()
-    live = {f["name"]: f for t in tasks for f in t["files"] if f["name"] not in removed}
-    segments = {name for t in tasks for name in (t["segment"], t["quarantine"]) if name}
+    live = {f["name"]: f for t in tasks for f in t["data_files"] if f["name"] not in removed}
+    segments = {name for t in tasks for name in (t["coverage"]["segment"], t["coverage"]["quarantine"]) if name}
     _nothing_else(there, log, live, segments, clean, leaks, expired=clean and all_taken)
     if clean:
         stray = [f for f in folders if f.startswith(("_quire/jobs/", "_quire/tmp/"))]
@@ -357,15 +359,20 @@ def fold(there: Mapping[str, bytes], log: Log) -> dict[str, list[dict[str, Any]]
     """The ledger: path → rows. What a removed file held must have been carried over, but for what was uncovered, and nothing else."""
     held = list[dict[str, Any]]()
     for _, found in log.commits():
-        removed = {name for task in found for name in task["removes"]}
-        uncovered = {(u[0], u[1], start) for task in found for u in task["uncovers"] for start, _ in u[2]}
+        removed = {name for task in found for name in task["coverage"]["removes"]}
+        uncovered = {(u[0], u[1], start) for task in found for u in task["coverage"]["uncovers"] for start, _ in u[2]}
         staying = [r for r in held if (r["path"], r["version"], r["start"]) not in uncovered]
         moved = sorted(_same(r) for r in staying if r["data_file"] in removed)
-        new = [row for task in found if task["segment"] and not task["restated"] for row in rows_of(there[task["segment"]])]
+        new = [
+            row
+            for task in found
+            if task["coverage"]["segment"] and not task["stats"]["restated"]
+            for row in rows_of(there[task["coverage"]["segment"]])
+        ]
         carried = sorted(_same(row) for row in new if row["carried"])
         assert carried == moved, f"of the removed files {moved} should have been carried over, and {carried} were"
         held = [r for r in staying if r["data_file"] not in removed] + new
-        for row in (row for task in found if task["restated"] for row in rows_of(there[task["segment"]])):
+        for row in (row for task in found if task["stats"]["restated"] for row in rows_of(there[task["coverage"]["segment"]])):
             meant = [i for i, r in enumerate(held) if all(r[c] == row[c] for c in ("path", "version", "start", "length"))]
             assert len(meant) == 1, f"{len(meant)} rows are meant by {row}"
             held[meant[0]] = {**held[meant[0]], "state": row["state"], "reason": row["reason"] or None}
@@ -386,7 +393,7 @@ def _nothing_else(
     if leaks:  # rename v2 shows what open jobs have written
         open_jobs = {m[1] for name in there if (m := re.match(r"_quire/jobs/([^/]+)/", name)) and m[1] not in log.outcome}
         seen = {name for name in seen if not any(job in name for job in open_jobs)}
-    lost = {f["name"] for e in log.outcome.values() for t in e.get("tasks", ()) for f in t["files"]} - set(live)
+    lost = {f["name"] for e in log.outcome.values() for t in e.get("tasks", ()) for f in t["data_files"]} - set(live)
     below = max((e["below"] for e in log.entries if e["kind"] == "expired"), default=0)
     dead = seen & log.removed(until=below)
     assert not expired or not dead, f"expired and not deleted: {dead}"
@@ -402,7 +409,9 @@ def _nothing_else(
 
 def _quarantine(there: Mapping[str, bytes], tasks: list[dict[str, Any]], rows: dict[str, list[dict[str, Any]]]) -> None:
     """Each record that is quarantined is kept, by the attempt that has set it aside."""
-    files = [t["quarantine"] for t in tasks if t["quarantine"] in there]  # those without a record in quarantine may have expired
+    files = [
+        t["coverage"]["quarantine"] for t in tasks if t["coverage"]["quarantine"] in there
+    ]  # those without a record in quarantine may have expired
     kept = {(r["path"], r["version"], r["offset"]): r for name in files for r in rows_of(there[name])}
     for path, found in rows.items():
         for row in found:

@@ -102,7 +102,8 @@ def _holding(store: Store, version: int | None = None) -> tuple[Log, Words | Non
     """The content of a destination at a version: its log, its words, its data files, the fold, and the directories of the segments."""
     log, version = _log(store, version)
     folded = fold(log, version, reader=True)
-    folders = {t.segment: t.folder for _, c in log.recent(version) for t in log.in_effect(c, version, reader=True) if t.segment}
+    tasks = (t for _, c in log.recent(version) for t in log.in_effect(c, version, reader=True))
+    folders = {segment: t.folder for t in tasks if (segment := t.coverage.segment)}
     files = [file.name for file in live_files(log, folded, reader=True)]
     return log, log.words(version, reader=True), files, folded, folders
 

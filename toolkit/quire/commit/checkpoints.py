@@ -174,8 +174,9 @@ def history_row(number: int, entry: Entry) -> tuple[Any, ...]:
         note = f"version {entry.version}{_pinned(entry.id)}"
     return (
         number, type(entry).__name__.lower(), getattr(entry, "verb", ""), getattr(entry, "job", ""), entry.time, len(tasks),
-        sum(t.files_in for t in tasks), sum(t.bytes_in for t in tasks), sum(len(t.files) for t in tasks), sum(t.quarantined for t in tasks),
-        sum(len(t.left) for t in tasks) + len(getattr(entry, "left", ())), note,
+        sum(t.stats.files_in for t in tasks), sum(t.stats.bytes_in for t in tasks), sum(len(t.data_files) for t in tasks),
+        sum(t.stats.quarantined for t in tasks),
+        sum(len(t.coverage.left) for t in tasks) + len(getattr(entry, "left", ())), note,
     )  # fmt: skip
 
 

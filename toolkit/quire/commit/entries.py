@@ -53,18 +53,21 @@ class DataFile(msgspec.Struct, frozen=True):
     handle: str
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the attempt that won a task: the manifest's content and, kept, the commit entry's."""
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of the ledger that a task adds and takes away."""
 
-    task: Natural
-    attempt: str
-    files: tuple[DataFile, ...] = ()
-    folder: str = ""  # of the source, where the plan kept directories apart
-    part: Natural = 0  # of the directory, in a hash plan
     segment: str | None = None
     quarantine: str | None = None  # the file with the records that a function has quarantined
     first: str = ""  # the smallest and the greatest path in the segment
     last: str = ""
+    removes: tuple[str, ...] = ()  # data files whose rows leave; those of them that stay stand in the segment, carried
+    uncovers: tuple[Uncover, ...] = ()
+    left: tuple[Left, ...] = ()
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of a task."""
+
     assigned: Natural = 0  # files that the plan gave to the task = gathered + quarantined + deferred
     gathered: Natural = 0
     quarantined_files: Natural = 0
@@ -74,23 +77,18 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     pieces: Natural = 0  # rows of the segment beyond one a split: of splits that such records cut
     held: Natural = 0  # rows for last lines without newline, held back
     waiting: Natural = 0  # splits that hold nothing else
-    schema: str = ""  # of the rows that a user's function gave
-    schema_of: str = ""  # the first file that gave such rows
-    differs: str = ""  # the first file whose rows have other columns than the destination, and which
     files_in: Natural = 0  # files gathered whole, or their first range
     bytes_in: Natural = 0
     started: Seconds = 0.0  # seconds since 1970, by the clock of the machine that did it: for people alone
     seconds: Seconds = 0.0
     retries: Natural = 0  # how often a store could not do something at once
-    removes: tuple[str, ...] = ()  # data files whose rows leave; those of them that stay stand in the segment, carried
     carried: Natural = 0  # rows of removed data files that this task has written again
     restated: Natural = 0  # rows of its segment that add none, and say what is the state of rows that are there
     files_out: Natural = 0  # what the uncovered rows counted in `files_in`, `bytes_in` and `quarantined_files` of earlier tasks
     bytes_out: Natural = 0
     quarantined_out: Natural = 0
     held_out: Natural = 0
-    uncovers: tuple[Uncover, ...] = ()
-    left: tuple[Left, ...] = ()
+    written: dict[str, Any] = {}  # a table's statistics of what was written; quire gives none
 
     @property
     def quarantined(self) -> int:
@@ -101,6 +99,21 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     def rows(self) -> int:
         """The rows that its segment adds."""
         return self.gathered + self.quarantined_files + self.held + self.pieces + self.carried - self.restated
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of the attempt that won a task: the manifest's content and, kept, the commit entry's."""
+
+    task: Natural
+    attempt: str
+    data_files: tuple[DataFile, ...] = ()
+    coverage: Coverage = Coverage()
+    stats: Stats = Stats()
+    folder: str = ""  # of the source, where the plan kept directories apart
+    part: Natural = 0  # of the directory, in a hash plan
+    schema: str = ""  # of the rows that a user's function gave
+    schema_of: str = ""  # the first file that gave such rows
+    differs: str = ""  # the first file whose rows have other columns than the destination, and which
 
 
 class Words(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,11 +182,6 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
         """The tasks of the job: those of its plan, and the one that closes it."""
         return self.tasks + bool(self.closer)
 
-    @property
-    def whole(self) -> bool:
-        """Whether all of its tasks count together, or none."""
-        return bool(self.closer) or self.verb == WRITE
-
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="commit"):
     """The commit point of a job, for its data and its ledger at once."""
@@ -196,13 +204,18 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
     schema: str = ""  # the columns of the rows, as frozen in the plan
     source: str = ""  # topics: the brokers and names that the user has given
     parts: str | None = None  # where `tasks` and `left` stand if they would make the entry too long
-    whole: bool = False  # its files are of all its tasks together: all or nothing
+    closer: str = ""  # as in its plan
     format: int = FORMAT
+
+    @property
+    def whole(self) -> bool:
+        """Whether its files are of all its tasks together."""
+        return bool(self.closer) or self.verb == WRITE
 
     @property
     def removing(self) -> bool:
         """A job that removes data files is all or nothing, and so is one whose files are of all its tasks together."""
-        return self.whole or any(task.removes for task in self.tasks)
+        return self.whole or any(task.coverage.removes for task in self.tasks)
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="abort"):
@@ -324,13 +337,14 @@ def check_head(head: PlanHead, where: str) -> None:
 def check_task(job: str, task: Task) -> Task:
     """Refuse a task whose names are not its own attempt's, so that nothing else can be renamed or deleted through it."""
     names.attempt_folder(job, task.task, task.attempt)
-    for file in task.files:
+    for file in task.data_files:
         names.check_data_file(file.name, job, task.task, task.attempt)
-    if task.segment is not None and task.segment != names.segment(job, task.task, task.attempt):
-        raise FormatError(f"{task.segment[:200]!r} is not the ledger segment of task {task.task} of job {job}: nothing was touched.")
-    if task.quarantine is not None and task.quarantine != names.quarantine(job, task.task, task.attempt):
-        raise FormatError(f"{task.quarantine[:200]!r} is not the quarantine file of task {task.task} of job {job}: nothing was touched.")
-    for name in task.removes:
+    segment, quarantine = task.coverage.segment, task.coverage.quarantine
+    if segment is not None and segment != names.segment(job, task.task, task.attempt):
+        raise FormatError(f"{segment[:200]!r} is not the ledger segment of task {task.task} of job {job}: nothing was touched.")
+    if quarantine is not None and quarantine != names.quarantine(job, task.task, task.attempt):
+        raise FormatError(f"{quarantine[:200]!r} is not the quarantine file of task {task.task} of job {job}: nothing was touched.")
+    for name in task.coverage.removes:
         if names.job_of_data_file(safe(name)) is None or name.split("/")[0] == names.STATE:
             raise FormatError(f"{name[:200]!r}, which job {job} wants to remove, is not a data file: nothing was touched.")
     return task

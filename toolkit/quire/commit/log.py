@@ -341,7 +341,7 @@ class Log:
         """The first commit that has a data file, with its number."""
         if self.base and self.base.filled:
             return self.base.filled, self.commit(self.base.filled)
-        return next(((number, commit) for number, commit in self.recent() if any(task.files for task in commit.tasks)), None)
+        return next(((number, commit) for number, commit in self.recent() if any(task.data_files for task in commit.tasks)), None)
 
     def commit(self, number: int) -> Commit:
         """The commit with a number that stands in a row of the ledger, or in a checkpoint."""

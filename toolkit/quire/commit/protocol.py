@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.commit import names
+from quire.commit import closers, names
 from quire.commit.checkpoints import MERGED
 from quire.commit.committers import Committer, committer, serving
 from quire.commit.entries import (
@@ -143,15 +143,15 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
             return compute(log)
         if isinstance(found, str):
             return Abort(job=head.job, why=found, time=now(), committer=head.committer, left=_left(tasks))
-        kept = [t for t in tasks if t.task not in found and (t.segment or t.removes or t.uncovers)]
+        kept = [t for t in tasks if t.task not in found and (t.coverage.segment or t.coverage.removes or t.coverage.uncovers)]
         if head.verb == WRITE and not found:
             kept = tasks  # they cover nothing, and count all the same
         if head.closer:
             # The last task's files hold the rows of all others: with one of these missing, they would hold what is done elsewhere.
             kept = [t for t in tasks if t in kept or t.task == head.tasks] if kept and not found else []
         # A task that only takes rows out belongs to one that brings others in their place.
-        removing = any(t.removes or (t.uncovers and not t.assigned) for t in tasks)
-        if not kept or (removing and (found or any(t.left for t in tasks))):
+        removing = any(t.coverage.removes or (t.coverage.uncovers and not t.stats.assigned) for t in tasks)
+        if not kept or (removing and (found or any(t.coverage.left for t in tasks))):
             # Half of a job that removes files would show old rows and new ones, or neither.
             why = "everything it holds was committed by others" if found and not kept else "nothing of it was left to commit"
             if kept or (found and head.closer):
@@ -164,22 +164,22 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
             target=int(head.intent.get("target", 0)), verb=head.verb, why=str(head.intent.get("reason") or ""),
             on_append=str(head.intent.get("on_append", "")), identity=str(head.intent.get("identity", "")),
             schema=str(head.intent.get("schema") or ""), source=head.source,
-            tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out), whole=head.whole,
+            tasks=tuple(kept), dropped=tuple(sorted(found)), left=_left(out), closer=head.closer,
         )  # fmt: skip
 
     log.append(compute)
 
 
 def _left(tasks: Iterable[Task]) -> tuple[Left, ...]:
-    return tuple(left for task in tasks for left in task.left)
+    return tuple(left for task in tasks for left in task.coverage.left)
 
 
 def publish(log: Log, entry: Commit, progress: Progress = _silent) -> None:
     """Make a committed job's files visible, from the entry alone, then say so in the log."""
     if log.refresh().published(entry.job) is not None:
         return
-    by = committer(entry.committer, log.store)
-    files = [(task, file) for task in entry.tasks for file in task.files]
+    by, step = committer(entry.committer, log.store), closers.step(entry)
+    files = [(task, file) for task in entry.tasks for file in task.data_files]
     lost = set[int]()
     with ThreadPoolExecutor(PARALLEL) as pool:
         done = pool.map(lambda x: by.publish(log.store, entry.job, *x), files)
@@ -187,6 +187,8 @@ def publish(log: Log, entry: Commit, progress: Progress = _silent) -> None:
             if not ok:
                 lost.add(task.task)
             progress(i + 1, len(files))
+    if step and not lost:
+        step.before_published(log.store, entry)
     log.append(
         lambda log: None if log.published(entry.job) else Published(job=entry.job, time=now(), lost=tuple(sorted(lost)))
     )  # fmt: skip
@@ -218,8 +220,8 @@ def clean(log: Log, job: str) -> None:
     if isinstance(outcome, Commit):
         assert published is not None
         for task in log.in_effect(outcome):
-            segments |= {task.segment or "", task.quarantine or ""}
-            files.update(file.name for file in task.files)
+            segments |= {task.coverage.segment or "", task.coverage.quarantine or ""}
+            files.update(file.name for file in task.data_files)
     for by in _committers_of(outcome.committer, store):
         by.clean(store, job, files)
     for e in [e for folder in (names.LEDGER, names.QUARANTINE) for e in _of_job(store, folder, job)]:
@@ -281,7 +283,7 @@ def _leftovers(store: Store, log: Log, *, everywhere: bool) -> set[str]:
         return {job for job in found if log.outcome(job) is not None}
     named, parts = set[str](), {part for part, _ in log.parts()}
     for _, c in log.recent():
-        named |= {name or "" for t in log.in_effect(c) for name in (t.segment, t.quarantine)}
+        named |= {name or "" for t in log.in_effect(c) for name in (t.coverage.segment, t.coverage.quarantine)}
     left = [e.name for folder in (names.LEDGER, names.QUARANTINE) for e in store.walk(folder) if e.name not in named]
     left += [e.name for e in store.walk(names.PARTS) if e.name not in parts]
     if left and log.base:  # what a checkpoint has merged is there until it is expired
@@ -289,5 +291,5 @@ def _leftovers(store: Store, log: Log, *, everywhere: bool) -> set[str]:
             left = pa.array(left, pa.string()).filter(pc.invert(pc.is_in(pa.array(left, pa.string()), table.column("name")))).to_pylist()
     found |= {names.job_of_segment(name) or names.job_of_part(name) or "" for name in left}
     for by in {by.name: by for c in log.committers() for by in _committers_of(c, store)}.values():
-        found |= by.leftovers(store, (file.name for _, c in log.commits() for t in log.in_effect(c) for file in t.files))
+        found |= by.leftovers(store, (file.name for _, c in log.commits() for t in log.in_effect(c) for file in t.data_files))
     return {job for job in found if job and log.outcome(job) is not None}

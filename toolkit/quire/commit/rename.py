@@ -59,7 +59,7 @@ class RenameV2(Rename):
     leaks = True
 
     def commit_task(self, store: Store, job: str, task: Task) -> None:
-        for file in task.files:
+        for file in task.data_files:
             try:
                 store.rename(file.handle, file.name)
             except NotFoundError:

@@ -45,7 +45,7 @@ def due(log: Log) -> bool:
     rows = log.base.totals.ledger_rows if log.base else 0
     commits = [commit for _, commit in log.recent()]
     recent = [t for commit in commits for t in commit.tasks]
-    new = sum(t.rows + t.restated for t in recent)
+    new = sum(t.stats.rows + t.stats.restated for t in recent)
     often = max(1, rows // LONG)  # a long ledger is written again less often
     many = log.tip - log.merged >= ENTRIES * often or len(recent) >= SEGMENTS * often
     # Entries of readers' pins count as any: whoever opens the ledger reads them all.
@@ -138,13 +138,13 @@ def _named(log: Log) -> Iterator[tuple[str, int]]:
     yield from log.parts()
     for number, commit in log.recent():
         for task in log.in_effect(commit):
-            for name in filter(None, (task.segment, task.quarantine)):
+            for name in filter(None, (task.coverage.segment, task.coverage.quarantine)):
                 yield name, number
 
 
 def _folders(log: Log) -> dict[str, str]:
     """The directories that the tasks of attempts were kept apart for."""
-    return {t.attempt: t.folder for _, commit in log.recent() for t in log.in_effect(commit) if t.folder and t.segment}
+    return {t.attempt: t.folder for _, commit in log.recent() for t in log.in_effect(commit) if t.folder and t.coverage.segment}
 
 
 def _put(store: Store, name: str, table: pa.Table) -> Piece:

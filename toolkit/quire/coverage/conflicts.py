@@ -32,7 +32,7 @@ def conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
     for task in tasks:
         for number, other in since:
             if (
-                set(task.removes) & set(other.removes)
+                set(task.coverage.removes) & set(other.coverage.removes)
                 or _moved(log, task, other, number)
                 or (_may_meet(task, other) and _meet(log, task, other, number))
             ):
@@ -53,20 +53,21 @@ def examples(log: Log, head: PlanHead, tasks: list[Task], most: int = 3) -> list
 
 
 def _may_meet(a: Task, b: Task) -> bool:
-    return (a.first <= b.last and b.first <= a.last) or bool(a.uncovers) or bool(b.uncovers)
+    one, other = a.coverage, b.coverage
+    return (one.first <= other.last and other.first <= one.last) or bool(one.uncovers or other.uncovers)
 
 
 def _moved(log: Log, a: Task, b: Task, number: int) -> bool:
     """Whether one of two tasks says something of rows that the other carries over, as they were before; `number`: of the commit of `b`."""
     for said, moving in ((a, b), (b, a)):
-        if said.restated and said.segment and moving.removes:
+        if said.stats.restated and said.coverage.segment and moving.coverage.removes:
             try:
-                files = segments.read(log.store, said.segment, ["data_file"]).column("data_file")
+                files = segments.read(log.store, said.coverage.segment, ["data_file"]).column("data_file")
             except FormatError:
                 if said is b and _merged(log, b, number):
                     return True
                 raise
-            if set(pc.unique(files).to_pylist()) & set(moving.removes):
+            if set(pc.unique(files).to_pylist()) & set(moving.coverage.removes):
                 return True
     return False
 
@@ -74,7 +75,7 @@ def _moved(log: Log, a: Task, b: Task, number: int) -> bool:
 def _merged(log: Log, task: Task, number: int) -> bool:
     """Whether a checkpoint may have merged the task's segment, and its time was over: then what may meet is taken to meet."""
     newest = checkpoints.newest(log.store)
-    gone = bool(task.segment) and log.store.stat(str(task.segment)) is None
+    gone = bool(task.coverage.segment) and log.store.stat(str(task.coverage.segment)) is None
     return gone and newest is not None and newest.version >= number
 
 

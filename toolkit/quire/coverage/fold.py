@@ -172,14 +172,24 @@ def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
     uncovered = defaultdict[str, list[tuple[int, Uncover]]](list)
     for number, commit in log.recent(version):
         for task in log.in_effect(commit, version, reader=reader):
-            if task.segment and task.restated:
-                said.append(Source(number, task.segment, task.first, task.last, rows=task.restated))
-            elif task.segment:
-                sources.append(Source(number, task.segment, task.first, task.last, task.quarantined, task.held, task.rows))
-            for file in task.removes:
+            if task.coverage.segment and task.stats.restated:
+                said.append(Source(number, task.coverage.segment, task.coverage.first, task.coverage.last, rows=task.stats.restated))
+            elif task.coverage.segment:
+                sources.append(
+                    Source(
+                        number,
+                        task.coverage.segment,
+                        task.coverage.first,
+                        task.coverage.last,
+                        task.stats.quarantined,
+                        task.stats.held,
+                        task.stats.rows,
+                    )
+                )
+            for file in task.coverage.removes:
                 removed.setdefault(file, number)
             # The rows that a task uncovers in files that it removes leave with these.
-            for uncover in () if task.removes else task.uncovers:
+            for uncover in () if task.coverage.removes else task.coverage.uncovers:
                 uncovered[uncover.path].append((number, uncover))
     by_path = Uncovered((path, tuple(found)) for path, found in uncovered.items())
     return Fold(version, tuple(sources), removed, by_path, log.base, said=tuple(said))
@@ -198,11 +208,11 @@ def _with(table: pa.Table, name: str, value: object) -> pa.Table:
 def touched(store: Store, task: Task) -> dict[str, list[tuple[str, int, int]]]:
     """A task's covered and uncovered ranges: path → [(version, start, length)]. Carried rows do not count."""
     found = defaultdict[str, list[tuple[str, int, int]]](list)
-    if task.segment:
-        rows = segments.read(store, task.segment, ["path", "version", "start", "length", "carried"])
+    if task.coverage.segment:
+        rows = segments.read(store, task.coverage.segment, ["path", "version", "start", "length", "carried"])
         rows = rows.filter(pc.invert(rows.column("carried")))
         for path, version, start, length in zip(*(rows.column(c).to_pylist() for c in ("path", "version", "start", "length")), strict=True):
             found[path].append((version, start, length))
-    for uncover in task.uncovers:
+    for uncover in task.coverage.uncovers:
         found[uncover.path].extend((uncover.version, start, length) for start, length in uncover.ranges)
     return found

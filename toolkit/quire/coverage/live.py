@@ -42,9 +42,9 @@ def live(log: Log, folded: Fold, *, reader: bool = False) -> Iterator[LiveFile]:
                     yield LiveFile(*row)
     for number, commit in log.recent(folded.version):
         for t in log.in_effect(commit, folded.version, reader=reader):
-            for f in t.files:
+            for f in t.data_files:
                 if f.name not in folded.removed:
-                    yield LiveFile(f.name, f.size, f.records, number, commit.verb, t.task, t.folder, t.first, t.last)
+                    yield LiveFile(f.name, f.size, f.records, number, commit.verb, t.task, t.folder, t.coverage.first, t.coverage.last)
 
 
 def totals(log: Log, folded: Fold) -> Totals:
@@ -63,14 +63,14 @@ def totals(log: Log, folded: Fold) -> Totals:
         there = log.in_effect(commit, folded.version, reader=True)
         tasks += there
         commits, last = commits + bool(there), commit.time if there else last
-    files = [f for t in tasks for f in t.files if f.name not in folded.removed]
-    uncovered = sum(len(u.ranges) for t in tasks for u in t.uncovers)
+    files = [f for t in tasks for f in t.data_files if f.name not in folded.removed]
+    uncovered = sum(len(u.ranges) for t in tasks for u in t.coverage.uncovers)
     return Totals(
         commits=commits, last_commit=last,
-        files=before.files + sum(t.files_in - t.files_out for t in tasks),
-        bytes_read=before.bytes_read + sum(t.bytes_in - t.bytes_out for t in tasks),
-        quarantined=before.quarantined + sum(t.quarantined - t.quarantined_out for t in tasks),
-        held_back=before.held_back + sum(t.held - t.held_out for t in tasks),
+        files=before.files + sum(t.stats.files_in - t.stats.files_out for t in tasks),
+        bytes_read=before.bytes_read + sum(t.stats.bytes_in - t.stats.bytes_out for t in tasks),
+        quarantined=before.quarantined + sum(t.stats.quarantined - t.stats.quarantined_out for t in tasks),
+        held_back=before.held_back + sum(t.stats.held - t.stats.held_out for t in tasks),
         data_files=count + len(files), bytes_written=size + sum(f.size for f in files),
-        ledger_rows=before.ledger_rows + sum(t.rows - t.carried for t in tasks) - uncovered,
+        ledger_rows=before.ledger_rows + sum(t.stats.rows - t.stats.carried for t in tasks) - uncovered,
     )  # fmt: skip

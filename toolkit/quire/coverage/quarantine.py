@@ -177,4 +177,4 @@ def _named(log: Log, below: int, name: str) -> bool:
     found = log.decided(job) if job else None
     if found is None or found[0] > below or not isinstance(found[1], Commit):
         return False
-    return any(task.quarantine == name for task in found[1].tasks)
+    return any(task.coverage.quarantine == name for task in found[1].tasks)

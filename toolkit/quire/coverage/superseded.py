@@ -24,15 +24,16 @@ def not_taken(store: Store, tasks: Sequence[Task]) -> tuple[Left, ...]:
     A file without records is a good one. FormatError where a segment is not there.
     """
     found = dict[str, list[Any]]()  # path → the first reason, and how many there are
-    read = [task for task in tasks if task.segment and not task.removes]  # the others write again what was gathered before
-    for task in (task for task in read if task.quarantined):
-        rows = segments.read(store, task.segment or "", ["path", "state", "reason"])
+    # The others write again what was gathered before.
+    read = [task for task in tasks if task.coverage.segment and not task.coverage.removes]
+    for task in (task for task in read if task.stats.quarantined):
+        rows = segments.read(store, task.coverage.segment or "", ["path", "state", "reason"])
         for row in rows.filter(pc.equal(rows.column("state"), "quarantined")).select(["path", "reason"]).to_pylist():
             found.setdefault(row["path"], [row["reason"], 0])[1] += 1
     for task in read if found else ():
         first, last = min(found, default=""), max(found, default="")
-        if task.first <= last and first <= task.last:
-            rows = segments.read(store, task.segment or "", ["path", "data_file"], first, last)
+        if task.coverage.first <= last and first <= task.coverage.last:
+            rows = segments.read(store, task.coverage.segment or "", ["path", "data_file"], first, last)
             for path in pc.unique(rows.column("path").filter(pc.is_valid(rows.column("data_file")))).to_pylist():
                 found.pop(path, None)
     more = {path: f" (and {n - 1:,} more)" if n > 1 else "" for path, (_, n) in found.items()}

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.commit import names
-from quire.commit.entries import PURGE, Left, PlanHead, Task, Uncover
+from quire.commit.entries import PURGE, Coverage, Left, PlanHead, Stats, Task, Uncover
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.coverage.carry import dropped
 from quire.engine import kinds
@@ -127,17 +127,21 @@ class Attempt:
         name = names.segment(head.job, self.task, self.id) if segment else None
         aside = names.quarantine(head.job, self.task, self.id) if quarantined else None
         done = Task(
-            task=self.task, attempt=self.id, files=self.output.files, folder=planned.folder, part=planned.part, segment=name,
-            quarantine=aside, first=rows.first, last=rows.last, assigned=planned.files, **asdict(tally),
-            pieces=0 if planned.removes else rows.rows - tally.gathered - tally.quarantined_files - tally.held,
-            removes=tuple(planned.removes), carried=rows.rows if planned.removes else 0,
+            task=self.task, attempt=self.id, data_files=self.output.files, folder=planned.folder, part=planned.part,
             schema=self.output.schema, schema_of=self.output.schema_of, differs=self.output.differs,
-            uncovers=self.replaced.uncovers, left=tuple(self.left),
-            started=round(began, 3), seconds=round(time.monotonic() - started, 3),
+            coverage=Coverage(
+                segment=name, quarantine=aside, first=rows.first, last=rows.last, removes=tuple(planned.removes),
+                uncovers=self.replaced.uncovers, left=tuple(self.left),
+            ),
+            stats=Stats(
+                assigned=planned.files, **asdict(tally), carried=rows.rows if planned.removes else 0,
+                pieces=0 if planned.removes else rows.rows - tally.gathered - tally.quarantined_files - tally.held,
+                started=round(began, 3), seconds=round(time.monotonic() - started, 3),
+            ),
         )  # fmt: skip
         if aside and quarantined:
             self.store.put(aside, quarantined)
         if name and segment:
             self.store.put(name, segment)
         self.output.committer.commit_task(self.store, head.job, done)
-        return replace(done, retries=len(self.retries))
+        return replace(done, stats=replace(done.stats, retries=len(self.retries)))

@@ -166,21 +166,21 @@ class _Call:
             lost = len(tasks) < len(outcome.tasks)
             self.losses += lost
             for task in tasks:
-                left += task.left
+                left += task.coverage.left
                 self._gathered_after_all(task, store)
-                self.files += task.files_in
-                self.bytes += task.bytes_in
-                self.quarantined_files += task.quarantined_files
-                self.quarantined_records += task.quarantined_records
-                self.useful += task.gathered - task.vain + task.waiting
-                self.held += task.held
-                self.data_files += len(task.files)
-                self.written += sum(file.size for file in task.files)
-                self.records += sum(file.records for file in task.files)
-                self.lost += task.lost
-                self.taken_up.update({u.path for u in task.uncovers})
-                if task.quarantined and len(self.examples) < EXAMPLES and task.segment:
-                    rows = segments.read(store, task.segment, ["path", "start", "state", "reason"]).to_pylist()
+                self.files += task.stats.files_in
+                self.bytes += task.stats.bytes_in
+                self.quarantined_files += task.stats.quarantined_files
+                self.quarantined_records += task.stats.quarantined_records
+                self.useful += task.stats.gathered - task.stats.vain + task.stats.waiting
+                self.held += task.stats.held
+                self.data_files += len(task.data_files)
+                self.written += sum(file.size for file in task.data_files)
+                self.records += sum(file.records for file in task.data_files)
+                self.lost += task.stats.lost
+                self.taken_up.update({u.path for u in task.coverage.uncovers})
+                if task.stats.quarantined and len(self.examples) < EXAMPLES and task.coverage.segment:
+                    rows = segments.read(store, task.coverage.segment, ["path", "start", "state", "reason"]).to_pylist()
                     self.examples += [(self.kind.split(r["path"], r["start"]), r["reason"]) for r in rows if r["state"] == "quarantined"]
         self.taken_up.update({item.path for item in left})
         self.left.update({item.path: item.why for item in left})
@@ -188,9 +188,9 @@ class _Call:
 
     def _gathered_after_all(self, task: Task, store: Store) -> None:
         """Remove what was deferred before, and is in a later task's segment, from the list of what is deferred."""
-        before = [path for path in self.left if task.first <= path <= task.last]
-        if before and task.segment:
-            rows = segments.read(store, task.segment, ["path", "carried"], min(before), max(before)).to_pylist()
+        before = [path for path in self.left if task.coverage.first <= path <= task.coverage.last]
+        if before and task.coverage.segment:
+            rows = segments.read(store, task.coverage.segment, ["path", "carried"], min(before), max(before)).to_pylist()
             for path in (row["path"] for row in rows if not row["carried"]):  # of what is carried over, the old version stays
                 self.left.pop(path, None)
 

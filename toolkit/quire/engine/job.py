@@ -57,11 +57,12 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_quarantine
     planned, tasks = found
     if head.verb == "run" and any(task.drops for task in planned) and (stays := _not_taken(log, head, tasks)):
         # Half of such a job would take rows out for files that are not good: it is given up, and planned again without these.
-        protocol.commit(log, head, [replace(tasks[0], left=(*tasks[0].left, *stays)), *tasks[1:]], conflicts)
+        more = replace(tasks[0].coverage, left=(*tasks[0].coverage.left, *stays))
+        protocol.commit(log, head, [replace(tasks[0], coverage=more), *tasks[1:]], conflicts)
         settle(log, head.job, progress)
         return
     _check_schema(log, tasks, head, alone=bool(head.closer))
-    quarantined = sum(task.quarantined for task in tasks)
+    quarantined = sum(task.stats.quarantined for task in tasks)
     if max_quarantined is not None and quarantined > max_quarantined:
         first, what = _first_quarantined(log, tasks), _COUNTED.get((head.words.kind, head.words.split), "splits or records")
         protocol.abort(log, head.job, f"{quarantined} {what} were to be quarantined, more than max_quarantined={max_quarantined}")
@@ -127,7 +128,7 @@ def settle(log: Log, job: str, progress: Progress) -> None:
     """Publish and clean a job that has its outcome, whoever brought it about: its files are visible when the call returns."""
     for entry in log.refresh().unpublished():
         if entry.job == job:
-            with progress.phase("publishing", total=sum(len(t.files) for t in entry.tasks)) as bar:
+            with progress.phase("publishing", total=sum(len(t.data_files) for t in entry.tasks)) as bar:
                 protocol.publish(log, entry, lambda done, _: bar.to(done))
     protocol.clean(log, job)
 
@@ -171,7 +172,7 @@ def _manifests(
                 _give_up(failed, len(planned), job, log.store.url)
         with ThreadPoolExecutor(protocol.PARALLEL) as pool:
             found = list(pool.map(lambda task: protocol.get_manifest(store, job, task), range(len(planned))))
-        again = sum(task.retries for task in found if task is not None and task.task not in retries)
+        again = sum(task.stats.retries for task in found if task is not None and task.task not in retries)
         everything = shares.parts({i: t.bytes for i, t in enumerate(planned)})
         bar.to(total, tasks=len(planned), files=sum(t.files for t in planned), retries=again, parts=everything)
     if log.refresh().outcome(job) is not None:
@@ -197,7 +198,7 @@ def _watch(log: Log, job: str, planned: list[PlannedTask], shares: _Shares, bar:
         done, under_way = protocol.finished(log.store, job), list(log.store.walk(names.attempts(job)))
         for number in sorted(done - retries.keys())[:LOOKS]:
             if (manifest := protocol.get_manifest(log.store, job, number)) is not None:
-                retries[number] = manifest.retries
+                retries[number] = manifest.stats.retries
     except StorageError:
         bar.update(0)  # only the bar stands still; a store that stays away is said by those who need it
         return
@@ -265,11 +266,12 @@ def _groups(tasks: Sequence[PlannedTask], parallelism: int, accounts: Sequence[t
 def _check(tasks: list[Task], planned: list[PlannedTask], job: str) -> None:
     """Gathered, quarantined and deferred must be what the plan assigned, before anything is committed."""
     for task, plan in zip(tasks, planned, strict=True):
-        accounted = task.gathered + task.quarantined_files + task.waiting + len([x for x in task.left if x.path not in plan.removes])
-        if not accounted == task.assigned == plan.files or set(task.removes) - plan.removes.keys():
+        stats, left = task.stats, [x for x in task.coverage.left if x.path not in plan.removes]
+        accounted = stats.gathered + stats.quarantined_files + stats.waiting + len(left)
+        if not accounted == stats.assigned == plan.files or set(task.coverage.removes) - plan.removes.keys():
             raise QuireError(
-                f"task {task.task} of job {job} was given {plan.files:,} files and accounts for {task.gathered:,} gathered, "
-                f"{task.quarantined_files:,} quarantined and {len(task.left):,} deferred: nothing was committed. "
+                f"task {task.task} of job {job} was given {plan.files:,} files and accounts for {task.stats.gathered:,} gathered, "
+                f"{task.stats.quarantined_files:,} quarantined and {len(task.coverage.left):,} deferred: nothing was committed. "
                 f"Give it up with recover(dest, abort={job!r})."
             )
 
@@ -303,9 +305,9 @@ def _first_quarantined(log: Log, tasks: list[Task]) -> str:
     from quire.coverage.segments import read
 
     for task in tasks:
-        if task.quarantined and task.segment:
+        if task.stats.quarantined and task.coverage.segment:
             try:
-                rows = read(log.store, task.segment, ["path", "state", "reason"]).to_pylist()
+                rows = read(log.store, task.coverage.segment, ["path", "state", "reason"]).to_pylist()
             except FormatError:  # another driver has given the job up, or dropped the task, and cleaned
                 continue
             return next((f"{r['path']}: {r['reason']}" for r in rows if r["state"] == "quarantined"), "")

@@ -19,7 +19,7 @@ At = tuple[str, int]  # path and start of a split
 
 @dataclass(slots=True)
 class Tally:
-    """The fields of a `Task` that count, while they grow."""
+    """The fields of `Stats` that count, while they grow."""
 
     gathered: int = 0
     quarantined_files: int = 0

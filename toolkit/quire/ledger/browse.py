@@ -173,11 +173,11 @@ def commits(ledger: Pages, last: int | None) -> list[tuple[Any, ...]]:
         tasks = ledger._log.in_effect(commit, ledger.version, reader=True)
         if not tasks:
             continue
-        written, removed = sum(len(t.files) for t in tasks), sum(len(t.removes) for t in tasks)
+        written, removed = sum(len(t.data_files) for t in tasks), sum(len(t.coverage.removes) for t in tasks)
         rows.append(
-            (number, commit.verb, commit.time, sum(t.files_in for t in tasks), _out(commit, tasks),
-             sum(t.quarantined for t in tasks), written, removed, live, sum(f.records for t in tasks for f in t.files),
-             sum(t.bytes_in for t in tasks), sum(t.lost for t in tasks), commit.why)
+            (number, commit.verb, commit.time, sum(t.stats.files_in for t in tasks), _out(commit, tasks),
+             sum(t.stats.quarantined for t in tasks), written, removed, live, sum(f.records for t in tasks for f in t.data_files),
+             sum(t.stats.bytes_in for t in tasks), sum(t.stats.lost for t in tasks), commit.why)
         )  # fmt: skip
         if len(rows) == last:
             break
@@ -187,8 +187,8 @@ def commits(ledger: Pages, last: int | None) -> list[tuple[Any, ...]]:
 
 def _out(commit: Commit, tasks: Iterable[Task]) -> int:
     """Files that a commit has taken out or replaced; a retry, which swaps what is in quarantine, takes nothing out."""
-    quarantined = sum(t.quarantined_out for t in tasks) if commit.verb == "forget" else 0
-    return sum(t.files_out for t in tasks) + quarantined
+    quarantined = sum(t.stats.quarantined_out for t in tasks) if commit.verb == "forget" else 0
+    return sum(t.stats.files_out for t in tasks) + quarantined
 
 
 class _Look:

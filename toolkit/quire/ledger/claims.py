@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from quire.arguments import flag
 from quire.commit import names, protocol
 from quire.commit.committers import Adopting, committer
-from quire.commit.entries import CLAIM, UNSAID, Commit, DataFile, PlanHead, Task
+from quire.commit.entries import CLAIM, UNSAID, Commit, DataFile, PlanHead, Stats, Task
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.conflicts import conflicts, examples
@@ -176,9 +176,8 @@ class Claims:
                 if log.refresh().outcome(head.job) is None:
                     raise  # nobody has ended it: somebody has deleted below _quire/
         folder = names.attempt_folder(head.job, head.tasks, attempt)
-        found = Claim(
-            splits, hadoop_url(f"{made.dest}/{folder}"), sum(t.files_in for t in marks), sum(t.bytes_in for t in marks), head.job, *changes
-        )
+        files, size = sum(t.stats.files_in for t in marks), sum(t.stats.bytes_in for t in marks)
+        found = Claim(splits, hadoop_url(f"{made.dest}/{folder}"), files, size, head.job, *changes)
         try:
             yield found
             with with_state("Nothing that the block has written is visible: call again."):
@@ -194,7 +193,7 @@ class Claims:
             checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
             self.refresh()
         _check_ours(log, head, marks, attempt, taken)
-        found.version, found.data_files, found.written = log.tip, len(task.files), sum(file.size for file in task.files)
+        found.version, found.data_files, found.written = log.tip, len(task.data_files), sum(file.size for file in task.data_files)
 
     def _made(self, source: Any, *, source_options: Mapping[str, Any] | None, allow_nonempty: bool, **chosen: Any) -> Request:
         made = request.build(
@@ -369,8 +368,8 @@ def _written(log: Log, head: PlanHead, attempt: str, started: float, *, allow_em
             store.sync(entry.name)  # whoever wrote it may not have waited for the disk
         files.append(DataFile(final, entry.size, records, by.adopt(store, entry)))
     return Task(
-        task=number, attempt=attempt, files=tuple(files), schema=next(iter(schemas), ""), started=round(started, 3),
-        seconds=round(time.time() - started, 3),
+        task=number, attempt=attempt, data_files=tuple(files), schema=next(iter(schemas), ""),
+        stats=Stats(started=round(started, 3), seconds=round(time.time() - started, 3)),
     )  # fmt: skip
 
 
@@ -381,7 +380,7 @@ def _commit(log: Log, head: PlanHead, marks: list[Task], bars: Progress) -> list
     """
     done, taken = protocol.get_manifest(log.store, head.job, head.tasks), list[tuple[str, int]]()
     if done is not None and log.refresh().outcome(head.job) is None:
-        words = words_of_files([file.name for file in done.files]) if done.files else UNSAID
+        words = words_of_files([file.name for file in done.data_files]) if done.data_files else UNSAID
         with suppress(FormatError):  # the job is over, and its segments are gone
             taken = examples(log, head, marks)
         protocol.commit(log, replace(head, words=words), [*marks, done], conflicts)
@@ -395,8 +394,8 @@ def _check_ours(log: Log, head: PlanHead, marks: list[Task], attempt: str, taken
     won = isinstance(outcome, Commit) and any(task.attempt == attempt for task in outcome.tasks)
     whole = isinstance(outcome, Commit) and bool(log.in_effect(outcome))
     nothing = "Nothing that this block has written is visible; claim again for what is left."
-    count = sum(task.gathered for task in marks)
-    some = f"{count:,} splits from {min((t.first for t in marks), default='')} on"
+    count = sum(task.stats.gathered for task in marks)
+    some = f"{count:,} splits from {min((t.coverage.first for t in marks), default='')} on"
     if won and whole:
         return
     if won:

@@ -85,7 +85,7 @@ def _named(log: Log, below: int, name: str) -> bool:
     found = log.decided(job) if job and not name.startswith(f"{names.STATE}/") else None
     if found is None or found[0] > below or not isinstance(found[1], Commit):
         return False
-    return any(file.name == name for task in found[1].tasks for file in task.files)
+    return any(file.name == name for task in found[1].tasks for file in task.data_files)
 
 
 @contextmanager

@@ -275,19 +275,19 @@ def _told(found: Changed, planned: Planned | None, before: int, log: Log, began:
 
 def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
     tasks = log.in_effect(commit)
-    removed = [name for task in tasks for name in task.removes]
+    removed = [name for task in tasks for name in task.coverage.removes]
     # Just before the commit they counted.
     number = log.decided(commit.job)
     sizes = {name: f.size for name, f in live_files(log, number[0] - 1).items()} if removed and number else {}
-    written = [file for task in tasks for file in task.files]
-    left = [(item.path, item.why) for item in (*commit.left, *(item for task in tasks for item in task.left))]
+    written = [file for task in tasks for file in task.data_files]
+    left = [(item.path, item.why) for item in (*commit.left, *(item for task in tasks for item in task.coverage.left))]
     # Of a retry the rows that leave the quarantine come back at once; who forgets them means files.
-    out = sum(t.files_out + (t.quarantined_out if commit.verb == "forget" else 0) for t in tasks)
+    out = sum(t.stats.files_out + (t.stats.quarantined_out if commit.verb == "forget" else 0) for t in tasks)
     return replace(
         found, jobs=(*found.jobs, commit.job), files_out=found.files_out + out,
-        gathered=found.gathered + sum(t.gathered for t in tasks), vain=found.vain + sum(t.vain for t in tasks),
-        quarantined=found.quarantined + sum(t.quarantined for t in tasks),
+        gathered=found.gathered + sum(t.stats.gathered for t in tasks), vain=found.vain + sum(t.stats.vain for t in tasks),
+        quarantined=found.quarantined + sum(t.stats.quarantined for t in tasks),
         removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
         written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),
-        carried=found.carried + sum(t.carried for t in tasks), left=(*found.left, *left),
+        carried=found.carried + sum(t.stats.carried for t in tasks), left=(*found.left, *left),
     )  # fmt: skip

@@ -231,8 +231,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         """Whether the last commit that gathered anything was even: hash plans by files within each directory, others by bytes."""
         for _, commit in self._log.backwards(self.version):
             tasks = self._log.in_effect(commit, self.version, reader=True)
-            if commit.verb not in ("mark", PURGE) and any(t.assigned for t in tasks):
-                rows = [(t.folder, t.part, t.assigned, t.bytes_in) for t in tasks if t.assigned]
+            if commit.verb not in ("mark", PURGE) and any(t.stats.assigned for t in tasks):
+                rows = [(t.folder, t.part, t.stats.assigned, t.stats.bytes_in) for t in tasks if t.stats.assigned]
                 return evenness(rows, commit.planner, commit.hash_parts, commit.target, None)
         return skew.check([])
 
@@ -268,7 +268,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         for row in rows:
             commit = self._log.commit(row["commit"])
             if row["state"] in (*GATHERED, "mark") and not row["data_file"] and not commit.words.traced:
-                others = sum(t.gathered for t in self._log.in_effect(commit)) - 1
+                others = sum(t.stats.gathered for t in self._log.in_effect(commit)) - 1
                 how = "was processed by a claim together" if commit.words.kind == CLAIM else "went through a shuffle"
                 row["reason"] = f"{how} with {others:,} others in commit {row['commit']}, and its rows have no place of their own"
         return rows

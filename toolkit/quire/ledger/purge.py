@@ -534,8 +534,8 @@ class _Task:
         for _, commit in log.commits(since.base.version if since.base else 0):
             if not log.in_effect(commit, since.version, reader=True):  # else it was known
                 for task in log.in_effect(commit):
-                    uncovered.update(u.path for u in task.uncovers)
-                    removed.update(task.removes)
+                    uncovered.update(u.path for u in task.coverage.uncovers)
+                    removed.update(task.coverage.removes)
         return uncovered, removed
 
 

@@ -78,7 +78,8 @@ def bad_rows(log: Log, folded: Fold, version: int) -> pa.Table:
     tables = []
     log, words = log.at(version), log.words()
     apart = words is not None and words.layout == "directories"
-    folders = {t.segment: t.folder for _, c in log.recent(version) for t in log.in_effect(c, version) if t.quarantined and t.segment}
+    tasks = (t for _, c in log.recent(version) for t in log.in_effect(c, version))
+    folders = {t.coverage.segment: t.folder for t in tasks if t.stats.quarantined and t.coverage.segment}
     for source in folded.sources:
         if source.quarantined:
             rows = folded.of(source).rows(log.store, [*_COLUMNS, "folder", "quarantine"])

@@ -174,8 +174,9 @@ def covered(found: Iterable[Location]) -> Iterator[Sequence[Any]]:
 def task_rows(tasks: Iterable[tuple[int, Commit, Task]]) -> Iterable[Sequence[Any]]:
     """One row a task, as `TABLES["tasks"]` has them."""
     for number, _, t in tasks:
-        written = sum(f.size for f in t.files)
-        yield number, t.task, t.folder, t.part, t.gathered, t.bytes_in, len(t.files), written, round(t.started * 1000), t.seconds
+        written = sum(f.size for f in t.data_files)
+        stats, began = t.stats, round(t.stats.started * 1000)
+        yield number, t.task, t.folder, t.part, stats.gathered, stats.bytes_in, len(t.data_files), written, began, stats.seconds
 
 
 def size_rows(before: _Counts, after: _Counts) -> list[tuple[int, ...]]:

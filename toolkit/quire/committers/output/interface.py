@@ -252,7 +252,7 @@ class OutputCommitter:
                 f"counts. Begin another of the same name; readers of the directory may see the rest of this one until ledger.expire()."
             )
         assert isinstance(outcome, Commit)
-        files = [file for task in outcome.tasks for file in task.files]
+        files = [file for task in outcome.tasks for file in task.data_files]
         version = log.published_at(job.id)
         checkpoint.keep_up(self._runner, self.dest, self._options, log, warnings.warn)
         return Committed(self.dest, job.id, len(files), sum(f.records for f in files), sum(f.size for f in files), version)

@@ -29,7 +29,7 @@ def words_of(log: Log, tasks: Iterable[Task], job: str) -> Words:
     """The kind of the job's files; RefusedError if they differ among themselves or from the destination's: the job stays open."""
     own_files.check_kind(log)
     tasks = list(tasks)
-    files = [file.name for task in tasks for file in task.files]
+    files = [file.name for task in tasks for file in task.data_files]
     words = own_files.words_of_files(files, f"job {job}") if files else UNSAID
     there = own_files.words_there(log)
     if files and there != words and log.filling() is not None:

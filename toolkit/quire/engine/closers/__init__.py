@@ -8,23 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from quire.commit.closers import named
 from quire.commit.entries import PlanHead, Task
 from quire.commit.log import Log
-from quire.errors import FormatError
-from quire.packaging import Registry
 from quire.progress import Progress
 from quire.spark.runner import Runner
 
 if TYPE_CHECKING:
     from quire.engine.attempt import Work
 
-__all__ = ["REGISTRY", "Closer", "Reduce", "of"]
-
 Reduce = Callable[[Any], Any]  # DataFrame → DataFrame; without Spark pyarrow.Table → pyarrow.Table
 
 
 class Closer(Protocol):
-    """How one kind of job is closed."""
+    """How one kind of job is closed. It may also have a step of its own before `published`: `quire.commit.closers.Finishing`."""
 
     name: str
 
@@ -39,18 +36,7 @@ class Closer(Protocol):
         ...
 
 
-REGISTRY = Registry(
-    "quire.closers", "closer {!r}", {"shuffle": "quire.engine.closers.shuffle:ShuffleCloser"}, needs=("close",),
-    docs="quire.engine.closers.Closer",
-)  # fmt: skip
-
-
 def of(head: PlanHead) -> Closer:
     """The closer of a job; FormatError if nobody brings it."""
-    found: Closer | None = REGISTRY.make(head.closer)
-    if found is None:
-        raise FormatError(
-            f"job {head.job} is closed by {head.closer[:80]!r}, and this quire knows no such closer ({', '.join(REGISTRY.known())}): "
-            f"nothing was committed. Update quire, install the package that brings it, or look who wrote it."
-        )
+    found: Closer = named(head.closer, head.job, "nothing was committed")
     return found

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from quire.commit import names
 from quire.commit.committers import committer
-from quire.commit.entries import DataFile, Task
+from quire.commit.entries import DataFile, Stats, Task
 from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.engine.attempt import Work
@@ -56,7 +56,7 @@ class ShuffleCloser:
         self, runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce | None, progress: Progress
     ) -> list[Task] | None:
         """The tasks of a job with the one that closes it, which a run of `reduce` has made, ours or another's; None: the job is over."""
-        with progress.phase("shuffling", total=sum(f.size for t in tasks for f in t.files), unit="B") as bar:
+        with progress.phase("shuffling", total=sum(f.size for t in tasks for f in t.data_files), unit="B") as bar:
             return _close(runner, log, work, tasks, reduce, bar)
 
 
@@ -78,7 +78,7 @@ def _close(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Redu
         return None
     if done is None:
         raise QuireError(f"a manifest of job {head.job} in {store.url} is missing: somebody deletes below _quire/. Call again to go on.")
-    return [*(replace(task, files=(), schema="") for task in tasks), done]
+    return [*(replace(task, data_files=(), schema="") for task in tasks), done]
 
 
 def _run(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce | None, bar: Phase) -> None:
@@ -93,9 +93,9 @@ def _run(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce
             files = _spread(runner, closing, parts, reduce, bar) if isinstance(runner, OnSpark) else _here(closing, parts, reduce)
         made = {file["schema"] for file in files}
         done = Task(
-            task=head.tasks, attempt=closing.attempt, schema=min(made, default=""), started=round(started, 3),
-            seconds=round(time.time() - started, 3),
-            files=tuple(DataFile(file["name"], file["size"], file["records"], file["handle"]) for file in files),
+            task=head.tasks, attempt=closing.attempt, schema=min(made, default=""),
+            stats=Stats(started=round(started, 3), seconds=round(time.time() - started, 3)),
+            data_files=tuple(DataFile(file["name"], file["size"], file["records"], file["handle"]) for file in files),
         )  # fmt: skip
         committer(head.committer, store).commit_task(store, head.job, done)
     except BaseException as e:
@@ -130,7 +130,7 @@ class _Part:
 def _parts(job: str, tasks: list[Task]) -> list[_Part]:
     found = list[_Part]()
     for task in tasks:
-        for file in task.files:
+        for file in task.data_files:
             # Where it lies is computed, not read: a manifest may be forged.
             where = names.staged(job, task.task, task.attempt, file.name)
             of_rows = file.name.endswith(".parquet")

@@ -1,0 +1,51 @@
+"""The closers of jobs by name, and the step that one may add between the data files of a commit and its entry `published`.
+
+A closer writes all that its job shows (`quire.engine.closers`). Whoever publishes looks it up by the name in the commit's entry.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from quire.commit.entries import CLAIM, Commit
+from quire.errors import FormatError
+from quire.packaging import Registry
+from quire.storage import Store
+
+
+@runtime_checkable
+class Finishing(Protocol):
+    """An offer that a closer may make beside: a step of its own in each publication, as a table's completed instant."""
+
+    def before_published(self, store: Store, commit: Commit) -> None:
+        """Complete a commit whose data files are all in place, from its entry alone; `published` follows.
+
+        Anyone may call it, again and again, several at once, also after a crash and where the log says `published` by now. Where output
+        was lost it is not called: such a commit does not count.
+        """
+        ...
+
+
+REGISTRY = Registry(
+    "quire.closers", "closer {!r}", {"shuffle": "quire.engine.closers.shuffle:ShuffleCloser"}, needs=("close",),
+    reserved=(CLAIM,), docs="quire.engine.closers.Closer",
+)  # fmt: skip
+
+
+def named(name: str, job: str, state: str) -> Any:
+    """The closer of a job; FormatError if nobody brings it, which says in which state the job stays."""
+    found = REGISTRY.make(name)
+    if found is None:
+        raise FormatError(
+            f"job {job} is closed by {name[:80]!r}, and this quire knows no such closer ({', '.join(REGISTRY.known())}): {state}. "
+            f"Update quire, install the package that brings it, or look who wrote it."
+        )
+    return found
+
+
+def step(commit: Commit) -> Finishing | None:
+    """The closer of a commit, where it has a step of its own; a claim is closed by a user's block, which has none."""
+    if commit.closer in ("", CLAIM):
+        return None
+    found = named(commit.closer, commit.job, "it is committed, and not published")
+    return found if isinstance(found, Finishing) else None
