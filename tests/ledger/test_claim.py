@@ -525,8 +525,8 @@ def test_what_is_claimed_is_neither_purged_nor_retried(tmp_path: Path) -> None:
         ("folder link", ("'d'", "a symbolic link")),
         ("pipe", ("'part-0.parquet'", "neither a file nor a directory")),
         ("_temporary/0/task_1/part-0.parquet", ("_temporary", "no committer has committed")),
-        ("_part-0.parquet", ("'_part-0.parquet'", "hidden")),
-        ("d/.part-0.parquet", ("'d/.part-0.parquet'", "hidden")),
+        ("_part-0.parquet", ("'_part-0.parquet'", "readers ignore")),
+        ("d/.part-0.parquet", ("'d/.part-0.parquet'", "readers ignore")),
     ],
 )
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a file"])

@@ -143,7 +143,7 @@ class Claims:
 
         When the block ends, all files below `c.path` are committed, in Parquet, or as text, CSV or JSON, plain, .gz or .zst; all of one
         kind. Whatever would be left behind is refused with a line: symbolic links, devices, what no committer has committed
-        (`_temporary`), and other hidden names, but for the markers and checksums of Hadoop and Spark (`_SUCCESS`, `.part-0.crc`, what is
+        (`_temporary`), and other ignored names, but for the markers and checksums of Hadoop and Spark (`_SUCCESS`, `.part-0.crc`, what is
         empty). When the block raises, the claim is given up, and the exception passes on.
 
         If two claims hold the same splits, the first that ends well gets them; the other one's block ends with a QuireError that names

@@ -48,7 +48,7 @@ class Changed(display.Shown):
     left   (path, reason) of what could not be taken: it is gone at its source, or has another version by now; `left_count` of them in
            all (of very many, only the first stand in `left`)
     known  markers of what the ledger covered before
-    vain   of what was `gathered` that of which all records were rejected once more
+    vain   of what was `gathered` that of which all records were quarantined once more
     """
 
     dest: str

@@ -25,7 +25,7 @@ def hadoop_url(url: str) -> str:
 
 
 def counts(name: str, folder: str) -> bool:
-    """Whether readers see a file: no part of its name is hidden."""
+    """Whether readers see a file: no part of its name is ignored."""
     return not any(is_hidden(part) for part in name.removeprefix(f"{folder}/").split("/"))
 
 
@@ -50,11 +50,7 @@ def files_below(store: Store, folder: str) -> tuple[list[Entry], bool]:
             elif inside == "_SUCCESS":
                 ended = True
             elif item.size and not _MARKERS.search(inside):
-                why = (
-                    "which no committer has committed"
-                    if "_temporary" in inside.split("/")
-                    else "whose name is hidden, so nobody would read it"
-                )
+                why = "which no committer has committed" if "_temporary" in inside.split("/") else "whose name readers ignore"
                 raise RefusedError(
                     f"the claim's block has left {inside!r} in its folder, {why}: nothing is visible. End the job that writes there "
                     f"before the block ends, and write what does not count elsewhere."

@@ -13,20 +13,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.commit.entries import OFFSETS
+from quire.commit.entries import CLAIM, OFFSETS, Words
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.coverage.quarantine import KEPT
 from quire.engine.closers import Reduce
-from quire.errors import scrub
+from quire.errors import UsageError, quoted, scrub
 from quire.ledger.identifiers import place_of
 from quire.ledger.job import Changed, Dest, Planned, change, not_named, words_of
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Cut, Run
 from quire.planning.pack import pack
+from quire.sources import transforms
 from quire.sources.files import Root, Unread, located, places
 from quire.sources.identity import by_content, identified, with_stored
 from quire.sources.kafka.positions import reached
+from quire.sources.kafka.records import RECORDS_AS
 from quire.sources.kafka.topics import Topics, key_of
 from quire.sources.kafka.topics import named as name_of
 from quire.sources.transforms import UserFunction
@@ -73,7 +75,45 @@ def retry(
     )  # fmt: skip
 
 
-def bad_rows(log: Log, folded: Fold, version: int) -> pa.Table:
+def choice(
+    url: str, store: Store, by_where: Callable[[Fold], Any] | None, paths: Sequence[Sequence[str]] | None
+) -> Callable[[Fold], pa.Table]:  # fmt: skip
+    """Chooses of the quarantine: the rows of a condition, or of `paths`, each by the keys that it may have; else all of it."""
+
+    def chosen(folded: Fold) -> pa.Table:
+        rows = quarantined_rows(Log(store).refresh(), folded, folded.version)
+        if by_where is not None:
+            place = ["path", "version", "start"]
+            wanted = {tuple(row.values()) for row in by_where(folded).select(*place).toArrow().to_pylist()}
+            return rows.filter(pa.array([tuple(row.values()) in wanted for row in rows.select(place).to_pylist()], pa.bool_()))
+        if paths is None:
+            return rows
+        rows = rows.filter(pc.is_in(rows.column("path"), pa.array(sorted({key for keys in paths for key in keys}), pa.string())))
+        there = set(rows.column("path").to_pylist())
+        for keys in paths:
+            if there.isdisjoint(keys) and not any(folded.rows(store, ["path"], key, key).num_rows for key in keys):
+                raise UsageError(
+                    f"{keys[-1]} is not in the ledger of {url}: there is nothing to retry. ledger.inspect.quarantined() lists what is."
+                )
+        return rows
+
+    return chosen
+
+
+def check_functions(words: Words, function: UserFunction | None, reduce: Reduce | None) -> None:
+    """Refuse to retry without the functions that the destination was made with, or with what was not."""
+    if words.kind == CLAIM:
+        raise UsageError("this destination holds what claims have written, and a claim quarantines nothing: there is nothing to retry.")
+    if function is None and words.transform not in (*transforms.NAMES, *(RECORDS_AS if words.kind == OFFSETS else ())):
+        raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
+    if (reduce is None) == bool(words.reduce):
+        said_so = f"went through reduce={words.reduce!r}, and retry needs it" if words.reduce else "went through no shuffle"
+        raise UsageError(f"the rows of this destination {said_so}: reduce=.")
+    if function is not None and not callable(function):
+        raise UsageError(f"function={quoted(function)} is not a function.")
+
+
+def quarantined_rows(log: Log, folded: Fold, version: int) -> pa.Table:
     """The rows in quarantine, with the directory of the source that their task was kept apart for, and a record's quarantine file."""
     tables = []
     log, words = log.at(version), log.words()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from quire import display
 from quire.arguments import flag, format_size, parse_target, seconds, whole
 from quire.commit import names
-from quire.commit.entries import CLAIM, OFFSETS, UNSAID, Words
+from quire.commit.entries import OFFSETS, UNSAID, Words
 from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.coverage import checkpoint
@@ -25,16 +22,13 @@ from quire.interrupts import all_interruptible
 from quire.ledger import compact, expire, forget, markers, purge, retry
 from quire.ledger.forget import Rows
 from quire.ledger.job import Changed, Dest, not_named, words_of
-from quire.planning.drops import DROPS, put_drops
 from quire.progress import Progress, ProgressEvent
-from quire.sources import files, transforms
+from quire.sources import files
 from quire.sources.kafka import topics as kafka
-from quire.sources.kafka.records import RECORDS_AS
 from quire.sources.transforms import UserFunction
-from quire.spark.runner import OnSpark, Runner, guarded, runner_of
-from quire.storage import Store, below, canonical, connect
+from quire.spark.runner import OnSpark, Runner, runner_of
+from quire.storage import Store, below, canonical
 
-TOGETHER = 500_000  # rows that leave, of which one task writes so many at once
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -111,7 +105,7 @@ class Verbs:
             said["paths"] = keys
         elif where is not None:
             by_where, said["where"] = self._where(runner, where), where
-            rows = self._dropped(by_where, last_copy=last)
+            rows = forget.dropped(self._url, self._options, by_where, last_copy=last)
         else:
             if not isinstance(file, str | os.PathLike):
                 raise UsageError(f"file={quoted(file)} is not a data file's name. ledger.inspect.files() lists them.")
@@ -144,7 +138,7 @@ class Verbs:
         """
         runner = runner_of(spark, self._store)
         words = words_of(Log(self._store).refresh())
-        _check_functions(words, function, reduce)
+        retry.check_functions(words, function, reduce)
         if max_attempts is not None:
             whole(max_attempts, "max_attempts", 1)
         if max_quarantined is not None:
@@ -153,33 +147,12 @@ class Verbs:
             raise UsageError("retry takes where= or paths=, not both.")
         largest = parse_target(max_file_size, "max_file_size")
         said: dict[str, Any] = {"where": where, "max_attempts": max_attempts, "max_file_size": largest}
-        keys: set[str] | None = None
-        meant = list[list[str]]()
-        if paths is not None:
-            meant = [self._keys(path, storage_options) for path in _each(paths)]
-            keys = {key for several in meant for key in several}
-            said["paths"] = sorted(keys)
+        meant = None if paths is None else [self._keys(path, storage_options) for path in _each(paths)]
+        if meant is not None:
+            said["paths"] = sorted({key for several in meant for key in several})
         by_where = self._where(runner, f"state = 'quarantined' and ({where})") if where is not None else None
 
-        def chosen(folded: Fold) -> pa.Table:
-            log = Log(self._store).refresh()
-            rows = retry.bad_rows(log, folded, folded.version)
-            if by_where is not None:
-                place = ["path", "version", "start"]
-                wanted = {tuple(row.values()) for row in by_where(folded).select(*place).toArrow().to_pylist()}
-                return rows.filter(pa.array([tuple(row.values()) in wanted for row in rows.select(place).to_pylist()], pa.bool_()))
-            if keys is None:
-                return rows
-            rows = rows.filter(pc.is_in(rows.column("path"), pa.array(sorted(keys), pa.string())))
-            bad = set(rows.column("path").to_pylist())
-            for several in meant:
-                if bad.isdisjoint(several) and not any(folded.rows(self._store, ["path"], key, key).num_rows for key in several):
-                    raise UsageError(
-                        f"{several[-1]} is not in the ledger of {self._url}: there is nothing to retry. "
-                        f"ledger.inspect.quarantined() lists what is."
-                    )
-            return rows
-
+        chosen = retry.choice(self._url, self._store, by_where, meant)
         options = self._options if storage_options is None else storage_options
         dest = replace(self._dest(runner, progress, committer), max_quarantined=max_quarantined)
         follow = flag(follow_links, "follow_links")
@@ -302,7 +275,9 @@ class Verbs:
         with about("source"):
             roots = tuple(files.roots(source, options))
         dest = self._dest(runner_of(spark, self._store), progress, committer)
-        done = markers.import_markers(dest, self._markers(directory, options, roots), roots, files.spellings(source, roots), self._target())
+        done = markers.import_markers(
+            dest, _of_markers(directory, options, self._url, roots), roots, files.spellings(source, roots), self._target()
+        )
         self.refresh()
         return done
 
@@ -321,7 +296,7 @@ class Verbs:
         with about("source"):
             roots = tuple(files.roots(source, options)) if source is not None else ()
         block = parse_target(split_size, "split_size")
-        to, runner = self._markers(directory, options, roots), runner_of(spark, self._store)
+        to, runner = _of_markers(directory, options, self._url, roots), runner_of(spark, self._store)
         log = Log(self._store).refresh()
         folded, words = fold(log, reader=True), words_of(log, UNSAID)
         if words.kind == OFFSETS:
@@ -332,18 +307,9 @@ class Verbs:
             )
         return markers.export_markers(runner, self._url, self._options, folded, to, roots, block, words)
 
-    def _markers(self, directory: str | os.PathLike[str], options: Any, roots: Sequence[files.Root]) -> files.Root:
-        """The directory of markers, which lies neither in the destination nor in a source, nor is a destination itself."""
-        with about("directory"):
-            found = files.Root(canonical(directory, options), options=options)
-            if found.store().is_folder(names.LOG) or below(found.url, self._url) or below(self._url, found.url):
-                raise RefusedError(f"{found.url} is a destination, or holds one, or lies in one: choose a directory for the markers alone.")
-            files.apart(roots, found.url, options)
-        return found
-
     # ------------------------------------------------------------------------------------------------------------------ helpers
     def _sources(self, source: Any, options: Mapping[str, Any] | None, words: Words) -> tuple[files.Root, ...]:
-        """Where a call may read and delete: what it names, and never what the ledger does; nothing is left out."""
+        """Where a call may read and delete: what it names, and never what the ledger does."""
         if source is None:
             return ()
         with about("source"):
@@ -370,30 +336,6 @@ class Verbs:
         # As it is at the version that is planned from: whoever has changed it since conflicts, and it is planned again.
         return lambda folded: self.as_of(folded.version).inspect.splits(where, "spark", spark=runner.spark)
 
-    def _dropped(self, chosen: Callable[[Fold], Any], *, last_copy: bool) -> Rows:
-        """Rows that leave are written by the tasks that find them; here come the names of these objects, and of the data files.
-
-        `last_copy`: also what was purged; else RefusedError for it, whether it was chosen or rides with what was.
-        """
-        url, options = self._url, self._options
-
-        def rows(folded: Fold, named: Callable[[str], str]) -> list[tuple[str, str]]:
-            def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-                store = connect(url, options)
-                for drops in _pieces(batches):
-                    leaving = forget.with_riders(store, folded, drops)
-                    found = [("", path) for path in ([] if last_copy else forget.last_copies(leaving))]  # of no object
-                    found = found or put_drops(store, leaving, named)
-                    yield pa.RecordBatch.from_pydict({"object": [name for name, _ in found], "of": [of for _, of in found]})
-
-            frame = chosen(folded)
-            work = guarded(frame.sparkSession, write, url)
-            found = frame.select(*DROPS.names).mapInArrow(work, "object string, of string").toArrow().to_pylist()
-            forget.refuse_last_copies(url, list(dict.fromkeys(row["of"] for row in found if not row["object"])))
-            return [(row["object"], row["of"]) for row in found]
-
-        return rows
-
 
 def _each(paths: Paths) -> Sequence[str | os.PathLike[str]]:
     """The paths of a call, which may be one."""
@@ -404,29 +346,11 @@ def _each(paths: Paths) -> Sequence[str | os.PathLike[str]]:
     return list(paths)
 
 
-def _check_functions(words: Words, function: UserFunction | None, reduce: Reduce | None) -> None:
-    """Refuse to retry without the functions that the destination was made with, or with what was not."""
-    if words.kind == CLAIM:
-        raise UsageError("this destination holds what claims have written, and a claim sets nothing aside: there is nothing to retry.")
-    if function is None and words.transform not in (*transforms.NAMES, *(RECORDS_AS if words.kind == OFFSETS else ())):
-        raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
-    if (reduce is None) == bool(words.reduce):
-        said_so = f"went through reduce={words.reduce!r}, and retry needs it" if words.reduce else "went through no shuffle"
-        raise UsageError(f"the rows of this destination {said_so}: reduce=.")
-    if function is not None and not callable(function):
-        raise UsageError(f"function={quoted(function)} is not a function.")
-
-
-def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows that leave, as a plan has them ("" for no data file), some at a time."""
-    waiting, rows = list[pa.RecordBatch](), 0
-    for batch in batches:
-        at = batch.schema.get_field_index("data_file")
-        named = batch.set_column(at, "data_file", pc.fill_null(batch.column("data_file"), ""))
-        waiting.append(named)
-        rows += named.num_rows
-        if rows >= TOGETHER:
-            yield pa.Table.from_batches(waiting).cast(DROPS)
-            waiting, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(waiting).cast(DROPS)
+def _of_markers(directory: str | os.PathLike[str], options: Any, dest: str, roots: Sequence[files.Root]) -> files.Root:
+    """The directory of markers, which lies neither in the destination nor in a source, nor is a destination itself."""
+    with about("directory"):
+        found = files.Root(canonical(directory, options), options=options)
+        if found.store().is_folder(names.LOG) or below(found.url, dest) or below(dest, found.url):
+            raise RefusedError(f"{found.url} is a destination, or holds one, or lies in one: choose a directory for the markers alone.")
+        files.apart(roots, found.url, options)
+    return found
