@@ -127,12 +127,6 @@ def test_what_has_changed_comes_from_the_same_listing_where_it_is_asked_for(tmp_
     ledger.inspect.unprocessed(source, "arrow", changed=True, spark=HERE)
     assert listed
     assert len(listed) == len(set(listed)), "no piece of the source is listed twice"
-    listed, real = list[str](), undone._chunks
-    monkeypatch.setattr(undone, "_chunks", lambda *given: (listed.append(str(given[1])), real(*given))[1])
-    monkeypatch.setattr(listing, "_chunks", None)
-    ledger.inspect.unprocessed(source, "arrow", changed=True, spark=HERE)
-    assert listed
-    assert len(listed) == len(set(listed)), "no piece of the source is listed twice"
 
 
 def test_a_split_says_where_its_bytes_are(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ MUTANTS = (
     m("rejected records are covered with the others", READING, "        at = sum(aside[-1])\n", "        at = first\n", first="tests/test_process.py"),
     m("pieces of a split that name no output", ROWS, "        if rest:\n", "        if False:\n", first="tests/test_process.py"),
     m("pieces of a split that stay when their output goes", CARRY, '"riders": riders[r["offset"], r["skip"]]', '"riders": []', first="tests/test_process.py"),
-    m("a chosen piece goes alone", "ledger/forget.py", "leaving = with_riders(store, folded, drops)", "leaving = drops", first="tests/test_process.py"),
+    m("a chosen piece goes alone", "ledger/by_condition.py", "leaving = with_riders(store, folded, drops)", "leaving = drops", first="tests/test_process.py"),
     m("a line belongs to the range in which it ends", "sources/ranges.py", "search = [data], asked.start, max(end - 1, first)", "search = [data], asked.start, max(end, first)", first="tests/test_process.py"),
     m("a row group belongs to the ranges behind it too", "sources/rowgroups.py", "if start <= span.first < start + length]", "if span.first < start + length]", first="tests/test_process.py"),
     m("quarantine files without a manifest count", PROTOCOL, "for folder in (names.LEDGER, names.QUARANTINE) for e in _of_job(", "for folder in (names.LEDGER,) for e in _of_job(", first="tests/test_process.py"),

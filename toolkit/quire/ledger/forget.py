@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -18,10 +18,8 @@ from quire.ledger.tables import alike
 from quire.planning.drops import DROPS, put_drops
 from quire.planning.pack import read_drops
 from quire.planning.rewriting import live_files, rewriting
-from quire.spark.runner import guarded
-from quire.storage import Store, connect
+from quire.storage import Store
 
-TOGETHER = 500_000  # rows that leave, of which one task writes so many at once
 TOLD = 1_000  # files that are told where there may be very many
 
 _COLUMNS = ["data_file", "path", "version", "start", "length", "state"]
@@ -68,45 +66,6 @@ def forget(
         return Planned(rewriting(put_drops(log.store, drops, named), live, target))
 
     return change(dest, {"verb": "forget", **said}, plan, target=target)
-
-
-def dropped(url: str, options: Any, chosen: Callable[[Fold], Any], *, last_copy: bool) -> Rows:
-    """Rows that leave are written by the tasks that find them; here come the names of these objects, and of the data files.
-
-    `last_copy`: also what was purged; else RefusedError for it, whether it was chosen or rides with what was.
-    """
-
-    def rows(folded: Fold, named: Callable[[str], str]) -> list[tuple[str, str]]:
-        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            store = connect(url, options)
-            for drops in _pieces(batches):
-                leaving = with_riders(store, folded, drops)
-                found = [("", path) for path in ([] if last_copy else last_copies(leaving))]  # of no object
-                found = found or put_drops(store, leaving, named)
-                yield pa.RecordBatch.from_pydict({"object": [name for name, _ in found], "of": [of for _, of in found]})
-
-        frame = chosen(folded)
-        work = guarded(frame.sparkSession, write, url)
-        found = frame.select(*DROPS.names).mapInArrow(work, "object string, of string").toArrow().to_pylist()
-        refuse_last_copies(url, list(dict.fromkeys(row["of"] for row in found if not row["object"])))
-        return [(row["object"], row["of"]) for row in found]
-
-    return rows
-
-
-def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows that leave, as a plan has them ("" for no data file), some at a time."""
-    waiting, rows = list[pa.RecordBatch](), 0
-    for batch in batches:
-        at = batch.schema.get_field_index("data_file")
-        named = batch.set_column(at, "data_file", pc.fill_null(batch.column("data_file"), ""))
-        waiting.append(named)
-        rows += named.num_rows
-        if rows >= TOGETHER:
-            yield pa.Table.from_batches(waiting).cast(DROPS)
-            waiting, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(waiting).cast(DROPS)
 
 
 def last_copies(drops: pa.Table) -> list[str]:

@@ -288,14 +288,14 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         version   of several files that have had this path, as those before were purged, the one with this version; left out: the last one
         """
         found = self._one(self.locate(path), version)
-        quarantined = next((x for x in found if x.state == "quarantined"), None)
-        if quarantined is not None and any(x.state in GATHERED and x.data_file for x in found):
+        part = next((x for x in found if x.state == "quarantined"), None)
+        if part is not None and any(x.state in GATHERED and x.data_file for x in found):
             raise QuireError(
-                f"{quarantined.path} is here but for a part from byte {quarantined.start:,} on, which is quarantined ({quarantined.reason}). Read the rest with "
+                f"{part.path} is here but for a part from byte {part.start:,} on, which is quarantined ({part.reason}). Read the rest with "
                 f"quire.read(dest), and that part at its source."
             )
-        if quarantined is not None:
-            raise QuireError(f"{quarantined.path} is quarantined ({quarantined.reason}): its content was never gathered. Read it at its source.")
+        if part is not None:
+            raise QuireError(f"{part.path} is quarantined ({part.reason}): its content was never gathered. Read it at its source.")
         together = next((x for x in found if x.reason and not x.data_file and x.state not in FINISHED), None)
         if together is not None and not ((words := self._log.words()) is None or words.traced):
             raise UsageError(f"{scrub(together.path)} {scrub(together.reason or '')}. Read all of them with quire.read(dest).")

@@ -19,7 +19,7 @@ from quire.coverage.fold import Fold, fold
 from quire.engine.closers import Reduce
 from quire.errors import RefusedError, UsageError, about, quoted
 from quire.interrupts import all_interruptible
-from quire.ledger import compact, expire, forget, markers, purge, retry
+from quire.ledger import by_condition, compact, expire, forget, markers, purge, retry
 from quire.ledger.forget import Rows
 from quire.ledger.job import Changed, Dest, not_named, words_of
 from quire.progress import Progress, ProgressEvent
@@ -105,7 +105,7 @@ class Verbs:
             said["paths"] = keys
         elif where is not None:
             by_where, said["where"] = self._where(runner, where), where
-            rows = forget.dropped(self._url, self._options, by_where, last_copy=last)
+            rows = by_condition.dropped(self._url, self._options, by_where, last_copy=last)
         else:
             if not isinstance(file, str | os.PathLike):
                 raise UsageError(f"file={quoted(file)} is not a data file's name. ledger.inspect.files() lists them.")
