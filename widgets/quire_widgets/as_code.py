@@ -143,14 +143,14 @@ class Chosen:
             self.told = {"where": where}
             if isinstance(spark, quire.LocalRunner):  # SQL needs Spark
                 self.told = {"paths": Variable("paths")}
-                of_reason = "" if reason is None else f"[failed['reason'].map(reasons.kind) == {reason!r}]"
+                of_reason = "" if reason is None else f"[rows['reason'].map(reasons.kind) == {reason!r}]"
                 imported = "" if reason is None else "from quire import reasons\n\n"
-                self.before = f"{imported}failed = ledger.inspect.quarantined()\npaths = failed{of_reason}['path'].tolist()\n"
+                self.before = f"{imported}rows = ledger.inspect.quarantined()\npaths = rows{of_reason}['path'].tolist()\n"
 
     def named(self, ledger: quire.Ledger) -> dict[str, Any]:
         """The same as arguments."""
         if "paths" not in self.told:
             return self.told
-        failed = ledger.inspect.quarantined()
-        mine = failed if self._reason is None else failed[failed["reason"].map(reasons.kind) == self._reason]
+        rows = ledger.inspect.quarantined()
+        mine = rows if self._reason is None else rows[rows["reason"].map(reasons.kind) == self._reason]
         return {"paths": mine["path"].tolist()}
