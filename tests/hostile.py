@@ -129,7 +129,7 @@ def acts(out: Path) -> Mapping[str, Callable[[], object]]:
 def entries_transform(out: Path) -> str:
     """What the destination holds, as far as its first entry can be read."""
     try:
-        return str(entries(out)[0]["words"]["transform"])
+        return str(entries(out)[0]["spec"]["transform"])
     except (ValueError, LookupError, TypeError, RecursionError):
         return "xml"
 

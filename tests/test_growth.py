@@ -36,11 +36,11 @@ from quire.errors import scrub
 from quire.formats import folders
 from quire.formats.folders import FolderWriter
 from quire.formats.lines import FrameWriter
-from quire.formats.parquet import ParquetWriter, Rows
+from quire.formats.parquet import ParquetWriter, RowReader
 from quire.ledger import markers
 from quire.ledger.identifiers import identifier
 from quire.planning import plan
-from quire.planning.listing import EXAMPLES, TOLD, Cut, Listed, Listing, Run, _note, list_piece
+from quire.planning.listing import EXAMPLES, TOLD, Cut, Listed, Listing, TaskRun, _note, list_piece
 from quire.planning.pack import pack
 from quire.planning.pieces import Piece
 from quire.sources.files import Root, Selection
@@ -124,12 +124,12 @@ def rejected(n: int) -> Callable[[], object]:
 
 
 def packed(n: int) -> Callable[[], object]:
-    runs = [Run("", 0, "o", i % 3, i, 1, 10 + i % 7) for i in range(n)]
+    runs = [TaskRun("", 0, "o", i % 3, i, 1, 10 + i % 7) for i in range(n)]
     return lambda: pack(runs, Cut("balanced", "flat", 1, "xxh64", 100, True), 1.0, ["a", "b", "a"])
 
 
 def in_folders(n: int) -> Callable[[], object]:
-    runs = [Run(f"d{i}", 0, "o", 0, i, 1, 10) for i in range(n)]
+    runs = [TaskRun(f"d{i}", 0, "o", 0, i, 1, 10) for i in range(n)]
     return lambda: pack(runs, Cut("directory", "directories", 1, "xxh64", 100, True), 1.0)
 
 
@@ -159,7 +159,7 @@ def marked(n: int) -> Callable[[], object]:
     """Every other part of one file was marked before, and now all are, some twice."""
     file, before = Entry("p", 10 * n, 1, "v"), [(i * 10, 10) for i in range(0, n, 2)]
     taken = sorted((i * 10 - i % 3, 10, ENTRY) for i in range(1, n))
-    return lambda: markers._uncovered(importing(), "p", file, taken, before, markers._Found())
+    return lambda: markers._uncovered(importing(), "p", file, taken, before, markers._Matches())
 
 
 def unmarked(n: int) -> Callable[[], object]:
@@ -179,7 +179,7 @@ def row_groups(n: int) -> Callable[[], object]:
     out = pa.BufferOutputStream()
     pq.write_table(pa.table({"i": range(n)}), out, row_group_size=1)
     connect("memory://groups").put(f"{n}.parquet", out.getvalue().to_pybytes())
-    rows = Rows(connect("memory://groups"), f"{n}.parquet")
+    rows = RowReader(connect("memory://groups"), f"{n}.parquet")
     return lambda: [rows.take(i, 1) for i in range(n)]
 
 
@@ -324,7 +324,7 @@ def test_twice_the_partitions_hold_no_more_memory(monkeypatch: pytest.MonkeyPatc
         if not uploads:
             assert len(sinks) == n, "rows that wait are written, and no file is closed for them"
             for i, (file, offset) in enumerate(zip(writer.files, writer.offsets, strict=True)):
-                found = Rows(connect("memory://partitions"), f"{n}/{file}").take(offset, 1)
+                found = RowReader(connect("memory://partitions"), f"{n}/{file}").take(offset, 1)
                 assert found.column("i").to_pylist() == [i]
         return most
 

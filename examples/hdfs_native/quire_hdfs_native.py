@@ -28,10 +28,10 @@ from quire.storage.base import (
     Content,
     Entry,
     Folder,
-    Gone,
-    Request,
+    ReadRequest,
     Sink,
     Trouble,
+    Vanished,
     WithoutUploads,
     fits,
     instant,
@@ -228,7 +228,7 @@ class NativeStore(WithoutUploads):
             length = min(length, file.size() - start)
             return bytes(file.read_at(length, start)) if length > 0 else b""
 
-    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+    def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         with closing(window.read(requests, self._opened, self.flight)) as answers:  # type: ignore[type-var]
             yield from answers
 
@@ -238,14 +238,14 @@ class NativeStore(WithoutUploads):
         with ThreadPoolExecutor(self.flight, "quire-hdfs") as pool:
             yield lambda request: loop.run_in_executor(pool, self._fetch, request)
 
-    def _fetch(self, request: Request) -> bytes:
+    def _fetch(self, request: ReadRequest) -> bytes:
         try:
             data = self.get_range(request.name, request.start, request.length) if request.length else b""
         except NotFoundError:
-            raise Gone("vanished") from None
+            raise Vanished("vanished") from None
         found = self.stat(request.name)  # after reading, against what was listed: bytes of another version are not given
         if found is None or found.version != request.version:
-            raise Gone("vanished" if found is None else "changed")
+            raise Vanished("vanished" if found is None else "changed")
         return data
 
     # ---------------------------------------------------------------------------------------------------------- writing

@@ -61,7 +61,7 @@ def keep(found: lab.Matrix) -> None:
     both = there.merged(found)
     committers, faults, stores = list(lab.COMMITTERS), ["", *lab.FAULTS], ["file", "s3a", "abfs"]
 
-    def place(row: lab.Row) -> tuple[int, ...]:
+    def place(row: lab.Result) -> tuple[int, ...]:
         wanted = (committers, row.committer), (stores, row.store), (faults, row.fault)
         return tuple(order.index(name) if name in order else len(order) for order, name in wanted)
 

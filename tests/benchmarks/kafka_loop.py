@@ -46,16 +46,16 @@ def produce(kafka: Kafka, topic: str, rate: int, over: threading.Event) -> None:
 
 def watched(starts: list[float], before: Any) -> None:
     """Note when each run begins, and do what comes before it."""
-    from quire.engine.loader import Call
+    from quire.engine.loader import LoadCall
 
-    whole = Call.decided
+    whole = LoadCall.decided
 
-    def decided(self: Call, *args: Any) -> Any:
+    def decided(self: LoadCall, *args: Any) -> Any:
         before()
         starts.append(time.time())
         return whole(self, *args)
 
-    Call.decided = decided  # type: ignore[method-assign]
+    LoadCall.decided = decided  # type: ignore[method-assign]
 
 
 def times(out: Path, starts: list[float]) -> list[tuple[float, float, float, int]]:

@@ -75,13 +75,13 @@ def _segment(dest: str, job: str, first: int, n: int) -> tuple[str, str, str, in
 def make(dest: str, entries: int) -> float:
     """A ledger of so many entries; the bytes of an entry in its segments."""
     from quire.commit import names
-    from quire.commit.entries import Commit, Coverage, DataFile, Published, Stats, Task, Words
+    from quire.commit.entries import Commit, Coverage, DataFile, Published, Spec, Stats, Task
     from quire.commit.log import Log
     from quire.storage import connect, normalise
 
     url, each = normalise(dest), min(EACH, entries)
     log, size = Log(connect(url)).refresh(), 0
-    words = Words(transform="lines", format="lines", compression="none", layout="flat")
+    spec = Spec(transform="lines", format="lines", compression="none", layout="flat")
     jobs = [(f"{2 * i}-{i:016x}", i * each) for i in range(entries // each)]
     with ProcessPoolExecutor(2) as pool:
         made = [pool.submit(_segment, url, job, first, each) for job, first in jobs]
@@ -95,7 +95,7 @@ def make(dest: str, entries: int) -> float:
                 coverage=Coverage(segment=names.segment(job, 0, attempt), first=low, last=high),
                 stats=Stats(assigned=each, gathered=each, files_in=each, bytes_in=each),
             )
-            entry = Commit(job=job, base=log.tip, committer="rename", words=words, time="2026-11-22", tasks=(task,), target=256 << 20)
+            entry = Commit(job=job, base=log.tip, committer="rename", spec=spec, time="2026-11-22", tasks=(task,), target=256 << 20)
             log.append(lambda log, entry=entry: None if log.outcome(entry.job) else entry)  # type: ignore[misc]
             log.append(lambda log, job=job: None if log.published(job) else Published(job=job, time="2026-11-22"))  # type: ignore[misc]
             size += n
@@ -225,14 +225,14 @@ def join(dest: str, folder: str, rounds: int) -> dict[str, Any]:
 def _entries(folder: str, first: int, last: int) -> None:
     """Commits and their `published`, put straight into their places."""
     from quire.commit import names
-    from quire.commit.entries import Commit, DataFile, Published, Stats, Task, Words, encode
+    from quire.commit.entries import Commit, DataFile, Published, Spec, Stats, Task, encode
 
-    words = Words(transform="lines", format="lines", compression="none", layout="flat")
+    spec = Spec(transform="lines", format="lines", compression="none", layout="flat")
     for number in range(first, last, 2):
         job, attempt = f"{number - 1}-{number:016x}", f"{number:012x}"
         data = (DataFile(names.data_file("", job, 0, attempt, 0, "txt"), 1000, 10, "x"),)
         task = Task(task=0, attempt=attempt, data_files=data, stats=Stats(assigned=10, gathered=10, files_in=10, bytes_in=1000))
-        entry = Commit(job=job, base=number - 1, committer="rename", words=words, time="2026-11-22", tasks=(task,))
+        entry = Commit(job=job, base=number - 1, committer="rename", spec=spec, time="2026-11-22", tasks=(task,))
         Path(folder, names.entry(number)).write_bytes(encode(entry))
         Path(folder, names.entry(number + 1)).write_bytes(encode(Published(job=job, time="2026-11-22")))
 

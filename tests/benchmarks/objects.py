@@ -83,13 +83,13 @@ def shown(found: dict[str, list[Result]]) -> dict[str, Result]:
 
 def wanted(store: Any, etag: str, files: int, mixed: bool = False) -> list[Any]:
     """What to read: known beforehand where all have one etag, else listed; `mixed`: a blob of 5 GB among a thousand small ones."""
-    from quire.storage import Request
+    from quire.storage import ReadRequest
 
     if not etag:
-        return [Request(e.name, e.version, e.size, 0, e.size) for e in islice(store.scan("b"), files)]
-    found = [Request(f"b/{i:08}", etag, SIZE, 0, SIZE) for i in range(files - mixed)]
+        return [ReadRequest(e.name, e.version, e.size, 0, e.size) for e in islice(store.scan("b"), files)]
+    found = [ReadRequest(f"b/{i:08}", etag, SIZE, 0, SIZE) for i in range(files - mixed)]
     if mixed:
-        found.insert(500, Request("long", etag, LONG, 0, LONG))
+        found.insert(500, ReadRequest("long", etag, LONG, 0, LONG))
     return found
 
 

@@ -63,7 +63,7 @@ def name(task: int) -> str:
 def uploads(store: Any, files: int) -> Callable[[], None]:
     """Write the files as tasks do; what is returned commits and publishes them."""
     from quire.commit import protocol
-    from quire.commit.entries import Commit, DataFile, Stats, Task, Words
+    from quire.commit.entries import Commit, DataFile, Spec, Stats, Task
     from quire.commit.log import Log
 
     def write(task: int) -> Task:
@@ -75,9 +75,9 @@ def uploads(store: Any, files: int) -> Callable[[], None]:
 
     with ThreadPoolExecutor(32) as pool:
         tasks = tuple(pool.map(write, range(files)))
-    words = Words(transform="raw", format="raw", compression="none", layout="flat")
+    spec = Spec(transform="raw", format="raw", compression="none", layout="flat")
     entry = Commit(
-        job=JOB, base=0, committer="upload", words=words, time=protocol.now(), planner="balanced", hash_parts=1, target=1, tasks=tasks
+        job=JOB, base=0, committer="upload", spec=spec, time=protocol.now(), planner="balanced", hash_parts=1, target=1, tasks=tasks
     )
 
     def publish() -> None:

@@ -31,7 +31,7 @@ from scale_flow import Flow, Line, flow
 from quire.arguments import format_size
 from quire.commit import protocol
 from quire.planning import pack, pieces
-from quire.planning.listing import Run
+from quire.planning.listing import TaskRun
 from quire.spark import runner
 from quire.storage.azure import rest as azure_rest
 from quire.storage.azure import store as azure
@@ -216,7 +216,7 @@ def _held(plan: Shape) -> int:
     gc.collect()
     tracemalloc.start()
     came = [{**asdict(run), "object": f"_quire/jobs/0-{i:016x}/plan-{i:012x}"} for task in plan.tasks for i, run in enumerate(task.runs)]
-    packed = [Run(**run) for run in came]
+    packed = [TaskRun(**run) for run in came]
     size = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert len(packed) == plan.runs
@@ -226,13 +226,13 @@ def _held(plan: Shape) -> int:
 # ----------------------------------------------------------------------------------------------------------------------- picture
 def picture(job: Job, accounts: Sequence[int], line: Line, place: str) -> None:
     """Hours over nodes, a line for each number of accounts, with the knee where the account is the limit from then on."""
-    from quire.plots.picture import EDGE, LEFT, WIDTH, Page, drawing
+    from quire.plots.picture import EDGE, LEFT, WIDTH, Sheet, drawing
 
     nodes = [1, 2, 3, 4, 5, 6, 8, 10, 20, 40, 80, 140]
     plans = {many: shape(replace(job, accounts=many)) for many in accounts}  # as for the nodes that were named: a sketch
     colours = dict(zip(accounts, ("#0B4F8A", "#C4601A", "#2E7D4F", "#6B4C9A"), strict=False))
     with drawing():
-        page = Page(
+        page = Sheet(
             f"{job.files / 1e6:,.0f} million files of {job.size / 1000:g} KB: hours of reading over nodes",
             f"Simulated: {line.latency * 1000:.0f} ms a request, four tasks a node, {line.limit:,.0f} requests/s an account. "
             "A ring marks the first number of nodes at which the account refuses requests: more nodes gain nothing there.",

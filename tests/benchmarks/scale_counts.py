@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from quire.commit import log
-from quire.commit.entries import Commit, Coverage, DataFile, Stats, Task, Words, encode
+from quire.commit.entries import Commit, Coverage, DataFile, Spec, Stats, Task, encode
 from quire.planning import listing, pack
 from quire.planning.cuts import cuts
-from quire.planning.listing import Cut, Run
+from quire.planning.listing import Cut, TaskRun
 from quire.planning.pieces import FOLDERS, Piece, pieces
 from quire.sources.files import Selection
 from quire.storage.azure import rest as azure_rest
@@ -164,7 +164,7 @@ def shape(job: Job) -> Shape:
     once = _Once()
     with patch("quire.planning.pieces.cuts", once):
         found = list[Piece](pieces(trees, ALL, job.parallelism))
-    looks, runs, listed, chunks = sum(tree.asked for tree in trees) + once.asked, list[Run](), list[int](), 0
+    looks, runs, listed, chunks = sum(tree.asked for tree in trees) + once.asked, list[TaskRun](), list[int](), 0
     for piece in found:
         assert piece.folder, f"at most {FOLDERS:,} folders can be thought of here"
         held = trees[piece.root].folders[piece.folder]
@@ -179,12 +179,12 @@ def shape(job: Job) -> Shape:
     return Shape(len(found), looks, tuple(listed), chunks, len(runs), tuple(pack.pack(runs, job.cut, 1.0)))
 
 
-def _runs(job: Job, root: int, chunk: int, rows: int) -> Iterator[Run]:
+def _runs(job: Job, root: int, chunk: int, rows: int) -> Iterator[TaskRun]:
     """As the listing notes them: of bytes that are a small part of a data file."""
     each = max(1, min(20_000, job.target // 32 // job.size))
     for row in range(0, rows, each):
         here = min(each, rows - row)
-        yield Run("", 0, f"{chunk:06}", root, row, here, here * job.size)
+        yield TaskRun("", 0, f"{chunk:06}", root, row, here, here * job.size)
 
 
 def batches(task: pack.PlannedTask) -> list[int]:
@@ -240,9 +240,7 @@ def entry(plan: Shape) -> bytes:
                 ),
             )
         )  # fmt: skip
-    words = Words(transform="lines", format="lines", compression="none", layout="flat")
+    spec = Spec(transform="lines", format="lines", compression="none", layout="flat")
     return encode(
-        Commit(
-            job=job, base=0, committer="upload", words=words, time="2026-11-21T10:00:00.000+00:00", planner="balanced", tasks=tuple(tasks)
-        )
+        Commit(job=job, base=0, committer="upload", spec=spec, time="2026-11-21T10:00:00.000+00:00", planner="balanced", tasks=tuple(tasks))
     )

@@ -7,7 +7,6 @@ is there twice; when all has come to rest, the lines are those of the source.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import threading
@@ -23,8 +22,8 @@ from processes import Driver
 from story import Story, told
 from tale import Count, _lines
 
-import checker
 import quire
+from sim.witness import Log
 
 if TYPE_CHECKING:
     from tale import Tale
@@ -169,26 +168,15 @@ class Kept(Story):
 
     def live(self) -> Counter[bytes]:
         """The lines that a reader of the log sees."""
-        outcome, published, live = dict[str, int](), dict[str, Any](), dict[str, None]()
-        entries = list[dict[str, Any]]()
-        while (path := self.dest / f"_quire/log/{len(entries) + 1:020d}.entry").exists():
-            entry = json.loads(path.read_bytes())
-            entries.append(entry)
-            if entry["kind"] in ("commit", "abort"):
-                outcome.setdefault(entry["job"], len(entries))
-            elif entry["kind"] == "published":
-                published.setdefault(entry["job"], entry)
-        for number, entry in enumerate(entries, 1):
-            if entry["kind"] != "commit" or outcome[entry["job"]] != number or entry["job"] not in published:
-                continue
-            tasks, lost = checker._tasks(self.dest, entry), published[entry["job"]].get("lost", [])
-            if lost and (entry["closer"] or entry["verb"] == "write" or any(task["coverage"]["removes"] for task in tasks)):
-                continue
-            for task in tasks:
-                if task["task"] not in lost:
-                    live.update(dict.fromkeys(file["name"] for file in task["data_files"]))
-            for name in (name for task in tasks for name in task["coverage"]["removes"]):
-                del live[name]
+        there = dict[str, bytes]()
+        while (path := self.dest / (name := f"_quire/log/{len(there) + 1:020d}.entry")).exists():
+            there[name] = path.read_bytes()
+        # The parts of an entry are there before it is.
+        there |= {f"_quire/log/parts/{path.name}": path.read_bytes() for path in (self.dest / "_quire/log/parts").glob("*.rows")}
+        log = Log(there)
+        written = dict.fromkeys(file["name"] for task in log.tasks(only_published=True) for file in task["data_files"])
+        removed = log.removed(only_published=True)
+        live = [name for name in written if name not in removed]
         return Counter(line for name in live for line in _lines(name, (self.dest / name).read_bytes()))
 
     def count(self) -> Count:

@@ -21,11 +21,11 @@ import os, sys, threading
 import msgspec, numpy, pyarrow.parquet, pyarrow.compute, xxhash
 import quire.storage, quire.formats.parquet, quire.commit.names
 data = {
-    "Entry": b'{"kind":"commit","job":"0-0123456789abcdef","base":0,"committer":"rename","words":{"transform":"lines","format":"lines",'
+    "Entry": b'{"kind":"commit","job":"0-0123456789abcdef","base":0,"committer":"rename","spec":{"transform":"lines","format":"lines",'
              b'"compression":"none","layout":"flat"},"time":"","tasks":[{"task":0,"attempt":"0123456789ab","data_files":[{"name":"a","size":1,'
              b'"records":1,"handle":""}],"coverage":{"uncovers":[["p","v",[[0,1]]]],"left":[["p","w"]]},"stats":{"written":{"a":1}}}],"format":1}',
     "Manifest": b'{"kind":"manifest","job":"j","task":{"task":0,"attempt":"a","coverage":{"uncovers":[["p","v",[[0,1]]]]}},"format":1}',
-    "PlanHead": b'{"kind":"plan","job":"j","base":0,"plan":"p","tasks":1,"committer":"rename","words":{"transform":"lines","format":'
+    "PlanHead": b'{"kind":"plan","job":"j","base":0,"plan":"p","tasks":1,"committer":"rename","spec":{"transform":"lines","format":'
                 b'"lines","compression":"none","layout":"flat"},"intent":{},"format":1}',
 }
 dead = 0

@@ -13,7 +13,7 @@ from test_pitfalls import A, B, committed, covered
 import matrix
 import sim
 from matrix import COMMITTERS, PIPELINES
-from quire.commit.entries import Commit, Published, Words
+from quire.commit.entries import Commit, Published, Spec
 from quire.commit.log import Log
 from quire.errors import StorageError
 from quire.storage import memory
@@ -246,8 +246,8 @@ def test_what_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Finding, match="To keep it") as caught:
         races.play(race)
     line = str(caught.value).splitlines()[-1].strip(" ,")
-    words = {"Race": Race, "Driver": Driver, "Step": Step, "KINDS": sim.KINDS, "COMMITTERS": COMMITTERS}
-    less = eval(line, words)
+    spec = {"Race": Race, "Driver": Driver, "Step": Step, "KINDS": sim.KINDS, "COMMITTERS": COMMITTERS}
+    less = eval(line, spec)
     assert less.drivers == (Driver("A", (RUN,)), Driver("B", (RUN,)))
     assert (less.edits, less.split_listings) == ((), False)
     assert less.seed % 3 == 0
@@ -258,11 +258,11 @@ def test_what_fails_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------------------------- what only a mutant showed to be open
 def test_settled_is_looked_for_down_to_where_it_holds() -> None:
     """commit 1, commit 2, published 1: version 1 is not settled either, since its `published` comes after it."""
-    words = Words(transform="lines", format="lines", compression="none", layout="flat")
+    spec = Spec(transform="lines", format="lines", compression="none", layout="flat")
     jobs = [f"0-{n:016x}" for n in (1, 2)]
     log = Log(memory.MemoryStore("memory://nowhere"))
     for job in jobs:
-        log._take(Commit(job=job, base=0, committer="rename", words=words, time=""))
+        log._take(Commit(job=job, base=0, committer="rename", spec=spec, time=""))
     log._take(Published(job=jobs[0], time=""))
     assert (log.tip, log.settled_version()) == (3, 0)
     log._take(Published(job=jobs[1], time=""))

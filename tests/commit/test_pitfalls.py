@@ -17,7 +17,7 @@ import sim
 from gathering import not_taken
 from quire.commit import names, protocol
 from quire.commit.committers import committer as the_committer
-from quire.commit.entries import Abort, Commit, Coverage, DataFile, Left, PlanHead, Published, Stats, Task, Uncover, Words
+from quire.commit.entries import Abort, Commit, Coverage, DataFile, Deferred, PlanHead, Published, Spec, Stats, Task, Uncover
 from quire.commit.log import Log
 from quire.coverage.antijoin import remaining
 from quire.coverage.conflicts import conflicts
@@ -26,7 +26,7 @@ from quire.coverage.segments import SCHEMA, SegmentWriter
 from quire.engine.attempt import Work, attempt
 from quire.errors import FormatError, QuireError, StorageError
 
-WORDS = Words(transform="lines", format="lines", compression="none", layout="flat")
+SPEC = Spec(transform="lines", format="lines", compression="none", layout="flat")
 Row = tuple[str, str, int, int]  # path, version, start, length
 
 
@@ -65,16 +65,16 @@ def job_of(n: int, base: int = 0) -> str:
     return f"{base}-{n:016x}"
 
 
-def frozen(store: sim.SimStore, n: int, base: int = 0, tasks: int = 1, committer: str = "rename", words: Words = WORDS) -> PlanHead:
+def frozen(store: sim.SimStore, n: int, base: int = 0, tasks: int = 1, committer: str = "rename", spec: Spec = SPEC) -> PlanHead:
     """A job with a plan that counts."""
-    head = PlanHead(job=job_of(n, base), base=base, plan=names.new_id(), tasks=tasks, committer=committer, words=words, intent={"n": n})
+    head = PlanHead(job=job_of(n, base), base=base, plan=names.new_id(), tasks=tasks, committer=committer, spec=spec, intent={"n": n})
     store.put(names.plan_parquet(head.job, head.plan), b"parquet")
     protocol.freeze(store, head)
     return head
 
 
 def worked(store: sim.SimStore, head: PlanHead, rows: list[Row], task: int = 0, data: bytes | None = b"data\n", state: str = "done",
-           manifest: bool = True, left: tuple[Left, ...] = (), removes: tuple[str, ...] = (),
+           manifest: bool = True, left: tuple[Deferred, ...] = (), removes: tuple[str, ...] = (),
            uncovers: tuple[Uncover, ...] = ()) -> Task:  # fmt: skip
     """What an attempt does: output, segment, manifest."""
     attempt_id, by = names.new_id(), the_committer(head.committer, store)

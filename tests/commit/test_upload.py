@@ -19,7 +19,7 @@ import sim
 from gathering import refused
 from quire.commit import names, protocol
 from quire.commit.committers import choice, serving
-from quire.commit.entries import Coverage, DataFile, PlanHead, Stats, Task, Words
+from quire.commit.entries import Coverage, DataFile, PlanHead, Spec, Stats, Task
 from quire.commit.log import Log
 from quire.commit.upload import Uploads
 from quire.coverage.conflicts import conflicts
@@ -30,7 +30,7 @@ from quire.storage import connect, memory, normalise
 from quire.storage.local import LocalStore
 from quire.storage.memory import MemoryStore
 
-WORDS = Words(transform="lines", format="lines", compression="none", layout="flat")
+SPEC = Spec(transform="lines", format="lines", compression="none", layout="flat")
 JOB = f"0-{7:016x}"
 
 
@@ -253,7 +253,7 @@ def test_a_handle_of_another_file_does_nothing(world: sim.World) -> None:
 def test_a_committer_that_cannot_work_here_is_refused(tmp_path: Path) -> None:
     """A commit by upload that is not published, on a disk: a copy made in the middle of a job, or a forgery."""
     store = LocalStore(str(tmp_path))
-    head = PlanHead(job=JOB, base=0, plan=names.new_id(), tasks=1, committer="upload", words=WORDS, intent={})
+    head = PlanHead(job=JOB, base=0, plan=names.new_id(), tasks=1, committer="upload", spec=SPEC, intent={})
     protocol.freeze(store, head)
     with pytest.raises(FormatError, match=r"committer 'upload', which cannot work there"):
         protocol.plan_head(store, JOB)

@@ -19,7 +19,7 @@ from gathering import gather
 from gathering import write as write_files
 from quire import Ledger, LocalRunner
 from quire.commit import checkpoints, log, names, protocol
-from quire.commit.entries import Abort, Commit, Coverage, DataFile, Expired, Pin, Published, Stats, Task, Uncover, Unpin, Words, encode
+from quire.commit.entries import Abort, Commit, Coverage, DataFile, Expired, Pin, Published, Spec, Stats, Task, Uncover, Unpin, encode
 from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEST = "memory://ledger"
-WORDS = Words(transform="lines", format="lines", compression="none", layout="flat")
+SPEC = Spec(transform="lines", format="lines", compression="none", layout="flat")
 PATHS = [f"memory://s/{c}" for c in "abcdefgh"]
 
 
@@ -114,7 +114,7 @@ def commit(
     """A commit, and its `published` unless `lost` is None."""
     base = Log(store()).refresh().tip if base is None else base
     job = job or job_name(base)
-    put(Commit(job=job, base=base, committer="rename", time="2026", tasks=tuple(tasks(job)), **{"words": WORDS, **how}))
+    put(Commit(job=job, base=base, committer="rename", time="2026", tasks=tuple(tasks(job)), **{"spec": SPEC, **how}))
     if lost is not None:
         put(Published(job=job, time="2026", lost=lost))
     return job
@@ -230,8 +230,8 @@ def step(kind: str, a: int, b: int) -> None:
         both = sorted([*rows(chosen, str(b), data_file=name), *cut], key=lambda r: (r["path"], r["start"]))
         commit(lambda job: [task(job, 0, both)], schema="id long")
     elif kind == "mark":
-        unsaid = Words(transform="", format="lines", compression="none", layout="flat")
-        commit(lambda job: [task(job, 0, rows(chosen, str(b), "mark"))], verb="mark", words=unsaid)
+        unsaid = Spec(transform="", format="lines", compression="none", layout="flat")
+        commit(lambda job: [task(job, 0, rows(chosen, str(b), "mark"))], verb="mark", spec=unsaid)
     else:
         _other(kind, a, b, log)
 
@@ -489,7 +489,7 @@ def test_a_job_older_than_what_is_swept_is_planned_again() -> None:
     write()
     put(Expired(below=2, time="2026"))
     checkpoint.sweep(store(), 0)
-    head = PlanHead(job=old, base=0, plan="0123456789ab", tasks=2, committer="rename", words=WORDS, intent={})
+    head = PlanHead(job=old, base=0, plan="0123456789ab", tasks=2, committer="rename", spec=SPEC, intent={})
     assert conflicts(Log(store()).refresh(), head, [mine, far]) == {0}
 
 

@@ -59,7 +59,7 @@ def test_a_plan_of_several_objects_is_read_whole_and_by_task() -> None:
     store, n = connect("memory://plan-of-several"), 2 * pack.TASKS + 1
     name = "_quire/jobs/0-0123456789abcdef/plan-0123456789ab.rows"
     own = name.removesuffix(".rows") + "-0.rows"
-    tasks = [pack.PlannedTask("", 0, [pack.Run("", 0, own, 0, i, 1, i)]) for i in range(n)]
+    tasks = [pack.PlannedTask("", 0, [pack.TaskRun("", 0, own, 0, i, 1, i)]) for i in range(n)]
     pack.write_head(store, name, tasks)
     assert pack.read_head(store, name, n) == tasks
     for i in (0, pack.TASKS - 1, pack.TASKS, n - 1):

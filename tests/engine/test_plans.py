@@ -18,7 +18,7 @@ from quire.commit import log as commit_log
 from quire.commit import protocol
 from quire.errors import FormatError, UsageError
 from quire.sources.splits import FileInfo
-from quire.storage import Content, Request, connect
+from quire.storage import Content, ReadRequest, connect
 from quire.storage.memory import MemoryStore
 
 
@@ -126,7 +126,7 @@ def test_of_a_file_above_max_file_size_no_byte_is_asked_for(monkeypatch: pytest.
     source.put("ok.xml", b"<a/>")
     real = MemoryStore.read_many
 
-    def read_many(store: MemoryStore, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+    def read_many(store: MemoryStore, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         for request, content in real(store, requests):
             asked[request.name] = max(asked.get(request.name, 0), request.length)
             yield request, content

@@ -18,7 +18,7 @@ import pytest
 from gathering import gather
 from quire.commit import log
 from quire.planning import listing
-from quire.storage import Request, bare, window
+from quire.storage import ReadRequest, bare, window
 from quire.storage.azure import read as azure_read
 from quire.storage.azure import rest as azure_rest
 from quire.storage.azure.store import AzureStore
@@ -52,7 +52,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """What is asked of Azure from now on: requests by kind, and the calls of `read_many`."""
     found = Counter[str]()
     kind = {"GET": "read", "PUT": "write", "HEAD": "look", "DELETE": "delete"}
-    send, ask, opened = azure_rest.Rest.send, azure_read._Reader._ask, azure_read.opened
+    send, ask, opened = azure_rest.BlobRest.send, azure_read._BlobReader._ask, azure_read.opened
 
     def sent(self: Any, method: str, what: str, path: str = "", query: Any = None, *more: Any, **named: Any) -> Any:
         found["list" if (query or {}).get("comp") == "list" else kind[method]] += 1
@@ -66,8 +66,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         found["calls"] += 1
         return opened(*given)
 
-    monkeypatch.setattr(azure_rest.Rest, "send", sent)
-    monkeypatch.setattr(azure_read._Reader, "_ask", read)
+    monkeypatch.setattr(azure_rest.BlobRest, "send", sent)
+    monkeypatch.setattr(azure_read._BlobReader, "_ask", read)
     monkeypatch.setattr(azure_read, "opened", opening)
     return found
 
@@ -127,7 +127,7 @@ class Account:
     async def opened(self) -> AsyncIterator[window.Fetch]:
         yield self.fetch
 
-    async def fetch(self, request: Request) -> bytes:
+    async def fetch(self, request: ReadRequest) -> bytes:
         now = time.monotonic()
         self.tokens = min(self.limit, self.tokens + (now - self.filled) * self.limit)
         self.filled = now
@@ -149,7 +149,7 @@ def test_the_simulated_window_slows_down_for_a_busy_account_as_the_real_one_does
     for _ in range(4):
         busy = Account(limit, latency)
         before = time.monotonic()
-        answers = window.read([Request(name(i), "v", 10, 0, 10) for i in range(files)], busy.opened)
+        answers = window.read([ReadRequest(name(i), "v", 10, 0, 10) for i in range(files)], busy.opened)
         assert all(isinstance(content, bytes) for _, content in answers)
         seen.append((time.monotonic() - before, busy.refused))
         # The last few wait longer in the simulation.

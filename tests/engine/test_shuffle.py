@@ -147,7 +147,7 @@ def _lost(*_: object) -> None:
 def test_a_lost_connection_never_looks_like_a_shuffle_without_rows(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = write(tmp_path / "in", documents(3)), tmp_path / "out"
     with monkeypatch.context() as patched, refused(QuireError, 3, "the shuffle failed", "Connection refused", "call again"):
-        patched.setattr(shuffle.Job, "__enter__", _lost)
+        patched.setattr(shuffle.SparkJob, "__enter__", _lost)
         gather(source, dest, _same, _Gathered(spark))
     assert Log(connect(normalise(dest))).refresh().entries == []
     assert gather(source, dest, _same, _Gathered(spark)).files == 3
@@ -510,7 +510,7 @@ def _work(tmp_path: Path) -> Work:
         plan="b" * 12,
         tasks=3,
         committer="rename",
-        words=options_.words,
+        spec=options_.spec,
         intent=options_.identity.intent,
         closer="shuffle",
     )

@@ -18,7 +18,7 @@ from quire.coverage import tails
 from quire.engine import take_up
 from quire.errors import UsageError
 from quire.read import first_rows
-from quire.storage import Gone, Unreadable
+from quire.storage import Unreadable, Vanished
 from quire.storage.local import LocalStore
 
 TAIL: dict[str, Any] = {"transform": "lines", "on_append": "tail"}
@@ -259,7 +259,7 @@ def test_a_range_that_is_gone_leaves_what_another_range_of_its_file_takes_out(tm
     def gone(self: LocalStore, requests: Any) -> Any:
         for request, content in real(self, requests):
             n[0] += 1
-            yield request, Gone("changed") if request.name == "a.log" and request.start > 12 and n[0] < 5 else content
+            yield request, Vanished("changed") if request.name == "a.log" and request.start > 12 and n[0] < 5 else content
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "read_many", gone)

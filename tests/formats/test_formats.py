@@ -26,7 +26,7 @@ from quire.errors import QuireError
 from quire.formats import PAIRS, compression_for, extension, lines, pair
 from quire.formats.folders import FolderWriter
 from quire.formats.lines import FRAME, FrameWriter, contents, cursor
-from quire.formats.parquet import CONTENT, ParquetWriter, Rows, checksum
+from quire.formats.parquet import CONTENT, ParquetWriter, RowReader, checksum
 from quire.storage import Store, connect
 
 COMPRESSIONS = ["none", "gzip", "zstd"]
@@ -194,7 +194,7 @@ def test_rows_come_back_from_their_places_and_stay_together(compression: str, fi
     for b in batches:
         writer.add(b)
     writer.close()
-    opened = {i: Rows(store, f"{i}") for i in range(len(writer.sizes))}
+    opened = {i: RowReader(store, f"{i}") for i in range(len(writer.sizes))}
     for file, offset, b in zip(writer.files, writer.offsets, batches, strict=True):
         rows = opened[file].take(offset, b.num_rows)
         assert rows.to_pylist() == b.to_pylist()
@@ -211,7 +211,7 @@ def test_large_contents_make_row_groups_that_are_read_one_by_one() -> None:
     for i, content in enumerate(data):
         writer.add(batch(f"{i}", [content]))
     writer.close()
-    rows = Rows(store, "0")
+    rows = RowReader(store, "0")
     assert rows.file.num_row_groups > 1
     for i in (6, 0, 3, 2, 5):
         assert rows.take(i, 1).column("content").to_pylist() == [data[i]]

@@ -266,7 +266,7 @@ def test_on_a_disk_that_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.M
 def test_what_is_written_in_the_moment_of_the_deletion_is_not_deleted(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And it is a new file for the next run: both contents stay."""
     source, ledger = gathered(tmp_path, {"a": b"a", "b": b"b"})
-    real = getattr(local._Here, step)
+    real = getattr(local._OpenDirectory, step)
 
     def late(self: Any, name: str, *private: str) -> None:
         if not (source / "b").exists() or name == "b":
@@ -276,7 +276,7 @@ def test_what_is_written_in_the_moment_of_the_deletion_is_not_deleted(step: str,
 
     with monkeypatch.context() as patch:
         patch.setattr(purge, "ASKING", 1)
-        patch.setattr(local._Here, step, late)
+        patch.setattr(local._OpenDirectory, step, late)
         purged = go(ledger)
     assert purged.files == (1 if step == "take" else 2)
     assert tree(source) == {str(source / "b"): b"new"}
@@ -291,7 +291,7 @@ def test_one_that_is_killed_has_deleted_only_what_was_verified_and_the_next_goes
 ) -> None:
     """At `drop` a file has lost its name already: it has it again before the next call looks at it."""
     source, ledger = gathered(tmp_path, documents(9))
-    done, real = list[str](), getattr(local._Here, at)
+    done, real = list[str](), getattr(local._OpenDirectory, at)
 
     def killed(self: Any, *given: str) -> None:
         if len(done) == 4:
@@ -301,8 +301,8 @@ def test_one_that_is_killed_has_deleted_only_what_was_verified_and_the_next_goes
 
     monkeypatch.setattr(purge, "ASKING", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(local._Here, at, killed)
-        patch.setattr(local._Here, "give", lambda *_: True)  # who is killed puts nothing back
+        patch.setattr(local._OpenDirectory, at, killed)
+        patch.setattr(local._OpenDirectory, "give", lambda *_: True)  # who is killed puts nothing back
         with pytest.raises(KeyboardInterrupt):
             go(ledger)
     left = [name for _, _, files in os.walk(source) for name in files]

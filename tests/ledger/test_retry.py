@@ -66,7 +66,7 @@ def first(n: int) -> Callable[[int], bool]:
 # ------------------------------------------------------------------------------------------------------------ operations
 def test_it_is_tried_again_longer_and_longer_apart_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited: list[float]) -> None:
     told = list[str]()
-    store = connect(normalise(tmp_path), told=told.append)
+    store = connect(normalise(tmp_path), on_retry=told.append)
     store.put("a", b"data")
     Fails(monkeypatch, LocalStore, "_open", first(5))
     assert store.get("a") == b"data"

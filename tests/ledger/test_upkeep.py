@@ -16,7 +16,7 @@ from quire.commit import protocol
 from quire.errors import FormatError, QuireError, UsageError
 from quire.ledger import forget as forgetting
 from quire.read import first_rows, live
-from quire.storage import Gone, Unreadable
+from quire.storage import Unreadable, Vanished
 from quire.storage.local import LocalStore
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def test_what_changes_while_it_is_retried_is_told(tmp_path: Path, monkeypatch: p
 
     def changing(self: LocalStore, requests: Any) -> Any:
         for request, content in real(self, requests):
-            yield request, Gone("changed") if request.name.endswith("bad2.xml") else content
+            yield request, Vanished("changed") if request.name.endswith("bad2.xml") else content
 
     monkeypatch.setattr(LocalStore, "read_many", changing)
     done = ledger.retry(tmp_path / "in", **HERE)

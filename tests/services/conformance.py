@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from quire.errors import FormatError, NotFoundError, StorageError
-from quire.storage import Copying, Entry, Folder, Gone, Request, Seeking, Store, Trouble, remove_version
+from quire.storage import Copying, Entry, Folder, ReadRequest, Seeking, Store, Trouble, Vanished, remove_version
 from quire.storage.retry import again
 
 MiB = 1 << 20
@@ -69,13 +69,13 @@ def content(data: Any) -> bytes:
     return data if isinstance(data, bytes) else b"".join(data)
 
 
-def asked(store: Store, *names: str) -> list[Request]:
+def asked(store: Store, *names: str) -> list[ReadRequest]:
     """Requests for whole files in the versions that they have now."""
     found = []
     for name in names:
         entry = store.stat(name)
         assert entry is not None, name
-        found.append(Request(name, entry.version, entry.size, 0, entry.size))
+        found.append(ReadRequest(name, entry.version, entry.size, 0, entry.size))
     return found
 
 
@@ -370,10 +370,10 @@ def test_hundreds_are_read_in_their_order(store: Store) -> None:
     names = [f"f{i:04}" for i in range(1500)]
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda name: store.put(name, name.encode() * (1 + int(name[1:]) % 40)), names))
-    wanted = [Request(e.name, e.version, e.size, 0, e.size) for e in sorted(store.walk())]
+    wanted = [ReadRequest(e.name, e.version, e.size, 0, e.size) for e in sorted(store.walk())]
     pulled = 0
 
-    def slowly() -> Iterator[Request]:
+    def slowly() -> Iterator[ReadRequest]:
         nonlocal pulled
         for request in wanted:
             pulled += 1
@@ -419,7 +419,7 @@ def test_what_vanished_or_changed_since_it_was_listed_is_not_given(store: Store,
     for _, answer in store.read_many(wanted):
         try:
             found.append(len(content(answer)))
-        except Gone as e:
+        except Vanished as e:
             found.append(str(e))
     again = store.stat("a")
     same = again is not None and again.version == wanted[0].version  # where the version is of the content alone
@@ -441,7 +441,7 @@ def test_a_request_for_no_bytes_tells_of_the_version_and_moves_no_content(store:
         for _, answer in store.read_many(wanted):
             try:
                 found.append(content(answer))
-            except Gone as e:
+            except Vanished as e:
                 found.append(str(e))
         assert tracemalloc.get_traced_memory()[1] < 2 * MiB
     finally:

@@ -113,6 +113,6 @@ def both_ways(url: str, options: Mapping[str, Any], local: Path, out: Path, *wor
 def lines(store: Store) -> list[str]:
     """What is committed in a destination; what its directories show is the same."""
     log = Log(store).refresh()
-    files = [file.name for _, c in log.commits() for task in log.in_effect(c, reader=True) for file in task.files]
+    files = [file.name for _, c in log.commits() for task in log.in_effect(c, reader=True) for file in task.data_files]
     assert sorted(files) == sorted(e.name for e in store.walk() if not e.name.startswith("_quire/"))
     return sorted(text for name in files for text in store.get(name).decode().splitlines())

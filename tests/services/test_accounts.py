@@ -16,7 +16,7 @@ import pytest
 import quire
 from gathering import gather
 from quire.planning import pack
-from quire.storage import Request, bare
+from quire.storage import ReadRequest, bare
 from services import s3
 from services.azurite import azurite
 from services.scripted import Asked, Says, between, refusal, scripted
@@ -142,5 +142,5 @@ def test_an_account_has_no_more_reads_in_flight_than_it_allows(limit: int | None
     with scripted(answer) as (address, _):
         options: dict[str, Any] = {"connection_string": f"AccountName=logs1;AccountKey=a2V5;BlobEndpoint={address}/logs1"}
         store = bare("abfs://raw", {**options, "max_concurrency": limit})
-        assert [content for _, content in store.read_many(Request(f"{i}", "v", 5, 0, 5) for i in range(40))] == [b"12345"] * 40
+        assert [content for _, content in store.read_many(ReadRequest(f"{i}", "v", 5, 0, 5) for i in range(40))] == [b"12345"] * 40
     assert most == limit if limit else most > 3

@@ -21,9 +21,9 @@ from azure.storage.blob import BlobServiceClient, StandardBlobTier, generate_con
 
 from gathering import refused
 from quire.errors import NotFoundError, QuireError, StorageError, TransientError, UsageError
-from quire.storage import Entry, Folder, Gone, Request, Store, Trouble, Unreadable, bare, connect, normalise, retry, window
+from quire.storage import Entry, Folder, ReadRequest, Store, Trouble, Unreadable, Vanished, bare, connect, normalise, retry, window
 from quire.storage.azure import rest as azure_rest
-from quire.storage.azure.account import Account, account
+from quire.storage.azure.account import AzureAccount, account
 from quire.storage.azure.store import moment
 from services.azurite import ACCOUNT, KEY, connection_string
 from services.scripted import Asked, Says, refusal, scripted
@@ -48,8 +48,8 @@ def sdk(options: dict[str, str]) -> Iterator[Any]:
         yield client.get_container_client("tests")
 
 
-def asked(store: Store, *names: str) -> list[Request]:
-    return [Request(e.name, e.version, e.size, 0, e.size) for e in (store.stat(name) for name in names) if e]
+def asked(store: Store, *names: str) -> list[ReadRequest]:
+    return [ReadRequest(e.name, e.version, e.size, 0, e.size) for e in (store.stat(name) for name in names) if e]
 
 
 def sas(permission: str = "rl", hours: float = 1) -> str:
@@ -178,7 +178,7 @@ class SignsLater(Signs):
 
 @pytest.mark.parametrize("kind", [Signs, SignsLater])
 def test_a_credential_is_asked_once_until_its_token_ends(kind: type[Signs]) -> None:
-    def sent(who: Account) -> str:
+    def sent(who: AzureAccount) -> str:
         return who.signed("GET", "/c/x", {}, {})[1]["Authorization"]
 
     lasting, ending = kind(), kind(200)
@@ -213,7 +213,7 @@ def test_who_is_not_signed_in_is_told_so() -> None:
 
 # --------------------------------------------------------------------------------------------------------------------- refusals
 def acts(store: Store) -> dict[str, Callable[[], object]]:
-    wanted = [Request("a", "0x1", 1, 0, 1)]
+    wanted = [ReadRequest("a", "0x1", 1, 0, 1)]
     return {
         "look up": lambda: store.stat("a"),
         "read": lambda: store.get("a"),
@@ -312,7 +312,7 @@ def test_what_lies_in_the_archive_is_set_aside_alone(options: dict[str, str], ro
     for name in "abc":
         store.put(name, b"1")
     sdk.get_blob_client(f"{path}/b").set_standard_blob_tier(StandardBlobTier.ARCHIVE)
-    wanted = [Request(e.name, e.version, e.size, 0, e.size) for e in store.walk()]
+    wanted = [ReadRequest(e.name, e.version, e.size, 0, e.size) for e in store.walk()]
     found = {request.name: data for request, data in store.read_many(wanted)}
     assert (found["a"], found["c"]) == (b"1", b"1")
     assert isinstance(found["b"], Unreadable)
@@ -491,7 +491,7 @@ def test_what_is_wrong_with_one_blob_sets_it_aside(answer: Says, words: str) -> 
 
     with scripted(says) as (endpoint, _):
         store = bare("abfs://tests", at(endpoint))
-        found = [data for _, data in store.read_many([Request(name, "0x1", 1, 0, 1) for name in "abc"])]
+        found = [data for _, data in store.read_many([ReadRequest(name, "0x1", 1, 0, 1) for name in "abc"])]
     assert (found[0], found[2]) == (b"1", b"1")
     assert isinstance(found[1], Unreadable)
     assert words in str(found[1])
@@ -508,7 +508,7 @@ def test_a_throttled_account_is_asked_again_when_it_says() -> None:
         with pytest.raises(TransientError, match=r"cannot read abfs://tests/a: the service is busy \(503 ServerBusy\)") as caught:
             store.get("a")
         assert caught.value.wait == 1
-        wanted = [Request(f"{i:03}", "0x1", 5, 0, 5) for i in range(300)]
+        wanted = [ReadRequest(f"{i:03}", "0x1", 5, 0, 5) for i in range(300)]
         assert list(store.read_many(wanted)) == [(request, b"12345") for request in wanted]
         assert len(came) == 1 + 300 + 4
 
@@ -619,11 +619,11 @@ def test_a_blob_that_shrank_or_is_cut_off_is_not_given() -> None:
     answers = {"/tests/a": told(416, "InvalidRange"), "/tests/b": (206, {}, b"12"), "/tests/c": (206, {}, b"12345")}
 
     with scripted(lambda request: answers[request.target]) as (endpoint, came):
-        wanted = [Request(name, "0x1", 100, 10, 5) for name in "abc"]
+        wanted = [ReadRequest(name, "0x1", 100, 10, 5) for name in "abc"]
         found = [data for _, data in bare("abfs://tests", at(endpoint)).read_many(wanted)]
         assert {request.headers["range"] for request in came} == {"bytes=10-14"}
         assert {request.headers["if-match"] for request in came} == {'"0x1"'}
-    assert [type(data) for data in found] == [Gone, Gone, bytes]
+    assert [type(data) for data in found] == [Vanished, Vanished, bytes]
 
 
 def test_an_ambiguous_answer_to_a_commit_is_resolved_by_a_look() -> None:

@@ -18,7 +18,7 @@ from gathering import gather, look, not_taken, write
 from quire.commit import names, protocol
 from quire.commit.log import Log
 from quire.errors import QuireError
-from quire.storage import Gone, Request, bare
+from quire.storage import ReadRequest, Vanished, bare
 from services import s3
 from services.azurite import KEY
 from services.scripted import Asked, Says, between, scripted
@@ -230,7 +230,7 @@ def test_what_a_service_calls_packed_is_not_unpacked(scheme: str, body: bytes) -
         azure = {"account_name": "acc", "account_host": endpoint, "account_key": KEY}
         store = bare(f"{scheme}://tests/x", azure if scheme == "abfs" else s3.options(endpoint))
         assert store.get("a") == body
-        assert [data for _, data in store.read_many([Request("a", "v", len(body), 0, len(body))])] == [body]
+        assert [data for _, data in store.read_many([ReadRequest("a", "v", len(body), 0, len(body))])] == [body]
         assert {request.headers.get("accept-encoding", "identity") for request in came} == {"identity"}
 
 
@@ -370,6 +370,8 @@ def test_a_service_that_sends_more_than_it_was_asked_for_fills_no_memory(scheme:
             store = bare(f"s3://{s3.BUCKET}/in", s3.options(endpoint))
         else:
             store = bare("abfs://tests/in", {"account_name": "devstoreaccount1", "account_key": KEY, "account_host": endpoint})
-        none, some, whole = (content for _, content in store.read_many([Request("x", "v", 1 << 40, *r) for r in ((0, 0), (5, 3), (0, 9))]))
-    assert (none, type(some), type(whole)) == (b"", Gone, Gone)
+        none, some, whole = (
+            content for _, content in store.read_many([ReadRequest("x", "v", 1 << 40, *r) for r in ((0, 0), (5, 3), (0, 9))])
+        )
+    assert (none, type(some), type(whole)) == (b"", Vanished, Vanished)
     assert sorted(sent) == ["bytes=0-0", "bytes=0-8", "bytes=5-7"]

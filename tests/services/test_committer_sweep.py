@@ -11,7 +11,7 @@ from quire.committers import advise, inspect_success, sweep
 from quire.committers.advice.places import place as place_of
 from quire.errors import RefusedError, StorageError
 from quire.storage import bare
-from quire.storage.azure.rest import Answer, Rest
+from quire.storage.azure.rest import BlobResponse, BlobRest
 from quire.storage.s3.store import S3Store
 from services import s3
 from services.azurite import ACCOUNT, connection_string
@@ -111,13 +111,13 @@ def test_the_account_is_asked_whether_it_has_directories(
     """An emulator does not say; a service says it in a header, which is put in its place."""
     options, url = {"connection_string": connection_string(azurite_endpoint)}, WHOLE
     assert place_of(url).kind == "abfs", "nobody can be asked without options"
-    real = Rest.send
+    real = BlobRest.send
 
-    def sent(*args: Any, **kwargs: Any) -> Answer:
+    def sent(*args: Any, **kwargs: Any) -> BlobResponse:
         answer = real(*args, **kwargs)
         return answer if header is None else answer._replace(headers={**answer.headers, "x-ms-is-hns-enabled": header})
 
-    monkeypatch.setattr(Rest, "send", sent)
+    monkeypatch.setattr(BlobRest, "send", sent)
     assert place_of(url, options=options).kind == kind
     assert place_of(url, hierarchical=True, options=options).kind == "abfs_hns", "who says it is not asked"
 

@@ -54,7 +54,7 @@ def dest(root: str, options: dict[str, Any]) -> Store:
 def lines(store: Store) -> list[str]:
     """What readers of the log get."""
     log = Log(store).refresh()
-    files = [file.name for _, c in log.commits() for task in log.in_effect(c, reader=True) for file in task.files]
+    files = [file.name for _, c in log.commits() for task in log.in_effect(c, reader=True) for file in task.data_files]
     assert sorted(files) == sorted(e.name for e in store.walk() if not e.name.startswith("_quire/")), (
         "readers of the directory see the same"
     )

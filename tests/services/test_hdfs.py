@@ -21,8 +21,8 @@ import pytest
 import quire
 from gathering import documents, gather
 from quire.errors import NotFoundError, StorageError, TransientError, UsageError
-from quire.storage import Folder, Gone, Request, Store, Trouble, Unreadable, bare, normalise, retry
-from quire.storage.hdfs.rest import Rest
+from quire.storage import Folder, ReadRequest, Store, Trouble, Unreadable, Vanished, bare, normalise, retry
+from quire.storage.hdfs.rest import WebHdfsRest
 from quire.storage.hdfs.store import PIECE, HdfsStore
 from services.conformance import content
 from services.hdfs import DATANODE, HOME, NAMENODE, USER, Cluster, free_ports, hdfs
@@ -104,7 +104,7 @@ def test_a_sink_appends_piece_by_piece(home: str) -> None:
     store.rename("_quire/jobs/j/attempts/0-a/part", "x=1/y/part")
     found = store.stat("x=1/y/part")
     assert found is not None
-    for _, answer in store.read_many([Request(found.name, found.version, found.size, 0, found.size)]):
+    for _, answer in store.read_many([ReadRequest(found.name, found.version, found.size, 0, found.size)]):
         assert content(answer) == data
 
 
@@ -176,16 +176,16 @@ def test_a_page_that_fails_is_asked_for_again_and_no_other(home: str, monkeypatc
     store = opened(home)
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda i: store.put(f"d/{i:03}", b""), range(250)))
-    asked, send = list[str](), Rest._send
+    asked, send = list[str](), WebHdfsRest._send
 
-    def sometimes(rest: Rest, what: str, method: str, address: str, *more: Any) -> Any:
+    def sometimes(rest: WebHdfsRest, what: str, method: str, address: str, *more: Any) -> Any:
         if "LISTSTATUS_BATCH" in address:
             asked.append(address.partition("startafter=")[2].partition("&")[0])
             if asked.count("099") == 1 and asked[-1] == "099":
                 raise TransientError(f"{what}: the connection was lost")
         return send(rest, what, method, address, *more)
 
-    monkeypatch.setattr(Rest, "_send", sometimes)
+    monkeypatch.setattr(WebHdfsRest, "_send", sometimes)
     monkeypatch.setattr(retry, "pause", lambda _: None)
     assert [i.name for i in store.scan("d")] == [f"d/{i:03}" for i in range(250)]
     assert asked == ["", "099", "099", "199"]
@@ -206,7 +206,7 @@ def test_reading_many_says_what_each_file_is(home: str, hdfs_cluster: Cluster) -
     store = opened(home)
     for name in ("whole", "changed", "vanished", "closed", "shorter", "folder"):
         store.put(name, name.encode() * 100)
-    wanted = [Request(e.name, e.version, e.size, 0, e.size) for e in store.walk()]
+    wanted = [ReadRequest(e.name, e.version, e.size, 0, e.size) for e in store.walk()]
     store.put("changed", b"x")
     store.put("shorter", b"")
     store.remove("vanished")
@@ -217,8 +217,8 @@ def test_reading_many_says_what_each_file_is(home: str, hdfs_cluster: Cluster) -
     found = {request.name: content for request, content in store.read_many(wanted)}
     assert found["whole"] == b"whole" * 100
     assert str(found["vanished"]) == "vanished"
-    assert all(isinstance(found[name], Gone) and "changed" in str(found[name]) for name in ("changed", "shorter"))
-    assert isinstance(found["folder"], Gone)
+    assert all(isinstance(found[name], Vanished) and "changed" in str(found[name]) for name in ("changed", "shorter"))
+    assert isinstance(found["folder"], Vanished)
     assert isinstance(found["closed"], Unreadable)
     assert "no permission for 'alice'" in str(found["closed"])
     assert home not in str(found["closed"])
@@ -272,7 +272,7 @@ def test_a_delegation_token_reaches_the_cluster_and_no_message(home: str, caplog
             store.put("a", b"")
         assert "c2VjcmV0" not in one_line(caught, "cannot write", "new delegation token")
         with pytest.raises(StorageError) as caught:
-            list(store.read_many([Request("a", "1-1-1", 1, 0, 1)]))
+            list(store.read_many([ReadRequest("a", "1-1-1", 1, 0, 1)]))
         assert "c2VjcmV0" not in one_line(caught, "cannot read", "new delegation token")
         assert all("delegation=c2VjcmV0" in asked.target for asked in came)
     assert "c2VjcmV0" not in caplog.text
@@ -421,7 +421,7 @@ def test_a_datanode_that_this_machine_does_not_know_is_said(home: str) -> None:
             opened(url, data_proxy={"datanode-7.invalid:9864": endpoint.partition("://")[2]}).get("a")
         assert came[-1].target.startswith("/webhdfs/v1/x/a?op=OPEN"), "the path is as we know it"
         with pytest.raises(StorageError) as caught:
-            list(map(str, (c for _, c in opened(url).read_many([Request("a", "1-1-1", 1, 0, 1)]))))
+            list(map(str, (c for _, c in opened(url).read_many([ReadRequest("a", "1-1-1", 1, 0, 1)]))))
         assert "c2VjcmV0" not in one_line(caught, "datanode-7.invalid")
 
 
@@ -435,9 +435,9 @@ class Switch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count, self.at, self.after, self.dead = 0, 0, False, False
-        self.lock, send = threading.Lock(), Rest._send
+        self.lock, send = threading.Lock(), WebHdfsRest._send
 
-        def sent(rest: Rest, what: str, method: str, address: str, *more: Any) -> Any:
+        def sent(rest: WebHdfsRest, what: str, method: str, address: str, *more: Any) -> Any:
             if self.dead:
                 raise Crash
             dies = False
@@ -453,7 +453,7 @@ class Switch:
                 raise Crash
             return answer
 
-        monkeypatch.setattr(Rest, "_send", sent)
+        monkeypatch.setattr(WebHdfsRest, "_send", sent)
 
     def arm(self, at: int = 0, after: bool = False) -> None:
         self.count, self.at, self.after, self.dead = 0, at, after, False

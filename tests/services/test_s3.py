@@ -18,10 +18,10 @@ from botocore.awsrequest import AWSRequest
 
 from gathering import gather, refused
 from quire.errors import FormatError, NotFoundError, QuireError, StorageError, TransientError, UsageError
-from quire.storage import Folder, Gone, Request, Store, Trouble, Unreadable, bare, connect, normalise, retry, window
+from quire.storage import Folder, ReadRequest, Store, Trouble, Unreadable, Vanished, bare, connect, normalise, retry, window
 from quire.storage.s3 import read as s3_read
 from quire.storage.s3 import upload as s3_upload
-from quire.storage.s3.account import Account, account
+from quire.storage.s3.account import S3Account, account
 from quire.storage.s3.upload import Pieces
 from services import s3
 from services.scripted import Asked, Says, between, scripted
@@ -39,8 +39,8 @@ def root() -> str:
     return f"s3://{s3.BUCKET}/{uuid.uuid4().hex}"
 
 
-def asked(store: Store, *names: str) -> list[Request]:
-    return [Request(e.name, e.version, e.size, 0, e.size) for e in (store.stat(name) for name in names) if e]
+def asked(store: Store, *names: str) -> list[ReadRequest]:
+    return [ReadRequest(e.name, e.version, e.size, 0, e.size) for e in (store.stat(name) for name in names) if e]
 
 
 def said(code: str, words: str = "") -> bytes:
@@ -117,7 +117,7 @@ def test_a_profile_that_is_not_there_and_no_credentials(monkeypatch: pytest.Monk
     with refused(UsageError, 2, "nobody", "Look at the option profile"):
         bare("s3://bucket", {"profile": "nobody"}).get("a")
     alone = bare("s3://bucket", {"endpoint_url": "http://127.0.0.1:1"})
-    for act in (lambda: alone.get("a"), lambda: list(alone.read_many([Request("a", "v", 1, 0, 1)]))):
+    for act in (lambda: alone.get("a"), lambda: list(alone.read_many([ReadRequest("a", "v", 1, 0, 1)]))):
         with refused(StorageError, 3, "credentials are missing", "anon=True"):
             act()
 
@@ -183,14 +183,14 @@ def test_the_secret_is_nowhere(caplog: pytest.LogCaptureFixture) -> None:
 )
 def test_many_are_read_where_single_requests_go(bucket: str, options: dict[str, Any], base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the bucket's own region, whatever the options say: AWS is asked."""
-    monkeypatch.setattr(Account, "_region", lambda *_: "eu-west-7")
+    monkeypatch.setattr(S3Account, "_region", lambda *_: "eu-west-7")
     given = {"key": "k", "secret": MARK, "client_kwargs": {"region_name": "us-east-1"}, **options}
-    assert Account(given).place(bucket) == (base, "us-east-1" if "endpoint_url" in options else "eu-west-7")
+    assert S3Account(given).place(bucket) == (base, "us-east-1" if "endpoint_url" in options else "eu-west-7")
 
 
 @pytest.mark.parametrize("token", [None, "a-token"])
 def test_the_signature_is_botocores(token: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    who = Account({"key": "k", "secret": MARK, "token": token, "endpoint_url": "http://host:1"})
+    who = S3Account({"key": "k", "secret": MARK, "token": token, "endpoint_url": "http://host:1"})
     moment = time.gmtime(1_790_000_000)
     monkeypatch.setattr(s3_read.time, "gmtime", lambda: moment)
     path = "/bucket/a%20b/%C3%BC"
@@ -287,10 +287,17 @@ def test_reading_many_says_of_each_what_is_wrong() -> None:
         return status, {}, body
 
     with scripted(answer) as (endpoint, came):
-        found = {r.name: c for r, c in to(endpoint).read_many([Request(name, "v-1", 5, 0, 5) for name in answers])}
+        found = {r.name: c for r, c in to(endpoint).read_many([ReadRequest(name, "v-1", 5, 0, 5) for name in answers])}
     assert found["fine"] == b"12345"
     kinds = {name: type(content) for name, content in found.items()}
-    assert kinds == {"gone": Gone, "changed": Gone, "shorter": Gone, "denied": Unreadable, "archived": Unreadable, "fine": bytes}
+    assert kinds == {
+        "gone": Vanished,
+        "changed": Vanished,
+        "shorter": Vanished,
+        "denied": Unreadable,
+        "archived": Unreadable,
+        "fine": bytes,
+    }
     assert "no permission" in str(found["denied"])
     assert "archived" in str(found["archived"])
     assert all(request.headers["if-match"] == '"v-1"' for request in came)
@@ -302,7 +309,7 @@ def test_reading_many_ends_where_nothing_can_be_read() -> None:
         scripted(lambda _: (403, {}, said("InvalidAccessKeyId"))) as (endpoint, _),
         refused(StorageError, 3, "does not know this access key"),
     ):
-        list(to(endpoint).read_many([Request("a", "v", 5, 0, 5)]))
+        list(to(endpoint).read_many([ReadRequest("a", "v", 5, 0, 5)]))
 
 
 def test_reading_many_slows_down_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +323,7 @@ def test_reading_many_slows_down_and_goes_on(monkeypatch: pytest.MonkeyPatch) ->
         return status, {}, body
 
     with scripted(answer) as (endpoint, came):
-        found = list(to(endpoint).read_many([Request(f"f{i}", "v", 5, 0, 5) for i in range(50)]))
+        found = list(to(endpoint).read_many([ReadRequest(f"f{i}", "v", 5, 0, 5) for i in range(50)]))
     assert [(r.name, c) for r, c in found] == [(f"f{i}", b"12345") for i in range(50)]
     assert len(came) == 53
 
@@ -333,9 +340,9 @@ def test_reading_many_signs_as_the_service_wants(root: str, options: dict[str, A
     assert [c for _, c in other.read_many(asked(other, "a"))] == [b"1"]
     with scripted(lambda _: (200, {"ETag": '"v"'}, b"1")) as (endpoint, came):
         public = bare("s3://tests", {"anon": True, "endpoint_url": endpoint})
-        assert [public.get("a"), *(c for _, c in public.read_many([Request("a", "v", 1, 0, 1)]))] == [b"1", b"1"]
+        assert [public.get("a"), *(c for _, c in public.read_many([ReadRequest("a", "v", 1, 0, 1)]))] == [b"1", b"1"]
         paid = bare("s3://tests", {**s3.options(endpoint), "token": "a-token", "requester_pays": True})
-        list(paid.read_many([Request("a", "v", 1, 0, 1)]))
+        list(paid.read_many([ReadRequest("a", "v", 1, 0, 1)]))
         paid.get("a")
     assert ["authorization" in request.headers for request in came] == [False, False, True, True]
     assert [request.headers.get("x-amz-request-payer") for request in came] == [None, None, "requester", "requester"]

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from quire.planning import listing, pieces
-from quire.planning.deleted import Seen
+from quire.planning.deleted import ListedNames
 from quire.sources.files import Root, Selection
 from quire.storage import Entry, Folder, bare
 from services.scripted import Asked, Says, refusal, scripted
@@ -111,7 +111,7 @@ def test_a_container_is_cut_and_listed_once_whatever_the_service_makes_of_its_be
     found = list(pieces.pieces((root,), selection, 1))
     firsts = len(came)
     job = listing.Listing("memory://out", None, "", "", (root,), selection, None, None)  # type: ignore[arg-type]
-    seen = [(piece, Seen(root, selection, piece)) for piece in found]
+    seen = [(piece, ListedNames(root, selection, piece)) for piece in found]
     names = [[e.name for chunk in listing._chunks(job, piece, listing.Listed(), noted) for e in chunk] for piece, noted in seen]
     assert sorted(name for some in names for name in some) == sorted(name.removeprefix("in/") for name in NAMES)
     if manners is obeys:

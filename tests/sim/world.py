@@ -181,8 +181,8 @@ class World:
         changed.append((offsets, "ahead", offsets.ahead))
         offsets.ahead = lambda make: make(lambda: False)
 
-        def connect(url: str, options: Any = None, told: storage.Told = storage.silent, *, links: bool = False) -> Any:
-            return self._opened(functools.partial(real, links=links), url, options, told)
+        def connect(url: str, options: Any = None, on_retry: storage.OnRetry = storage.silent, *, links: bool = False) -> Any:
+            return self._opened(functools.partial(real, links=links), url, options, on_retry)
 
         for name, module in list(sys.modules.items()):
             if name == "quire" or name.startswith("quire."):
@@ -214,12 +214,12 @@ class World:
         """A store as a driver opens it."""
         return self._opened(storage.bare, url, None, storage.silent)
 
-    def _opened(self, bare: Callable[..., Any], url: str, options: Any, told: storage.Told) -> Any:
+    def _opened(self, bare: Callable[..., Any], url: str, options: Any, on_retry: storage.OnRetry) -> Any:
         from sim.stores import SimStore
 
         if self.wire is not None and storage.below(url, self.dest):
             options = self.wire.place.options
-        return retry.Retrying(SimStore(bare(url, options), self) if url.startswith("memory://") else bare(url, options), told)
+        return retry.Retrying(SimStore(bare(url, options), self) if url.startswith("memory://") else bare(url, options), on_retry)
 
     def there(self) -> Mapping[str, bytes]:
         """What lies in the destination, seen by nobody."""

@@ -13,7 +13,7 @@ import quire
 from checker import check
 from gathering import documents, gather, refused, write
 from quire.engine.job import _groups
-from quire.planning.listing import Cut, Run
+from quire.planning.listing import Cut, TaskRun
 from quire.planning.pack import PlannedTask, pack
 from quire.progress import Part, ProgressEvent
 from quire.sources.files import Root
@@ -92,8 +92,8 @@ def test_a_wrong_limit_is_one_line(url: str, options: dict[str, Any], wrong: obj
 
 
 # ------------------------------------------------------------------------------------------------------------------- the tasks
-def runs(root: int, count: int, size: int = MiB, group: str = "", part: int = 0) -> list[Run]:
-    return [Run(group, part, f"object{root}", root, i, 100, size) for i in range(count)]
+def runs(root: int, count: int, size: int = MiB, group: str = "", part: int = 0) -> list[TaskRun]:
+    return [TaskRun(group, part, f"object{root}", root, i, 100, size) for i in range(count)]
 
 
 def test_a_task_holds_one_account_unless_there_is_little_of_it() -> None:

@@ -82,7 +82,9 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         node = Namenode()
         with scripted(node.answer) as (address, _):
             there = bare(f"webhdfs://{address.rpartition('/')[2]}/home", {"user": "me"})
-            yield Site(there, hdfs._Here, node.put, lambda: {p.removeprefix("/home/"): data for p, (_, data) in node.files.items()})
+            yield Site(
+                there, hdfs._HdfsDirectory, node.put, lambda: {p.removeprefix("/home/"): data for p, (_, data) in node.files.items()}
+            )
         return
     if request.param != "disk":
         monkeypatch.setattr(os, "link", _without)
@@ -93,7 +95,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / "new").write_bytes(data)
         os.replace(tmp_path / "new", root / name)
 
-    yield Site(bare(f"file://{root}", None), local._Here, put, lambda: {p.name: p.read_bytes() for p in root.iterdir()})
+    yield Site(bare(f"file://{root}", None), local._OpenDirectory, put, lambda: {p.name: p.read_bytes() for p in root.iterdir()})
 
 
 def _without(*_: object, **__: object) -> None:

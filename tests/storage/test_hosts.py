@@ -14,7 +14,7 @@ from quire import StorageError
 from quire.errors import TransientError
 from quire.sources.kafka import client
 from quire.storage import connect, normalise, retry, window
-from quire.storage.base import Request, Store
+from quire.storage.base import ReadRequest, Store
 from quire.storage.http import unanswered
 
 NAMENODES = {"namenodes": {"cluster": ["nn1.invalid", "nn2.invalid:9871"]}}
@@ -63,7 +63,7 @@ NOT_HERE = OSError(24, "Too many open files")
 
 
 def acts(store: Store) -> list[Any]:
-    return [lambda: store.get("a"), lambda: store.put("a", b""), lambda: list(store.read_many([Request("a", "1-1-1", 1, 0, 1)]))]
+    return [lambda: store.get("a"), lambda: store.put("a", b""), lambda: list(store.read_many([ReadRequest("a", "1-1-1", 1, 0, 1)]))]
 
 
 @pytest.mark.parametrize(("url", "options", "words"), PLACES)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from quire.errors import StorageError
 from quire.planning import listing, pieces
 from quire.planning.cuts import cuts
-from quire.planning.deleted import Seen
+from quire.planning.deleted import ListedNames
 from quire.sources.files import Root, Selection
 from quire.storage import Entry, Folder, Seeking, Store, Trouble
 from quire.storage.memory import MemoryStore
@@ -172,7 +172,9 @@ def listed(store: Store, monkeypatch: pytest.MonkeyPatch, parallelism: int = 4) 
     found = []
     for piece in pieces.pieces((root,), selection, parallelism):
         job = listing.Listing("memory://out", None, "", "", (root,), selection, None, None)  # type: ignore[arg-type]
-        found.append([e.name for chunk in listing._chunks(job, piece, listing.Listed(), Seen(root, selection, piece)) for e in chunk])
+        found.append(
+            [e.name for chunk in listing._chunks(job, piece, listing.Listed(), ListedNames(root, selection, piece)) for e in chunk]
+        )
     return found
 
 
@@ -212,7 +214,7 @@ def test_a_listing_holds_a_bounded_number_of_files_and_keeps_their_order(monkeyp
     job = listing.Listing("memory://out", None, "", "", (root,), Selection(), None, None)  # type: ignore[arg-type]
     monkeypatch.setattr(Root, "store", lambda *_: store)
     piece = pieces.Piece(0, "", True)
-    chunks = [[e.name for e in chunk] for chunk in listing._chunks(job, piece, listing.Listed(), Seen(root, Selection(), piece))]
+    chunks = [[e.name for e in chunk] for chunk in listing._chunks(job, piece, listing.Listed(), ListedNames(root, Selection(), piece))]
     assert [len(chunk) for chunk in chunks] == [700] * 5 + [500]
     assert [name for chunk in chunks for name in chunk] == [f"{i:05}" for i in range(4000)]
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gathering import refused
 from quire.errors import FormatError, NotFoundError, QuireError, StorageError, UsageError
-from quire.storage import Entry, Folder, Gone, Request, Store, Trouble, Unreadable, bare, below, connect, normalise
+from quire.storage import Entry, Folder, ReadRequest, Store, Trouble, Unreadable, Vanished, bare, below, connect, normalise
 from quire.storage.base import safe
 from quire.storage.local import LocalStore, to_os, to_text
 
@@ -212,19 +212,19 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     kinds = {t.name: t.kind for t in store.scan(follow=True) if isinstance(t, Trouble)}
     assert (kinds["pipe"], kinds["to nothing"]) == ("special", "link")
     assert kinds["to itself"] in ("unreadable", "link")
-    ((_, answer),) = store.read_many([Request("pipe", "0-0", 0, 0, 0)])
-    assert isinstance(answer, Gone), "a pipe that took a file's place does not block"
+    ((_, answer),) = store.read_many([ReadRequest("pipe", "0-0", 0, 0, 0)])
+    assert isinstance(answer, Vanished), "a pipe that took a file's place does not block"
 
 
 # ------------------------------------------------------------------------------------------------------------------ reading
 
 
-def requests(store: Store, *names: str) -> list[Request]:
+def requests(store: Store, *names: str) -> list[ReadRequest]:
     found = []
     for name in names:
         entry = store.stat(name)
         assert entry is not None
-        found.append(Request(name, entry.version, entry.size, 0, entry.size))
+        found.append(ReadRequest(name, entry.version, entry.size, 0, entry.size))
     return found
 
 
@@ -240,10 +240,10 @@ def test_what_vanished_or_changed_since_it_was_planned_is_not_given(store: Store
     for _, answer in store.read_many(wanted):
         try:
             found.append(answer if isinstance(answer, Exception) else len(content(answer)))
-        except Gone as e:
+        except Vanished as e:
             found.append(e)
-    assert isinstance(found[0], Gone)
-    assert isinstance(found[1], Gone)
+    assert isinstance(found[0], Vanished)
+    assert isinstance(found[1], Vanished)
     assert ("changed" in str(found[0]), "vanished" in str(found[1]), found[2]) == (True, True, size)
 
 
@@ -261,8 +261,8 @@ def test_a_file_that_is_rewritten_while_it_is_read_is_noticed(tmp_path: Path, mo
 
         monkeypatch.setattr(os, call, changing)
     ((_, answer),) = store.read_many(requests(store, "a"))
-    with pytest.raises(Gone, match="changed"):
-        raise answer if isinstance(answer, Gone) else AssertionError(len(content(answer)))
+    with pytest.raises(Vanished, match="changed"):
+        raise answer if isinstance(answer, Vanished) else AssertionError(len(content(answer)))
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
@@ -273,7 +273,7 @@ def test_what_took_a_files_place_is_not_read(tmp_path: Path, make: Callable[[Pat
     (tmp_path / "a").unlink()
     make(tmp_path / "a")
     ((_, answer),) = store.read_many(wanted)
-    assert isinstance(answer, Gone)
+    assert isinstance(answer, Vanished)
 
 
 def test_a_long_object_goes_to_the_disk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,34 +13,34 @@ from typing import Any
 import pytest
 
 from quire.errors import StorageError, TransientError
-from quire.storage import Gone, Request, Unreadable, window
+from quire.storage import ReadRequest, Unreadable, Vanished, window
 from quire.storage.window import Throttled
 
 MiB = 1 << 20
 
 
-def requests(count: int, size: int = 100) -> list[Request]:
-    return [Request(f"f{i:05}", "v", size, 0, size) for i in range(count)]
+def requests(count: int, size: int = 100) -> list[ReadRequest]:
+    return [ReadRequest(f"f{i:05}", "v", size, 0, size) for i in range(count)]
 
 
-def content(request: Request) -> bytes:
+def content(request: ReadRequest) -> bytes:
     return request.name[-1:].encode() * request.length
 
 
-def well(request: Request, tries: int) -> None:
+def well(request: ReadRequest, tries: int) -> None:
     """It goes well."""
 
 
 class Service:
     """Counts what is asked of it; `act` says what one request does."""
 
-    def __init__(self, act: Callable[[Request, int], Any] = well, delay: float = 0.0) -> None:
+    def __init__(self, act: Callable[[ReadRequest, int], Any] = well, delay: float = 0.0) -> None:
         self.act, self.delay = act, delay
         self.now = self.most = self.opened = self.closed = 0
         self.tries = dict[tuple[str, int], int]()
         self.began = list[float]()
 
-    async def fetch(self, request: Request) -> bytes:
+    async def fetch(self, request: ReadRequest) -> bytes:
         self.now += 1
         self.most = max(self.most, self.now)
         self.began.append(time.monotonic())
@@ -63,7 +63,7 @@ class Service:
         finally:
             self.closed += 1
 
-    def read(self, wanted: Any, flight: int = 64) -> Iterator[tuple[Request, Any]]:
+    def read(self, wanted: Any, flight: int = 64) -> Iterator[tuple[ReadRequest, Any]]:
         return window.read(wanted, self.context, flight)
 
 
@@ -90,9 +90,9 @@ def test_nothing_is_opened_where_nothing_is_asked() -> None:
 
 
 def test_what_is_gone_or_unreadable_is_an_answer() -> None:
-    def act(request: Request, tries: int) -> None:
+    def act(request: ReadRequest, tries: int) -> None:
         if request.name.endswith("3"):
-            raise Gone("vanished")
+            raise Vanished("vanished")
         if request.name.endswith("4"):
             raise Unreadable("it lies in the archive tier")
 
@@ -104,7 +104,7 @@ def test_a_long_object_is_a_stream_and_never_held_whole(monkeypatch: pytest.Monk
     monkeypatch.setattr(window, "PIECE", 1000)
     monkeypatch.setattr(window, "BUDGET", 10_000)
     service = Service(delay=0.002)
-    small, long = requests(50), Request("long", "v", 1_000_500, 250, 999_999)
+    small, long = requests(50), ReadRequest("long", "v", 1_000_500, 250, 999_999)
     read = service.read([*small[:25], long, *small[25:]])
     for request, data in read:
         if request is not long:
@@ -126,7 +126,7 @@ def test_a_stream_may_be_left_and_is_then_over(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(window, "PIECE", 1000)
     monkeypatch.setattr(window, "BUDGET", 10_000)
     service, left = Service(delay=0.001), []
-    wanted = [r for i in range(20) for r in (Request(f"long{i}", "v", 50_000, 0, 50_000), *requests(3))]
+    wanted = [r for i in range(20) for r in (ReadRequest(f"long{i}", "v", 50_000, 0, 50_000), *requests(3))]
     found = []
     for request, data in service.read(wanted):
         found.append(request)
@@ -141,19 +141,19 @@ def test_a_stream_may_be_left_and_is_then_over(monkeypatch: pytest.MonkeyPatch) 
 def test_a_stream_that_changes_says_so_at_the_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window, "PIECE", 1000)
 
-    def act(request: Request, tries: int) -> bytes | None:
+    def act(request: ReadRequest, tries: int) -> bytes | None:
         if request.start == 3000:
-            raise Gone("changed")
+            raise Vanished("changed")
         return b"short" if request.name == "short" and request.start == 1000 else None
 
-    wanted = [Request("a", "v", 9000, 0, 9000), Request("short", "v", 9000, 0, 9000), *requests(2)]
+    wanted = [ReadRequest("a", "v", 9000, 0, 9000), ReadRequest("short", "v", 9000, 0, 9000), *requests(2)]
     sizes = []
     for _, data in Service(act, 0.002).read(wanted):
         if isinstance(data, bytes):
             sizes.append(len(data))
             continue
         got = []
-        with pytest.raises(Gone, match="changed"):
+        with pytest.raises(Vanished, match="changed"):
             got.extend(data)
         sizes.append(sum(map(len, got)))
     assert sizes == [3000, 1000, 100, 100]
@@ -162,7 +162,7 @@ def test_a_stream_that_changes_says_so_at_the_piece(monkeypatch: pytest.MonkeyPa
 def test_a_busy_service_is_asked_less_and_not_before_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[float]()
 
-    def act(request: Request, tries: int) -> None:
+    def act(request: ReadRequest, tries: int) -> None:
         if request.name == "f00100" and tries == 1:
             told.append(time.monotonic())
             raise Throttled("the service is busy", wait=0.6)
@@ -178,7 +178,7 @@ def test_a_busy_service_is_asked_less_and_not_before_it_says(monkeypatch: pytest
 def test_the_limit_comes_down_once_a_moment_and_slowly_up_again() -> None:
     most = list[int]()
 
-    def act(request: Request, tries: int) -> None:
+    def act(request: ReadRequest, tries: int) -> None:
         most.append(service.now)
         if int(request.name[1:]) < 300 and tries == 1:
             raise Throttled("the service is busy")
@@ -190,7 +190,7 @@ def test_the_limit_comes_down_once_a_moment_and_slowly_up_again() -> None:
 
 
 def test_what_fails_for_the_moment_is_tried_again_in_its_place() -> None:
-    def act(request: Request, tries: int) -> None:
+    def act(request: ReadRequest, tries: int) -> None:
         if request.name.endswith("7") and tries < 3:
             raise TransientError("the connection was lost")
 
@@ -202,10 +202,10 @@ def test_what_fails_for_the_moment_is_tried_again_in_its_place() -> None:
 def test_a_file_that_never_comes_is_set_aside_in_the_services_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window, "PATIENCE", 1.0)
 
-    async def slow(request: Request) -> None:
+    async def slow(request: ReadRequest) -> None:
         await asyncio.sleep(0.01)
 
-    def act(request: Request, tries: int) -> Any:
+    def act(request: ReadRequest, tries: int) -> Any:
         if request.name == "f00050":
             raise TransientError("the service did not manage it (500 InternalError sig=abcdef)")
         return slow(request)
@@ -221,7 +221,7 @@ def test_a_file_that_never_comes_is_set_aside_in_the_services_words(monkeypatch:
 def test_a_service_that_is_away_sets_nothing_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window, "PATIENCE", 0.5)
 
-    def act(request: Request, tries: int) -> None:
+    def act(request: ReadRequest, tries: int) -> None:
         if int(request.name[1:]) >= 100:
             raise TransientError("the connection was lost")
 
@@ -236,7 +236,7 @@ def test_a_try_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     async def for_ever() -> None:
         await asyncio.sleep(1000)
 
-    def act(request: Request, tries: int) -> Any:
+    def act(request: ReadRequest, tries: int) -> Any:
         return for_ever() if request.name == "f00003" and tries == 1 else None
 
     service = Service(act)
@@ -246,7 +246,7 @@ def test_a_try_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("error", [StorageError("the SAS has expired"), ValueError("a mistake"), KeyError("x")])
 def test_any_other_error_ends_the_reading(error: Exception) -> None:
-    def act(request: Request, tries: int) -> None:
+    def act(request: ReadRequest, tries: int) -> None:
         if request.name == "f00050":
             raise error
 
@@ -271,7 +271,7 @@ def test_leaving_cancels_what_is_in_flight() -> None:
     async def for_ever() -> None:
         await asyncio.sleep(1000)
 
-    def act(request: Request, tries: int) -> Any:
+    def act(request: ReadRequest, tries: int) -> Any:
         return for_ever() if request.name > "f00010" else None
 
     service = Service(act)
@@ -285,7 +285,7 @@ def test_leaving_cancels_what_is_in_flight() -> None:
 
 
 def test_a_source_of_requests_that_fails_is_heard() -> None:
-    def failing() -> Iterator[Request]:
+    def failing() -> Iterator[ReadRequest]:
         yield from requests(10)
         raise OSError("the plan cannot be read")
 
@@ -303,7 +303,7 @@ def test_reading_works_where_a_loop_runs_already() -> None:
 
 
 def test_whatever_ends_the_loop_unseen_reaches_who_waits_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cancelled(request: Request, tries: int) -> None:
+    def cancelled(request: ReadRequest, tries: int) -> None:
         raise asyncio.CancelledError  # as clients do when a connection of theirs goes down
 
     with pytest.raises(TransientError, match="was cancelled"):

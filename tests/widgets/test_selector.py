@@ -13,7 +13,7 @@ from test_committer_advice import AZURE, STORES, Server
 import quire
 from pages import Balanced, click, everything, markup, one, text_of, walk
 from quire.committers.advice.knowledge import CONTRADICTIONS, NEEDS
-from quire.committers.lab import Matrix, Row
+from quire.committers.lab import Matrix, Result
 from quire.committers.lab.advised import advised
 from quire_widgets import CommitterSelector
 
@@ -336,7 +336,7 @@ def test_the_measured_matrix_has_the_row_of_the_advice_marked() -> None:
 
 def test_a_matrix_of_ones_own_is_shown_instead_and_names_in_it_are_text() -> None:
     hidden = {"files": 40, "early": 0}
-    rows = [Row("magic", "s3a", "none", "hidden", **hidden), Row("<script>alert(1)</script>", "file", "none", "hidden", **hidden)]
+    rows = [Result("magic", "s3a", "none", "hidden", **hidden), Result("<script>alert(1)</script>", "file", "none", "hidden", **hidden)]
     widget = CommitterSelector(BUCKET, matrix=Matrix(rows))
     assert widget.marked.committer == "magic"
     page = markup(widget)
@@ -364,7 +364,7 @@ def test_a_matrix_of_ones_own_is_shown_instead_and_names_in_it_are_text() -> Non
 def test_the_nearest_row_is_marked_and_what_it_is_not_is_said(
     url: str, needs: tuple[str, ...], hierarchical: bool | None, names: tuple[str, ...], expected: str | None, words: str
 ) -> None:
-    rows = [Row(name, "file", "none", "hidden", early=0, partial_log=0 if name.startswith("quire") else None) for name in names]
+    rows = [Result(name, "file", "none", "hidden", early=0, partial_log=0 if name.startswith("quire") else None) for name in names]
     found = advised(Matrix(rows), quire.committers.advise(url, needs, hierarchical=hierarchical))
     assert found.committer == expected
     assert words in found.note

@@ -12,7 +12,7 @@ from quire.arguments import format_size
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.engine import kinds, request
-from quire.engine.driver import check_destination, check_found, check_words, gather
+from quire.engine.driver import check_destination, check_found, check_spec, gather
 from quire.engine.loop import checked, repeat
 from quire.engine.report import Report, changed_since
 from quire.engine.request import Request, Settings, shows_settings
@@ -96,9 +96,9 @@ def plan(
     with about("dest"):
         check_destination(store, made.allow_nonempty)
         log = Log(store).refresh()
-        check_words(log, made)
+        check_spec(log, made)
     base = log.settled_version()
-    found = planning.make(kinds.named(made.words.kind).plan, runner, log, base, made.identity.job(base), made.wanted(), Progress(progress))
+    found = planning.make(kinds.named(made.spec.kind).plan, runner, log, base, made.identity.job(base), made.wanted(), Progress(progress))
     check_found(log, made, found)
     return Plan(made, runner, found)
 
@@ -223,7 +223,7 @@ class Plan:
         parts = [f"{path}: {reason}" for path, reason in self._planned.listed.troubles[:5]]
         if self._planned.listed.reported:
             made = self._options
-            parts.append(changed_since(made.dest, ", ".join(root.url for root in made.roots), reduce=bool(made.words.reduce)))
+            parts.append(changed_since(made.dest, ", ".join(root.url for root in made.roots), reduce=bool(made.spec.reduce)))
         return "\n".join(map(printable, parts))
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ PLAIN = ("_signal", "pyspark.core.context", "quire.spark.jvm", "ipykernel.ipkern
 UNHEARD, UNHEARD_IN = ("__del__", "_garbage_collect_object"), ("weakref", "_weakrefset", "py4j.finalizer")
 
 
-class _Call:
+class _Watched:
     """The outermost call of quire's in the main thread."""
 
     def __init__(self, outside: Handler) -> None:
@@ -37,7 +37,7 @@ class _Call:
         self.noted: BaseException | None = None
 
 
-_under_way: _Call | None = None  # of the main thread, which alone is sent signals
+_under_way: _Watched | None = None  # of the main thread, which alone is sent signals
 
 
 def interruptible(function: Callable[P, T]) -> Callable[P, T]:
@@ -52,7 +52,7 @@ def interruptible(function: Callable[P, T]) -> Callable[P, T]:
         outside = signal.getsignal(signal.SIGINT)
         if not callable(outside):  # it is ignored, as below nohup, or is not Python's
             return function(*args, **kwargs)
-        mine = _Call(outside)
+        mine = _Watched(outside)
         try:
             _under_way = mine
             signal.signal(signal.SIGINT, raised)

@@ -9,9 +9,9 @@ from typing import Any
 
 from quire.arguments import flag, parse_target, whole
 from quire.commit.committers import choice
-from quire.commit.entries import OFFSETS, Words
+from quire.commit.entries import OFFSETS, Spec
 from quire.engine import request
-from quire.engine.loader import Call, Job
+from quire.engine.loader import LoadCall, LoadRequest
 from quire.engine.loop import repeat
 from quire.engine.report import LoadReport
 from quire.engine.take_up import Identity
@@ -90,10 +90,10 @@ def load(
     if stop is not None and not isinstance(stop, threading.Event):
         raise UsageError(f"stop={quoted(stop)} is not a threading.Event, which ends the call after a commit once it is set.")
     bars = Progress(progress, "range")
-    runner = runner_of(spark, call.made.store(), call.made.roots)
+    runner = runner_of(spark, call.request.store(), call.request.roots)
     with about("source"):
-        cluster_of(call.made.topics.servers, call.made.topics.options).reach()
-    found = repeat(call.made, runner, bars, every, max_runs, functools.partial(call.decided, bars), call.told, stop)
+        cluster_of(call.request.topics.servers, call.request.topics.options).reach()
+    found = repeat(call.request, runner, bars, every, max_runs, functools.partial(call.decided, bars), call.told, stop)
     assert isinstance(found, LoadReport)
     return found
 
@@ -105,7 +105,7 @@ def check(
     max_quarantined: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, function_version: str | None = None,
     committer: str = "auto", allow_nonempty: bool = False, storage_options: Any = None, source_options: Any = None,
     dest_options: Any = None,
-) -> Call:  # fmt: skip
+) -> LoadCall:  # fmt: skip
     """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
     request.check_options(storage_options, source_options, dest_options)
     with about("source"):
@@ -144,7 +144,7 @@ def check(
     )
     name = records.RECORDS if laid_out == "parquet" else records.VALUES if newlines == "quarantine" else records.ESCAPED
     identity = name if transform is None else transforms.identity(transform, function_version)
-    words = Words(
+    spec = Spec(
         transform=identity.rpartition("@")[0] if transform else identity, format=laid_out, compression=compression,
         layout="directories" if partition_by else "flat", kind=OFFSETS, by=partition_by or "",
     )  # fmt: skip
@@ -154,12 +154,12 @@ def check(
         "committer": by, "partition_by": partition_by or "", "planner": "balanced", "parts": 1, **({"until": str(end)} if end else {}),
     }  # fmt: skip
     convert = Convert("callable" if transform else name, laid_out, compression, int(LARGEST * target), target, loading=loading)
-    made = Job(
-        (topics,), to, to_options, Identity(intent, words, by, source=topics.shown), convert,
+    made = LoadRequest(
+        (topics,), to, to_options, Identity(intent, spec, by, source=topics.shown), convert,
         Cut("balanced", "flat", 1, "xxh64", target, True), max_quarantined=max_quarantined,
         allow_nonempty=flag(allow_nonempty, "allow_nonempty"), most=None if max_bytes is None else parse_target(max_bytes, "max_bytes"),
     )  # fmt: skip
-    return Call(made, end, consumer_group)
+    return LoadCall(made, end, consumer_group)
 
 
 def _format(transform: BatchFunction | None, format: str | None) -> str:

@@ -16,7 +16,7 @@ from quire.coverage.fold import fold
 from quire.coverage.live import live
 from quire.engine import request
 from quire.engine.closers import Reduce
-from quire.engine.driver import check_destination, check_words
+from quire.engine.driver import check_destination, check_spec
 from quire.engine.loop import repeat
 from quire.engine.report import Report
 from quire.engine.request import Request, Settings
@@ -34,7 +34,7 @@ from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.functions import WrongTypeError
 from quire.sources.transforms.processing import SPLITS, UNCUT, ProcessFunction, Processing
 from quire.spark.runner import runner_of
-from quire.storage import Entry, Gone, Store, Unreadable
+from quire.storage import Entry, Store, Unreadable, Vanished
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +98,7 @@ process.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # func
 def check(
     source: Any, dest: Any, function: ProcessFunction, *, split: str = "file", split_size: str | int = "64 MiB", schema: Any = None,
     format: str | None = None, reduce: Reduce | None = None, **settings: Any,
-) -> Call:  # fmt: skip
+) -> ProcessCall:  # fmt: skip
     """Check the arguments of `quire.process`; every wrong one is a UsageError of one line."""
     if not callable(function):
         with about("function"):
@@ -118,7 +118,9 @@ def check(
     flush = choose(partial_lines, request.PARTIAL_LINES, "partial_lines") == "take"
     if flush and on_append != "tail":
         raise UsageError("partial_lines='take' takes last lines that on_append='tail' has held back. Say on_append='tail' too.")
-    call = Call(source, function, dest, split, longest, columns, format or (columns and "parquet"), on_append, flush, reduce, settings)
+    call = ProcessCall(
+        source, function, dest, split, longest, columns, format or (columns and "parquet"), on_append, flush, reduce, settings
+    )
     most = call.options(call.format or "parquet", columns).convert.max_file_size
     if split == "lines" and longest > most:
         with about("split_size"):
@@ -127,7 +129,7 @@ def check(
 
 
 @dataclass(frozen=True)
-class Call:
+class ProcessCall:
     """A call, checked. It may leave open (None) the format and the columns of the rows."""
 
     source: Any = field(repr=False)
@@ -160,7 +162,7 @@ class Call:
             **({"on_append": self.on_append, "flush": self.flush} if self.on_append != "report" else {}),
         }  # fmt: skip
         job = replace(
-            made.named(replace_words(made.words, kind=entries.SPLITS, split=self.split), **intent), cut=cut,
+            made.named(replace_words(made.spec, kind=entries.SPLITS, split=self.split), **intent), cut=cut,
             convert=replace(made.convert, holds=holds, process=processing),
             policy=replace(made.policy, on_append=self.on_append, flush=self.flush),
         )  # fmt: skip
@@ -172,10 +174,10 @@ class Call:
         with about("dest"):
             check_destination(store, made.allow_nonempty)
             log = Log(store).refresh()
-            words = log.words()
-            if words is not None:
-                check_words(log, self.options(kind or words.format, columns))
-                kind, there = words.format, _columns_of(store, log)
+            spec = log.spec()
+            if spec is not None:
+                check_spec(log, self.options(kind or spec.format, columns))
+                kind, there = spec.format, _columns_of(store, log)
                 columns = schemas.agreed(there, columns, made.dest)
         if kind is None or (kind == "parquet" and columns is None):
             kind, columns = _of_open_job(store, log, made) or self._of_first_rows(made, kind)
@@ -222,7 +224,7 @@ def _given(processing: Processing, root: Root, entry: Entry) -> bytes | pa.Table
             return None
         file = FileInfo(f"{root.url.rstrip('/')}/{entry.name}", entry.size, entry.version, entry.modified)
         return processing.sample(content, file, (0, length))
-    except (BadContent, Gone, Unreadable):
+    except (BadContent, Vanished, Unreadable):
         return None
 
 
@@ -232,7 +234,7 @@ def _of_open_job(store: Store, log: Log, made: Request) -> tuple[str, pa.Schema 
         ours, theirs = ({k: v for k, v in each.items() if k not in _LEFT_OPEN} for each in (made.identity.intent, head.intent))
         if ours == theirs:
             frozen = str(head.intent.get("schema") or "")
-            return head.words.format, schemas.parse(frozen) if frozen else None
+            return head.spec.format, schemas.parse(frozen) if frozen else None
     return None
 
 
@@ -244,7 +246,7 @@ def _columns_of(store: Store, log: Log) -> pa.Schema | None:
     if (frozen := schemas.frozen(log)) is not None:
         return frozen
     for file in live(log, fold(log)):
-        traced = log.commit(file.number).words.traced  # else its files do not hold what the function has given
+        traced = log.commit(file.number).spec.traced  # else its files do not hold what the function has given
         if traced and file.name.endswith(".parquet") and store.stat(file.name) is not None:
             return schemas.canonical(parquet.open_file(store, file.name).schema_arrow)
     return None

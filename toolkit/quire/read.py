@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.arguments import whole
-from quire.commit.entries import Words
+from quire.commit.entries import Spec
 from quire.commit.log import Log
 from quire.coverage.finished import gathered
 from quire.coverage.fold import Fold, Source, fold
@@ -50,24 +50,24 @@ def read(
     """
     url = canonical(dest, storage_options)
     store = connect(url, storage_options)
-    log, words, files, folded, folders = _holding(store, version)
-    if words is None:
+    log, spec, files, folded, folders = _holding(store, version)
+    if spec is None:
         raise _nothing(store, version)
     if spark is None:
         from quire.spark.session import session
 
         spark = session()
-    if words.format == "parquet":
-        return _parquet(spark, store, storage_options, files, words, _by(log, words))
+    if spec.format == "parquet":
+        return _parquet(spark, store, storage_options, files, spec, _by(log, spec))
     items: list[Any] = list(files)
     places = files
-    if words.format == "raw":
+    if spec.format == "raw":
         items = [(source, f"{folders.get(source.segment, '')}/") for source in folded.sources]
-        places = [f"{folder}/" for folder in _places(store, files, folded, folders)] if words.layout == "directories" else []
-    own, apart = ["value"] if words.format == "lines" else ["path", "content"], words.layout == "directories"
-    made = _partitions(places, own, _by(log, words)) if apart else {}
+        places = [f"{folder}/" for folder in _places(store, files, folded, folders)] if spec.layout == "directories" else []
+    own, apart = ["value"] if spec.format == "lines" else ["path", "content"], spec.layout == "directories"
+    made = _partitions(places, own, _by(log, spec)) if apart else {}
     columns = "".join(f", {_quoted(name)} {schemas.type_text(kind, name)}" for name, kind in made.items())
-    of_lines, compression = words.format == "lines", words.compression
+    of_lines, compression = spec.format == "lines", spec.compression
 
     def read(i: int) -> Iterator[pa.RecordBatch]:
         store = connect(url, storage_options)
@@ -91,21 +91,21 @@ def _log(store: Store, version: int | None) -> tuple[Log, int]:
     return log.at(version), version
 
 
-def live(store: Store, version: int | None = None) -> tuple[Words | None, list[LiveFile], Fold]:
+def live(store: Store, version: int | None = None) -> tuple[Spec | None, list[LiveFile], Fold]:
     """The content of a destination at a version: its words, the data files that count, and the fold."""
     log, version = _log(store, version)
     folded = fold(log, version, reader=True)
-    return log.words(version, reader=True), list(live_files(log, folded, reader=True)), folded
+    return log.spec(version, reader=True), list(live_files(log, folded, reader=True)), folded
 
 
-def _holding(store: Store, version: int | None = None) -> tuple[Log, Words | None, list[str], Fold, dict[str, str]]:
+def _holding(store: Store, version: int | None = None) -> tuple[Log, Spec | None, list[str], Fold, dict[str, str]]:
     """The content of a destination at a version: its log, its words, its data files, the fold, and the directories of the segments."""
     log, version = _log(store, version)
     folded = fold(log, version, reader=True)
     tasks = (t for _, c in log.recent(version) for t in log.in_effect(c, version, reader=True))
     folders = {segment: t.folder for t in tasks if (segment := t.coverage.segment)}
     files = [file.name for file in live_files(log, folded, reader=True)]
-    return log, log.words(version, reader=True), files, folded, folders
+    return log, log.spec(version, reader=True), files, folded, folders
 
 
 def _places(store: Store, files: list[str], folded: Fold, folders: dict[str, str]) -> list[str]:
@@ -161,12 +161,12 @@ def _raw(store: Store, item: tuple[Source, str], compression: str, folded: Fold)
 
 
 def _parquet(
-    spark: SparkSession, store: Store, options: Mapping[str, Any] | None, files: list[str], words: Words, by: Mapping[str, pa.DataType]
+    spark: SparkSession, store: Store, options: Mapping[str, Any] | None, files: list[str], spec: Spec, by: Mapping[str, pa.DataType]
 ) -> DataFrame:  # fmt: skip
     if not files:
         raise UsageError(f"there is nothing to read in {store.url}: no data file is committed yet.")
     found = parquet.open_file(store, files[0]).schema_arrow
-    made = _partitions(files, found.names, by) if words.layout == "directories" else {}
+    made = _partitions(files, found.names, by) if spec.layout == "directories" else {}
     url, reader = store.url, spark.read.option("basePath", store.url) if made else spark.read.option("recursiveFileLookup", True)
     plain = all(_PLAIN.fullmatch(f"{url}/{name}") for name in files) and (not made or _only(files, made))
     if plain and not by:
@@ -191,14 +191,14 @@ def _parquet(
 
 def first_rows(store: Store, limit: int) -> Iterator[Any]:
     """The first rows of a destination, without Spark: bytes a line, or a dict a row or file (for the shell)."""
-    log, words, files, folded, _ = _holding(store)
-    if words is None:
+    log, spec, files, folded, _ = _holding(store)
+    if spec is None:
         raise _nothing(store)
-    if words.format == "raw":
-        found: Iterator[Any] = (row for source in folded.sources for row in _files_of(store, source, words, folded))
+    if spec.format == "raw":
+        found: Iterator[Any] = (row for source in folded.sources for row in _files_of(store, source, spec, folded))
     else:
-        by = _by(log, words)
-        found = (row for name in files for row in _rows_of(store, name, words, by))
+        by = _by(log, spec)
+        found = (row for name in files for row in _rows_of(store, name, spec, by))
     try:
         yield from itertools.islice(found, max(limit, 0))
     except QuireError:
@@ -207,18 +207,18 @@ def first_rows(store: Store, limit: int) -> Iterator[Any]:
         raise StorageError(f"a data file of {store.url} is damaged ({type(e).__name__}). See which with quire ledger verify.") from e
 
 
-def _files_of(store: Store, source: Source, words: Words, folded: Fold) -> Iterator[Any]:
-    for _, batch in _raw(store, (source, ""), words.compression, folded):
+def _files_of(store: Store, source: Source, spec: Spec, folded: Fold) -> Iterator[Any]:
+    for _, batch in _raw(store, (source, ""), spec.compression, folded):
         yield from batch.to_pylist()
 
 
-def _rows_of(store: Store, name: str, words: Words, by: Mapping[str, pa.DataType]) -> Iterator[Any]:
-    if words.format == "parquet":
+def _rows_of(store: Store, name: str, spec: Spec, by: Mapping[str, pa.DataType]) -> Iterator[Any]:
+    if spec.format == "parquet":
         file = parquet.open_file(store, name)
         for batch in file.iter_batches(batch_size=100):
             yield from _with_partitions(batch, name, {key: kind for key, kind in by.items() if key not in batch.schema.names}).to_pylist()
     else:
-        for _, batch in _lines(store, name, words.compression):
+        for _, batch in _lines(store, name, spec.compression):
             yield from batch.column(0).to_pylist()
 
 
@@ -230,12 +230,12 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _by(log: Log, words: Words) -> dict[str, pa.DataType]:
+def _by(log: Log, spec: Spec) -> dict[str, pa.DataType]:
     """The column by whose values quire has put rows into directories, with the type that it had; none without such a column."""
-    if not words.by:
+    if not spec.by:
         return {}
     columns = schemas.frozen(log) or parquet.RECORDS
-    return {words.by: columns.field(words.by).type if words.by in columns.names else pa.date32()}
+    return {spec.by: columns.field(spec.by).type if spec.by in columns.names else pa.date32()}
 
 
 def _partitions(files: list[str], columns: list[str], by: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:

@@ -34,7 +34,7 @@ _COLUMNS = ["topic", "partition", "offset", "end", "lag", "records", "bytes", "q
 
 
 @dataclass(frozen=True)
-class Seen:
+class LoadView:
     """The result of a look. `offsets` has one row a partition: what the ledger says, and `end` and `lag`, if brokers have answered."""
 
     summary: Summary | None  # None: nothing is loaded yet
@@ -75,7 +75,7 @@ def merged(offsets: pd.DataFrame, lag: pd.DataFrame | None) -> pd.DataFrame:
     return both.reindex(columns=_COLUMNS).astype(whole)
 
 
-def facts(seen: Seen) -> dict[str, object]:
+def facts(seen: LoadView) -> dict[str, object]:
     """The load in a few lines."""
     table, found = seen.offsets, seen.summary
     rows: dict[str, object] = {"topics": _topics(table)}
@@ -107,7 +107,7 @@ def _topics(table: pd.DataFrame) -> str:
     return f"{shown or 'none yet'} ({html.more_than(len(table), len(table), 'partition')})"
 
 
-def ordered(seen: Seen, order: str, topic: str) -> pd.DataFrame:
+def ordered(seen: LoadView, order: str, topic: str) -> pd.DataFrame:
     """The partitions of the topics in whose names the text stands, in an order."""
     column, falling = ORDERS[order]
     table = seen.offsets
@@ -143,7 +143,7 @@ def _cell(name: str, value: Any) -> str:
     return str(value) if name == "partition" else format_size(int(value)) if name == "bytes" else f"{int(value):,}"
 
 
-def commits(seen: Seen) -> Table:
+def commits(seen: LoadView) -> Table:
     """The last commits, the newest first."""
     last = seen.commits.iloc[::-1].head(LATEST)
     counts = ("records", "quarantined", "lost")
@@ -161,7 +161,7 @@ def commits(seen: Seen) -> Table:
     return Table(f"{html.more_than(len(last), total, 'commit')}, the newest first", header, rows, numbers)
 
 
-def reasons(seen: Seen) -> Table:
+def reasons(seen: LoadView) -> Table:
     """Why records were quarantined."""
     total = seen.summary.quarantined if seen.summary is not None else 0
     counted = int(seen.reasons["files"].sum())
@@ -173,7 +173,7 @@ def reasons(seen: Seen) -> Table:
     return Table(caption, ("reason", "records", "times read", "for example in"), rows, ("records", "times read"))
 
 
-def quarantined(seen: Seen) -> Table:
+def quarantined(seen: LoadView) -> Table:
     """The first records of the newest commits that are in quarantine."""
     rows = list[tuple[str, ...]]()
     for r in seen.quarantined.to_dict("records"):
@@ -184,7 +184,7 @@ def quarantined(seen: Seen) -> Table:
     return Table(caption, ("partition", "offset", "reason", "value"), rows, ("offset",))
 
 
-def losses(seen: Seen) -> Table:
+def losses(seen: LoadView) -> Table:
     """Which partitions have lost offsets to retention before they were read."""
     table = seen.offsets[seen.offsets["lost"].fillna(0) > 0].sort_values("lost", ascending=False, kind="stable")
     if not len(table):
@@ -230,7 +230,7 @@ class Looking:
         """Whether something was committed since the last look."""
         return self._read is None or not self.ledger.is_current()
 
-    def look(self, *, ask: bool = True) -> Seen:
+    def look(self, *, ask: bool = True) -> LoadView:
         """Look at all of it; where brokers do not answer, at the rest. Unless they are to be asked, their ends are those of before."""
         ledger = self.ledger
         if self.news():
@@ -251,7 +251,7 @@ class Looking:
             except Exception as e:  # whatever it is: it is told, and the rest is shown
                 self._trouble = f"The lag is not known: {line(e)}"
         when = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        return Seen(shown, merged(offsets, self._ends), commits, reasons, quarantined, skew, when, self._trouble)
+        return LoadView(shown, merged(offsets, self._ends), commits, reasons, quarantined, skew, when, self._trouble)
 
     def _of_ledger(self, ledger: quire.Ledger) -> tuple[Any, ...]:
         summary = ledger.summary()

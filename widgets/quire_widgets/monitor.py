@@ -20,7 +20,7 @@ from quire.errors import scrub
 from quire_widgets import as_code, html, load_pages
 from quire_widgets.call import Stopped, Watch, after_load, options_of
 from quire_widgets.form import Choice, Field, Form, Running, Shutter, Turners, line, place, shown
-from quire_widgets.load_pages import ORDERS, Looking, Seen
+from quire_widgets.load_pages import ORDERS, LoadView, Looking
 from quire_widgets.pages import Table
 
 BUSY = ("loading", "stopping")
@@ -46,7 +46,7 @@ class _Partitions(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
         """So many pages on; None: the first one."""
         self._offset = 0 if pages is None else max(self._offset + pages * self._size, 0)
 
-    def show(self, seen: Seen, order: str, topic: str) -> None:
+    def show(self, seen: LoadView, order: str, topic: str) -> None:
         """Draw the page."""
         table = load_pages.ordered(seen, order, topic.strip())
         if self._offset >= max(len(table), 1):
@@ -270,9 +270,9 @@ class LoadMonitor(Form):
         super()._set_state(state)
         self._follow_watching()
 
-    def _show(self, seen: Seen) -> None:
+    def _show(self, seen: LoadView) -> None:
         with self._show_lock:
-            before: Seen | None = self.seen
+            before: LoadView | None = self.seen
             self.seen = seen
             self._put("summary", display.facts(self._title(), load_pages.facts(seen)))
             self._put("trouble", html.alert(seen.trouble) if seen.trouble else "")

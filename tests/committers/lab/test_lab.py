@@ -25,7 +25,7 @@ from quire.cli import main
 from quire.committers import lab
 from quire.committers.guarantees import BESIDE, FOUR, Guarantees
 from quire.committers.lab import tested, wire
-from quire.committers.lab.bench import Bench, Run, Setting
+from quire.committers.lab.bench import Bench, BenchRun, Setting
 from quire.committers.lab.places import place_of
 from quire.committers.lab.processes import Asleep, end_session, members
 from quire.committers.lab.readings import untried
@@ -39,8 +39,8 @@ def write(path: Path, *ids: int) -> None:
     path.write_text("".join(f'{{"id": {n}, "task": 0}}\n' for n in ids))
 
 
-def measured(committer: str, fault: str, guarantee: str, **counts: Any) -> lab.Row:
-    return lab.Row(committer, "file", fault, guarantee, **counts)
+def measured(committer: str, fault: str, guarantee: str, **counts: Any) -> lab.Result:
+    return lab.Result(committer, "file", fault, guarantee, **counts)
 
 
 # ------------------------------------------------------------------------------------------------------------ what is counted
@@ -114,7 +114,7 @@ def test_guarantees_are_what_the_counts_say_and_no_more() -> None:
         measured("b", "window_10", "visible", files=10, partial=0, window_ms=0.0),
         measured("b", "task_raises", "one_copy", doubled=0, lost=0),
         measured("b", "executor_in_commit", "one_copy", doubled=0, lost=5),
-        lab.Row("b", "file", "speculation", "one_copy", "not run", note="no second attempt"),
+        lab.Result("b", "file", "speculation", "one_copy", "not run", note="no second attempt"),
     ]
     matrix = lab.Matrix(rows)
     assert matrix.guarantees["a"] == Guarantees(hidden=True, visible=False, clean=True, one_copy=True, restart=False)
@@ -129,7 +129,7 @@ def test_guarantees_are_what_the_counts_say_and_no_more() -> None:
 
 
 def test_what_was_read_says_where_and_is_not_taken_for_measured() -> None:
-    read = lab.Row("emrfs", "s3", how="read", source="a guide", read={"hidden": False})
+    read = lab.Result("emrfs", "s3", how="read", source="a guide", read={"hidden": False})
     matrix = lab.Matrix([read])
     assert matrix.how("emrfs") == "read"
     assert matrix.guarantees["emrfs"].hidden is False
@@ -276,7 +276,7 @@ def test_what_runs_wrote_is_deleted_and_nothing_else(tmp_path: Path, monkeypatch
     setting = Setting(tmp_path / "scratch")
     setting.scratch.mkdir()
     bench = Bench(setting, lab.COMMITTERS["v1"], place_of(tmp_path / "lake", setting.scratch, None))
-    run = Run(bench, "none")
+    run = BenchRun(bench, "none")
     run.place.store().put("_temporary/0/part", b"1")
     (tmp_path / "lake" / "theirs.csv").write_text("1")
     with monkeypatch.context() as broken:
@@ -339,16 +339,16 @@ def test_secrets_reach_no_command_and_no_repr() -> None:
     from quire.committers.lab.places import _s3a
 
     options = {"key": "mykey", "secret": "hush", "endpoint_url": "http://127.0.0.1:1", "client_kwargs": {"region_name": "x"}}
-    made = lab.watch.Place("s3://b/x", "s3a://b/x", options, _s3a(options))
+    made = lab.watch.LabPlace("s3://b/x", "s3a://b/x", options, _s3a(options))
     assert made.hadoop["fs.s3a.secret.key"] == "hush"
     assert "hush" not in repr(made)
     assert _without_value("secret=hush") == "secret=***"
 
 
 # ----------------------------------------------------------------------------------------------------------------------- the wire
-def heads(*requests: bytes) -> wire.Counts:
+def heads(*requests: bytes) -> wire.Traffic:
     """What is counted of requests, whatever pieces they come in."""
-    counts = [wire.Counts() for _ in range(3)]
+    counts = [wire.Traffic() for _ in range(3)]
     for size, one in zip((1, 7, 10_000), counts, strict=True):
         reader, text = wire._Requests(one), b"".join(requests)
         for i in range(0, len(text), size):
@@ -468,7 +468,7 @@ def _state(pid: int) -> str:
 # ---------------------------------------------------------------------------------------------------------------------- pictures
 def test_pictures_say_in_words_what_they_show() -> None:
     rows = [measured("v1", f"window_{n}", "visible", files=n, partial=2, window_ms=float(n)) for n in (10, 100, 1000)]
-    matrix = lab.Matrix([*rows, lab.Row("emrfs", "s3", how="read", source="x", read={"hidden": False})])
+    matrix = lab.Matrix([*rows, lab.Result("emrfs", "s3", how="read", source="x", read={"hidden": False})])
     marks, windows = matrix.plot(), matrix.plot("windows")
     assert marks.svg() == matrix.plot().svg()
     for text in ("v1", "emrfs", *FOUR, *BESIDE, "✘ does not", "– not known"):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 
 from quire.errors import NotFoundError, StorageError, TransientError, UsageError
-from quire.storage import Content, Entry, Folder, Gone, Request, Sink, Trouble
+from quire.storage import Content, Entry, Folder, ReadRequest, Sink, Trouble, Vanished
 from quire.storage.base import WithoutUploads, fits, safe
 
 SUFFIX = ".cupboard"
@@ -126,15 +126,15 @@ class Cupboard(WithoutUploads):
     def get_range(self, name: str, start: int, length: int) -> bytes:
         return self.get(name)[start : start + length]
 
-    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+    def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         for request in requests:
             found = self.stat(request.name)
             if found is None:
-                yield request, Gone("vanished")
+                yield request, Vanished("vanished")
                 continue
             wanted = "SELECT coalesce(substr(content, ?, ?), zeroblob(0)) FROM objects WHERE name = ? AND version = ?"
             rows = self._sql(wanted, request.start + 1, request.length, self._name(request.name), request.version)
-            yield request, rows[0][0] if rows else Gone("changed")
+            yield request, rows[0][0] if rows else Vanished("changed")
 
     # writing
     def _put(self, how: str, name: str, data: bytes) -> bool:

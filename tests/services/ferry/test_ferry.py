@@ -28,7 +28,7 @@ def test_a_job_of_quire_s_own_takes_it_by_its_name(tmp_path: Path) -> None:
     assert "ferry" in committers.known()
     source, dest = write(tmp_path / "in", documents(5)), tmp_path / "out"
     report = gather(source, dest, committer="ferry")
-    assert (report.files, gather(source, dest, committer="ferry").done) == (5, 5)
+    assert (report.files, gather(source, dest, committer="ferry").skipped) == (5, 5)
     assert quire.Ledger(dest).verify(spark=quire.LocalRunner()).ok
     assert not list((dest / "_quire" / "jobs").glob("*"))
     assert committers.OutputCommitter(tmp_path / "other").committer == "rename", "auto stays one of quire's"

@@ -18,7 +18,7 @@ from quire import FileInfo
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError
-from quire.formats.parquet import ParquetWriter, Rows, checksum
+from quire.formats.parquet import ParquetWriter, RowReader, checksum
 from quire.read import first_rows
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import DiffersError, fit, nullable, unify
@@ -276,11 +276,11 @@ def test_every_pair_of_schemas_that_goes_together_can_be_written_read_and_writte
 
     for i, batch in enumerate(batches):  # a run each
         written(f"{i}.parquet", [batch])
-    back = [Rows(store, f"{i}.parquet").take(0, 1).combine_chunks() for i in range(2)]
+    back = [RowReader(store, f"{i}.parquet").take(0, 1).combine_chunks() for i in range(2)]
     assert [checksum(rows) for rows in back] == [checksum(batch) for batch in batches]
     first = fit(back[0].to_batches()[0])
     written("again.parquet", [first, fit(back[1].to_batches()[0], first.schema)])  # a rewrite
-    assert [checksum(Rows(store, "again.parquet").take(i, 1)) for i in range(2)] == [checksum(batch) for batch in batches]
+    assert [checksum(RowReader(store, "again.parquet").take(i, 1)) for i in range(2)] == [checksum(batch) for batch in batches]
 
 
 def test_what_cannot_be_a_schema_is_said_with_what_to_do(tmp_path: Path) -> None:

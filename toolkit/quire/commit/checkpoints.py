@@ -39,7 +39,7 @@ FILES = pa.schema(
 MERGED = pa.schema([pa.field("name", pa.string(), False), pa.field("commit", pa.int64(), False)])
 
 
-class Piece(msgspec.Struct, frozen=True, array_like=True):
+class CheckpointPiece(msgspec.Struct, frozen=True, array_like=True):
     """An object of a checkpoint: its bytes and rows; of `rows` also the paths at its ends, and how many are in quarantine, or held back."""
 
     size: Natural
@@ -86,10 +86,10 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
     committers: tuple[str, ...] = ()
     expired: Natural = 0
     pins: dict[str, Natural] = {}
-    rows: tuple[Piece, ...] = ()
-    history: tuple[Piece, ...] = ()
-    files: tuple[Piece, ...] = ()
-    merged: tuple[Piece, ...] = ()
+    rows: tuple[CheckpointPiece, ...] = ()
+    history: tuple[CheckpointPiece, ...] = ()
+    files: tuple[CheckpointPiece, ...] = ()
+    merged: tuple[CheckpointPiece, ...] = ()
     format: int = FORMAT
 
     @property
@@ -97,9 +97,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", ta
         """Its name."""
         return names.checkpoint_head(self.version, self.id)
 
-    def pieces(self, kind: str) -> list[tuple[str, Piece]]:
+    def pieces(self, kind: str) -> list[tuple[str, CheckpointPiece]]:
         """The pieces of a kind, with their names; one without rows has no object."""
-        found: tuple[Piece, ...] = getattr(self, kind)
+        found: tuple[CheckpointPiece, ...] = getattr(self, kind)
         return [(names.checkpoint_piece(self.version, self.id, kind, i), piece) for i, piece in enumerate(found) if piece.rows]
 
     def tables(self, store: Store, kind: str, schema: pa.Schema, columns: list[str] | None = None, skip: int = 0) -> Iterator[pa.Table]:
@@ -164,8 +164,8 @@ def history_row(number: int, entry: Entry) -> tuple[Any, ...]:
     """An entry as a row of `HISTORY`."""
     tasks = entry.tasks if isinstance(entry, Commit) else ()
     note = entry.why if isinstance(entry, Abort | Commit) else ""
-    if isinstance(entry, Commit) and entry.words.reduce and entry.whole:
-        note = f"through {entry.words.reduce}" + (f": {note}" if note else "")
+    if isinstance(entry, Commit) and entry.spec.reduce and entry.whole:
+        note = f"through {entry.spec.reduce}" + (f": {note}" if note else "")
     if isinstance(entry, Published) and entry.lost:
         note = f"lost tasks: {', '.join(map(str, entry.lost))}"
     if isinstance(entry, Expired):

@@ -37,7 +37,7 @@ class Uncover(msgspec.Struct, frozen=True, array_like=True):
     ranges: tuple[tuple[Natural, Natural], ...]
 
 
-class Left(msgspec.Struct, frozen=True, array_like=True):
+class Deferred(msgspec.Struct, frozen=True, array_like=True):
     """A split that was planned and not taken, because the file vanished or changed: it is tried again from a new listing."""
 
     path: str
@@ -62,7 +62,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     last: str = ""
     removes: tuple[str, ...] = ()  # data files whose rows leave; those of them that stay stand in the segment, carried
     uncovers: tuple[Uncover, ...] = ()
-    left: tuple[Left, ...] = ()
+    left: tuple[Deferred, ...] = ()
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     differs: str = ""  # the first file whose rows have other columns than the destination, and which
 
 
-class Words(msgspec.Struct, frozen=True, kw_only=True):
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a destination; the same for all of its commits, but for those that hold marks alone and say nothing of it."""
 
     transform: str
@@ -140,7 +140,7 @@ class Words(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # A commit of nothing but marks says nothing of what a destination will hold.
-UNSAID = Words(transform="", format="lines", compression="none", layout="flat")
+UNSAID = Spec(transform="", format="lines", compression="none", layout="flat")
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="manifest"):
@@ -154,7 +154,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="left"):
     """Some of what an entry's tasks have left, where that stands in the entry's part."""
 
-    left: tuple[Left, ...]
+    left: tuple[Deferred, ...]
     format: int = FORMAT
 
 
@@ -166,7 +166,7 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
     plan: str
     tasks: Natural
     committer: str
-    words: Words
+    spec: Spec
     intent: dict[str, Any]
     source: str = ""  # topics: the brokers and names that the user has given
     closer: str = ""  # who writes all that the job shows, in a task more than the plan has: a shuffle, or a claim's block
@@ -189,14 +189,14 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
     job: str
     base: Natural
     committer: str
-    words: Words
+    spec: Spec
     time: str
     planner: str = ""
     hash_parts: Parts = 1
     target: Natural = 0
     tasks: tuple[Task, ...] = ()
     dropped: tuple[int, ...] = ()
-    left: tuple[Left, ...] = ()  # those of dropped tasks; the others' stand in their tasks
+    left: tuple[Deferred, ...] = ()  # those of dropped tasks; the others' stand in their tasks
     verb: str = "run"  # what was asked for: run, retry, forget, compact, …
     why: str = ""  # in the user's words
     on_append: str = ""  # what a run does with files that grow, where it looks for them
@@ -225,7 +225,7 @@ class Abort(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ab
     why: str
     time: str
     committer: str = ""  # where it is known
-    left: tuple[Left, ...] = ()
+    left: tuple[Deferred, ...] = ()
     parts: str | None = None  # where `left` stands if it would make the entry too long
     format: int = FORMAT
 
@@ -307,18 +307,18 @@ def decode(data: bytes, kind: Any, where: str) -> Any:
         raise FormatError(f"{where} is damaged: {str(e)[:200]}. It was not written by quire in this form; put back a good copy.") from e
 
 
-def check_words(words: Words, where: str) -> None:
+def check_spec(spec: Spec, where: str) -> None:
     """Refuse words that this quire cannot read."""
-    if words.compression not in COMPRESSIONS or words.format not in FORMATS:
+    if spec.compression not in COMPRESSIONS or spec.format not in FORMATS:
         raise FormatError(
-            f"{where} names the format {words.format[:80]!r} with the compression {words.compression[:80]!r}, which this quire does not "
+            f"{where} names the format {spec.format[:80]!r} with the compression {spec.compression[:80]!r}, which this quire does not "
             f"know. Update quire, or look who wrote it."
         )
 
 
 def check_head(head: PlanHead, where: str) -> None:
     """Refuse a plan whose name, base and intent do not go together: everything after it is computed from them."""
-    check_words(head.words, where)
+    check_spec(head.spec, where)
     try:
         names.plan_parquet(head.job, head.plan)
     except FormatError as e:

@@ -28,11 +28,11 @@ from quire.commit.entries import (
     Part,
     Pin,
     Published,
+    Spec,
     Task,
     Unpin,
-    Words,
+    check_spec,
     check_task,
-    check_words,
     decode,
     encode,
 )
@@ -185,7 +185,7 @@ class Log:
         if isinstance(entry, Commit | Abort) and entry.parts is not None:
             entry = _whole(entry, self.store, where)
         if isinstance(entry, Commit):
-            check_words(entry.words, where)
+            check_spec(entry.spec, where)
             for task in entry.tasks:
                 check_task(entry.job, task)
         if isinstance(entry, Commit | Abort | Published):
@@ -299,20 +299,20 @@ class Log:
         """The first commit that says what the destination holds: later ones say the same, or nothing."""
         if self.base and self.base.said:
             return self.commit(self.base.said)
-        return next((commit for _, commit in self.recent(until) if commit.words.said), None)
+        return next((commit for _, commit in self.recent(until) if commit.spec.said), None)
 
-    def words(self, until: int | None = None, *, reader: bool = False) -> Words | None:
+    def spec(self, until: int | None = None, *, reader: bool = False) -> Spec | None:
         """The contents of the destination at a version; None where no commit says it (to a reader: none of which anything counts)."""
         found = self.saying(until)
         if found is None or (reader and not self.holds(until)):
             return None
-        return found.words
+        return found.spec
 
     def holds(self, until: int | None = None) -> bool:
         """Whether a commit that says what the destination holds counts for a reader of a version."""
         if self.base and self.base.holds:
             return True
-        return any(c.words.said and self.in_effect(c, until, reader=True) for _, c in self.recent(until))
+        return any(c.spec.said and self.in_effect(c, until, reader=True) for _, c in self.recent(until))
 
     def by_content(self) -> bool:
         """Whether files of the sources are known by their content."""
@@ -335,7 +335,7 @@ class Log:
 
     def transforms(self) -> set[str]:
         """The transforms of all commits; "" of those that say nothing of what the destination holds."""
-        return {commit.words.transform for _, commit in self.recent()} | set(self.base.transforms if self.base else ())
+        return {commit.spec.transform for _, commit in self.recent()} | set(self.base.transforms if self.base else ())
 
     def filling(self) -> tuple[int, Commit] | None:
         """The first commit that has a data file, with its number."""

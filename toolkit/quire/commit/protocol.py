@@ -22,8 +22,8 @@ from quire.commit.entries import (
     WRITE,
     Abort,
     Commit,
+    Deferred,
     Entry,
-    Left,
     Manifest,
     PlanHead,
     Published,
@@ -159,7 +159,7 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
             return Abort(job=head.job, why=why, time=now(), committer=head.committer, left=_left(tasks))
         out = [t for t in tasks if t not in kept]
         return Commit(
-            job=head.job, base=head.base, committer=head.committer, words=head.words, time=now(),
+            job=head.job, base=head.base, committer=head.committer, spec=head.spec, time=now(),
             planner=str(head.intent.get("planner", "")), hash_parts=int(head.intent.get("parts", 1)),
             target=int(head.intent.get("target", 0)), verb=head.verb, why=str(head.intent.get("reason") or ""),
             on_append=str(head.intent.get("on_append", "")), identity=str(head.intent.get("identity", "")),
@@ -170,7 +170,7 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
     log.append(compute)
 
 
-def _left(tasks: Iterable[Task]) -> tuple[Left, ...]:
+def _left(tasks: Iterable[Task]) -> tuple[Deferred, ...]:
     return tuple(left for task in tasks for left in task.coverage.left)
 
 

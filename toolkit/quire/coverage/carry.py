@@ -77,9 +77,9 @@ class Carrying:
         if store.stat(name) is None:
             raise NotFoundError(f"{store.url}/{name} is gone")
         try:
-            taker: Any = parquet.Rows(store, name) if name.endswith(".parquet") else lines.cursor(store, name, self.compression)
+            taker: Any = parquet.RowReader(store, name) if name.endswith(".parquet") else lines.cursor(store, name, self.compression)
             for row in staying:
-                if isinstance(taker, parquet.Rows):
+                if isinstance(taker, parquet.RowReader):
                     found = taker.take(row["offset"], row["records"]).combine_chunks()
                     _compare(parquet.checksum(found), row, name)
                     (batch,) = found.to_batches()

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.commit import checkpoints, names, protocol
-from quire.commit.checkpoints import FILES, HISTORY, HISTORY_ROWS, MERGED, Checkpoint, Piece, history_row
+from quire.commit.checkpoints import FILES, HISTORY, HISTORY_ROWS, MERGED, Checkpoint, CheckpointPiece, history_row
 from quire.commit.entries import encode
 from quire.commit.log import Log
 from quire.coverage import segments
@@ -84,7 +84,7 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
     version, store, base = log.tip, log.store, log.base
     rows = _merged(runner, url, options, folded, made, _folders(log))
 
-    def put(kind: str, tables: Iterable[pa.Table]) -> tuple[Piece, ...]:
+    def put(kind: str, tables: Iterable[pa.Table]) -> tuple[CheckpointPiece, ...]:
         return tuple(_put(store, names.checkpoint_piece(version, made, kind, i), table) for i, table in enumerate(tables))
 
     full = log.merged // HISTORY_ROWS  # pieces that can never change
@@ -147,20 +147,20 @@ def _folders(log: Log) -> dict[str, str]:
     return {t.attempt: t.folder for _, commit in log.recent() for t in log.in_effect(commit) if t.folder and t.coverage.segment}
 
 
-def _put(store: Store, name: str, table: pa.Table) -> Piece:
+def _put(store: Store, name: str, table: pa.Table) -> CheckpointPiece:
     out = pa.BufferOutputStream()
     pq.write_table(table, out, compression="zstd", row_group_size=segments.ROW_GROUP)
     data = out.getvalue().to_pybytes()
     store.put(name, data)
-    return Piece(len(data), table.num_rows)
+    return CheckpointPiece(len(data), table.num_rows)
 
 
 # ------------------------------------------------------------------------------------------------------------------------ rows
-def _merged(runner: Runner, url: str, options: Any, folded: Fold, made: str, folders: dict[str, str]) -> tuple[Piece, ...]:
+def _merged(runner: Runner, url: str, options: Any, folded: Fold, made: str, folders: dict[str, str]) -> tuple[CheckpointPiece, ...]:
     """The rows of the ledger, sorted by path, in pieces of about `PIECE_ROWS`."""
     ranges = _ranges(runner, url, options, folded)
     work = functools.partial(_merge, url, options, folded, made, folders)
-    return tuple(Piece(**found) for found in _answers(runner.run(work, list(enumerate(ranges)))))
+    return tuple(CheckpointPiece(**found) for found in _answers(runner.run(work, list(enumerate(ranges)))))
 
 
 def _answers(outcomes: Sequence[dict[str, Any] | Failure]) -> Iterator[dict[str, Any]]:

@@ -24,8 +24,8 @@ def conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
     """The numbers of the tasks to drop, or why the whole job cannot commit here."""
     found = set[int]()
     there = log.saying()  # all others say the same, or nothing, or they had not been committed
-    if there is not None and head.words.said and there.words != head.words:
-        return _other_words(there, head)
+    if there is not None and head.spec.said and there.spec != head.spec:
+        return _other_spec(there, head)
     if len((log.schemas() | {t.schema for t in tasks}) - {""}) > 1:
         return "the destination holds, or would hold, rows of two schemas"
     since = [(number, t) for number, commit in log.commits(after=head.base) for t in log.in_effect(commit)]
@@ -99,8 +99,8 @@ def _common(log: Log, a: Task, b: Task, number: int) -> Iterator[str]:
             yield path
 
 
-def _other_words(commit: Commit, head: PlanHead) -> str:
-    there, ours = commit.words, head.words
+def _other_spec(commit: Commit, head: PlanHead) -> str:
+    there, ours = commit.spec, head.spec
     return (
         f"the destination holds transform {there.transform!r} in format {there.format!r} since job {commit.job}, "
         f"and this job made {ours.transform!r} in {ours.format!r}"

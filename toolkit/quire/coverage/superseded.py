@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from quire.commit.entries import Left, Task
+from quire.commit.entries import Deferred, Task
 from quire.coverage import segments
 from quire.storage import Store
 
 NOT_TAKEN = "its new version cannot be taken, and what was gathered before stays"  # begins the reason of what is deferred
 
 
-def not_taken(store: Store, tasks: Sequence[Task]) -> tuple[Left, ...]:
+def not_taken(store: Store, tasks: Sequence[Task]) -> tuple[Deferred, ...]:
     """The files of which something is quarantined and nothing was written, with the first reason: their old rows have to stay.
 
     A file without records is a good one. FormatError where a segment is not there.
@@ -37,4 +37,4 @@ def not_taken(store: Store, tasks: Sequence[Task]) -> tuple[Left, ...]:
             for path in pc.unique(rows.column("path").filter(pc.is_valid(rows.column("data_file")))).to_pylist():
                 found.pop(path, None)
     more = {path: f" (and {n - 1:,} more)" if n > 1 else "" for path, (_, n) in found.items()}
-    return tuple(Left(path, f"{NOT_TAKEN}: {why}{more[path]}") for path, (why, _) in sorted(found.items()))
+    return tuple(Deferred(path, f"{NOT_TAKEN}: {why}{more[path]}") for path, (why, _) in sorted(found.items()))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import xxhash
 
 from quire.coverage.finished import GATHERED
-from quire.storage import Entry, Gone, Request, Store, Unreadable
+from quire.storage import Entry, ReadRequest, Store, Unreadable, Vanished
 
 EDGE = 4 << 10  # bytes at either end of a row
 WAITED = -1  # instead of how often a row was tried: it was not, its line waited for its end
@@ -129,7 +129,7 @@ def unfinished(store: Store, name: str, version: str, size: int, start: int) -> 
                 return size - begin - found - 1
             at = begin
     except _Changed as e:
-        raise Gone("changed while it was read") from e
+        raise Vanished("changed while it was read") from e
     return size - start
 
 
@@ -138,21 +138,21 @@ def mark(store: Store, name: str, version: str, size: int, start: int, length: i
     try:
         return fingerprint(b"".join(_read(store, Entry(name, size, version, 0), *edge) for edge in _edges([Mark(start, length, 0)])))
     except _Changed as e:
-        raise Gone("changed while it was read") from e
+        raise Vanished("changed while it was read") from e
 
 
 def _read(store: Store, entry: Entry, start: int, length: int) -> bytes:
     if not length:
         return b""
-    for _, content in store.read_many([Request(entry.name, entry.version, entry.size, start, length)]):
+    for _, content in store.read_many([ReadRequest(entry.name, entry.version, entry.size, start, length)]):
         if isinstance(content, bytes):
             return content
-        if isinstance(content, Gone):
+        if isinstance(content, Vanished):
             raise _Changed
         if isinstance(content, Unreadable):
             raise content
         try:
             return b"".join(content)
-        except Gone as e:
+        except Vanished as e:
             raise _Changed from e
     raise _Changed

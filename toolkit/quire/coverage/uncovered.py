@@ -23,16 +23,18 @@ class Uncovered(dict[str, tuple[tuple[int, Uncover], ...]]):
         """Whether a commit after `number` has uncovered a part of a row."""
         found = self._laid.get((path, version))
         if found is None:
-            found = self._laid[path, version] = _Laid((by, r) for by, u in self.get(path, ()) if u.version == version for r in u.ranges)
+            found = self._laid[path, version] = _LaidRanges(
+                (by, r) for by, u in self.get(path, ()) if u.version == version for r in u.ranges
+            )
         return found.newest(start, length) > number
 
     @property
-    def _laid(self) -> dict[tuple[str, str], _Laid]:
-        found: dict[tuple[str, str], _Laid] = self.__dict__.setdefault("laid", {})
+    def _laid(self) -> dict[tuple[str, str], _LaidRanges]:
+        found: dict[tuple[str, str], _LaidRanges] = self.__dict__.setdefault("laid", {})
         return found
 
 
-class _Laid:
+class _LaidRanges:
     """Ranges of one version of a file, each by a commit: for each place the newest commit that has uncovered it."""
 
     def __init__(self, ranges: Iterable[tuple[int, tuple[int, int]]]) -> None:

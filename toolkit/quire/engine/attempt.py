@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.commit import names
-from quire.commit.entries import PURGE, Coverage, Left, PlanHead, Stats, Task, Uncover
+from quire.commit.entries import PURGE, Coverage, Deferred, PlanHead, Stats, Task, Uncover
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.coverage.carry import dropped
 from quire.engine import kinds
@@ -30,7 +30,7 @@ from quire.planning.pack import PlannedTask, read_drops, read_task
 from quire.sources.files import Root
 from quire.sources.transforms.convert import Convert
 from quire.spark.runner import without_collector
-from quire.storage import Gone, Store, connect
+from quire.storage import Store, Vanished, connect
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Attempt:
     ) -> None:  # fmt: skip
         self.work, self.store, self.task, self.planned, self.memo, self.retries = work, store, task, planned, memo, retries
         self.id = names.new_id()
-        self.tally, self.left = Tally(), list[Left]()
+        self.tally, self.left = Tally(), list[Deferred]()
         self.output = DataFiles(work, store, task, self.id, planned)
         self.rows = SegmentRows(self.output, carried=bool(planned.removes))
         self.quarantined = Quarantined(store, self.rows, self.tally)
@@ -103,9 +103,9 @@ class Attempt:
         self.quarantined.names.update((at, each[3]) for each in given if len(each) > 3)
         return self.replaced.add(at, given)
 
-    def defer(self, at: At, e: Gone) -> None:
+    def defer(self, at: At, e: Vanished) -> None:
         """Leave a split that changed or vanished to the next call, with what it takes out of the ledger."""
-        self.left.append(Left(at[0], str(e)))
+        self.left.append(Deferred(at[0], str(e)))
         self.replaced.withdraw(at)
 
     def run(self) -> Task:

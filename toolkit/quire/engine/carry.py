@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from quire.commit.entries import Left
+from quire.commit.entries import Deferred
 from quire.commit.log import Log
 from quire.coverage.carry import Carrying
 from quire.coverage.fold import fold
-from quire.engine.rows import Record, Row
+from quire.engine.rows import LedgerRow, Record
 from quire.errors import FormatError, NotFoundError
 from quire.sources.transforms.columns import fit
 from quire.sources.transforms.functions import WrongTypeError
@@ -26,8 +26,8 @@ def carry(attempt: Attempt) -> None:
     head, store, rows = attempt.work.head, attempt.store, attempt.rows
     writer = attempt.output.writer
     folded = fold(Log(store).refresh(), head.base)
-    files = attempt.planned.removes if head.words.traced else ()  # else all rows of a file leave with it
-    carrying = Carrying(store, folded, files, head.words.compression, attempt.dropped)
+    files = attempt.planned.removes if head.spec.traced else ()  # else all rows of a file leave with it
+    carrying = Carrying(store, folded, files, head.spec.compression, attempt.dropped)
     for name in files:
         try:
             for row, record in carrying.carried(name):
@@ -37,10 +37,10 @@ def carry(attempt: Attempt) -> None:
                     writer.add(record)
                 else:
                     writer.add_stream(record, row["written"])
-                parts = [Row(**{c: each[c] for c in _COLUMNS}) for each in (row, *row["riders"])]
+                parts = [LedgerRow(**{c: each[c] for c in _COLUMNS}) for each in (row, *row["riders"])]
                 rows.add(parts, Record(row["records"], row["written"], row["checksum"]))
         except NotFoundError as e:
-            attempt.left.append(Left(name, str(e)))
+            attempt.left.append(Deferred(name, str(e)))
         except WrongTypeError as e:
             raise FormatError(
                 f"the data file {name} holds columns that cannot lie beside those of the others: {e}. Nothing was changed: give it up "
@@ -49,5 +49,5 @@ def carry(attempt: Attempt) -> None:
         except FormatError as e:
             if fold(Log(store).refresh()).source_of(store, name) is not None:
                 raise
-            attempt.left.append(Left(name, str(e)))  # damaged, and given up by another job meanwhile: this one is planned again
+            attempt.left.append(Deferred(name, str(e)))  # damaged, and given up by another job meanwhile: this one is planned again
         rows.flush()

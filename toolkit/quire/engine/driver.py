@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from quire.commit import names
-from quire.commit.entries import Abort, Commit, PlanHead, Task, Words
+from quire.commit.entries import Abort, Commit, PlanHead, Spec, Task
 from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
@@ -37,42 +37,42 @@ TWICE = 2  # a call takes a path up at most this often, so it ends though a file
 
 
 def gather(
-    made: Request, runner: Runner, bars: Progress, planned: planning.Planned | None = None, *, waits: bool = False
+    request: Request, runner: Runner, bars: Progress, planned: planning.Planned | None = None, *, waits: bool = False
 ) -> Report:  # fmt: skip
     """Rounds until nothing is left; each round ends a job, ours or another's.
 
     `waits`: a source in which nothing has the names that are asked for may have it later, and is not a mistake.
     A store that does not do what it should ends the call with one line: what was done, what was not, and how to go on.
     """
-    call = _Call(made, bars)
+    call = _Call(request, bars)
     with with_state(call.state):
-        return _rounds(call, made, runner, bars, planned, waits=waits)
+        return _rounds(call, request, runner, bars, planned, waits=waits)
 
 
 def _rounds(
-    call: _Call, made: Request, runner: Runner, bars: Progress, planned: planning.Planned | None, *, waits: bool
+    call: _Call, request: Request, runner: Runner, bars: Progress, planned: planning.Planned | None, *, waits: bool
 ) -> Report:  # fmt: skip
-    started, retries, store = time.monotonic(), bars.retries, made.store(bars.again)
+    started, retries, store = time.monotonic(), bars.retries, request.store(bars.again)
     kind = call.kind
     supersede = False  # the round takes what was gathered in another version: a job of its own, since it is all or nothing
     with about("dest"):
-        check_destination(store, made.allow_nonempty)
+        check_destination(store, request.allow_nonempty)
 
     def identify(log: Log) -> Identity:
         with about("dest"):
-            check_words(log, made)
-        return made.identity
+            check_spec(log, request)
+        return request.identity
 
     def plan(log: Log, identity: Identity) -> tuple[PlanHead, planning.Planned] | None:
         nonlocal planned, supersede
         while True:
             found, planned = planned, None
             if found is None:
-                wanted = made.wanted(call.tired(1 if supersede else TWICE), supersede=supersede)
+                wanted = request.wanted(call.tired(1 if supersede else TWICE), supersede=supersede)
                 found = planning.make(kind.plan, runner, log, log.tip, identity.job(log.tip), wanted, bars)
             if not supersede:
                 call.saw(found)
-                check_found(log, made, found, waits=waits, again=bool(call.taken_up))
+                check_found(log, request, found, waits=waits, again=bool(call.taken_up))
             if found.tasks:
                 return identity.head(found.base, found.plan, len(found.tasks)), found
             if supersede or not call.outdated():
@@ -80,28 +80,28 @@ def _rounds(
             supersede = True
 
     while True:
-        taken = take_up(store, identify, plan, held=made.held, other=call.other)
+        taken = take_up(store, identify, plan, held=request.held, other=call.other)
         log, head = taken.log, taken.head
         if head is None:
             break
-        convert = replace(made.convert, columns=schemas.there(log)) if made.convert.function and not head.closer else made.convert
-        work = Work(made.dest, made.dest_options, made.roots, head, convert)
+        convert = replace(request.convert, columns=schemas.there(log)) if request.convert.function and not head.closer else request.convert
+        work = Work(request.dest, request.dest_options, request.roots, head, convert)
         call.takes_up(head)
-        jobs.run(runner, log, work, bars, made.max_quarantined, made.reduce)
+        jobs.run(runner, log, work, bars, request.max_quarantined, request.reduce)
         settled = call.ended(log.refresh(), head.job, store) and taken.planned is not None
-        jobs.check_losses(call.losses, head.job, made.dest)
+        jobs.check_losses(call.losses, head.job, request.dest)
         if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
             break  # where it is to stop, the next call takes what is left
         supersede = settled and (supersede or not call.more())  # first what did not fit into that job
-    checkpoint.keep_up(runner, made.dest, made.dest_options, log, bars.say)
+    checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say)
     return call.report(log, time.monotonic() - started, bars.retries - retries)
 
 
 class _Call:
     """The state of this call so far. It decides only when the call ends; what is done stands in the log."""
 
-    def __init__(self, made: Request, bars: Progress) -> None:
-        self.made, self.bars, self.kind = made, bars, kinds.named(made.words.kind)
+    def __init__(self, request: Request, bars: Progress) -> None:
+        self.request, self.bars, self.kind = request, bars, kinds.named(request.spec.kind)
         self.taken_up = Counter[str]()  # paths that were deferred, or replaced in quarantine
         self.left: dict[str, str] = {}
         self.head: PlanHead | None = None  # of the job under way
@@ -202,7 +202,7 @@ class _Call:
         """How far this call has come, for an error that ends it: from what it knows, since the store may not answer."""
         taken = self.kind.taken(self.files, self.records)
         before = f"{taken} by this call and stay; " if self.files or self.records else ""
-        dest = self.made.dest
+        dest = self.request.dest
         if self.head is None:
             return f"{before or 'Nothing of this call is visible; '}call again to go on."
         step = ProgressEvent("") if self.bars.last is self.before else self.bars.last.step  # the phases before were of other jobs
@@ -216,7 +216,7 @@ class _Call:
 
     def report(self, log: Log, took: float, retries: int) -> Report:
         """For the user."""
-        made, listed = self.made, self.listed.listed if self.listed else None
+        request, listed = self.request, self.listed.listed if self.listed else None
         changed: list[tuple[str, str]] = []
         count = 0
         troubles: list[tuple[str, str]] = []
@@ -224,7 +224,7 @@ class _Call:
             troubles = list(listed.troubles)
             changed, count = list(listed.reported_examples), listed.reported
         return Report(
-            **self.kind.report(made.roots, self, log), dest=made.dest, files=self.files, bytes=self.bytes,
+            **self.kind.report(request.roots, self, log), dest=request.dest, files=self.files, bytes=self.bytes,
             written=self.written, records=self.records, lost=self.lost, data_files=self.data_files,
             quarantined=tuple(self.examples[:EXAMPLES]), quarantined_count=self.quarantined_files + self.quarantined_records,
             changed=tuple(changed), changed_count=count, longer_count=listed.longer if listed else 0, unreadable=tuple(troubles),
@@ -233,7 +233,7 @@ class _Call:
             young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
             held_back=self.held + (listed.held if listed else 0), seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted if listed else 0, deleted_examples=tuple(listed.deleted_examples) if listed else (),
-            reduce=made.words.reduce, quarantined_before=self.quarantined,
+            reduce=request.spec.reduce, quarantined_before=self.quarantined,
         )  # fmt: skip
 
 
@@ -252,68 +252,68 @@ def check_destination(store: Store, allow_nonempty: bool) -> None:
             )
 
 
-def check_found(log: Log, made: Request, planned: planning.Planned, *, waits: bool = False, again: bool = False) -> None:
+def check_found(log: Log, request: Request, planned: planning.Planned, *, waits: bool = False, again: bool = False) -> None:
     """Refuse a source that cannot be listed and globs that match nothing (but if the call `waits`); what planning has written goes.
 
     `again`: files that this call has taken up before are not in the listing, so it does not say what is there.
     """
     try:
         if not again:
-            check_listed(made.roots, planned.listed)
+            check_listed(request.roots, planned.listed)
         if not waits:
-            _check_names(log, made, planned.listed)
+            _check_names(log, request, planned.listed)
     except QuireError:
         with suppress(QuireError):  # what goes wrong now is not what the user should hear of
             planning.discard(log.store, planned.job, planned.plan)
         raise
 
 
-def _check_names(log: Log, made: Request, listed: Listed) -> None:
+def _check_names(log: Log, request: Request, listed: Listed) -> None:
     """Refuse globs that match none of the names that are there.
 
     Where a job of the same call was committed, what matched may have gone since.
     """
-    roots = [root for root in made.roots if isinstance(root, Root)]
-    found = unmatched(roots, made.selection.include, listed)
-    if found and not any(True for _ in log.ending(made.identity.hash)):
-        found.refuse(made.selection.exclude)
+    roots = [root for root in request.roots if isinstance(root, Root)]
+    found = unmatched(roots, request.selection.include, listed)
+    if found and not any(True for _ in log.ending(request.identity.hash)):
+        found.refuse(request.selection.exclude)
 
 
-def check_words(log: Log, made: Request) -> None:
+def check_spec(log: Log, request: Request) -> None:
     """Refuse to mix two transforms or formats in one destination."""
     commit = log.saying()
     if commit is None:
-        _check_marks(log, made)
+        _check_marks(log, request)
         return
-    if commit.verb == "run" and commit.identity != (identity := made.identity.intent.get("identity", "")):
+    if commit.verb == "run" and commit.identity != (identity := request.identity.intent.get("identity", "")):
         raise RefusedError(
-            f"the destination {made.dest} knows its files by change_detection={commit.identity or 'store'!r}, and this call says "
+            f"the destination {request.dest} knows its files by change_detection={commit.identity or 'store'!r}, and this call says "
             f"{identity or 'store'!r}: every file would look rewritten. Say the same, or choose another destination."
         )
-    if commit.words != made.words:
-        there, ours = commit.words, made.words
+    if commit.spec != request.spec:
+        there, ours = commit.spec, request.spec
         if there.reduce != ours.reduce:
             mixed = [f"went through reduce={w.reduce!r}" if w.reduce else "went through no shuffle" for w in (there, ours)]
             raise RefusedError(
-                f"the rows of the destination {made.dest} {mixed[0]}, and those of this call {mixed[1].replace('went', 'would go')}: "
+                f"the rows of the destination {request.dest} {mixed[0]}, and those of this call {mixed[1].replace('went', 'would go')}: "
                 f"mixing them is not supported. Say the same, or choose another destination."
             )
         raise RefusedError(
-            f"the destination {made.dest} holds transform {there.transform!r}, format {there.format!r}, compression "
+            f"the destination {request.dest} holds transform {there.transform!r}, format {there.format!r}, compression "
             f"{there.compression!r}, layout {there.layout!r}{_split(there)}; this call says {ours.transform!r}, {ours.format!r}, "
             f"{ours.compression!r}, {ours.layout!r}{_split(ours)}. Say the same, or choose another destination."
         )
 
 
-def _check_marks(log: Log, made: Request) -> None:
+def _check_marks(log: Log, request: Request) -> None:
     """Refuse files where offsets are marked as done elsewhere, and topics where files are."""
-    kind = kinds.named(made.words.kind)
+    kind = kinds.named(request.spec.kind)
     if other := next((source.first for source in fold(log).sources if not kind.owns(source.first)), None):
         raise RefusedError(
-            f"the ledger of {made.dest} has marks of {quoted(other, 100)}, which another tool has done, and this call reads {kind.noun}: "
-            f"nothing was read. Choose another destination."
+            f"the ledger of {request.dest} has marks of {quoted(other, 100)}, which another tool has done, and this call reads "
+            f"{kind.noun}: nothing was read. Choose another destination."
         )
 
 
-def _split(words: Words) -> str:
-    return (f", split {words.split!r}" if words.split else "") + (f", partition_by {words.by!r}" if words.by else "")
+def _split(spec: Spec) -> str:
+    return (f", split {spec.split!r}" if spec.split else "") + (f", partition_by {spec.by!r}" if spec.by else "")

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from msgspec.structs import replace
 
 from quire.commit import names, protocol
-from quire.commit.entries import FILES, OFFSETS, SPLITS, Commit, Left, PlanHead, Task
+from quire.commit.entries import FILES, OFFSETS, SPLITS, Commit, Deferred, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
 from quire.coverage.superseded import not_taken
@@ -64,7 +64,7 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_quarantine
     _check_schema(log, tasks, head, alone=bool(head.closer))
     quarantined = sum(task.stats.quarantined for task in tasks)
     if max_quarantined is not None and quarantined > max_quarantined:
-        first, what = _first_quarantined(log, tasks), _COUNTED.get((head.words.kind, head.words.split), "splits or records")
+        first, what = _first_quarantined(log, tasks), _COUNTED.get((head.spec.kind, head.spec.split), "splits or records")
         protocol.abort(log, head.job, f"{quarantined} {what} were to be quarantined, more than max_quarantined={max_quarantined}")
         if isinstance(log.outcome(head.job), Commit):  # another driver of the job allows more
             settle(log, head.job, progress)
@@ -114,7 +114,7 @@ def _read_plan(log: Log, head: PlanHead) -> list[PlannedTask] | None:
     return planned
 
 
-def _not_taken(log: Log, head: PlanHead, tasks: list[Task]) -> tuple[Left, ...]:
+def _not_taken(log: Log, head: PlanHead, tasks: list[Task]) -> tuple[Deferred, ...]:
     """The files whose old rows have to stay; none where another driver has ended the job and cleaned meanwhile."""
     try:
         return not_taken(log.store, tasks)

@@ -16,7 +16,7 @@ from quire.commit.entries import OFFSETS
 from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.coverage.ranges import Known
-from quire.engine.driver import check_destination, check_words
+from quire.engine.driver import check_destination, check_spec
 from quire.engine.report import LoadReport, Report
 from quire.engine.request import Request
 from quire.errors import NotFoundError, RefusedError, UsageError, about
@@ -41,7 +41,7 @@ LOOKED_AT = 64 << 10  # bytes of records by which a function shows its columns
 
 
 @dataclass(frozen=True)
-class Job(Request):
+class LoadRequest(Request):
     """A call as a job. `ends` are of the run under way."""
 
     ends: Mapping[Key, int] = field(default_factory=dict)
@@ -72,40 +72,40 @@ def _written(loading: Loading, compression: str, some: pa.Table) -> int:
 
 
 @dataclass
-class Call:
+class LoadCall:
     """A call, checked. Before each run it asks the brokers what there is."""
 
-    made: Job
+    request: LoadRequest
     until: Until | None
     group: str | None
     unnamed: set[str] = field(default_factory=set)  # topics whose ids no broker has told this call
     notes: list[str] = field(default_factory=list)
-    job: Job | None = None  # of the run under way
+    job: LoadRequest | None = None  # of the run under way
 
-    def decided(self, bars: Progress, _: Request) -> Job:
+    def decided(self, bars: Progress, _: Request) -> LoadRequest:
         """The job of a run: topics with their ids, the stable ends, and the columns of the rows."""
-        made, self.notes = self.made, []
-        store = made.store()
+        request, self.notes = self.request, []
+        store = request.store()
         with about("dest"):
-            check_destination(store, made.allow_nonempty)
-            log = made.held.read(store)
+            check_destination(store, request.allow_nonempty)
+            log = request.held.read(store)
             self._check_owner(log)
-        cluster = cluster_of(made.topics.servers, made.topics.options)
+        cluster = cluster_of(request.topics.servers, request.topics.options)
         with about("source"):
             topics, keys = self._found(cluster, bars)
-            check_cluster(log, topics, made.dest)
+            check_cluster(log, topics, request.dest)
             ends = cluster.ends(keys, bars.again)
         if self.until is not None:
             with about("until"):
                 ends = self.until.ends(cluster, ends, bars.again, first=not log.source())
-        self.job = replace(made, roots=(topics,), ends=ends, identity=made.named(cluster=topics.cluster).identity)
-        if made.convert.of_user:
+        self.job = replace(request, roots=(topics,), ends=ends, identity=request.named(cluster=topics.cluster).identity)
+        if request.convert.of_user:
             self.job = self._with_columns(self.job, log, cluster)
         return self.job
 
     def _found(self, cluster: Cluster, bars: Progress) -> tuple[Topics, list[Key]]:
         """The topics as they are now, and their partitions."""
-        asked = self.made.topics
+        asked = self.request.topics
         identity, there = cluster.topics(bars.again)
         found = {name: n for name, n in there.items() if asked.matches(name)}
         for name in asked.names:
@@ -129,39 +129,41 @@ class Call:
 
     def _check_owner(self, log: Log) -> None:
         """Refuse a destination that holds files, or topics that this call does not load."""
-        made, words = self.made, log.words()
-        if words is not None and words.kind != OFFSETS:
+        request, spec = self.request, log.spec()
+        if spec is not None and spec.kind != OFFSETS:
             raise RefusedError(
-                f"the destination {made.dest} holds what was made of files ({words.transform} → {words.format}), and this call loads "
+                f"the destination {request.dest} holds what was made of files ({spec.transform} → {spec.format}), and this call loads "
                 f"topics: nothing was read. Choose another destination."
             )
         before = log.source()
-        if not before or made.allow_nonempty:
+        if not before or request.allow_nonempty:
             return
         theirs = kafka.parsed(before)
-        others = [one for one in theirs.asked if one not in made.topics.asked and not (one in theirs.names and made.topics.matches(one))]
+        others = [
+            one for one in theirs.asked if one not in request.topics.asked and not (one in theirs.names and request.topics.matches(one))
+        ]
         if others:
             raise RefusedError(
-                f"the destination {made.dest} holds topic {', '.join(others)}, and this call loads {', '.join(made.topics.asked)}: "
+                f"the destination {request.dest} holds topic {', '.join(others)}, and this call loads {', '.join(request.topics.asked)}: "
                 f"nothing was read. Name all of them, choose another destination, or say allow_nonempty=True to bring them together."
             )
 
-    def _with_columns(self, made: Job, log: Log, cluster: Cluster) -> Job:
+    def _with_columns(self, request: LoadRequest, log: Log, cluster: Cluster) -> LoadRequest:
         """With the columns of the rows as the destination has them, or an open job of the same call, or as the function gives them."""
-        loading = made.convert.loading
+        loading = request.convert.loading
         assert loading is not None
         columns, there = loading.schema, None
-        if log.words() is not None:
+        if log.spec() is not None:
             with about("dest"):
-                check_words(log, made)
+                check_spec(log, request)
             there = schemas.frozen(log)
-        columns = schemas.agreed(there, columns, made.dest) or _of_open_job(made, log) or _of_first_records(made, loading, cluster)
+        columns = schemas.agreed(there, columns, request.dest) or _of_open_job(request, log) or _of_first_records(request, loading, cluster)
         if columns is None:
-            return made  # no record has come yet
+            return request  # no record has come yet
         with about("partition_by"):
             records.check_by(loading.by, columns)
-        convert = dataclasses.replace(made.convert, loading=replace(loading, schema=columns))
-        return replace(made, convert=convert, identity=made.named(schema=schemas.text(columns)).identity)
+        convert = dataclasses.replace(request.convert, loading=replace(loading, schema=columns))
+        return replace(request, convert=convert, identity=request.named(schema=schemas.text(columns)).identity)
 
     def told(self, report: Report) -> LoadReport:
         """The report of a run; after it, the consumer group follows."""
@@ -183,18 +185,18 @@ def check_cluster(log: Log, topics: Topics, dest: str) -> None:
                 )
 
 
-def _of_open_job(made: Job, log: Log) -> pa.Schema | None:
+def _of_open_job(request: LoadRequest, log: Log) -> pa.Schema | None:
     """The columns that an unfinished job of the same call has frozen."""
-    for head in protocol.open_jobs(made.store(), log):
-        if {k: v for k, v in head.intent.items() if k != "schema"} == made.identity.intent and head.intent.get("schema"):
+    for head in protocol.open_jobs(request.store(), log):
+        if {k: v for k, v in head.intent.items() if k != "schema"} == request.identity.intent and head.intent.get("schema"):
             return schemas.parse(str(head.intent["schema"]))
     return None
 
 
-def _of_first_records(made: Job, loading: Loading, cluster: Cluster) -> pa.Schema | None:
+def _of_first_records(request: LoadRequest, loading: Loading, cluster: Cluster) -> pa.Schema | None:
     """The columns that the function gives for some of the first records; None where there is none yet."""
-    starts = cluster.starts(made.ends)
-    spans = [offsets.Span(key, starts[key], end) for key, end in sorted(made.ends.items()) if starts[key] < end]
+    starts = cluster.starts(request.ends)
+    spans = [offsets.Span(key, starts[key], end) for key, end in sorted(request.ends.items()) if starts[key] < end]
     some, _ = offsets.sample(cluster, spans[: offsets.AT_ONCE], LOOKED_AT, seconds=offsets.PATIENCE)
     return next((columns for batch in some.to_batches() if (columns := loading.columns(batch)) is not None), None)
 

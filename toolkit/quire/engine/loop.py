@@ -19,8 +19,8 @@ from quire.spark.runner import Runner
 
 
 def repeat(
-    made: Request, runner: Runner, bars: Progress, every: str | float | None, max_runs: int | None,
-    decide: Callable[[Request], Request] = lambda made: made, told: Callable[[Report], Report] = lambda report: report,
+    request: Request, runner: Runner, bars: Progress, every: str | float | None, max_runs: int | None,
+    decide: Callable[[Request], Request] = lambda request: request, told: Callable[[Report], Report] = lambda report: report,
     stop: threading.Event | None = None,
 ) -> Report:  # fmt: skip
     """Run a call once, or again and again; `decide` completes it before each run, `told` does so with its report. The last report.
@@ -33,17 +33,17 @@ def repeat(
     if every is None:
         if max_runs is not None:
             raise UsageError("max_runs goes with every=: how often to run, and how far apart.")
-        return checked(made, told(gather(decide(made), runner, bars)))
+        return checked(request, told(gather(decide(request), runner, bars)))
     pause = seconds(every, "every")
     runs = whole(max_runs, "max_runs", 1) if max_runs is not None else None
     with _until_signal(stop) as stopped:
         bars.stop = stopped
         while True:
-            report = told(gather(decide(made), runner, bars, waits=True))
+            report = told(gather(decide(request), runner, bars, waits=True))
             if report.jobs:  # of a run that found nothing new there is nothing to say
                 bars.say(f"{report.taken}, {report.quarantined_count:,} quarantined; version {report.version}")
                 try:
-                    checked(made, report)
+                    checked(request, report)
                 except AllQuarantined as e:
                     bars.say(f"{e} The next run goes on.", always=True)
             runs = None if runs is None else runs - 1
@@ -51,9 +51,9 @@ def repeat(
                 return report
 
 
-def checked(made: Request, report: Report) -> Report:
+def checked(request: Request, report: Report) -> Report:
     """The report; AllQuarantined if nothing of the input could be processed, and the call does not say how much of that it allows."""
-    return report if made.max_quarantined is not None else report.checked()
+    return report if request.max_quarantined is not None else report.checked()
 
 
 @contextmanager

@@ -36,7 +36,7 @@ class DataFiles:
         self.waits = bool(work.head.closer)  # another task reads these files, and nobody else: no row says where a record lies
         # They wait as plain objects, whatever the store and its committer.
         self.committer: Committer = Rename() if self.waits else committer(work.head.committer, store)
-        self.folder = planned.folder if work.head.words.layout == "directories" else ""
+        self.folder = planned.folder if work.head.spec.layout == "directories" else ""
         self.sinks: dict[str, Sink] = {}  # by final names, in the writer's order
         self.records = Counter[int]()  # of each file, by its place
         self.schema_of = self.differs = ""  # the first file whose rows are in the writer; the first one with other columns

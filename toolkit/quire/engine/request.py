@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from quire.arguments import parse_target, seconds, whole
 from quire.commit.committers import choice
-from quire.commit.entries import Words
+from quire.commit.entries import Spec
 from quire.commit.held import Held
 from quire.engine.take_up import Identity
 from quire.errors import UsageError, about, choose, quoted
@@ -29,7 +29,7 @@ from quire.sources.identity import IDENTITIES
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent
 from quire.sources.transforms.convert import Convert
-from quire.storage import Store, Told, canonical, connect, silent
+from quire.storage import OnRetry, Store, canonical, connect, silent
 
 PLANNERS = ("balanced", "hash", "directory")
 PARTIAL_LINES = ("hold", "take")
@@ -55,17 +55,17 @@ class Request:
     held: Held = field(default_factory=Held, repr=False, compare=False)  # the destination's log, for all runs of the call
 
     @property
-    def words(self) -> Words:
+    def spec(self) -> Spec:
         """The contents of the destination after it."""
-        return self.identity.words
+        return self.identity.spec
 
-    def store(self, told: Told = silent) -> Store:
-        """The destination; `told` hears of what is tried again."""
-        return connect(self.dest, self.dest_options, told)
+    def store(self, on_retry: OnRetry = silent) -> Store:
+        """The destination; `on_retry` is called at what is tried again."""
+        return connect(self.dest, self.dest_options, on_retry)
 
-    def named(self, words: Words | None = None, **intent: Any) -> Request:
+    def named(self, spec: Spec | None = None, **intent: Any) -> Request:
         """The same, as another job: of which these words are said, and which is meant by these intentions, too."""
-        given = dataclasses.replace(self.identity, words=words or self.words, intent={**self.identity.intent, **intent})
+        given = dataclasses.replace(self.identity, spec=spec or self.spec, intent={**self.identity.intent, **intent})
         return dataclasses.replace(self, identity=given)
 
     def wanted(self, without: frozenset[str] = frozenset(), *, supersede: bool = False) -> Wanted:
@@ -237,16 +237,14 @@ def build(
         **({"on_change": on_change} if on_change == "reprocess" else {}),
         **({"identity": change_detection} if change_detection != "store" else {}),
     }  # fmt: skip
-    words = Words(
-        transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout
-    )
+    spec = Spec(transform=name.rpartition("@")[0] if callable(transform) else kind, format=laid_out, compression=compression, layout=layout)
     return Request(
-        roots, to, to_options, Identity(intent, words, by), convert, cut, files.Selection(include, exclude, hidden, follow_links), age,
+        roots, to, to_options, Identity(intent, spec, by), convert, cut, files.Selection(include, exclude, hidden, follow_links), age,
         max_quarantined, policy, allow_nonempty,
     )  # fmt: skip
 
 
-def reducing(made: Request, reduce: Callable[[Any], Any], version: str | None = None) -> Request:
+def reducing(request: Request, reduce: Callable[[Any], Any], version: str | None = None) -> Request:
     """The same call, whose rows go through `reduce` together (see `quire.engine.closers.shuffle`), all of a job's in one commit.
 
     `version` names the edition of the function instead of a hash of its source. UsageError for what does not go with a shuffle.
@@ -255,14 +253,14 @@ def reducing(made: Request, reduce: Callable[[Any], Any], version: str | None = 
         if not callable(reduce):
             raise UsageError(f"reduce= takes a function from a DataFrame to a DataFrame, not {quoted(reduce)}.")
         name = transforms.identity(reduce, version)
-        if made.words.format == "raw":
+        if request.spec.format == "raw":
             raise UsageError("reduce= takes rows, and format 'raw' has none. Use format='parquet' or 'lines'.")
-        if made.words.layout != "flat":
+        if request.spec.layout != "flat":
             raise UsageError("reduce= brings rows of all directories together, so layout='directories' cannot stay. Leave layout out.")
-        if "reprocess" in (made.policy.on_change, made.policy.on_append):
+        if "reprocess" in (request.policy.on_change, request.policy.on_append):
             raise UsageError(
                 "what came out of a shuffle cannot be taken apart, so a single file's rows cannot be replaced: with reduce= leave "
                 "on_change and on_append at 'report', or forget the whole commit first."
             )
-    named = made.named(replace(made.words, reduce=name.rpartition("@")[0]), reduce=name)
+    named = request.named(replace(request.spec, reduce=name.rpartition("@")[0]), reduce=name)
     return dataclasses.replace(named, reduce=reduce, identity=dataclasses.replace(named.identity, closer="shuffle"))

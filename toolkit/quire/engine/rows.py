@@ -29,7 +29,7 @@ class Record(NamedTuple):
         return cls(made.num_rows, size, checksum(made))
 
 
-class Row(NamedTuple):
+class LedgerRow(NamedTuple):
     """The columns of a segment, in an order in which one says no more than one has to; without a record of its own it has the last six."""
 
     path: str
@@ -53,12 +53,12 @@ class SegmentRows:
 
     def __init__(self, output: DataFiles, *, carried: bool) -> None:
         self.output, self.carried = output, carried
-        self.written: list[Row] = []  # those with a record, in the writer's order
-        self.bare: list[Row] = []  # those without
+        self.written: list[LedgerRow] = []  # those with a record, in the writer's order
+        self.bare: list[LedgerRow] = []  # those without
         self.segment = SegmentWriter()
-        self._riders: dict[tuple[str, str, int], list[Row]] = {}  # by path, version and start of a written row
+        self._riders: dict[tuple[str, str, int], list[LedgerRow]] = {}  # by path, version and start of a written row
 
-    def add(self, parts: list[Row], record: Record | None) -> None:
+    def add(self, parts: list[LedgerRow], record: Record | None) -> None:
         """The parts of a split for which one record stands, or none: the first one has it, and the others ride with it.
 
         They name its place, and that nothing was written for them alone: so all of them leave the ledger together.
@@ -67,7 +67,7 @@ class SegmentRows:
             self.bare += parts
             return
         first, *rest = parts
-        self.written.append(Row(*first[:8], *record))
+        self.written.append(LedgerRow(*first[:8], *record))
         if rest:
             self._riders[first[:3]] = rest
 
@@ -86,9 +86,9 @@ class SegmentRows:
         if rows:
             places = self.output.places([row.records for row in rows])
             for row, *place in zip(rows, *places, strict=True) if self._riders else ():
-                self.bare += (Row(*rider[:11], *place) for rider in self._riders.pop(row[:3], ()))
+                self.bare += (LedgerRow(*rider[:11], *place) for rider in self._riders.pop(row[:3], ()))
             unknown = {"written": None, "checksum": None} if self.output.waits else {}
-            tables.append(self._table({**_columns(rows), **dict(zip(Row._fields[11:], places, strict=True)), **unknown}, n))
+            tables.append(self._table({**_columns(rows), **dict(zip(LedgerRow._fields[11:], places, strict=True)), **unknown}, n))
         if self.bare:
             tables.append(self._table(_columns(self.bare), len(self.bare)))
             self.bare = []
@@ -102,8 +102,8 @@ class SegmentRows:
         return pa.table([_column(columns.get(f.name), f.type, n) for f in SCHEMA], schema=SCHEMA)
 
 
-def _columns(rows: list[Row]) -> dict[str, Any]:
-    return dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+def _columns(rows: list[LedgerRow]) -> dict[str, Any]:
+    return dict(zip(LedgerRow._fields, zip(*rows, strict=True), strict=True))
 
 
 def _column(found: Any, kind: pa.DataType, n: int) -> Any:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from quire.commit import names, protocol
-from quire.commit.entries import WRITE, PlanHead, Words
+from quire.commit.entries import WRITE, PlanHead, Spec
 from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.errors import FormatError, StorageError
@@ -32,12 +32,12 @@ class Identity:
     """
 
     intent: Mapping[str, Any]
-    words: Words
+    spec: Spec
     committer: str
     closer: str = ""
     source: str = ""
     named: Mapping[str, Any] | None = None
-    empty: Words | None = None
+    empty: Spec | None = None
 
     @property
     def hash(self) -> str:
@@ -51,7 +51,7 @@ class Identity:
     def head(self, base: int, plan: str, tasks: int) -> PlanHead:
         """A plan of it, to be frozen."""
         return PlanHead(
-            job=self.job(base), base=base, plan=plan, tasks=tasks, committer=self.committer, words=self.words, intent=dict(self.intent),
+            job=self.job(base), base=base, plan=plan, tasks=tasks, committer=self.committer, spec=self.spec, intent=dict(self.intent),
             source=self.source, closer=self.closer,
         )  # fmt: skip
 
@@ -63,7 +63,7 @@ class Identity:
         """Refuse a plan under our job's name that does not say what the name says: somebody forged it."""
         said = head.intent if self.named is None else {key: head.intent.get(key) for key in self.named}
         same = said == (self.intent if self.named is None else self.named) and head.closer == self.closer
-        if not same or head.words not in (self.words, self.empty) or head.intent.get("committer", head.committer) != head.committer:
+        if not same or head.spec not in (self.spec, self.empty) or head.intent.get("committer", head.committer) != head.committer:
             raise FormatError(
                 f"the plan of job {head.job} in {dest} does not say what this call says, and has its name: it is damaged or forged. Give "
                 f"the job up with recover(dest, abort={head.job!r}), and look who wrote it."

@@ -9,7 +9,7 @@ from quire.commit.entries import Uncover
 from quire.coverage.carry import Dropped
 from quire.coverage.quarantine import QuarantineWriter, Shelf
 from quire.coverage.tails import WAITED
-from quire.engine.rows import Row, SegmentRows
+from quire.engine.rows import LedgerRow, SegmentRows
 from quire.planning.changes import EMPTY
 from quire.sources.transforms.content import BadContent
 from quire.storage import Store
@@ -95,10 +95,10 @@ class Quarantined:
 
     def split(self, path: str, version: str, span: tuple[int, int], e: Exception) -> None:
         """A split that cannot be read or parsed, or that the user's function does not take."""
-        self.rows.bare.append(Row(path, version, *span, "quarantined", why(e), self.tries((path, span[0]))))
+        self.rows.bare.append(LedgerRow(path, version, *span, "quarantined", why(e), self.tries((path, span[0]))))
         self.tally.quarantined_files += 1
 
-    def record(self, row: Row, content: bytes | None, length: int, message: str | None) -> None:
+    def record(self, row: LedgerRow, content: bytes | None, length: int, message: str | None) -> None:
         """A record that was quarantined; `row` says where it lies, and why."""
         self.rows.bare.append(row)
         self.writer.add(*row[:3], content, length, row.reason or "", message, row.tries or 1)

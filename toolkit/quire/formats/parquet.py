@@ -275,7 +275,7 @@ def open_file(store: Store, name: str) -> ParquetFile:
     return ParquetFile(_StoredFile(store, name))
 
 
-class Rows:
+class RowReader:
     """Takes rows out of a Parquet data file, a row group at a time."""
 
     def __init__(self, store: Store, name: str) -> None:

@@ -55,7 +55,7 @@ class Page:
     limit: int
     total: int
     complete: bool
-    _look: _Look = field(compare=False)
+    _look: _Search = field(compare=False)
 
     def at(self, offset: int, progress: Callable[[ProgressEvent], object] | None = None) -> Page:
         """Another page of the same rows, in the same version of the ledger; what was counted before is not read again."""
@@ -134,7 +134,7 @@ class Pages:
         known = None if text or state else self.summary().ledger_rows
         if text != text.encode("utf-8", "ignore").decode() and not begins:
             text = "\0"  # half a character, as Python shows names on disk, is in no path of the ledger; neither is this
-        look = _Look(self._store, self._fold, sources, begins, "" if begins else text, state, known)
+        look = _Search(self._store, self._fold, sources, begins, "" if begins else text, state, known)
         return look.page(whole(offset, "offset", 0), whole(limit, "limit", 1), progress)
 
     def _newest_first(self, state: str | None) -> list[Source]:
@@ -153,7 +153,7 @@ class Pages:
 
 def reasons(ledger: Pages, progress: Callable[[ProgressEvent], object] | None) -> list[tuple[str, int, int, str]]:
     """Why files are quarantined, as `quire.ledger.tables.TABLES["reasons"]` has it."""
-    look = _Look(ledger._store, ledger._fold, ledger._newest_first("quarantined"), (), "", "quarantined", None)
+    look = _Search(ledger._store, ledger._fold, ledger._newest_first("quarantined"), (), "", "quarantined", None)
     found = dict[str, tuple[int, int, str]]()
     for tables in look.tables(0, ["path", "reason", "tries", "state"], progress):
         for table in tables:
@@ -191,7 +191,7 @@ def _out(commit: Commit, tasks: Iterable[Task]) -> int:
     return sum(t.stats.files_out for t in tasks) + quarantined
 
 
-class _Look:
+class _Search:
     """A search and how far it has come: how many rows of each segment match, as far as they were read."""
 
     def __init__(

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.coverage.fold import Fold
-from quire.ledger.forget import Rows, last_copies, refuse_last_copies, with_riders
+from quire.ledger.forget import RowChooser, last_copies, refuse_last_copies, with_riders
 from quire.planning.drops import DROPS, put_drops
 from quire.spark.runner import guarded
 from quire.storage import connect
@@ -17,7 +17,7 @@ from quire.storage import connect
 TOGETHER = 500_000  # rows that leave, of which one task writes so many at once
 
 
-def dropped(url: str, options: Any, chosen: Callable[[Fold], Any], *, last_copy: bool) -> Rows:
+def dropped(url: str, options: Any, chosen: Callable[[Fold], Any], *, last_copy: bool) -> RowChooser:
     """Rows that leave are written by the tasks that find them; here come the names of these objects, and of the data files.
 
     `last_copy`: also what was purged; else RefusedError for it, whether it was chosen or rides with what was.

@@ -47,13 +47,13 @@ from quire.ledger.own_files import (
     files_below,
     hadoop_url,
     rows_and_columns,
-    words_of_files,
-    words_there,
+    spec_of_files,
+    spec_there,
 )
 from quire.ledger.tables import computed
 from quire.planning import plan as planning
 from quire.planning.changes import APPENDED, Changes
-from quire.planning.listing import Cut, Listing, Run, list_changed
+from quire.planning.listing import Cut, Listing, TaskRun, list_changed
 from quire.planning.pack import PlannedTask, read_rows
 from quire.planning.pieces import pieces
 from quire.planning.undone import COLUMNS, shown, undone
@@ -265,7 +265,7 @@ def _marked(log: Log, made: Request, head: PlanHead, runner: Runner, bars: Progr
     if protocol.get_manifest(store, head.job, head.tasks) is not None:
         _commit(log, head, marks, bars)  # a block has ended well, and its process died before it could say so
         return None
-    if conflicts(log.refresh(), replace(head, words=words_there(log)), marks):
+    if conflicts(log.refresh(), replace(head, spec=spec_there(log)), marks):
         protocol.abort(log, head.job, "others have processed splits of it")
         return None
     return _Begun(log, head, planned, marks, changes)
@@ -276,7 +276,7 @@ class _Over(QuireError):
     """The plan that holds the splits of a claim is gone."""
 
 
-def _rows(dest: str, dest_options: Any, runs: list[Run], i: int) -> Iterator[pa.Table]:
+def _rows(dest: str, dest_options: Any, runs: list[TaskRun], i: int) -> Iterator[pa.Table]:
     """The splits of a run of the plan."""
     try:
         for rows in read_rows(connect(dest, dest_options), [runs[i]], COLUMNS):
@@ -343,11 +343,11 @@ def _written(log: Log, head: PlanHead, attempt: str, started: float, *, allow_em
                 f"the claim's block has written {shown_names[entry.name]!r}, which is neither Parquet nor text, CSV or JSON (plain, .gz or "
                 f".zst): nothing is visible. Write another format, and what does not count elsewhere."
             )
-    words = words_of_files(list(shown_names.values()))
-    there = words_there(log)
-    if found and there != words and log.filling() is not None:
+    spec = spec_of_files(list(shown_names.values()))
+    there = spec_there(log)
+    if found and there != spec and log.filling() is not None:
         raise RefusedError(
-            f"{store.url} holds {described(there)} of earlier claims, and this block has written {described(words)}: nothing is visible. "
+            f"{store.url} holds {described(there)} of earlier claims, and this block has written {described(spec)}: nothing is visible. "
             f"Write the same, or claim into another destination."
         )
     with ThreadPoolExecutor(LOOKING) as pool:
@@ -380,10 +380,10 @@ def _commit(log: Log, head: PlanHead, marks: list[Task], bars: Progress) -> list
     """
     done, taken = protocol.get_manifest(log.store, head.job, head.tasks), list[tuple[str, int]]()
     if done is not None and log.refresh().outcome(head.job) is None:
-        words = words_of_files([file.name for file in done.data_files]) if done.data_files else UNSAID
+        spec = spec_of_files([file.name for file in done.data_files]) if done.data_files else UNSAID
         with suppress(FormatError):  # the job is over, and its segments are gone
             taken = examples(log, head, marks)
-        protocol.commit(log, replace(head, words=words), [*marks, done], conflicts)
+        protocol.commit(log, replace(head, spec=spec), [*marks, done], conflicts)
     jobs.settle(log, head.job, bars)
     return taken
 

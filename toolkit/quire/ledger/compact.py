@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quire.commit.log import Log
-from quire.ledger.job import Changed, Dest, Planned, change, words_of
+from quire.ledger.job import Changed, Dest, PlannedChange, change, spec_of
 from quire.planning.pack import PlannedTask
 from quire.planning.rewriting import live_files, packed
 
@@ -19,8 +19,8 @@ def compact(dest: Dest, target: int) -> Changed:
     could be compared on the way.
     """
 
-    def plan(log: Log, base: int, _: Callable[[str], str]) -> Planned:
-        small = [file for file in live_files(log, base).values() if file.size < target * SMALL] if words_of(log).traced else []
-        return Planned([PlannedTask(folder, 0, removes=files) for folder, files in packed(small, target) if len(files) > 1])
+    def plan(log: Log, base: int, _: Callable[[str], str]) -> PlannedChange:
+        small = [file for file in live_files(log, base).values() if file.size < target * SMALL] if spec_of(log).traced else []
+        return PlannedChange([PlannedTask(folder, 0, removes=files) for folder, files in packed(small, target) if len(files) > 1])
 
     return change(dest, {"verb": "compact"}, plan, target=target)

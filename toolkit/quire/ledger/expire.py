@@ -27,7 +27,7 @@ DELETING = 16  # requests at once
 
 
 @dataclass(frozen=True)
-class Gone(display.Shown):
+class ExpireReport(display.Shown):
     """The result of `expire`: versions before `before_version` can no longer be read; how many data files are deleted, and their bytes."""
 
     dest: str
@@ -46,7 +46,7 @@ class Gone(display.Shown):
         return rows | ({"pinned versions": ", ".join(map(str, self.pinned))} if self.pinned else {})
 
 
-def expire(store: Store, before_version: int | None = None, grace: float = GRACE) -> Gone:
+def expire(store: Store, before_version: int | None = None, grace: float = GRACE) -> ExpireReport:
     """Delete the data files that no version from `before_version` on (default: the last one) needs, as far as pins allow.
 
     And segments that a checkpoint stands for since `grace` seconds.
@@ -57,7 +57,7 @@ def expire(store: Store, before_version: int | None = None, grace: float = GRACE
         raise type(e)(f"{str(e).rstrip('.')}. Each call of expire deletes what it finds: call again to go on.") from e
 
 
-def _expire(store: Store, before_version: int | None, grace: float) -> Gone:
+def _expire(store: Store, before_version: int | None, grace: float) -> ExpireReport:
     log = protocol.recover(store)
     wanted = log.tip if before_version is None else before_version
     if wanted > log.tip:
@@ -76,7 +76,7 @@ def _expire(store: Store, before_version: int | None, grace: float) -> Gone:
     done_with = quarantine.dead(store, log, below)
     with ThreadPoolExecutor(DELETING) as pool:
         list(pool.map(store.remove, [*dead, *done_with]))
-    return Gone(store.url, below, len(dead), sum(dead.values()), tuple(sorted(set(log.pins().values()))), sweep(store, grace))
+    return ExpireReport(store.url, below, len(dead), sum(dead.values()), tuple(sorted(set(log.pins().values()))), sweep(store, grace))
 
 
 def _named(log: Log, below: int, name: str) -> bool:

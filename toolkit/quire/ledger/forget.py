@@ -13,7 +13,7 @@ from quire.coverage.finished import FINISHED
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError
 from quire.ledger import whole
-from quire.ledger.job import Changed, Dest, Planned, change, words_of
+from quire.ledger.job import Changed, Dest, PlannedChange, change, spec_of
 from quire.ledger.tables import alike
 from quire.planning.drops import DROPS, put_drops
 from quire.planning.pack import read_drops
@@ -26,14 +26,15 @@ _COLUMNS = ["data_file", "path", "version", "start", "length", "state"]
 _FILE = _COLUMNS[:4]  # two files may have had one name, one after the other, and lie in one data file
 
 
-class Rows(Protocol):
+class RowChooser(Protocol):
     """Chooses rows of the ledger, and writes them to objects of a plan, where they are found; each object with each of its data files."""
 
     def __call__(self, folded: Fold, named: Callable[[str], str]) -> list[tuple[str, str]]: ...
 
 
 def forget(
-    dest: Dest, paths: Sequence[Sequence[str]], file: str | None, rows: Rows | None, said: dict[str, Any], target: int, *, last_copy: bool
+    dest: Dest, paths: Sequence[Sequence[str]], file: str | None, rows: RowChooser | None, said: dict[str, Any], target: int,
+    *, last_copy: bool,
 ) -> Changed:  # fmt: skip
     """Forget source files (each by the keys that it may have; a directory means all below it), a data file, or chosen `rows`.
 
@@ -41,20 +42,20 @@ def forget(
     unless `last_copy` allows it.
     """
 
-    def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
+    def plan(log: Log, base: int, named: Callable[[str], str]) -> PlannedChange:
         folded = fold(log, base)
         live = live_files(log, base, folded)
-        traced = words_of(log).traced
+        traced = spec_of(log).traced
         if file is not None and not traced:
             whole.refuse_file(log.store.url, file, live)
         if file is not None:
             drops = _of_file(log, folded, file, live)
-            if words_of(log).by:
+            if spec_of(log).by:
                 drops = with_riders(log.store, folded, drops)
         elif rows is not None:
             objects = rows(folded, named)
             if traced:
-                return Planned(rewriting(objects, live, target))
+                return PlannedChange(rewriting(objects, live, target))
             drops = read_drops(log.store, dict.fromkeys(name for name, _ in objects))
         else:
             drops = pa.concat_tables([_of_path(log, folded, keys) for keys in paths])
@@ -62,8 +63,8 @@ def forget(
         if not last_copy:
             refuse_last_copies(log.store.url, last_copies(drops))
         if not traced:
-            return Planned(whole.leaving(log, folded, drops, live, named) if drops.num_rows else [])
-        return Planned(rewriting(put_drops(log.store, drops, named), live, target))
+            return PlannedChange(whole.leaving(log, folded, drops, live, named) if drops.num_rows else [])
+        return PlannedChange(rewriting(put_drops(log.store, drops, named), live, target))
 
     return change(dest, {"verb": "forget", **said}, plan, target=target)
 

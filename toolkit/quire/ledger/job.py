@@ -17,7 +17,7 @@ from quire import display
 from quire.arguments import format_size
 from quire.commit import names, protocol
 from quire.commit.committers import choice
-from quire.commit.entries import OFFSETS, UNSAID, Commit, PlanHead, Words
+from quire.commit.entries import OFFSETS, UNSAID, Commit, PlanHead, Spec
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.engine import job as jobs
@@ -123,7 +123,7 @@ class Dest:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedChange:
     """A planned change, not frozen yet."""
 
     tasks: list[PlannedTask]
@@ -134,12 +134,12 @@ class Planned:
 
 
 # Makes a plan of a settled version: (log, version, name for an object of the plan) → tasks; no tasks: nothing is to be done.
-Plan = Callable[[Log, int, Callable[[str], str]], Planned]
+Plan = Callable[[Log, int, Callable[[str], str]], PlannedChange]
 
 
 def change(
     dest: Dest, intent: Mapping[str, Any], plan: Plan, *, target: int, function: UserFunction | None = None, fresh: bool = False,
-    max_file_size: int = 256 << 20, words: Words | None = None, repeat: bool = False, reduce: Reduce | None = None,
+    max_file_size: int = 256 << 20, spec: Spec | None = None, repeat: bool = False, reduce: Reduce | None = None,
 ) -> Changed:  # fmt: skip
     """Run a change to its end. `fresh`: a plan that a killed call has left is given up instead of ended, since it is older than a repair.
 
@@ -149,28 +149,28 @@ def change(
     Raises QuireError if others keep committing what it touches, or its tasks keep failing.
     """
     with with_state(f"What {intent['verb']} has committed stays, and nothing else is visible: call again to go on."):
-        return _change(dest, intent, plan, target, function, fresh, max_file_size, words, repeat, reduce)
+        return _change(dest, intent, plan, target, function, fresh, max_file_size, spec, repeat, reduce)
 
 
 def _change(
     dest: Dest, intent: Mapping[str, Any], plan: Plan, target: int, function: UserFunction | None, fresh: bool, max_file_size: int,
-    words: Words | None, repeat: bool, reduce: Reduce | None,
+    spec: Spec | None, repeat: bool, reduce: Reduce | None,
 ) -> Changed:  # fmt: skip
     began, store = time.monotonic(), dest.store()
     said = {**intent, "dest": dest.url, "target": target}
     found = Changed(dest.url, str(intent["verb"]))
     why, before, losses = "", 0, 0
-    planned: Planned | None = None
+    planned: PlannedChange | None = None
     tried = 0
     by, closer = choice(dest.committer, store), "shuffle" if reduce else ""
 
     def identify(log: Log) -> Identity:
-        return Identity(said, _words(log, words) or UNSAID, by, closer, empty=UNSAID)
+        return Identity(said, _spec(log, spec) or UNSAID, by, closer, empty=UNSAID)
 
-    def planning(log: Log, identity: Identity) -> tuple[PlanHead, Planned] | None:
+    def planning(log: Log, identity: Identity) -> tuple[PlanHead, PlannedChange] | None:
         nonlocal before, planned
         before = found.gathered  # by this call: it was not known before
-        head, planned = _plan(store, log, identity, plan, words, ended=bool(found.jobs))
+        head, planned = _plan(store, log, identity, plan, spec, ended=bool(found.jobs))
         return None if head is None else (head, planned)
 
     def resume(log: Log, head: PlanHead) -> bool:
@@ -186,7 +186,7 @@ def _change(
             return _told(found, planned, before, log, began)
         # The plan that counts may be that of another driver of the same job, which reads from the same places.
         work = Work(
-            dest.url, dest.options, planned.roots if planned else (), head, _convert(log, head.words, target, function, max_file_size)
+            dest.url, dest.options, planned.roots if planned else (), head, _convert(log, head.spec, target, function, max_file_size)
         )
         jobs.run(dest.runner, log, work, dest.bars, dest.max_quarantined, reduce)
         outcome = log.refresh().outcome(head.job)
@@ -214,20 +214,20 @@ def not_named(url: str, what: str, there: str, verb: str) -> RefusedError:
     )
 
 
-def words_of(log: Log, empty: Words | None = None) -> Words:
+def spec_of(log: Log, empty: Spec | None = None) -> Spec:
     """The destination's spec; if it is empty, `empty`, or UsageError."""
-    if words := _words(log, empty):
-        return words
+    if spec := _spec(log, empty):
+        return spec
     raise UsageError(f"there is nothing in {log.store.url} to change: no commit is in its log. Check the spelling.")
 
 
-def _words(log: Log, empty: Words | None) -> Words | None:
-    return log.words() or next((commit.words for _, commit in log.commits()), empty)
+def _spec(log: Log, empty: Spec | None) -> Spec | None:
+    return log.spec() or next((commit.spec for _, commit in log.commits()), empty)
 
 
 def _plan(
-    store: Store, log: Log, identity: Identity, plan: Plan, words: Words | None, *, ended: bool
-) -> tuple[PlanHead | None, Planned]:  # fmt: skip
+    store: Store, log: Log, identity: Identity, plan: Plan, spec: Spec | None, *, ended: bool
+) -> tuple[PlanHead | None, PlannedChange]:  # fmt: skip
     """Plan; None: nothing is to be done. `ended`: this call has ended the same job, which a killed one had begun."""
     base, plan_id = log.tip, names.new_id()
     job = identity.job(base)
@@ -235,37 +235,37 @@ def _plan(
         planned = plan(log, base, lambda kind: names.plan_parquet(job, plan_id, f"{kind}-{names.new_id()}"))
         if not planned.tasks:
             return None, planned
-        words_of(log, words)
+        spec_of(log, spec)
         write_head(store, names.plan_parquet(job, plan_id), planned.tasks)
     except BaseException as e:
         with suppress(QuireError):  # what goes wrong now is not what the user should hear of
             discard(store, job, plan_id)
         if ended and isinstance(e, UsageError):
-            return None, Planned([])  # what it names is not there any more: that was done
+            return None, PlannedChange([])  # what it names is not there any more: that was done
         raise
     return identity.head(base, plan_id, len(planned.tasks)), planned
 
 
-def _convert(log: Log, words: Words, target: int, function: UserFunction | None, max_file_size: int) -> Convert:
-    built_in = words.transform in transforms.NAMES and function is None
-    kind = words.transform if built_in else "callable"
+def _convert(log: Log, spec: Spec, target: int, function: UserFunction | None, max_file_size: int) -> Convert:
+    built_in = spec.transform in transforms.NAMES and function is None
+    kind = spec.transform if built_in else "callable"
     # What is read now may be appended to later, as what the last run has read.
     on_append = log.on_append()
     marks, holds = on_append in ("tail", "reprocess"), on_append == "tail"
     process, loading = None, None
-    if words.kind == OFFSETS:
-        newlines = "escape" if words.transform == ESCAPED else "quarantine"
-        loading = Loading(words.format, cast("BatchFunction | None", function), schemas.frozen(log), newlines, words.by)
-    elif words.split and function is not None:
-        process = Processing(cast("ProcessFunction", function), words.split, words.format, schemas.frozen(log), most=max_file_size)
+    if spec.kind == OFFSETS:
+        newlines = "escape" if spec.transform == ESCAPED else "quarantine"
+        loading = Loading(spec.format, cast("BatchFunction | None", function), schemas.frozen(log), newlines, spec.by)
+    elif spec.split and function is not None:
+        process = Processing(cast("ProcessFunction", function), spec.split, spec.format, schemas.frozen(log), most=max_file_size)
     return Convert(
-        kind, words.format, words.compression, target, max_file_size, function, marks=marks, holds=holds, process=process, loading=loading,
-        columns=schemas.there(log) if function is not None and not words.reduce else None,
+        kind, spec.format, spec.compression, target, max_file_size, function, marks=marks, holds=holds, process=process, loading=loading,
+        columns=schemas.there(log) if function is not None and not spec.reduce else None,
     )  # fmt: skip
 
 
-def _told(found: Changed, planned: Planned | None, before: int, log: Log, began: float) -> Changed:
-    planned = planned or Planned([])
+def _told(found: Changed, planned: PlannedChange | None, before: int, log: Log, began: float) -> Changed:
+    planned = planned or PlannedChange([])
     left = (*planned.left, *found.left)
     count = len(found.left) + (planned.left_count or len(planned.left))
     return replace(

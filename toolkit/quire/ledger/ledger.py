@@ -209,17 +209,17 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
     def summary(self) -> Summary:
         """The destination in numbers, from the log alone."""
         found = totals(self._log, self._fold)
-        words = self._log.words(self.version, reader=True)
+        spec = self._log.spec(self.version, reader=True)
         records = None
-        if words is not None and words.kind == OFFSETS:
+        if spec is not None and spec.kind == OFFSETS:
             records = sum(f.records for f in live(self._log, self._fold, reader=True))
         return Summary(
-            dest=self._url, version=self.version, transform=words.transform if words else "", format=words.format if words else "",
-            compression=words.compression if words else "", layout=words.layout if words else "", commits=found.commits,
+            dest=self._url, version=self.version, transform=spec.transform if spec else "", format=spec.format if spec else "",
+            compression=spec.compression if spec else "", layout=spec.layout if spec else "", commits=found.commits,
             files=found.files, bytes_read=found.bytes_read, quarantined=found.quarantined, data_files=found.data_files,
             bytes_written=found.bytes_written, held_back=found.held_back, ledger_rows=found.ledger_rows, last_commit=found.last_commit,
             unpublished=len(self._log.unpublished()), open_jobs=self.open_jobs(),
-            reduce=words.reduce if words else "", records=records, source="" if records is None else self._log.source(),
+            reduce=spec.reduce if spec else "", records=records, source="" if records is None else self._log.source(),
         )  # fmt: skip
 
     def open_jobs(self) -> tuple[str, ...]:
@@ -262,14 +262,14 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
 
     def _said(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The rows, where they lie in no file of their own with the reason for it."""
-        words = self._log.words()
-        if words is None or words.traced:
+        spec = self._log.spec()
+        if spec is None or spec.traced:
             return rows
         for row in rows:
             commit = self._log.commit(row["commit"])
-            if row["state"] in (*GATHERED, "mark") and not row["data_file"] and not commit.words.traced:
+            if row["state"] in (*GATHERED, "mark") and not row["data_file"] and not commit.spec.traced:
                 others = sum(t.stats.gathered for t in self._log.in_effect(commit)) - 1
-                how = "was processed by a claim together" if commit.words.kind == CLAIM else "went through a shuffle"
+                how = "was processed by a claim together" if commit.spec.kind == CLAIM else "went through a shuffle"
                 row["reason"] = f"{how} with {others:,} others in commit {row['commit']}, and its rows have no place of their own"
         return rows
 
@@ -297,7 +297,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         if part is not None:
             raise QuireError(f"{part.path} is quarantined ({part.reason}): its content was never gathered. Read it at its source.")
         together = next((x for x in found if x.reason and not x.data_file and x.state not in FINISHED), None)
-        if together is not None and not ((words := self._log.words()) is None or words.traced):
+        if together is not None and not ((spec := self._log.spec()) is None or spec.traced):
             raise UsageError(f"{scrub(together.path)} {scrub(together.reason or '')}. Read all of them with quire.read(dest).")
         _check_whole(found)
         pieces = self._pieces(found)
@@ -319,11 +319,11 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
 
     def _ended(self, found: list[Location]) -> bool:
         """Whether the last line of a file had no newline, and was given one."""
-        words = self._log.words(self.version)
+        spec = self._log.spec(self.version)
         more = [(x.written or 0) - x.length for x in found]
         # Ranges of one version end where lines do, and only the last line may lack its end; of several, any may have been given one.
         last = len({x.version for x in found}) == 1 or more[-1] == 1
-        return words is not None and words.transform == "lines" and sum(more) == 1 and last
+        return spec is not None and spec.transform == "lines" and sum(more) == 1 and last
 
     def _pieces(self, found: list[Location]) -> Iterator[bytes]:
         for x in found:
@@ -353,7 +353,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
     def _record(self, x: Location, data_file: str) -> Iterator[bytes]:
         """The written bytes of a file or range; at its end, ValueError if its checksum differs."""
         if data_file.endswith(".parquet"):
-            rows = parquet.Rows(self._store, data_file).take(x.offset or 0, x.records or 0)
+            rows = parquet.RowReader(self._store, data_file).take(x.offset or 0, x.records or 0)
             if rows.schema.names != parquet.CONTENT.names:
                 raise UsageError(f"{x.path} became {x.records} rows of a function's own columns. Read them with quire.read(dest).")
             checksum = parquet.checksum(rows)
@@ -394,8 +394,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         return found
 
     def _compression(self) -> str:
-        words = self._log.words(self.version)
-        return words.compression if words else "none"
+        spec = self._log.spec(self.version)
+        return spec.compression if spec else "none"
 
     def __repr__(self) -> str:
         return f"Ledger({self._url!r}, version={self.version})"

@@ -20,15 +20,15 @@ import pyarrow.compute as pc
 
 from quire import display
 from quire.commit import names
-from quire.commit.entries import CLAIM, UNSAID, Words
+from quire.commit.entries import CLAIM, UNSAID, Spec
 from quire.commit.log import Log
 from quire.coverage.finished import PURGED, PURGING
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError, printable, scrub
 from quire.ledger.identifiers import identifier, key_of, parsed, place_of, stem
-from quire.ledger.job import Changed, Dest, Planned, change
+from quire.ledger.job import Changed, Dest, PlannedChange, change
 from quire.planning.drops import put_table
-from quire.planning.listing import CHUNK, EXAMPLES, PLAN, Run
+from quire.planning.listing import CHUNK, EXAMPLES, PLAN, TaskRun
 from quire.planning.pack import PlannedTask
 from quire.planning.pieces import Piece, pieces, ranges
 from quire.sources.files import Root, Selection, among, located
@@ -64,7 +64,7 @@ class Importing:
 
 
 @dataclass
-class _Found:
+class _Matches:
     runs: list[tuple[str, int]] = field(default_factory=list)  # objects of the plan, and their rows
     known: int = 0  # markers of what the ledger covers already
     refused: int = 0
@@ -80,16 +80,16 @@ def import_markers(dest: Dest, markers: Root, roots: tuple[Root, ...], also: tup
     """Take what the markers below a directory say, of files below the sources `roots`, in one commit."""
     said = {"verb": "mark", "markers": markers.url, "sources": [root.url for root in roots]}
 
-    def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
-        words, content = log.words() or UNSAID, log.by_content()
-        whole = words.said and (words.transform not in ("lines", "raw") or words.format == "parquet")
-        whole = whole and words.split not in ("lines", "row_groups") and words.kind != CLAIM
-        lines = by_lines(words)
+    def plan(log: Log, base: int, named: Callable[[str], str]) -> PlannedChange:
+        spec, content = log.spec() or UNSAID, log.by_content()
+        whole = spec.said and (spec.transform not in ("lines", "raw") or spec.format == "parquet")
+        whole = whole and spec.split not in ("lines", "row_groups") and spec.kind != CLAIM
+        lines = by_lines(spec)
         job = Importing(markers, roots, also, dest.url, dest.options, fold(log, base), named, content, whole, lines)
         if not markers.store().is_folder():
             raise UsageError(f"no directory of markers at {markers.url}. Check the spelling.")
         places = list(pieces((markers,), _SELECTION, dest.runner.parallelism, dest.bars.again))
-        tasks, total = list[PlannedTask](), _Found()
+        tasks, total = list[PlannedTask](), _Matches()
         for outcome in dest.runner.run(functools.partial(_import, job), places):
             if isinstance(outcome, Failure):
                 raise outcome.kind_of_error(f"cannot import {markers.url}: {str(outcome).rstrip('.')}. Nothing was changed: call again.")
@@ -98,15 +98,15 @@ def import_markers(dest: Dest, markers: Root, roots: tuple[Root, ...], also: tup
             for name, rows in outcome["runs"]:
                 if not tasks or tasks[-1].files + rows > ROWS:
                     tasks.append(PlannedTask("", 0))
-                tasks[-1].marks.append(Run("", 0, name, 0, 0, rows, 0))
-        return Planned(tasks, (), tuple(total.examples), total.refused, total.known)
+                tasks[-1].marks.append(TaskRun("", 0, name, 0, 0, rows, 0))
+        return PlannedChange(tasks, (), tuple(total.examples), total.refused, total.known)
 
-    return change(dest, said, plan, target=target, words=UNSAID, repeat=True)
+    return change(dest, said, plan, target=target, spec=UNSAID, repeat=True)
 
 
 def _import(job: Importing, piece: Piece) -> dict[str, Any]:
     """Read the names of a piece of the markers' directory, and write what they say that is new to the plan."""
-    found, dest = _Found(), connect(job.dest, job.dest_options)
+    found, dest = _Matches(), connect(job.dest, job.dest_options)
     for entries in _entries(job, piece, found):
         rows = _rows(job, _spans(job, entries, found), dest, found)
         if rows:
@@ -115,7 +115,7 @@ def _import(job: Importing, piece: Piece) -> dict[str, Any]:
     return asdict(found)
 
 
-def _entries(job: Importing, piece: Piece, found: _Found) -> Iterator[list[Entry]]:
+def _entries(job: Importing, piece: Piece, found: _Matches) -> Iterator[list[Entry]]:
     """The files of a piece, some at a time; all markers of a path come together, and in one piece."""
     store, waiting = job.markers.store(), [piece.folder]
     in_order = isinstance(store, Seeking)
@@ -143,7 +143,7 @@ def _entries(job: Importing, piece: Piece, found: _Found) -> Iterator[list[Entry
                 yield chunk
 
 
-def _spans(job: Importing, entries: Iterable[Entry], found: _Found) -> dict[tuple[int, str], list[tuple[int, int, Entry]]]:
+def _spans(job: Importing, entries: Iterable[Entry], found: _Matches) -> dict[tuple[int, str], list[tuple[int, int, Entry]]]:
     """The ranges of the markers: (number of the source, key of the file) → ranges."""
     spans = defaultdict[tuple[int, str], list[tuple[int, int, Entry]]](list)
     for entry in entries:
@@ -175,7 +175,7 @@ def _source(job: Importing, path: str) -> tuple[int, str] | None:
     return None
 
 
-def _rows(job: Importing, spans: dict[tuple[int, str], list[tuple[int, int, Entry]]], dest: Store, found: _Found) -> list[dict[str, Any]]:
+def _rows(job: Importing, spans: dict[tuple[int, str], list[tuple[int, int, Entry]]], dest: Store, found: _Matches) -> list[dict[str, Any]]:
     """The ranges that no row covers yet, of files that are as they were when the markers were written."""
     if not spans:
         return []
@@ -226,10 +226,10 @@ def _stale(start: int, length: int, marker: Entry, file: Entry | None, known: se
 
 
 def _uncovered(
-    job: Importing, key: str, file: Entry, taken: list[tuple[int, int, Entry]], covered: list[Span], found: _Found
+    job: Importing, key: str, file: Entry, taken: list[tuple[int, int, Entry]], covered: list[Span], found: _Matches
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The rows of a file's markers, in the order of their starts, less what is covered."""
-    rows, known, reach = list[dict[str, Any]](), _Laid(covered), 0  # what markers before have said ends at `reach`
+    rows, known, reach = list[dict[str, Any]](), _Spans(covered), 0  # what markers before have said ends at `reach`
     for start, length, _ in taken:
         s, n = read_for((start, length), file.size) if job.lines else (start, length)
         begin, end = max(s, reach), s + n
@@ -241,14 +241,14 @@ def _uncovered(
         rows += [
             {"path": key, "size": file.size, "version": file.version, "modified": file.modified, "start": s, "length": n} for s, n in new
         ]
-    if job.whole and rows and _Laid([*covered, *((row["start"], row["length"]) for row in rows)]).without((0, file.size)):
+    if job.whole and rows and _Spans([*covered, *((row["start"], row["length"]) for row in rows)]).without((0, file.size)):
         for *_, marker in taken:
             found.refuse(f"{job.markers.url}/{marker.name}", "a part of its file is not marked, and files are read here as a whole")
         return []
     return rows
 
 
-class _Laid:
+class _Spans:
     """Ranges so laid out that what of another one is in none of them is looked up, and not compared with each."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
@@ -296,13 +296,13 @@ class _Exporting:
 
 
 def export_markers(
-    runner: Runner, url: str, options: Any, folded: Fold, markers: Root, roots: Sequence[Root], block: int, words: Words
+    runner: Runner, url: str, options: Any, folded: Fold, markers: Root, roots: Sequence[Root], block: int, spec: Spec
 ) -> Exported:  # fmt: skip
     """Put the marker of each split, as Hadoop makes them of blocks of `block` bytes, that is wholly done."""
     firsts = sorted({source.first for source in folded.sources})
     n = min(len(firsts), 4 * runner.parallelism)
     bounds = [*dict.fromkeys(firsts[len(firsts) * i // n] for i in range(n)), ""] if n else []
-    job = _Exporting(url, options, markers, folded, tuple(roots), place_of(firsts[0])[0] if firsts else "", block, by_lines(words))
+    job = _Exporting(url, options, markers, folded, tuple(roots), place_of(firsts[0])[0] if firsts else "", block, by_lines(spec))
     written = there = 0
     for outcome in runner.run(functools.partial(_export, job), list(pairwise(bounds))):
         if isinstance(outcome, Failure) and outcome.kind in (UsageError.__name__, RefusedError.__name__):
@@ -366,7 +366,7 @@ def _splits(job: _Exporting, key: str, covered: list[Span], size: int) -> Iterat
         _check_size(job, key, size)
     if not job.roots and place != job.place:
         raise UsageError(f"the ledger holds files of {job.place} and of {place}: markers name paths alone. Say which, with source=.")
-    done = _Laid(covered)
+    done = _Spans(covered)
     for start, length in hadoop_splits(size, job.block):
         lines = read_for((start, length), size) if job.lines else (start, length)
         if not done.without(lines if lines[1] else (start, length)):
@@ -396,9 +396,9 @@ def merged(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def by_lines(words: Words) -> bool:
+def by_lines(spec: Spec) -> bool:
     """Whether a split means lines in such a destination: in every one but that of bytes as they are."""
-    return words.transform != "raw" and words.split != "row_groups"
+    return spec.transform != "raw" and spec.split != "row_groups"
 
 
 def read_for(split: Span, size: int) -> Span:

@@ -15,9 +15,9 @@ from quire.coverage.ranges import Known, covered
 from quire.engine.loader import check_cluster
 from quire.errors import RefusedError, UsageError, about, choose, quoted, scrub
 from quire.interrupts import all_interruptible
-from quire.ledger.job import Changed, Dest, Planned, change, not_named
+from quire.ledger.job import Changed, Dest, PlannedChange, change, not_named
 from quire.planning.drops import put_table
-from quire.planning.listing import PLAN, Run
+from quire.planning.listing import PLAN, TaskRun
 from quire.planning.offsets import as_known, check_version
 from quire.planning.pack import PlannedTask
 from quire.progress import ProgressEvent
@@ -101,9 +101,9 @@ class OffsetsOf:
         topics = replace(topics, versions=cluster.versions({key.topic for key in wanted}))
         said = {"verb": "mark", "cluster": topics.cluster, "offsets": sorted([*key, offset] for key, offset in wanted.items())}
 
-        def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
-            words = log.words()
-            if words is not None and words.kind != OFFSETS:
+        def plan(log: Log, base: int, named: Callable[[str], str]) -> PlannedChange:
+            spec = log.spec()
+            if spec is not None and spec.kind != OFFSETS:
                 raise RefusedError(f"{self._url} holds what was made of files, and offsets mean nothing to it. Choose another destination.")
             check_cluster(log, topics, self._url)
             known = covered(fold(log, base), log.store, f"{topics.url}/", f"{topics.url}/\U0010ffff")
@@ -118,12 +118,12 @@ class OffsetsOf:
                     new.add(path)
                     rows.append({"path": path, "size": offset, "version": version, "modified": 0, "start": start, "length": end - start})
             if not rows:
-                return Planned([], known=len(wanted))
+                return PlannedChange([], known=len(wanted))
             put_table(log.store, name := named("marks"), pa.Table.from_pylist(rows, PLAN))
-            return Planned([PlannedTask("", 0, marks=[Run("", 0, name, 0, 0, len(rows), 0)])], known=len(wanted) - len(new))
+            return PlannedChange([PlannedTask("", 0, marks=[TaskRun("", 0, name, 0, 0, len(rows), 0)])], known=len(wanted) - len(new))
 
         dest = self._dest(self._runner(spark), progress, committer)
-        done = change(dest, said, plan, target=self._target(), words=UNSAID, repeat=True)
+        done = change(dest, said, plan, target=self._target(), spec=UNSAID, repeat=True)
         self.refresh()
         return done
 

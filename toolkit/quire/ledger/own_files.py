@@ -6,7 +6,7 @@ import re
 
 from msgspec.structs import replace
 
-from quire.commit.entries import CLAIM, UNSAID, Words
+from quire.commit.entries import CLAIM, UNSAID, Spec
 from quire.commit.log import Log
 from quire.errors import QuireError, RefusedError, StorageError, about
 from quire.formats import parquet
@@ -16,7 +16,7 @@ from quire.storage import Entry, Folder, Store, Trouble
 KINDS = re.compile(r"\.(?:[a-z0-9]+\.)?parquet$|\.(?:txt|csv|tsv|json|jsonl|ndjson)(?:\.gz|\.zst)?$")
 _MARKERS = re.compile(r"(?:^|/)(?:_committed_[^/]*|_started_[^/]*|_metadata|_common_metadata|\.[^/]*\.crc)$")  # of Hadoop and Spark
 BLOCK = "the claim's block"
-UNWRITTEN = Words(kind=CLAIM, transform=CLAIM, format="parquet", compression="none", layout="flat")  # until the files say more
+UNWRITTEN = Spec(kind=CLAIM, transform=CLAIM, format="parquet", compression="none", layout="flat")  # until the files say more
 
 
 def hadoop_url(url: str) -> str:
@@ -72,7 +72,7 @@ def rows_and_columns(store: Store, entry: Entry, who: str = BLOCK) -> tuple[int,
     return file.metadata.num_rows, ", ".join(f"{f.name}: {f.type}" for f in file.schema_arrow)
 
 
-def words_of_files(files: list[str], who: str = BLOCK) -> Words:
+def spec_of_files(files: list[str], who: str = BLOCK) -> Spec:
     """The kind of files, by their names; RefusedError for files of two kinds."""
     kinds = {_kind_of(name): name for name in reversed(files)}
     if len(kinds) > 1:
@@ -91,16 +91,16 @@ def _kind_of(name: str) -> tuple[str, str]:
     return "lines", {"gz": "gzip", "zst": "zstd"}.get(name.rpartition(".")[2], "none")
 
 
-def described(words: Words) -> str:
+def described(spec: Spec) -> str:
     """The kind of files, as a message names it."""
-    compressed = "" if words.compression == "none" else f" in {words.compression}"
-    return f"{words.format}{compressed}, {'in directories' if words.layout == 'directories' else 'in one directory'}"
+    compressed = "" if spec.compression == "none" else f" in {spec.compression}"
+    return f"{spec.format}{compressed}, {'in directories' if spec.layout == 'directories' else 'in one directory'}"
 
 
-def words_there(log: Log) -> Words:
+def spec_there(log: Log) -> Spec:
     """The log's spec of the existing files."""
     found = log.filling()
-    return found[1].words if found else UNWRITTEN
+    return found[1].spec if found else UNWRITTEN
 
 
 def check_kind(log: Log) -> None:

@@ -28,16 +28,16 @@ import xxhash
 
 from quire import display
 from quire.arguments import format_size
-from quire.commit.entries import PURGE, Words
+from quire.commit.entries import PURGE, Spec
 from quire.commit.log import Log
 from quire.coverage.finished import DELETING, KEY, PURGED, PURGING, SAID, ordinal
 from quire.coverage.fold import Fold, Source, fold
 from quire.coverage.tails import fingerprint, mark, prefix, reread
 from quire.errors import FormatError, QuireError, RefusedError, StorageError, printable, scrub
 from quire.formats import lines, parquet
-from quire.ledger.job import Dest, Planned, change
+from quire.ledger.job import Dest, PlannedChange, change
 from quire.planning.drops import put_table
-from quire.planning.listing import EXAMPLES, Run
+from quire.planning.listing import EXAMPLES, TaskRun
 from quire.planning.pack import PlannedTask
 from quire.sources import transforms
 from quire.sources.files import Root, located
@@ -46,7 +46,7 @@ from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent
 from quire.sources.transforms.convert import Convert
 from quire.spark.runner import Failure, Runner
-from quire.storage import Beside, Content, Entry, Gone, Request, Store, Trouble, Unreadable, below, connect, remove_version
+from quire.storage import Beside, Content, Entry, ReadRequest, Store, Trouble, Unreadable, Vanished, below, connect, remove_version
 from quire.storage.aside import left_in
 from quire.storage.aside import mark as mark_of
 
@@ -96,14 +96,14 @@ class _Purging:
     dest_options: Any = field(repr=False)
     fold: Fold
     roots: tuple[Root, ...]  # what the call names: nothing else is looked up, read or deleted, whatever a row says
-    words: Words
+    spec: Spec
     named: Callable[[str], str] | None = None  # names an object of the plan; None: nothing is to be done, it is only said what would be
     newest: int | None = None  # what has changed later than that is too young
     bases: tuple[int, ...] = ()  # of the commits by which this call has begun
 
 
 @dataclass
-class _Found:
+class _Candidates:
     files: int = 0
     bytes: int = 0
     gone: int = 0
@@ -135,34 +135,34 @@ YOUNG = "it has changed within min_age, and may still be written to"
 
 
 def purge(
-    dest: Dest, words: Words, roots: tuple[Root, ...], *, dry: bool, derived: bool, min_age: float
+    dest: Dest, spec: Spec, roots: tuple[Root, ...], *, dry: bool, derived: bool, min_age: float
 ) -> Purged:  # fmt: skip
     """Verify, and unless it is `dry` delete, those of the sources `roots` of which the ledger says that they are done.
 
     `min_age`: seconds for which a source has not changed.
     """
     url, runner = dest.url, dest.runner
-    if not words.traced:
+    if not spec.traced:
         raise RefusedError(
             f"{url} holds rows of all splits of a commit together, and nothing says whose they are: what was made of a source cannot be "
             f"verified, and no source was deleted."
         )
-    if words.said and words.transform not in transforms.NAMES and not derived:
+    if spec.said and spec.transform not in transforms.NAMES and not derived:
         raise RefusedError(
-            f"{url} holds what {words.transform!r} has made of its files, and not their content: deleting the sources would lose it. If "
+            f"{url} holds what {spec.transform!r} has made of its files, and not their content: deleting the sources would lose it. If "
             f"that is meant, say derived=True; what was written is verified all the same."
         )
-    job = _Purging(url, dest.options, fold(Log(dest.store()).refresh(), reader=True), roots, words)
-    before, verified, deleted, bases, version = _Found(), _Found(), _Found(), list[int](), job.fold.version
+    job = _Purging(url, dest.options, fold(Log(dest.store()).refresh(), reader=True), roots, spec)
+    before, verified, deleted, bases, version = _Candidates(), _Candidates(), _Candidates(), list[int](), job.fold.version
 
-    def begin(log: Log, base: int, named: Callable[[str], str]) -> Planned:
+    def begin(log: Log, base: int, named: Callable[[str], str]) -> PlannedChange:
         nonlocal verified
         mine = replace(job, fold=fold(log, base), named=named, newest=_ago(min_age), bases=tuple(bases))
         verified = _spread(runner, functools.partial(_verify, mine), mine, "no source was deleted")
         bases.append(base)
         return _planned(verified)
 
-    def end(log: Log, base: int, named: Callable[[str], str]) -> Planned:
+    def end(log: Log, base: int, named: Callable[[str], str]) -> PlannedChange:
         nonlocal before
         mine = replace(job, fold=fold(log, base), named=named, bases=tuple(bases))
         if not bases:  # also what has no plan yet: this is its job, whose objects would stay for ever
@@ -188,7 +188,7 @@ def purge(
         begun = change(dest, said, begin, target=0, fresh=True, repeat=True)
         bases[:] = [int(name.partition("-")[0]) for name in begun.jobs]
         version = change(dest, ending, end, target=0, repeat=True).version if begun.jobs else begun.version
-    total = _Found()
+    total = _Candidates()
     for found in (before, verified, deleted) if not dry else (verified,):
         total.add(asdict(found))
     moved = 0 if dry else verified.files - deleted.files - sum(deleted.stays.values())
@@ -201,9 +201,9 @@ def _ago(min_age: float) -> int | None:
     return time.time_ns() - int(min_age * 1e9) if min_age else None
 
 
-def _spread(runner: Runner, work: Callable[[Source], dict[str, Any]], job: _Purging, state: str) -> _Found:
+def _spread(runner: Runner, work: Callable[[Source], dict[str, Any]], job: _Purging, state: str) -> _Candidates:
     """The findings of the tasks of all segments."""
-    total, failed = _Found(), None
+    total, failed = _Candidates(), None
     for outcome in runner.run(work, list(job.fold.sources)):
         if isinstance(outcome, Failure):
             failed = failed or outcome
@@ -214,13 +214,13 @@ def _spread(runner: Runner, work: Callable[[Source], dict[str, Any]], job: _Purg
     return total
 
 
-def _planned(found: _Found) -> Planned:
+def _planned(found: _Candidates) -> PlannedChange:
     tasks = list[PlannedTask]()
     for name, rows in found.runs:
         if not tasks or tasks[-1].files + rows > TOGETHER:
             tasks.append(PlannedTask("", 0))
-        tasks[-1].marks.append(Run("", 0, name, 0, 0, rows, 0))
-    return Planned(tasks)
+        tasks[-1].marks.append(TaskRun("", 0, name, 0, 0, rows, 0))
+    return PlannedChange(tasks)
 
 
 # ---------------------------------------------------------------------------------------------------------------------- a task
@@ -241,11 +241,11 @@ def _delete(job: _Purging, source: Source) -> dict[str, Any]:
 
 class _Task:
     def __init__(self, job: _Purging, source: Source) -> None:
-        self.job, self.source, self.found = job, source, _Found()
+        self.job, self.source, self.found = job, source, _Candidates()
         self.store = connect(job.dest, job.dest_options)
         self.log = Log(self.store)
-        self.convert = Convert(job.words.transform, job.words.format, job.words.compression, 1 << 62, 1 << 62)
-        self.compares = job.words.transform in transforms.NAMES
+        self.convert = Convert(job.spec.transform, job.spec.format, job.spec.compression, 1 << 62, 1 << 62)
+        self.compares = job.spec.transform in transforms.NAMES
         self.find = located(job.roots)
         self.sources = dict[str, Store]()
         self.private = dict[tuple[str, str], dict[str, list[str]]]()  # by source and directory, what `left_in` has found there
@@ -254,7 +254,7 @@ class _Task:
         self.marks = dict[str, int]()  # fingerprints of files that were verified, by path
         self.said = list[Row]()
 
-    def run(self, states: Sequence[str]) -> _Found:
+    def run(self, states: Sequence[str]) -> _Candidates:
         rows = self.job.fold.of(self.source).rows(self.store, _COLUMNS)
         rows = rows.filter(pc.and_(pc.equal(rows.column("start"), 0), pc.is_in(rows.column("state"), pa.array(states))))
         rows = rows.sort_by([("data_file", "ascending"), ("offset", "ascending"), ("skip", "ascending")])  # each byte is read once
@@ -328,7 +328,7 @@ class _Task:
             for row in rows:
                 if row["fingerprint"] is None and row["length"] and not (len(rows) == 1 and path in self.marks):
                     row["fingerprint"] = mark(store, name, entry.version, entry.size, row["start"], row["length"])
-        except Gone:
+        except Vanished:
             self.found.stay(path, CHANGED)
         except (Unreadable, StorageError) as e:
             self.found.stay(path, REFUSED, str(e))
@@ -440,7 +440,7 @@ class _Task:
             by_store.setdefault(id(store), (store, []))[1].append(item)
         for store, mine in by_store.values():
             requests = (
-                Request(self._at(rows[0]["path"])[1], entry.version, entry.size, 0, entry.size) for rows, entry in mine
+                ReadRequest(self._at(rows[0]["path"])[1], entry.version, entry.size, 0, entry.size) for rows, entry in mine
             )  # fmt: skip
             with closing(store.read_many(requests)) as answers:  # type: ignore[type-var]  # a store's answers are a generator
                 for item, (_, content) in zip(mine, answers, strict=True):
@@ -460,7 +460,7 @@ class _Task:
         path = item[0][0]["path"]
         try:
             return self._converted(path, item[1], content)
-        except Gone:
+        except Vanished:
             self.found.stay(path, CHANGED)
         except BadContent as e:
             self.found.stay(path, DIFFERS, e.reason)
@@ -477,7 +477,7 @@ class _Task:
         for piece in pieces:
             digest.update(piece)
             last = piece[-1:] or last
-        if self.job.words.transform == "lines" and last != b"\n":
+        if self.job.spec.transform == "lines" and last != b"\n":
             digest.update(b"\n")
         return digest.intdigest()
 
@@ -504,7 +504,7 @@ class _Task:
             return NOTHING
         taker = self._taker(name)
         try:
-            if isinstance(taker, parquet.Rows):
+            if isinstance(taker, parquet.RowReader):
                 return parquet.checksum(taker.take(row["offset"], row["records"]))
             digest = xxhash.xxh3_64()
             for piece in taker.take(row["offset"], row["skip"], row["written"]):
@@ -520,7 +520,9 @@ class _Task:
             self.open.move_to_end(name)
         else:
             self.open[name] = (
-                parquet.Rows(self.store, name) if name.endswith(".parquet") else lines.cursor(self.store, name, self.job.words.compression)
+                parquet.RowReader(self.store, name)
+                if name.endswith(".parquet")
+                else lines.cursor(self.store, name, self.job.spec.compression)
             )
             if len(self.open) > OPEN:
                 self.open.popitem(last=False)
@@ -607,7 +609,7 @@ class _Deleting(_Task):
 
 
 def _pieces(content: Content) -> Iterator[bytes]:
-    if isinstance(content, Gone | Unreadable):
+    if isinstance(content, Vanished | Unreadable):
         raise content
     if isinstance(content, bytes):
         yield content

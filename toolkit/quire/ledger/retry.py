@@ -13,16 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.commit.entries import CLAIM, OFFSETS, Words
+from quire.commit.entries import CLAIM, OFFSETS, Spec
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.coverage.quarantine import KEPT
 from quire.engine.closers import Reduce
 from quire.errors import UsageError, quoted, scrub
 from quire.ledger.identifiers import place_of
-from quire.ledger.job import Changed, Dest, Planned, change, not_named, words_of
+from quire.ledger.job import Changed, Dest, PlannedChange, change, not_named, spec_of
 from quire.planning.drops import put_table
-from quire.planning.listing import PLAN, Cut, Run
+from quire.planning.listing import PLAN, Cut, TaskRun
 from quire.planning.pack import pack
 from quire.sources import transforms
 from quire.sources.files import Root, Unread, located, places
@@ -53,10 +53,10 @@ def retry(
     read `max_attempts` times already is poison, and stays too. All of these stand in `.left`.
     """
 
-    def plan(log: Log, base: int, named: Callable[[str], str]) -> Planned:
-        left, runs, roots = list[tuple[str, str]](), list[Run](), list[Root]()
+    def plan(log: Log, base: int, named: Callable[[str], str]) -> PlannedChange:
+        left, runs, roots = list[tuple[str, str]](), list[TaskRun](), list[Root]()
         rows = _fresh(chosen(fold(log, base)).to_pylist(), max_attempts, left)
-        chosen_by = _of_topics if rows and words_of(log).kind == OFFSETS else _by_root
+        chosen_by = _of_topics if rows and spec_of(log).kind == OFFSETS else _by_root
         by_root = chosen_by(dest, log, rows, sources, left)
         for root, folder, splits in by_root:
             if root not in roots:
@@ -66,9 +66,9 @@ def retry(
                 name = named("retry")
                 put_table(log.store, name, table)
                 size = pc.sum(table.column("length")).as_py()
-                runs.append(Run(folder, 0, name, roots.index(root), 0, table.num_rows, size))
+                runs.append(TaskRun(folder, 0, name, roots.index(root), 0, table.num_rows, size))
         cut = Cut("balanced", "flat", 1, "xxh64", target, True)
-        return Planned(pack(runs, cut, 1.0), tuple(roots), tuple(left))
+        return PlannedChange(pack(runs, cut, 1.0), tuple(roots), tuple(left))
 
     return change(
         dest, {"verb": "retry", **said}, plan, target=target, function=function, fresh=True, max_file_size=max_file_size, reduce=reduce
@@ -100,14 +100,14 @@ def choice(
     return chosen
 
 
-def check_functions(words: Words, function: UserFunction | None, reduce: Reduce | None) -> None:
+def check_functions(spec: Spec, function: UserFunction | None, reduce: Reduce | None) -> None:
     """Refuse to retry without the functions that the destination was made with, or with what was not."""
-    if words.kind == CLAIM:
+    if spec.kind == CLAIM:
         raise UsageError("this destination holds what claims have written, and a claim quarantines nothing: there is nothing to retry.")
-    if function is None and words.transform not in (*transforms.NAMES, *(RECORDS_AS if words.kind == OFFSETS else ())):
-        raise UsageError(f"this destination was made with the function {words.transform!r}: retry needs it, function=.")
-    if (reduce is None) == bool(words.reduce):
-        said_so = f"went through reduce={words.reduce!r}, and retry needs it" if words.reduce else "went through no shuffle"
+    if function is None and spec.transform not in (*transforms.NAMES, *(RECORDS_AS if spec.kind == OFFSETS else ())):
+        raise UsageError(f"this destination was made with the function {spec.transform!r}: retry needs it, function=.")
+    if (reduce is None) == bool(spec.reduce):
+        said_so = f"went through reduce={spec.reduce!r}, and retry needs it" if spec.reduce else "went through no shuffle"
         raise UsageError(f"the rows of this destination {said_so}: reduce=.")
     if function is not None and not callable(function):
         raise UsageError(f"function={quoted(function)} is not a function.")
@@ -116,8 +116,8 @@ def check_functions(words: Words, function: UserFunction | None, reduce: Reduce 
 def quarantined_rows(log: Log, folded: Fold, version: int) -> pa.Table:
     """The rows in quarantine, with the directory of the source that their task was kept apart for, and a record's quarantine file."""
     tables = []
-    log, words = log.at(version), log.words()
-    apart = words is not None and words.layout == "directories"
+    log, spec = log.at(version), log.spec()
+    apart = spec is not None and spec.layout == "directories"
     tasks = (t for _, c in log.recent(version) for t in log.in_effect(c, version))
     folders = {t.coverage.segment: t.folder for t in tasks if t.stats.quarantined and t.coverage.segment}
     for source in folded.sources:
@@ -139,8 +139,8 @@ Splits = Iterator[tuple[Root, str, list[dict[str, Any]]]]
 def _by_root(dest: Dest, log: Log, rows: list[dict[str, Any]], sources: Sequence[Root], left: list[tuple[str, str]]) -> Splits:
     """The files to read, by their source and directory."""
     find, outside = located(sources), list[dict[str, Any]]()
-    words = log.words()
-    keeps = words is None or words.transform != "lines"  # a line that was too long is at its source alone
+    spec = log.spec()
+    keeps = spec is None or spec.transform != "lines"  # a line that was too long is at its source alone
     by_source, held = defaultdict[str, list[dict[str, Any]]](list), defaultdict[str, list[dict[str, Any]]](list)
     for row in rows:
         found = None if below(row["path"], dest.url) else find(row["path"])

@@ -11,7 +11,7 @@ from typing import Any
 from quire import display
 from quire.arguments import flag, format_size, parse_target, seconds, whole
 from quire.commit import names
-from quire.commit.entries import OFFSETS, UNSAID, Words
+from quire.commit.entries import OFFSETS, UNSAID, Spec
 from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.coverage import checkpoint
@@ -20,8 +20,8 @@ from quire.engine.closers import Reduce
 from quire.errors import RefusedError, UsageError, about, quoted
 from quire.interrupts import all_interruptible
 from quire.ledger import by_condition, compact, expire, forget, markers, purge, retry
-from quire.ledger.forget import Rows
-from quire.ledger.job import Changed, Dest, not_named, words_of
+from quire.ledger.forget import RowChooser
+from quire.ledger.job import Changed, Dest, not_named, spec_of
 from quire.progress import Progress, ProgressEvent
 from quire.sources import files
 from quire.sources.kafka import topics as kafka
@@ -97,7 +97,7 @@ class Verbs:
         runner, last = runner_of(spark, self._store), flag(last_copy, "last_copy")
         said: dict[str, Any] = {"reason": str(reason)[:500], **({"last_copy": True} if last else {})}
         keys = list[list[str]]()
-        rows: Rows | None = None
+        rows: RowChooser | None = None
         if paths is not None:
             keys = [self._keys(path) for path in _each(paths)]
             if not keys:
@@ -137,8 +137,8 @@ class Verbs:
         storage_options  for the sources; left out: the destination's
         """
         runner = runner_of(spark, self._store)
-        words = words_of(Log(self._store).refresh())
-        retry.check_functions(words, function, reduce)
+        spec = spec_of(Log(self._store).refresh())
+        retry.check_functions(spec, function, reduce)
         if max_attempts is not None:
             whole(max_attempts, "max_attempts", 1)
         if max_quarantined is not None:
@@ -156,7 +156,7 @@ class Verbs:
         options = self._options if storage_options is None else storage_options
         dest = replace(self._dest(runner, progress, committer), max_quarantined=max_quarantined)
         follow = flag(follow_links, "follow_links")
-        sources = tuple(replace(root, links=follow) for root in self._sources(source, options, words))
+        sources = tuple(replace(root, links=follow) for root in self._sources(source, options, spec))
         done = retry.retry(
             dest, chosen, said, sources, max_attempts, self._target(), function, largest, reduce
         )  # fmt: skip
@@ -178,7 +178,7 @@ class Verbs:
         self.refresh()
         return done
 
-    def expire(self, before_version: int | None = None, *, grace: str | float = "1 day") -> expire.Gone:
+    def expire(self, before_version: int | None = None, *, grace: str | float = "1 day") -> expire.ExpireReport:
         """Delete the data files that no version from `before_version` on (default: the last one) needs.
 
         Versions before it can no longer be read. Returns a `Gone`.
@@ -247,15 +247,15 @@ class Verbs:
         dry, derived, age = flag(dry_run, "dry_run"), flag(derived, "derived"), seconds(min_age, "min_age")
         dest = self._dest(runner_of(spark, self._store), False, "auto")  # refuses what its tasks would not see
         log = Log(self._store).refresh()
-        words = words_of(log)
-        if words.kind == OFFSETS:
+        spec = spec_of(log)
+        if spec.kind == OFFSETS:
             raise UsageError(f"{self._url} holds topics, and records are not deleted one by one. A topic's retention does that.")
-        roots = self._sources(source, options, words)
+        roots = self._sources(source, options, spec)
         if not roots:
             with about("source"):
                 there = files.places(path for s in fold(log, reader=True).sources for path in (s.first, s.last))
                 raise not_named(self._url, "purge_sources deletes files at their source", there, "purge_sources")
-        done = purge.purge(dest, words, roots, dry=dry, derived=derived, min_age=age)
+        done = purge.purge(dest, spec, roots, dry=dry, derived=derived, min_age=age)
         self.refresh()
         return done
 
@@ -298,22 +298,22 @@ class Verbs:
         block = parse_target(split_size, "split_size")
         to, runner = _of_markers(directory, options, self._url, roots), runner_of(spark, self._store)
         log = Log(self._store).refresh()
-        folded, words = fold(log, reader=True), words_of(log, UNSAID)
-        if words.kind == OFFSETS:
+        folded, spec = fold(log, reader=True), spec_of(log, UNSAID)
+        if spec.kind == OFFSETS:
             raise UsageError(f"{self._url} holds topics, and markers are of files. ledger.export_offsets() is for other loaders.")
         if folded.rows(self._store, ["path"], f"{to.url}/", f"{to.url}/\U0010ffff").num_rows:
             raise RefusedError(
                 f"{to.url} holds files of the ledger: markers there would be read as input. Choose a directory for them alone."
             )
-        return markers.export_markers(runner, self._url, self._options, folded, to, roots, block, words)
+        return markers.export_markers(runner, self._url, self._options, folded, to, roots, block, spec)
 
     # ------------------------------------------------------------------------------------------------------------------ helpers
-    def _sources(self, source: Any, options: Mapping[str, Any] | None, words: Words) -> tuple[files.Root, ...]:
+    def _sources(self, source: Any, options: Mapping[str, Any] | None, spec: Spec) -> tuple[files.Root, ...]:
         """Where a call may read and delete: what it names, and never what the ledger does."""
         if source is None:
             return ()
         with about("source"):
-            if words.kind == OFFSETS:
+            if spec.kind == OFFSETS:
                 return (kafka.parsed(source, kafka.client_options(options, None)),)
             return tuple(files.roots(source, options))
 

@@ -129,13 +129,13 @@ def _unreadable(store: Store, sizes: dict[str, int], compression: str) -> Iterat
 
 def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Iterable[tuple[str, str, int]]:
     try:
-        taker: Any = parquet.Rows(store, name) if name.endswith(".parquet") else lines.cursor(store, name, compression)
+        taker: Any = parquet.RowReader(store, name) if name.endswith(".parquet") else lines.cursor(store, name, compression)
     except lines.UNREADABLE as e:
         yield "", f"cannot be opened ({type(e).__name__})", 0
         return
     for row in rows.to_pylist():
         try:
-            if isinstance(taker, parquet.Rows):
+            if isinstance(taker, parquet.RowReader):
                 found = parquet.checksum(taker.take(row["offset"], row["records"]))
             else:
                 check = xxhash.xxh3_64()
@@ -145,5 +145,5 @@ def _compare(store: Store, name: str, compression: str, rows: pa.Table) -> Itera
             yield row["path"], "" if found == row["checksum"] else "the checksum differs", row["written"]
         except (StorageError, FormatError, *lines.UNREADABLE) as e:
             yield row["path"], f"cannot be read back ({type(e).__name__})", 0
-            if not isinstance(taker, parquet.Rows):
+            if not isinstance(taker, parquet.RowReader):
                 taker = lines.cursor(store, name, compression)

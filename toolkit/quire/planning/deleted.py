@@ -23,7 +23,7 @@ HELD = 100_000  # names that are held as such
 _LAST = "\U0010ffff"
 
 
-class Seen:
+class ListedNames:
     """The listing of a piece, whether it was wanted or not."""
 
     def __init__(self, root: Root, selection: Selection, piece: Piece) -> None:
@@ -90,8 +90,8 @@ class Seen:
         return self.root.wanted == ("",) and not self.selection.include and not self.selection.exclude
 
 
-class Blind(Seen):
-    """In the place of `Seen` where nobody asks what is gone."""
+class Blind(ListedNames):
+    """In the place of `ListedNames` where nobody asks what is gone."""
 
     def file(self, name: str) -> None:
         """Nothing is kept."""

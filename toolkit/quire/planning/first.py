@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from quire.planning.deleted import Seen
+from quire.planning.deleted import ListedNames
 from quire.planning.listing import Listed, _shown, _taker
 from quire.planning.pieces import Piece
 from quire.sources.files import Root, Selection
@@ -18,7 +18,7 @@ def first_files(roots: tuple[Root, ...], selection: Selection, most: int) -> Ite
     """At most so many wanted files that are not empty: the same ones as long as the source does not change."""
     looks = 0
     for root in roots:
-        store, takes, seen = root.store(), _taker(root, selection, Listed()), Seen(root, selection, Piece(0, "", below=True))
+        store, takes, seen = root.store(), _taker(root, selection, Listed()), ListedNames(root, selection, Piece(0, "", below=True))
         waiting = [""]
         while waiting and most > 0 and looks < EMPTY_FOLDERS:
             looks += 1

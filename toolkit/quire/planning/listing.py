@@ -21,14 +21,28 @@ from quire.coverage.fold import Fold
 from quire.errors import FormatError, StorageError
 from quire.formats.lines import LONGEST
 from quire.planning.changes import Decided, Policy, decide
-from quire.planning.deleted import Blind, Seen
+from quire.planning.deleted import Blind, ListedNames
 from quire.planning.drops import DROPS, put_drops
 from quire.planning.hashing import parts_of
 from quire.planning.pieces import Piece, ranges
 from quire.sources.files import Root, Selection, is_glob
 from quire.sources.identity import identified, with_stored
 from quire.sources.splits import FileInfo
-from quire.storage import Entry, Folder, Gone, Limited, Request, Seeking, Store, Trouble, Unreadable, below, connect, is_safe, normalise
+from quire.storage import (
+    Entry,
+    Folder,
+    Limited,
+    ReadRequest,
+    Seeking,
+    Store,
+    Trouble,
+    Unreadable,
+    Vanished,
+    below,
+    connect,
+    is_safe,
+    normalise,
+)
 from quire.storage.local import to_os
 
 CHUNK = 100_000  # rows that a task holds at once
@@ -91,7 +105,7 @@ class Listing:
 
 
 @dataclass
-class Run:
+class TaskRun:
     """Consecutive rows of a piece's Parquet that go into one task together."""
 
     group: str
@@ -144,7 +158,7 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
     """List a piece, take out what the ledger covers, write the rest to the plan, and tell its runs."""
     found = Listed()
     dest = connect(listing.dest, listing.dest_options, found.again)
-    watching = Seen if listing.fold.sources and not listing.policy.supersede else Blind
+    watching = ListedNames if listing.fold.sources and not listing.policy.supersede else Blind
     seen = watching(listing.roots[piece.root], listing.selection, piece)
     for chunk, listed in enumerate(_chunks(listing, piece, found, seen)):
         entries, stored = _identified(listing.roots[piece.root], _possible(listing, dest, piece, listed, found), found)
@@ -237,7 +251,7 @@ def _identified(root: Root, entries: list[Entry], found: Listed) -> tuple[list[E
 
 def list_deleted(listing: Listing, piece: Piece) -> Iterator[pa.Table]:
     """The gathered files that have gone from a piece of the source, as `DELETED` has them."""
-    seen = Seen(listing.roots[piece.root], listing.selection, piece)
+    seen = ListedNames(listing.roots[piece.root], listing.selection, piece)
     for _ in _chunks(listing, piece, Listed(), seen):
         pass
     yield from seen.gone(listing.fold, connect(listing.dest, listing.dest_options))
@@ -271,7 +285,7 @@ def _write_drops(listing: Listing, rows: list[dict[str, Any]], dest: Store, foun
     found.drops += put_drops(dest, table, lambda kind: objects.plan_parquet(listing.job, listing.plan, f"{kind}-{objects.new_id()}"))
 
 
-def _chunks(listing: Listing, piece: Piece, found: Listed, seen: Seen) -> Iterator[list[Entry]]:
+def _chunks(listing: Listing, piece: Piece, found: Listed, seen: ListedNames) -> Iterator[list[Entry]]:
     """The wanted files of a piece, sorted by name, a bounded number at a time; where it is cut depends on the tree alone."""
     root = listing.roots[piece.root]
     store, takes = root.store(found.again), _taker(root, listing.selection, found, listing.dest, piece.root)
@@ -305,7 +319,7 @@ def _chunks(listing: Listing, piece: Piece, found: Listed, seen: Seen) -> Iterat
 
 
 def _shown(
-    store: Store, selection: Selection, folder: str, after: str, until: str, seen: Seen
+    store: Store, selection: Selection, folder: str, after: str, until: str, seen: ListedNames
 ) -> Iterator[Entry | Folder | Trouble]:  # fmt: skip
     """The part of a directory that is not hidden and has a name in [after, until)."""
     for item in store.scan(folder, after=after, until=until, follow=selection.links):
@@ -446,13 +460,13 @@ def _write(listing: Listing, name: str, root: int, table: pa.Table, dest: Store,
     lengths = table.column("length").to_pylist()
     object_name = objects.plan_parquet(listing.job, listing.plan, name)
     most = max(1, cut.target // 32) if cut.planner == "balanced" else None
-    run = Run("", 0, object_name, root, 0, 0, 0)
+    run = TaskRun("", 0, object_name, root, 0, 0, 0)
     for i, (group, part, length) in enumerate(zip(groups, numbers, lengths, strict=True)):
         full = most is not None and run.rows and (run.bytes + length > most or run.rows >= 20_000)
         if not run.rows or full or group != run.group or part != run.part:
             if run.rows:
                 found.runs.append(asdict(run))
-            run = Run(group, part, object_name, root, i, 0, 0)
+            run = TaskRun(group, part, object_name, root, i, 0, 0)
         run.rows += 1
         run.bytes += length
     found.runs.append(asdict(run))
@@ -480,11 +494,11 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
     some = rows.take(list(range(0, rows.num_rows, max(1, rows.num_rows // (4 * SAMPLE)))))
     columns = (some.column(c).to_pylist() for c in ("path", "version", "size", "modified"))
     chosen = [row for row in zip(*columns, strict=True) if 0 < row[2] <= 1 << 20][:SAMPLE]
-    requests = [Request(path[prefix:], version, size, 0, size) for path, version, size, _ in chosen]
+    requests = [ReadRequest(path[prefix:], version, size, 0, size) for path, version, size, _ in chosen]
     for (path, version, size, modified), (_, content) in zip(chosen, root.store(found.again).read_many(requests), strict=True):
         if isinstance(content, bytes):
             found.sampled += size
             found.sampled_out += listing.estimate(content, FileInfo(path, size, version, modified))
-        elif not isinstance(content, Gone | Unreadable):
+        elif not isinstance(content, Vanished | Unreadable):
             for _ in content:
                 pass

@@ -20,11 +20,11 @@ from quire.coverage.fold import Fold
 from quire.coverage.ranges import LOST, Covered, Known, covered
 from quire.errors import DataLossError, RefusedError, TransientError
 from quire.planning.drops import put_table
-from quire.planning.listing import CHUNK, PLAN, Cut, Listed, Run
+from quire.planning.listing import CHUNK, PLAN, Cut, Listed, TaskRun
 from quire.sources.kafka import offsets
 from quire.sources.kafka.client import Cluster, cluster_of
 from quire.sources.kafka.topics import Key, Topics, named, topic_of
-from quire.storage import Store, Told
+from quire.storage import OnRetry, Store
 
 FEW = 2_000  # offsets in all that are not worth a look at how large records are
 GUESS = 1_000  # bytes of a record that nobody has looked at
@@ -70,7 +70,7 @@ class _Range:
         return self.end - self.start
 
 
-def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: str, told: Told) -> tuple[Listed, float]:
+def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: str, on_retry: OnRetry) -> tuple[Listed, float]:
     """Find the ranges, write them to the plan, tell its runs; with bytes written for a byte read.
 
     Raises DataLossError for what retention has removed since it was known of, RefusedError where a topic is another one than the ledger's.
@@ -78,7 +78,7 @@ def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: s
     found = Listed()
     known = covered(fold, dest, f"{wanted.topics.url}/", f"{wanted.topics.url}/\U0010ffff", wanted.known)
     wanted = replace(wanted, topics=as_known(wanted.topics, known))
-    ranges = _ranges(wanted, known, found, told)
+    ranges = _ranges(wanted, known, found, on_retry)
     if not ranges:
         return found, 1.0
     measures = _measures(wanted, ranges)
@@ -105,12 +105,12 @@ def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: s
     return found, ratio
 
 
-def _ranges(wanted: Offsets, known: Mapping[str, Covered], found: Listed, told: Told) -> list[_Range]:
+def _ranges(wanted: Offsets, known: Mapping[str, Covered], found: Listed, on_retry: OnRetry) -> list[_Range]:
     """The offsets that no row covers, in the order of topics and partitions."""
     topics = wanted.topics
     cluster = cluster_of(topics.servers, topics.options)
-    _check_ends(wanted, known, cluster, told)
-    starts = cluster.starts(wanted.ends, told)
+    _check_ends(wanted, known, cluster, on_retry)
+    starts = cluster.starts(wanted.ends, on_retry)
     ranges, lost = list[_Range](), dict[Key, int]()
     for key, end in sorted(wanted.ends.items()):
         path, low = topics.path(key), starts[key]
@@ -138,12 +138,12 @@ def _ranges(wanted: Offsets, known: Mapping[str, Covered], found: Listed, told: 
     return ranges
 
 
-def _check_ends(wanted: Offsets, known: Mapping[str, Covered], cluster: Cluster, told: Told) -> None:
+def _check_ends(wanted: Offsets, known: Mapping[str, Covered], cluster: Cluster, on_retry: OnRetry) -> None:
     """Refuse a partition that ends before what was loaded of it: the offsets that come now would mean other records."""
     reached = {key: known[path].ranges[-1][1] for key in wanted.ends if (path := wanted.topics.path(key)) in known and known[path].ranges}
     # Of some the end was put lower, or asked for before another loader went on.
     beyond = [key for key, until in reached.items() if until > wanted.ends[key]]
-    for key, end in cluster.ends(beyond, told).items():
+    for key, end in cluster.ends(beyond, on_retry).items():
         if end < reached[key]:
             raise RefusedError(
                 f"topic {key.topic} partition {key.partition} ends at {end:,}, and was loaded up to {reached[key]:,}: it was made again, "
@@ -153,8 +153,8 @@ def _check_ends(wanted: Offsets, known: Mapping[str, Covered], cluster: Cluster,
 
 def as_known(topics: Topics, known: Mapping[str, Covered]) -> Topics:
     """Topics that the ledger knows by their names, as no broker has told their ids, by these, though one tells them now."""
-    told = {topic_of(path): min(found.versions) for path, found in known.items() if found.versions}
-    by_name = {topic: named(topic) for topic in topics.versions if told.get(topic) == named(topic)}
+    ids = {topic_of(path): min(found.versions) for path, found in known.items() if found.versions}
+    by_name = {topic: named(topic) for topic in topics.versions if ids.get(topic) == named(topic)}
     return replace(topics, versions={**topics.versions, **by_name}) if by_name else topics
 
 
@@ -207,7 +207,7 @@ def _bounded(ranges: list[_Range], measures: Mapping[str, Measure], most: int | 
 def _write(rows: list[tuple[str, str, _Range, int]], name: str, step: float, dest: Store, found: Listed) -> None:
     """Write rows of the plan, and note their runs."""
     columns: dict[str, list[Any]] = {f.name: [] for f in PLAN}
-    run = Run("", 0, name, 0, 0, 0, 0)
+    run = TaskRun("", 0, name, 0, 0, 0, 0)
     for i, (path, version, r, size) in enumerate(rows):
         follows = None if r.before is None else json.dumps(r.before)
         values = {"path": path, "version": version, "start": r.start, "length": r.offsets, "size": r.end, "modified": 0, "follows": follows}
@@ -215,7 +215,7 @@ def _write(rows: list[tuple[str, str, _Range, int]], name: str, step: float, des
             found_values.append(values.get(column))
         if run.rows and run.bytes + size > step:
             found.runs.append(asdict(run))
-            run = Run("", 0, name, 0, i, 0, 0)
+            run = TaskRun("", 0, name, 0, i, 0, 0)
         run.rows += 1
         run.bytes += size
     found.runs.append(asdict(run))

@@ -15,7 +15,7 @@ from quire.commit.names import ROWS
 from quire.errors import FormatError, RefusedError, scrub
 from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.planning.drops import DROPS, put_table
-from quire.planning.listing import PLAN, Cut, Run
+from quire.planning.listing import PLAN, Cut, TaskRun
 from quire.storage import Store
 
 SMALL = 32 << 20  # bytes that are not worth a task of their own: a task of Spark costs some 50 ms, and a data file its place
@@ -43,10 +43,10 @@ class PlannedTask:
 
     folder: str
     part: int
-    runs: list[Run] = field(default_factory=list)
+    runs: list[TaskRun] = field(default_factory=list)
     removes: dict[str, int] = field(default_factory=dict)  # data file → bytes
     drops: tuple[str, ...] = ()  # objects of the plan
-    marks: list[Run] = field(default_factory=list)
+    marks: list[TaskRun] = field(default_factory=list)
 
     @property
     def files(self) -> int:
@@ -59,14 +59,14 @@ class PlannedTask:
         return sum(run.bytes for run in self.runs) + sum(self.removes.values())
 
 
-def pack(runs: Iterable[Run], cut: Cut, ratio: float, accounts: Sequence[str] = ()) -> list[PlannedTask]:
+def pack(runs: Iterable[TaskRun], cut: Cut, ratio: float, accounts: Sequence[str] = ()) -> list[PlannedTask]:
     """Tasks of about `cut.target` bytes of output (balanced), or one a directory or part (directory, hash).
 
     `ratio` is the guess of bytes written for a byte read. `accounts`: of each root. A task reads one account after the other, so that
     it needs one window of reads and its output has one order. Accounts are read at the same time by tasks that run at the same time:
     a balanced task holds one account, unless there is too little of it, and those that must hold several begin with different ones.
     """
-    groups = defaultdict[tuple[str, int], list[Run]](list)
+    groups = defaultdict[tuple[str, int], list[TaskRun]](list)
     for run in runs:
         groups[run.group, run.part].append(run)
     tasks: list[PlannedTask] = []
@@ -84,16 +84,16 @@ def pack(runs: Iterable[Run], cut: Cut, ratio: float, accounts: Sequence[str] = 
     return tasks
 
 
-def _by_account(runs: list[Run], accounts: Sequence[str]) -> list[list[Run]]:
-    found = defaultdict[str, list[Run]](list)
+def _by_account(runs: list[TaskRun], accounts: Sequence[str]) -> list[list[TaskRun]]:
+    found = defaultdict[str, list[TaskRun]](list)
     for run in runs:
         found[accounts[run.root] if accounts else ""].append(run)
     return list(found.values())
 
 
-def _alone(apart: list[list[Run]]) -> Iterator[list[Run]]:
+def _alone(apart: list[list[TaskRun]]) -> Iterator[list[TaskRun]]:
     """The runs that are packed for themselves: an account's runs, or those of several accounts that have little."""
-    rest = list[Run]()
+    rest = list[TaskRun]()
     for some in apart:
         if len(apart) > 1 and sum(run.bytes for run in some) < SMALL and sum(run.rows for run in some) < FEW:
             rest += some
@@ -103,7 +103,7 @@ def _alone(apart: list[list[Run]]) -> Iterator[list[Run]]:
         yield rest
 
 
-def _fill(folder: str, runs: list[Run], budget: float, n: int) -> list[PlannedTask]:
+def _fill(folder: str, runs: list[TaskRun], budget: float, n: int) -> list[PlannedTask]:
     """Fill about `n` tasks evenly, in the runs' order, none beyond the budget unless a single run is."""
     total = sum(run.bytes for run in runs)
     even = total / max(1, n)
@@ -192,7 +192,7 @@ def _read_head(store: Store, name: str, first: int, task: int | None = None) -> 
                 planned.drops += (r["object"],)
                 continue
             (planned.marks if r["removes"] else planned.runs).append(
-                Run(r["folder"], r["part"], r["object"], r["root"], r["row"], r["rows"], r["bytes"])
+                TaskRun(r["folder"], r["part"], r["object"], r["root"], r["row"], r["rows"], r["bytes"])
             )
         if sorted(tasks) != (list(range(first, first + len(tasks))) if task is None else [task]) or len(tasks) > TASKS:
             raise ValueError("its tasks are not numbered from 0 on")
@@ -225,7 +225,7 @@ def read_drops(store: Store, objects: Iterable[str]) -> pa.Table:
     return rows.group_by(DROPS.names, use_threads=False).aggregate([]).select(DROPS.names)
 
 
-def read_rows(store: Store, runs: list[Run], columns: list[str] | None = None, schema: pa.Schema = PLAN) -> Iterator[pa.Table]:
+def read_rows(store: Store, runs: list[TaskRun], columns: list[str] | None = None, schema: pa.Schema = PLAN) -> Iterator[pa.Table]:
     """The rows of runs, in their order, a piece of a plan's object at a time."""
     opened: tuple[str, OwnParquet] | None = None
     for run in runs:

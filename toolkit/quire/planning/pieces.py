@@ -21,7 +21,7 @@ import xxhash
 from quire.errors import StorageError
 from quire.planning.cuts import cuts
 from quire.sources.files import Root, Selection
-from quire.storage import Seeking, Store, Told, silent
+from quire.storage import OnRetry, Seeking, Store, silent
 from quire.storage.slices import plain
 
 ENOUGH_NAMES = 300_000  # that the driver looks at before it lets the tasks do the rest
@@ -58,7 +58,7 @@ _LEFT = _Seen(cuts=())
 
 
 def pieces(
-    roots: tuple[Root, ...], selection: Selection, parallelism: int, told: Told = silent, *, every: bool = False
+    roots: tuple[Root, ...], selection: Selection, parallelism: int, on_retry: OnRetry = silent, *, every: bool = False
 ) -> Iterator[Piece]:  # fmt: skip
     """Cut the trees into pieces, breadth first; what is not looked at any more is a piece with all that lies below it.
 
@@ -68,7 +68,7 @@ def pieces(
     enough = max(32, 16 * parallelism)
     for index, root in enumerate(roots):
         waiting, found = deque([""]), 0
-        with _Looks(root.store(told), selection, parallelism) as looks:
+        with _Looks(root.store(on_retry), selection, parallelism) as looks:
             while waiting:
                 folder = waiting.popleft()
                 if folder and (names >= ENOUGH_NAMES or found + len(waiting) >= enough):

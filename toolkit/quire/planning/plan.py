@@ -15,7 +15,7 @@ from quire.coverage.fold import Fold, fold
 from quire.errors import QuireError
 from quire.planning import offsets, pack
 from quire.planning.changes import Policy
-from quire.planning.listing import EXAMPLES, NAMES, TOLD, Cut, Listed, Listing, Run, list_piece
+from quire.planning.listing import EXAMPLES, NAMES, TOLD, Cut, Listed, Listing, TaskRun, list_piece
 from quire.planning.offsets import Offsets
 from quire.planning.pieces import Piece, pieces
 from quire.planning.rewriting import live_files, rewriting
@@ -116,7 +116,7 @@ def make(lister: Lister, runner: Runner, log: Log, base: int, job: str, wanted: 
 
 def _make(look: Look, listed: Listed, ratio: float) -> Planned:
     wanted, store = look.wanted, look.log.store
-    tasks = pack.pack([Run(**run) for run in listed.runs], wanted.cut, ratio, [root.account for root in wanted.roots])
+    tasks = pack.pack([TaskRun(**run) for run in listed.runs], wanted.cut, ratio, [root.account for root in wanted.roots])
     planned = Planned(look.job, look.base, look.plan, tasks, listed, ratio, wanted.cut)
     if not listed.splits:
         return planned

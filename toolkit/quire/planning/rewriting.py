@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quire.commit.entries import Left
+from quire.commit.entries import Deferred
 from quire.commit.log import Log
 from quire.coverage.fold import Fold, fold
 from quire.coverage.live import live
@@ -30,7 +30,7 @@ def live_files(log: Log, version: int, folded: Fold | None = None) -> dict[str, 
     return {f.name: Live(f.name, f.size, f.name.rpartition("/")[0], f.number) for f in live(log, folded)}
 
 
-def refuse_missing(log: Log, left: Iterable[Left]) -> None:
+def refuse_missing(log: Log, left: Iterable[Deferred]) -> None:
     """FormatError where a job was given up because a data file is gone that still counts: somebody deletes data files."""
     found = list(left)
     there = live_files(log, log.settled_version()) if found else {}

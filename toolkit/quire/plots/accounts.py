@@ -8,7 +8,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from quire.errors import UsageError, scrub
 from quire.plots.frames import amounts, frame
-from quire.plots.picture import EDGE, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
+from quire.plots.picture import EDGE, RIGHT, ROWS, WIDTH, Picture, Sheet, blank, drawing
 from quire.plots.words import line_height, name, plural, shorten, tick, width
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def _words(table: pd.DataFrame) -> tuple[str, str]:
     return title, f"{told[0].upper()}{told[1:]}." if worst else "Nothing is lost, and nothing is there twice."
 
 
-def _draw(title: str, note: str, table: pd.DataFrame) -> Page:
+def _draw(title: str, note: str, table: pd.DataFrame) -> Sheet:
     bottom = EDGE + 2 * line_height() + 0.1
     legend = [(_patch("once"), "there once"), (_patch("lost"), "lost"), (_patch("double"), "there once too often")]
-    page = Page(title, note, bottom + _HIGH * len(table), legend)
+    page = Sheet(title, note, bottom + _HIGH * len(table), legend)
     most = max(1, int((table["expected"] + table["double"]).max()))
     inch = _ROOM / most
     left = EDGE + _NAMES
@@ -78,7 +78,7 @@ def _draw(title: str, note: str, table: pd.DataFrame) -> Page:
     return page
 
 
-def _row(page: Page, row: dict[Any, Any], y: float, inch: float) -> None:
+def _row(page: Sheet, row: dict[Any, Any], y: float, inch: float) -> None:
     """Name, bar and verdict of one load; `y` is the row's middle."""
     killed = name(row["killed"])
     page.text(EDGE, y + (0.02 if killed else 0), shorten(name(row["loader"]), _NAMES - 0.15, weight="bold"), weight="bold",
@@ -101,7 +101,7 @@ def _row(page: Page, row: dict[Any, Any], y: float, inch: float) -> None:
         page.text(x, place, shorten(text, WIDTH - EDGE - x), va="center", weight="normal" if text[0] == "✔" else "bold")
 
 
-def _scale(page: Page, expected: list[int], left: float, bottom: float, inch: float) -> None:
+def _scale(page: Sheet, expected: list[int], left: float, bottom: float, inch: float) -> None:
     """Numbers below the lines, as far as they have room."""
     taken = -1.0
     for value in expected[-1:] + expected[:-1][::-1]:
@@ -112,7 +112,7 @@ def _scale(page: Page, expected: list[int], left: float, bottom: float, inch: fl
             taken = x - width(text) / 2 - 0.08
 
 
-def _bar(page: Page, kind: str, x: float, y: float, wide: float) -> Rectangle:
+def _bar(page: Sheet, kind: str, x: float, y: float, wide: float) -> Rectangle:
     colour, hatch, line = _KINDS[kind]
     return Rectangle(
         (x, y), wide, _BAR, facecolor=colour, hatch=hatch, edgecolor="black", linewidth=0.5, linestyle=line,

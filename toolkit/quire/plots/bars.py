@@ -16,9 +16,9 @@ from matplotlib.patches import Patch
 from quire import skew
 from quire.errors import UsageError, scrub
 from quire.plots.flags import Flag, place
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Picture, Sheet, drawing
 from quire.plots.words import amount, distinct, line_height, name, plural, shorten, tick, width
-from quire.skew.result import Rows, SkewResult
+from quire.skew.result import PartRows, SkewResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ def partitions(what: Any) -> Picture:
         note += f" {plural(len(standing_out), 'part')} stand out: named are the {_NAMED} that are farthest off, and {others} are marked."
     with drawing():
         if not rows.part:
-            page = Page(title, note, 1.2)
+            page = Sheet(title, note, 1.2)
             figure = page.empty("no parts")
         elif len(rows.part) <= _SINGLE:
             figure = _single(title, note, rows, unit).figure
@@ -87,20 +87,20 @@ def _total(result: SkewResult) -> str:
     return f"{amount(result.total, result.unit)} {result.unit.removesuffix('s')}{'' if result.total == 1 else 's'}"
 
 
-def _band(rows: Rows, unit: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _band(rows: PartRows, unit: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return (parts,) lowest and highest of what each part should have."""
     off = 4 * np.sqrt(rows.expected) if unit == "files" else rows.expected / 4
     return np.maximum(rows.expected - off, 0), rows.expected + off
 
 
-def _farthest_first(rows: Rows, unit: str) -> list[int]:
+def _farthest_first(rows: PartRows, unit: str) -> list[int]:
     """Return the parts' places, the one that is farthest off first."""
     scale = np.sqrt(rows.expected) if unit == "files" else rows.expected
     off = np.divide(np.abs(rows.count - rows.expected), scale, out=np.zeros(len(scale)), where=scale > 0)
     return cast("list[int]", np.argsort(-off, kind="stable").tolist())
 
 
-def _table(rows: Rows, unit: str) -> tuple[pd.DataFrame, int]:
+def _table(rows: PartRows, unit: str) -> tuple[pd.DataFrame, int]:
     import pandas as pd
 
     chosen = range(len(rows.part)) if len(rows.part) <= ROWS else _farthest_first(rows, unit)[:ROWS]
@@ -115,7 +115,7 @@ def _table(rows: Rows, unit: str) -> tuple[pd.DataFrame, int]:
 # --- what both kinds share ---
 
 
-def _legend(rows: Rows, unit: str, markers: bool) -> list[tuple[Any, str]]:
+def _legend(rows: PartRows, unit: str, markers: bool) -> list[tuple[Any, str]]:
     found: list[tuple[Any, str]] = [(Patch(facecolor=_PLAIN), f"{unit} of a part")] if "" in rows.flag else []
     if "few" in rows.flag:
         found.append((Patch(facecolor=_FEW), f"too few to say: {rows.flag.count('few'):,}"))
@@ -129,7 +129,7 @@ def _legend(rows: Rows, unit: str, markers: bool) -> list[tuple[Any, str]]:
     return [*found, ((Patch(facecolor=_BAND, alpha=0.3), f"expected, ± {band}"))]
 
 
-def _draw_band(ax: Axes, rows: Rows, unit: str) -> None:
+def _draw_band(ax: Axes, rows: PartRows, unit: str) -> None:
     low, high = _band(rows, unit)
     (expected, high, low), edges = _merged(rows.expected, high, low)
     ax.stairs(high, edges, baseline=low, fill=True, color=_BAND, alpha=0.3, linewidth=0, zorder=3)
@@ -168,13 +168,13 @@ def _round_numbers(most: float, unit: str) -> list[float]:
     return [k * step * base for k in range(int(most / base / step) + 1)]
 
 
-def _groups(rows: Rows) -> list[tuple[str, int, int]]:
+def _groups(rows: PartRows) -> list[tuple[str, int, int]]:
     """Return (group, start, end): the parts of a group stand side by side."""
     starts = [i for i, group in enumerate(rows.group) if i == 0 or rows.group[i - 1] != group]
     return [(rows.group[a], a, b) for a, b in zip(starts, [*starts[1:], len(rows.group)], strict=True)]
 
 
-def _name_groups(page: Page, ax: Axes, groups: list[tuple[str, int, int]], slot: float, y: float) -> bool:
+def _name_groups(page: Sheet, ax: Axes, groups: list[tuple[str, int, int]], slot: float, y: float) -> bool:
     """Separate the groups, and write their names at `y` inches if all have room; return whether."""
     if len(groups) > 60:
         return False
@@ -197,7 +197,7 @@ def _name_groups(page: Page, ax: Axes, groups: list[tuple[str, int, int]], slot:
 # --- up to 54 parts: each has its number and its name ---
 
 
-def _single(title: str, note: str, rows: Rows, unit: str) -> Page:
+def _single(title: str, note: str, rows: PartRows, unit: str) -> Sheet:
     parts, slot = len(rows.part), _ROOM / len(rows.part)
     groups = _groups(rows)
     numbers = [_numbered(rows, unit, i) for i in range(parts)]
@@ -213,7 +213,7 @@ def _single(title: str, note: str, rows: Rows, unit: str) -> Page:
     below = 0.08 + (max(map(_bold, labels)) if upright else line_height())
     bottom = EDGE + line_height() + 0.04 + (line_height() + 0.04 if len(groups) > 1 else 0) + below
     high = _HIGH + above
-    page = Page(title, note, bottom + high + 0.05, _legend(rows, unit, markers=False))
+    page = Sheet(title, note, bottom + high + 0.05, _legend(rows, unit, markers=False))
 
     ax = page.axes(bottom, high)
     page.name_axis(unit, bottom + high / 2)
@@ -247,12 +247,12 @@ def _bold(text: str) -> float:
     return width(text, weight="bold")
 
 
-def _numbered(rows: Rows, unit: str, i: int) -> list[str]:
+def _numbered(rows: PartRows, unit: str, i: int) -> list[str]:
     number = amount(float(rows.count[i]), unit)
     return [number, f"{rows.flag[i]} {_times(rows, i)}"] if rows.flag[i] in MARKS else [number]
 
 
-def _times(rows: Rows, i: int) -> str:
+def _times(rows: PartRows, i: int) -> str:
     ratio = float(rows.ratio[i])
     return f"{ratio:,.2f}×" if ratio < 1e6 else f"{ratio:.3g}×"
 
@@ -266,7 +266,7 @@ def _own_name(part: str, group: str, grouped: bool) -> str:
 # --- more parts: an outline ---
 
 
-def _outline(title: str, note: str, rows: Rows, unit: str, named: list[int]) -> Page:
+def _outline(title: str, note: str, rows: PartRows, unit: str, named: list[int]) -> Sheet:
     parts, slot, groups = len(rows.part), _ROOM / len(rows.part), _groups(rows)
     texts = [
         f"{own}: {amount(float(rows.count[i]), unit)}, {rows.flag[i]} {_times(rows, i)}"
@@ -275,7 +275,7 @@ def _outline(title: str, note: str, rows: Rows, unit: str, named: list[int]) -> 
     flags = place([(LEFT + (i + 0.5) * slot, _bold(text)) for i, text in zip(named, texts, strict=True)], LEFT, WIDTH - EDGE)
     strip = (max((flag.row for flag in flags), default=-1) + 1) * (line_height() + 0.04) + 0.12
     bottom = EDGE + 2 * line_height() + 0.14
-    page = Page(title, note, bottom + _HIGH + strip, _legend(rows, unit, markers=True))
+    page = Sheet(title, note, bottom + _HIGH + strip, _legend(rows, unit, markers=True))
 
     ax = page.axes(bottom, _HIGH)
     page.name_axis(unit, bottom + _HIGH / 2)
@@ -307,7 +307,7 @@ def _outline(title: str, note: str, rows: Rows, unit: str, named: list[int]) -> 
     return page
 
 
-def _name_part(page: Page, text: str, flag: Flag, low: float, strip: float) -> None:
+def _name_part(page: Sheet, text: str, flag: Flag, low: float, strip: float) -> None:
     """Write a part's name above the axes, on a pole that stands on its bar."""
     y = strip + flag.row * (line_height() + 0.04)
     pole = Line2D([flag.x, flag.x], [low, y + line_height()], transform=page.figure.dpi_scale_trans, color="#333333", linewidth=0.6)
@@ -315,7 +315,7 @@ def _name_part(page: Page, text: str, flag: Flag, low: float, strip: float) -> N
     page.text(flag.x + (-0.04 if flag.leftwards else 0.04), y, text, ha="right" if flag.leftwards else "left", va="bottom", weight="bold")
 
 
-def _name_some(page: Page, ax: Axes, rows: Rows, slot: float, y: float) -> None:
+def _name_some(page: Sheet, ax: Axes, rows: PartRows, slot: float, y: float) -> None:
     """Name every hundredth part or so, where its name has room."""
     parts = len(rows.part)
     step = next(k for k in _steps() if parts / k <= 9)

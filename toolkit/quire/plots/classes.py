@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from quire.arguments import format_size
 from quire.errors import UsageError
 from quire.plots.frames import amounts, frame
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Picture, Sheet, blank, drawing
 from quire.plots.words import amount, line_height, plural, tick, width
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _note(table: pd.DataFrame) -> str:
     return text[0].upper() + text[1:]
 
 
-def _draw(title: str, note: str, table: pd.DataFrame) -> Page:
+def _draw(title: str, note: str, table: pd.DataFrame) -> Sheet:
     # A class covers one step of a base 2 logarithm, from edge - 1 to edge; empty files stand one step before the first.
     edges = [up_to.bit_length() - 1 for up_to in table["up_to"].tolist() if up_to]
     first, last = (min(edges) - 1, max(edges)) if edges else (9, 10)
@@ -86,7 +86,7 @@ def _draw(title: str, note: str, table: pd.DataFrame) -> Page:
     lines = 2 if flat == 2 else 1
     over = line_height() * lines + 0.1 if flat else max(width(amount(n, "files")) for n in (most,)) + 0.1
     panel, head = _HIGH + over, line_height(9) + 0.1
-    page = Page(title, note, EDGE + 2 * line_height() + 0.16 + 2 * (panel + head) + 0.12)
+    page = Sheet(title, note, EDGE + 2 * line_height() + 0.16 + 2 * (panel + head) + 0.12)
     bottom = EDGE + 2 * line_height() + 0.12
     for kind, low in (("after", bottom), ("before", bottom + panel + head + 0.12)):
         ax = page.axes(low, panel)
@@ -126,7 +126,7 @@ def _numbers_fit(table: pd.DataFrame, step: float) -> int:
     return 2 if max(files, held) + 0.06 <= step else 1 if files + 0.06 <= step else 0
 
 
-def _bars(page: Page, ax: Axes, table: pd.DataFrame, kind: str, zero: float | None, flat: int, place: tuple[float, float, float]) -> None:
+def _bars(page: Sheet, ax: Axes, table: pd.DataFrame, kind: str, zero: float | None, flat: int, place: tuple[float, float, float]) -> None:
     low, panel, top = place
     colour, hatch = _KINDS[kind]
     start, last = ax.get_xlim()
@@ -143,7 +143,7 @@ def _bars(page: Page, ax: Axes, table: pd.DataFrame, kind: str, zero: float | No
         page.text(LEFT + (middle - start) * step, y, text, ha="center", va="bottom", rotation=rotation, linespacing=1.1)
 
 
-def _name_edges(page: Page, ends: tuple[float, int, int], zero: float | None, step: float, bottom: float) -> None:
+def _name_edges(page: Sheet, ends: tuple[float, int, int], zero: float | None, step: float, bottom: float) -> None:
     """Write the sizes at the edges between classes, every second or fourth of them where they are close."""
     start, first, last = ends
     named = range(max(first, 0), last + 1)

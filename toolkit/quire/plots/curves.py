@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from quire.errors import UsageError, scrub
 from quire.plots.frames import amounts, frame
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Picture, Sheet, drawing
 from quire.plots.words import line_height, name, plural, tick
 
 if TYPE_CHECKING:
@@ -84,15 +84,15 @@ def _look(i: int) -> dict[str, Any]:
     return {**found, "markerfacecolor": "white"} if again % 2 else found
 
 
-def _draw(title: str, note: str, found: pd.DataFrame, names: list[Any], panels: list[tuple[str, str, float]]) -> Page:
+def _draw(title: str, note: str, found: pd.DataFrame, names: list[Any], panels: list[tuple[str, str, float]]) -> Sheet:
     if not names:
-        page = Page(title, note, 1.2)
+        page = Sheet(title, note, 1.2)
         page.empty("nothing was measured")
         return page
     legend = [(Line2D([], [], **_look(i)), name(one)) for i, one in enumerate(names)]
     bottom = EDGE + 2 * line_height() + 0.16
     gap = 0.25
-    page = Page(title, note, bottom + len(panels) * (_HIGH + gap), legend)
+    page = Sheet(title, note, bottom + len(panels) * (_HIGH + gap), legend)
     page.text(LEFT + (WIDTH - LEFT - RIGHT) / 2, EDGE, "files of the job (log)", ha="center")
     files = sorted(set(found["files"].tolist()))
     for k, (column, label, least) in enumerate(reversed(panels)):

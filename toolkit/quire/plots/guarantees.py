@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 
 from quire.errors import UsageError, scrub
 from quire.plots.frames import frame
-from quire.plots.picture import EDGE, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
+from quire.plots.picture import EDGE, RIGHT, ROWS, WIDTH, Picture, Sheet, blank, drawing
 from quire.plots.words import name, plural, shorten, width
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def guarantees(what: Any) -> Picture:
     return Picture(title, note, chosen, figure, len(found) - len(chosen))
 
 
-def _draw(title: str, note: str, found: pd.DataFrame, rows: list[Any], columns: list[Any]) -> Page:
-    page = Page(title, note, _HIGH * len(rows) + 0.3 + EDGE)
+def _draw(title: str, note: str, found: pd.DataFrame, rows: list[Any], columns: list[Any]) -> Sheet:
+    page = Sheet(title, note, _HIGH * len(rows) + 0.3 + EDGE)
     wide = (WIDTH - EDGE - _NAMES - RIGHT) / len(columns)
     top = page.top - 0.3
     for i, column in enumerate(columns):
@@ -62,7 +62,7 @@ def _draw(title: str, note: str, found: pd.DataFrame, rows: list[Any], columns: 
     return page
 
 
-def _field(page: Page, x: float, y: float, wide: float, one: Any) -> None:
+def _field(page: Sheet, x: float, y: float, wide: float, one: Any) -> None:
     import pandas as pd
 
     holds = None if pd.isna(one["holds"]) else bool(one["holds"])

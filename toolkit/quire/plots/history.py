@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from quire.errors import scrub
 from quire.plots.frames import amounts, frame
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Picture, Sheet, blank, drawing
 from quire.plots.words import amount, line_height, name, plural, tick, width
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _words(drawn: pd.DataFrame, more: int) -> tuple[str, str]:
     return title, f"{note}."
 
 
-def _draw(title: str, note: str, drawn: pd.DataFrame) -> Page:
+def _draw(title: str, note: str, drawn: pd.DataFrame) -> Sheet:
     verbs = list(dict.fromkeys(drawn["verb"].map(str)))
     legend = [(_patch(verb), scrub(verb, 24)) for verb in [*(v for v in _VERBS if v in verbs), *(v for v in verbs if v not in _VERBS)][:8]]
     step = _ROOM / max(len(drawn), _FEWEST)
@@ -71,7 +71,7 @@ def _draw(title: str, note: str, drawn: pd.DataFrame) -> Page:
     upper, lower = _HIGH[0] + over + under, _HIGH[1] + over
     bottom = EDGE + 2 * line_height() + 0.16
     heading = line_height(9) + 0.08
-    page = Page(title, note, bottom + lower + heading + _GAP + upper + heading + 0.06, legend)
+    page = Sheet(title, note, bottom + lower + heading + _GAP + upper + heading + 0.06, legend)
     data = _panel(page, drawn, ("data_files", ""), (bottom, lower, over, 0.0), step)
     files = _panel(page, drawn, ("files", "forgotten"), (bottom + lower + heading + _GAP, upper, over, under), step)
     page.text(LEFT, bottom + lower + 0.05, "Data files after it", size=9, weight="bold", va="bottom")
@@ -89,7 +89,7 @@ def _patch(verb: str) -> Patch:
     return Patch(facecolor=colour, hatch=hatch, edgecolor="white" if hatch else colour, linewidth=0.4)
 
 
-def _panel(page: Page, drawn: pd.DataFrame, columns: tuple[str, str], place: tuple[float, float, float, float], step: float) -> Axes:
+def _panel(page: Sheet, drawn: pd.DataFrame, columns: tuple[str, str], place: tuple[float, float, float, float], step: float) -> Axes:
     """Bars up, and down where there is a second column, each with its number; a place is (bottom, height, room above, room below)."""
     low, high, over, under = place
     up = drawn[columns[0]].to_numpy()
@@ -122,7 +122,7 @@ def _panel(page: Page, drawn: pd.DataFrame, columns: tuple[str, str], place: tup
     return ax
 
 
-def _name_commits(page: Page, drawn: pd.DataFrame, y: float, step: float) -> None:
+def _name_commits(page: Sheet, drawn: pd.DataFrame, y: float, step: float) -> None:
     """Write each commit's number, and below it the verb, if all of them have room."""
     labels = [name(number) for number in drawn["version"].tolist()]
     verbs = [scrub(str(verb), 24) for verb in drawn["verb"].tolist()]

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from quire.arguments import format_size
 from quire.errors import UsageError, scrub
 from quire.plots.frames import amounts, frame
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Picture, Sheet, drawing
 from quire.plots.words import amount, line_height, name, plural, shorten, width
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _nothing(title: str, note: str) -> Picture:
     import pandas as pd
 
     with drawing():
-        page = Page(title, note, 1.2)
+        page = Sheet(title, note, 1.2)
         page.empty("no tasks")
     return Picture(title, note, pd.DataFrame(columns=[*_COLUMNS[:6], "start", "seconds"]), page.figure)
 
@@ -191,7 +191,7 @@ def _rows(stretches: list[_Stretch]) -> pd.DataFrame:
 # --- drawing ---
 
 
-def _draw(title: str, note: str, stretches: list[_Stretch]) -> Page:
+def _draw(title: str, note: str, stretches: list[_Stretch]) -> Sheet:
     lanes, number = max(s.lanes for s in stretches), sum(len(s.rows) for s in stretches)
     high = min(max(lanes * 0.28, 0.84), 4.2)
     longest = _longest(stretches)
@@ -201,7 +201,7 @@ def _draw(title: str, note: str, stretches: list[_Stretch]) -> Page:
         legend = [(handle, f"the longest task, more than {_LONG:.0f} times the median")]
     bottom = EDGE + 2 * line_height() + 0.16
     heads = line_height() + 0.08 if len(stretches) > 1 else 0.0
-    page = Page(title, note, bottom + high + heads + 0.05, legend)
+    page = Sheet(title, note, bottom + high + heads + 0.05, legend)
     ax = page.axes(bottom, high)
     page.name_axis("tasks at once", bottom + high / 2)
 
@@ -234,7 +234,7 @@ def _longest(stretches: list[_Stretch]) -> int | None:
 
 
 def _stretch(
-    page: Page, ax: Axes, stretch: _Stretch, offset: float, scale: float, k: int, place: tuple[float, float, bool, int | None]
+    page: Sheet, ax: Axes, stretch: _Stretch, offset: float, scale: float, k: int, place: tuple[float, float, bool, int | None]
 ) -> None:
     bottom, lane_high, labelled, longest = place
     rows = stretch.rows
@@ -270,7 +270,7 @@ def _stretch(
             page.text(LEFT + (x + wide / 2) * _ROOM, bottom + (y + 0.5) * lane_high, text, ha="center", va="center", bbox=box)
 
 
-def _head(page: Page, ax: Axes, stretch: _Stretch, offset: float, scale: float, y: float) -> None:
+def _head(page: Sheet, ax: Axes, stretch: _Stretch, offset: float, scale: float, y: float) -> None:
     """Name a commit above its stretch, and separate it from the one before."""
     if offset:
         ax.axvline(offset - _APART / 2, color="#777777", linestyle=":", linewidth=0.8)

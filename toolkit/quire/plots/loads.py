@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from quire.errors import UsageError, scrub
 from quire.plots.frames import amounts, frame, tables_of
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Picture, Sheet, blank, drawing
 from quire.plots.words import line_height, plural, tick
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ def _words(drawn: pd.DataFrame) -> tuple[str, str]:
     return title, f"{', '.join(told)}."
 
 
-def _draw(title: str, note: str, drawn: pd.DataFrame) -> Page:
+def _draw(title: str, note: str, drawn: pd.DataFrame) -> Sheet:
     seconds = drawn["time"].astype("int64").to_numpy() / (1e9 if drawn["time"].dtype == "datetime64[ns, UTC]" else 1e6)
     first, last = float(seconds.min()), float(seconds.max())
     span = max(last - first, 1.0)
     bottom = EDGE + 2 * line_height() + 0.16
-    page = Page(title, note, bottom + _HIGH + 0.16, _legend(drawn))
+    page = Sheet(title, note, bottom + _HIGH + 0.16, _legend(drawn))
     ax = page.axes(bottom, _HIGH + 0.1)
     page.name_axis("records", bottom + _HIGH / 2)
     edge = span * 0.02
@@ -133,7 +133,7 @@ def _bars(ax: Axes, drawn: pd.DataFrame, seconds: np.ndarray, span: float) -> No
         ax.plot(seconds[other], np.zeros(other.sum()), zorder=3, **_look("D", _OTHER))
 
 
-def _name_times(page: Page, ax: Axes, first: float, span: float, bottom: float) -> None:
+def _name_times(page: Sheet, ax: Axes, first: float, span: float, bottom: float) -> None:
     """Round times below the axis, and the days that they are of."""
     import pandas as pd
 

@@ -156,7 +156,7 @@ def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else name(value)
 
 
-class Page:
+class Sheet:
     """A figure with a title and a note at its top. Below, everything is placed in inches from its lower left corner.
 
     `top` is where there is still nothing: what is placed from the top lowers it.
@@ -226,8 +226,8 @@ def _in_rows(widths: Sequence[float]) -> list[tuple[int, float]]:
     return found
 
 
-def blank(title: str, note: str, text: str, room: float = 1.2) -> Page:
+def blank(title: str, note: str, text: str, room: float = 1.2) -> Sheet:
     """A picture of nothing, which says so; `room` in inches."""
-    page = Page(title, note, room)
+    page = Sheet(title, note, room)
     page.empty(text)
     return page

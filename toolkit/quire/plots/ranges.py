@@ -10,7 +10,7 @@ from matplotlib.patches import Patch, Rectangle
 from quire.arguments import format_size
 from quire.errors import UsageError, choose
 from quire.plots.frames import amounts, frame, tables_of
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Picture, Sheet, blank, drawing
 from quire.plots.words import line_height, name, plural, shorten, width
 
 if TYPE_CHECKING:
@@ -97,10 +97,10 @@ def _verdict(table: pd.DataFrame) -> str:
     return "quarantined" if states == {"quarantined"} else ", ".join(words for state, words in kinds.items() if state in states)
 
 
-def _draw(title: str, note: str, table: pd.DataFrame) -> Page:
+def _draw(title: str, note: str, table: pd.DataFrame) -> Sheet:
     legend = [(_patch(state), f"{state}: {_STATES[state][2]}") for state in _STATES if state in set(table["state"])]
     bottom = EDGE + 2 * line_height() + 0.16
-    page = Page(title, note, bottom + _HIGH + 0.06, legend)
+    page = Sheet(title, note, bottom + _HIGH + 0.06, legend)
     ax = page.axes(bottom, _HIGH)
     end = int((table["start"] + table["length"]).max())
     inch = _ROOM / max(end, 1)
@@ -134,7 +134,7 @@ def _patch(state: str) -> Patch:
     return Patch(facecolor=colour, hatch=hatch, edgecolor="black", linewidth=0.4, linestyle="--" if state == "gap" else "-")
 
 
-def _label(page: Page, row: Mapping[Any, Any], bottom: float, left: float, wide: float) -> None:
+def _label(page: Sheet, row: Mapping[Any, Any], bottom: float, left: float, wide: float) -> None:
     """Write state and commit into a range, as far as there is room."""
     full = row["state"] if row["commit"] is None else f"{row['state']}, commit {row['commit']}"
     for text in (full, row["state"]):

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from quire.arguments import seconds
 from quire.errors import UsageError, scrub
 from quire.plots.frames import amounts, frame
-from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Page, Picture, blank, drawing
+from quire.plots.picture import EDGE, LEFT, RIGHT, ROWS, WIDTH, Picture, Sheet, blank, drawing
 from quire.plots.words import amount, line_height, tick, width
 
 if TYPE_CHECKING:
@@ -86,12 +86,12 @@ def _time(span: float) -> str:
     return f"{span:,.3g} s" if span >= 1 else f"{span * 1e3:.3g} ms"
 
 
-def _draw(title: str, note: str, table: pd.DataFrame, trip: float | None) -> Page:
+def _draw(title: str, note: str, table: pd.DataFrame, trip: float | None) -> Sheet:
     bottom = EDGE + 2 * line_height() + 0.16
     legend = [(Line2D([], [], **_POINTS), "measured")]
     if trip is not None:
         legend.append((Line2D([], [], **_BOUND), f"at most: n / {_time(trip)}"))
-    page = Page(title, note, bottom + _HIGH + 0.12, legend)
+    page = Sheet(title, note, bottom + _HIGH + 0.12, legend)
     ax = page.axes(bottom, _HIGH)
     page.name_axis("files a second (log)", bottom + _HIGH / 2)
     page.text(LEFT + _ROOM / 2, EDGE, "n: reads in flight (log)", ha="center")
@@ -127,7 +127,7 @@ def _place(ax: Axes, flight: float) -> float:
     return LEFT + math.log(flight / first) / math.log(last / first) * _ROOM
 
 
-def _name_flights(page: Page, ax: Axes, flights: Any, y: float) -> None:
+def _name_flights(page: Sheet, ax: Axes, flights: Any, y: float) -> None:
     """Write the numbers in flight that have room, from the left."""
     places = flights.tolist()
     written = page.name_ticks([(_place(ax, flight), tick(flight, "files")) for flight in places], y, 0.08)
@@ -135,7 +135,7 @@ def _name_flights(page: Page, ax: Axes, flights: Any, y: float) -> None:
     ax.set_xticks(named, ["" for _ in named])
 
 
-def _measured(page: Page, ax: Axes, table: pd.DataFrame, bottom: float) -> None:
+def _measured(page: Sheet, ax: Axes, table: pd.DataFrame, bottom: float) -> None:
     """Draw the points on axes of their own, which are a group of that name in the SVG: what differs from run to run is there alone."""
     own = page.axes(bottom, _HIGH)
     own.set_gid("measured")

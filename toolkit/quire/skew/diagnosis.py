@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from quire.errors import choose
 from quire.skew.chi_square import survival
 from quire.skew.parts import Parts, read_parts
-from quire.skew.result import Rows, SkewResult, chance
+from quire.skew.result import PartRows, SkewResult, chance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ def check(
     if known is None and in_files and parts.expected is not None:
         known = float(parts.expected.sum())
     signature = None if unit == "records" else _signature(blocks, in_files)  # no part of a topic is missing
-    found = _Found(unit, parts, blocks, evenness, signature, known)
+    found = _Numbers(unit, parts, blocks, evenness, signature, known)
     verdict = _verdict(found)
     rows = _rows(found, fair, doubled=verdict.endswith("missing abs()"))
     return SkewResult(
@@ -130,7 +130,7 @@ class _Evenness:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Numbers:
     """The numbers behind the verdict and its explanation."""
 
     unit: str
@@ -241,7 +241,7 @@ def _predicted_missing(parts: Parts) -> float:
     return 1 - math.fsum(assigned) / there if there else 0.0
 
 
-def _verdict(found: _Found) -> str:
+def _verdict(found: _Numbers) -> str:
     if found.signature is not None:
         if found.missing is None:
             return "looks like a missing abs()"
@@ -256,7 +256,7 @@ def _verdict(found: _Found) -> str:
 # --- what is told ---
 
 
-def _rows(found: _Found, fair: _Floats, doubled: bool) -> Rows:
+def _rows(found: _Numbers, fair: _Floats, doubled: bool) -> PartRows:
     parts, in_files = found.parts, found.in_files
     ratio = np.divide(parts.counts, fair, out=np.full(len(fair), math.nan), where=fair > 0)
     alone = {block.members[0] for block in found.blocks if len(block.members) == 1}
@@ -275,14 +275,14 @@ def _rows(found: _Found, fair: _Floats, doubled: bool) -> Rows:
         else:
             flags.append("" if tested else "few")
     groups = [parts.groups[number] for number in parts.group.tolist()]
-    return Rows(groups, parts.names, parts.counts, fair, ratio, flags)
+    return PartRows(groups, parts.names, parts.counts, fair, ratio, flags)
 
 
 def _deviation(counts: _Floats, fair: _Floats) -> _Floats:
     return np.divide(counts - fair, np.sqrt(fair), out=np.zeros(len(fair)), where=fair > 0)
 
 
-def _heaviest(rows: Rows, in_files: bool) -> tuple[tuple[str, float, float], ...]:
+def _heaviest(rows: PartRows, in_files: bool) -> tuple[tuple[str, float, float], ...]:
     weight = _deviation(rows.count, rows.expected) if in_files else rows.count
     order = np.argsort(-weight, kind="stable")[:5].tolist()
     return tuple((rows.part[i], float(rows.count[i]), float(rows.ratio[i])) for i in order if rows.count[i] > 0)
@@ -293,7 +293,7 @@ def _largest(ratios: _Floats) -> float:
     return float(known.max()) if len(known) else math.nan
 
 
-def _explain(verdict: str, found: _Found, rows: Rows) -> str:
+def _explain(verdict: str, found: _Numbers, rows: PartRows) -> str:
     evenness, unit = found.evenness, found.unit
     test = (
         f" (chi-square {evenness.chi_square:,.1f}, {evenness.dof:,} degrees of freedom, {chance(evenness.p)})"
@@ -333,7 +333,7 @@ def _too_few(parts: Parts, unit: str) -> str:
     return f"A part should have at least {_FEWEST} {unit} for chance to be told from skew, and these have fewer."
 
 
-def _odd_one_out(found: _Found) -> str:
+def _odd_one_out(found: _Numbers) -> str:
     if len(found.blocks) > 1 and found.in_files:
         worst = min(found.blocks, key=_Block.p)
         if worst.p() * len(found.blocks) < _RARE and worst.ratios().max() > _UNEVEN:
@@ -341,7 +341,7 @@ def _odd_one_out(found: _Found) -> str:
     return ""
 
 
-def _incomplete(found: _Found) -> str:
+def _incomplete(found: _Numbers) -> str:
     known, total = found.known, found.total
     if known is None or math.isclose(total, known, rel_tol=1e-9, abs_tol=0.5):
         return ""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Rows:
+class PartRows:
     """One entry for each part, in the order of groups and of numbers within them; the columns of `SkewResult.table`."""
 
     group: list[str]
@@ -58,7 +58,7 @@ class SkewResult:
     missing_share: float | None
     explanation: str
     unit: str
-    rows: Rows = field(repr=False, compare=False)
+    rows: PartRows = field(repr=False, compare=False)
 
     def table(self) -> pd.DataFrame:
         """Return one row for each part: group, part, count, expected, ratio, flag.
@@ -68,7 +68,7 @@ class SkewResult:
         """
         import pandas as pd  # here, because the command line checks without it
 
-        return pd.DataFrame({column.name: getattr(self.rows, column.name) for column in fields(Rows)})
+        return pd.DataFrame({column.name: getattr(self.rows, column.name) for column in fields(PartRows)})
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result without the table, as JSON can hold it: NaN becomes None."""

@@ -14,7 +14,7 @@ T = TypeVar("T")
 LOOK = 5.0  # seconds between two looks at whether the thread is still there
 
 
-class _End:
+class _Finished:
     """All items were made: nothing but this says so, so an end that nobody has meant is never taken for it."""
 
 
@@ -23,11 +23,11 @@ def ahead(make: Callable[[Callable[[], bool]], Generator[T, None, None]], most: 
 
     When this generator is closed, the other one is, too, and its thread has ended: it has to end soon once `stopped()` is true.
     """
-    made = SimpleQueue[tuple[T | None, BaseException | _End | None]]()
+    made = SimpleQueue[tuple[T | None, BaseException | _Finished | None]]()
     room, over = threading.Semaphore(most), threading.Event()
 
     def work() -> None:
-        ended: BaseException | _End = _End()
+        ended: BaseException | _Finished = _Finished()
         try:
             with closing(make(over.is_set)) as items:
                 for item in items:
@@ -44,7 +44,7 @@ def ahead(make: Callable[[Callable[[], bool]], Generator[T, None, None]], most: 
     try:
         while True:
             item, ended = _next(made, thread)
-            if isinstance(ended, _End):
+            if isinstance(ended, _Finished):
                 return
             if ended is not None:
                 raise ended

@@ -19,7 +19,21 @@ from fsspec.utils import glob_translate
 
 from quire.errors import RefusedError, StorageError, UsageError, quoted, scrub
 from quire.sources.identity import ByContent
-from quire.storage import Content, Gone, Request, Store, Told, account, below, canonical, connect, is_safe, normalise, overlap, silent
+from quire.storage import (
+    Content,
+    OnRetry,
+    ReadRequest,
+    Store,
+    Vanished,
+    account,
+    below,
+    canonical,
+    connect,
+    is_safe,
+    normalise,
+    overlap,
+    silent,
+)
 from quire.storage.aside import is_private
 from quire.storage.local import to_text
 
@@ -41,9 +55,9 @@ class Root:
     identity: str = "store"  # "content": what is read is hashed on its way (see `identity`)
     links: bool = False  # symbolic links are followed: whoever may make links there chooses what is read
 
-    def store(self, told: Told = silent) -> Store:
-        """The store at the root; `told` hears of what is tried again."""
-        store = connect(self.url, self.options, told, links=self.links)
+    def store(self, on_retry: OnRetry = silent) -> Store:
+        """The store at the root; `on_retry` is called at what is tried again."""
+        store = connect(self.url, self.options, on_retry, links=self.links)
         return cast("Store", ByContent(store)) if self.identity == "content" else store
 
     @property
@@ -60,8 +74,8 @@ class Root:
 class _Silent:
     """A task may not read anything from a place that its call does not name."""
 
-    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
-        return ((request, Gone("its source is not named in this call")) for request in requests)
+    def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
+        return ((request, Vanished("its source is not named in this call")) for request in requests)
 
 
 @dataclass(frozen=True)
@@ -70,7 +84,7 @@ class Unread(Root):
 
     shared = True
 
-    def store(self, told: Told = silent) -> Store:
+    def store(self, on_retry: OnRetry = silent) -> Store:
         """A store that gives nothing, whatever the place holds."""
         return cast("Store", _Silent())
 
@@ -286,8 +300,8 @@ def places(urls: Iterable[str], most: int = 3) -> str:
         host, *folders = rest.split("/")[:-1] or [rest]
         place = f"{scheme}://{host}"
         shared[place] = [a for a, b in takewhile(lambda pair: pair[0] == pair[1], zip(shared.get(place, folders), folders, strict=False))]
-    told = [scrub("/".join([place, *(folders or [""])]), 200) for place, folders in sorted(shared.items())]
-    return ", ".join(told[:most]) + (f" and {len(told) - most:,} more" if len(told) > most else "")
+    shown = [scrub("/".join([place, *(folders or [""])]), 200) for place, folders in sorted(shared.items())]
+    return ", ".join(shown[:most]) + (f" and {len(shown) - most:,} more" if len(shown) > most else "")
 
 
 def apart(found: Iterable[Root], dest: str, options: Options = None) -> None:

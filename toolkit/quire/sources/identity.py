@@ -17,7 +17,7 @@ from typing import Any
 
 import xxhash
 
-from quire.storage.base import Content, Entry, Gone, Request, Store, Stream, Trouble, Unreadable
+from quire.storage.base import Content, Entry, ReadRequest, Store, Stream, Trouble, Unreadable, Vanished
 
 IDENTITIES = ("store", "content")
 _PREFIX = "xxh3-128:"
@@ -35,7 +35,7 @@ def with_stored(version: str, stored: str) -> str:
 
 def identified(store: Store, entries: list[Entry]) -> Iterator[tuple[Entry, str] | Trouble]:
     """Each file with the hash of its content as version, and the store's version; those that vanish meanwhile are deferred."""
-    requests = (Request(e.name, e.version, e.size, 0, e.size) for e in entries)
+    requests = (ReadRequest(e.name, e.version, e.size, 0, e.size) for e in entries)
     with closing(store.read_many(requests)) as answers:  # type: ignore[type-var]  # a store's answers are a generator
         for entry, (_, content) in zip(entries, answers, strict=True):
             try:
@@ -43,7 +43,7 @@ def identified(store: Store, entries: list[Entry]) -> Iterator[tuple[Entry, str]
                 for piece in _pieces(content):
                     digest.update(piece)
                     size += len(piece)
-            except Gone:
+            except Vanished:
                 continue  # the next listing finds what it has become
             except Unreadable as e:
                 yield Trouble(entry.name, "unreadable", str(e))
@@ -56,7 +56,7 @@ def _version(digest: Any, size: int) -> str:
 
 
 def _pieces(content: Content) -> Iterator[bytes]:
-    if isinstance(content, Gone | Unreadable):
+    if isinstance(content, Vanished | Unreadable):
         raise content
     if isinstance(content, bytes):
         yield content
@@ -83,9 +83,9 @@ class ByContent:
         version, stored = self._stored.get(name, ("", None))
         return entry._replace(version=version) if entry is not None and entry.version == stored else entry
 
-    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+    def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         """See `Store.read_many`. Splits that were planned by the store's version alone are read as in the store itself."""
-        asked = deque[Request]()
+        asked = deque[ReadRequest]()
         plain = (request._replace(version=self._split(request)[1]) for request in _kept(requests, asked))
         with closing(self.inner.read_many(plain)) as answers:  # type: ignore[type-var]  # a store's answers are a generator
             for _, content in answers:
@@ -96,8 +96,8 @@ class ByContent:
                     yield found, content
                 elif isinstance(content, bytes) and len(content) == request.size:
                     same = _version(xxhash.xxh3_128(content), len(content)) == version
-                    yield found, content if same else Gone("changed")
-                elif isinstance(content, Gone | Unreadable):
+                    yield found, content if same else Vanished("changed")
+                elif isinstance(content, Vanished | Unreadable):
                     yield found, content
                 else:
                     before = self._stored.get(request.name)
@@ -109,7 +109,7 @@ class ByContent:
                     if before is None:
                         del self._stored[request.name]
 
-    def _split(self, request: Request) -> tuple[str, str]:
+    def _split(self, request: ReadRequest) -> tuple[str, str]:
         """The ledger's version and the store's; of a file that is being read, whoever asks for more of it knows the first alone."""
         if not by_content(request.version):
             return request.version, request.version
@@ -118,7 +118,7 @@ class ByContent:
         return known, stored or (being_read if known == version else "")
 
 
-def _kept(requests: Iterable[Request], asked: deque[Request]) -> Iterator[Request]:
+def _kept(requests: Iterable[ReadRequest], asked: deque[ReadRequest]) -> Iterator[ReadRequest]:
     for request in requests:
         asked.append(request)
         yield request
@@ -131,4 +131,4 @@ def _checked(content: Stream, version: str) -> Iterator[bytes]:
         size += len(piece)
         yield piece
     if _version(digest, size) != version:
-        raise Gone("changed while it was read")
+        raise Vanished("changed while it was read")

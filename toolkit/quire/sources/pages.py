@@ -31,7 +31,7 @@ class Group(NamedTuple):
     chunks: list[Chunk]
 
 
-class Page(NamedTuple):
+class ParquetPage(NamedTuple):
     """One page: bytes when unpacked, values (also those that are null), its encoding, and whether it is a dictionary."""
 
     unpacked: int
@@ -58,7 +58,7 @@ def _chunk(said: dict[int, Any]) -> Chunk:
     return Chunk(first, first + packed, unpacked)
 
 
-def pages(data: memoryview) -> Iterator[Page]:
+def pages(data: memoryview) -> Iterator[ParquetPage]:
     """The pages that follow one another in the bytes of a column; ValueError for what is not a header."""
     at = 0
     while at < len(data):
@@ -70,7 +70,7 @@ def pages(data: memoryview) -> Iterator[Page]:
         if min(unpacked, packed, values) < 0:
             raise ValueError("a page of fewer than no bytes")
         at += packed
-        yield Page(unpacked, values, _whole(found, encoding, -1), kind == _DICTIONARY)
+        yield ParquetPage(unpacked, values, _whole(found, encoding, -1), kind == _DICTIONARY)
 
 
 def _whole(found: Any, field: int, absent: int | None = None) -> int:

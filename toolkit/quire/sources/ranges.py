@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from quire.formats import lines
-from quire.storage import Content, Gone, Request, Store, Unreadable
+from quire.storage import Content, ReadRequest, Store, Unreadable, Vanished
 
 AHEAD = 64 << 10  # bytes behind a range that are read with it, since its last line ends there
 STEP = 4 << 20  # bytes in which the end of a line is looked for that is not held
@@ -35,13 +35,13 @@ class TooLongError(Exception):
 
 
 # ------------------------------------------------------------------------------------------------------------------ held whole
-def request(name: str, version: str, size: int, start: int, length: int) -> Request:
+def request(name: str, version: str, size: int, start: int, length: int) -> ReadRequest:
     """The bytes to read for the lines that begin in a range: from one byte before it to a little behind it."""
     begin = max(start - 1, 0)
-    return Request(name, version, size, begin, min(size, start + length + AHEAD) - begin)
+    return ReadRequest(name, version, size, begin, min(size, start + length + AHEAD) - begin)
 
 
-def lines_in(store: Store, asked: Request, content: Content, start: int, length: int, most: int) -> tuple[int, bytes, Long | None]:
+def lines_in(store: Store, asked: ReadRequest, content: Content, start: int, length: int, most: int) -> tuple[int, bytes, Long | None]:
     """Where in the file the first line begins that begins in [start, start + length), and these lines; `content` is what was `asked`.
 
     The last of them is left out, and told, where it ends more than `most` bytes behind the range. Raises Gone and Unreadable.
@@ -71,14 +71,14 @@ def lines_in(store: Store, asked: Request, content: Content, start: int, length:
         if newline >= 0 or at >= asked.size:
             break
         step = min(2 * step, most, asked.size - at)
-        pieces.append(read(store, Request(asked.name, asked.version, asked.size, at, step)))
+        pieces.append(read(store, ReadRequest(asked.name, asked.version, asked.size, at, step)))
     return first, b"".join(pieces)[first - asked.start :], None
 
 
-def _end(store: Store, asked: Request, at: int) -> int:
+def _end(store: Store, asked: ReadRequest, at: int) -> int:
     """Where the line ends that goes on at byte `at`; nothing of it is held."""
     while at < asked.size:
-        piece = read(store, Request(asked.name, asked.version, asked.size, at, min(STEP, asked.size - at)))
+        piece = read(store, ReadRequest(asked.name, asked.version, asked.size, at, min(STEP, asked.size - at)))
         newline = piece.find(b"\n") + 1
         at += newline or len(piece)
         if newline:
@@ -86,19 +86,19 @@ def _end(store: Store, asked: Request, at: int) -> int:
     return at
 
 
-def read(store: Store, asked: Request) -> bytes:
+def read(store: Store, asked: ReadRequest) -> bytes:
     """The bytes of one request; raises Gone and Unreadable."""
     if not asked.length:
         return b""
     for _, content in store.read_many([asked]):
         return _bytes(content)
-    raise Gone("not read")
+    raise Vanished("not read")
 
 
 def _bytes(content: Content) -> bytes:
     if isinstance(content, bytes):
         return content
-    if isinstance(content, Gone | Unreadable):
+    if isinstance(content, Vanished | Unreadable):
         raise content
     return b"".join(content)
 

@@ -22,7 +22,7 @@ from quire.formats.parquet import DAMAGED, ParquetFile, Seekable
 from quire.sources.pages import DELTAS, Group, footer, pages
 from quire.sources.ranges import read
 from quire.sources.transforms.content import BadContent
-from quire.storage import Content, Gone, Request, Store, Unreadable
+from quire.storage import Content, ReadRequest, Store, Unreadable, Vanished
 
 TAIL = 64 << 10  # bytes at a file's end that are read first: nearly always all of its footer
 FOOTER = 64  # the footer has at most this part of the limit: a byte of it may take 230 of memory
@@ -33,18 +33,18 @@ _BYTES = {"BOOLEAN": 0.125, "INT32": 4, "FLOAT": 4, "BYTE_ARRAY": 4}  # of a val
 _SHORT, _BEHIND = re.compile(r"parquet-mr(?! version (1\.(?:[3-9]|\d\d|2\.(?:9|\d\d))|[2-9]|\d\d))"), 100
 
 
-def request(name: str, version: str, size: int) -> Request:
+def request(name: str, version: str, size: int) -> ReadRequest:
     """The first bytes to read of a file: its end."""
     begin = max(size - TAIL, 0)
-    return Request(name, version, size, begin, size - begin)
+    return ReadRequest(name, version, size, begin, size - begin)
 
 
-def row_groups(store: Store, asked: Request, content: Content, start: int, length: int, most: int) -> pa.Table | None:
+def row_groups(store: Store, asked: ReadRequest, content: Content, start: int, length: int, most: int) -> pa.Table | None:
     """The rows of the row groups that begin in [start, start + length), or None if there are none; `content` is what was `asked`.
 
     Raises BadContent for a file that is not Parquet, or damaged, or whose rows are more than `most` bytes; Gone and Unreadable.
     """
-    if isinstance(content, Gone | Unreadable):
+    if isinstance(content, Vanished | Unreadable):
         raise content
     tail = content if isinstance(content, bytes) else b"".join(content)
     source = _Ranges(store, asked, tail)
@@ -157,7 +157,7 @@ def _spread(column: pa.Array) -> int:
 class _Ranges(Seekable):
     """A file as pyarrow wants it, of which the end is here and other ranges are fetched."""
 
-    def __init__(self, store: Store, asked: Request, tail: bytes) -> None:
+    def __init__(self, store: Store, asked: ReadRequest, tail: bytes) -> None:
         self.store, self.asked, self.size = store, asked, asked.size
         self.tail, self.held = (asked.start, tail), (0, b"")
         self.failed: BaseException | None = None  # pyarrow may have its own words for it

@@ -187,7 +187,7 @@ class OnSpark:
     ) -> dict[int, Outcome]:
         if not groups:
             return {}
-        job = Job(self.spark)
+        job = SparkJob(self.spark)
         work = portable(self.spark, _task(function, items, groups, sight))
         frame = job.session.range(0, len(groups), 1, len(groups)).mapInArrow(work, "item long, failed boolean, answer string")
         outcomes: dict[int, Outcome] = {}
@@ -208,7 +208,7 @@ def _nobody() -> None:
     """Nobody watches."""
 
 
-class Place(Protocol):
+class Reachable(Protocol):
     """A store, or what a source names in one."""
 
     @property
@@ -220,7 +220,7 @@ class Place(Protocol):
         ...
 
 
-def runner_of(spark: Any, dest: Place, sources: Iterable[Place] = ()) -> Runner:
+def runner_of(spark: Any, dest: Reachable, sources: Iterable[Reachable] = ()) -> Runner:
     """The runner for work between these places: on the session given, else on quire's own; or the runner that was given."""
     sources = list(sources)
     if not isinstance(spark, LocalRunner) and not all(place.shared for place in (dest, *sources)):
@@ -240,7 +240,7 @@ class SparkFailed(Exception):
     """Spark's job failed, or nothing is known of it; the text is Spark's."""
 
 
-class Job:
+class SparkJob:
     """A group of Spark jobs that can be interrupted alone, without the user's own jobs.
 
     Where there is a context, a session of its own; over Spark Connect a tag, as a new session there has neither the files that were
@@ -276,7 +276,7 @@ def _tags() -> bool:
     return int(pyspark.__version__.partition(".")[0]) >= 4
 
 
-def collected(job: Job, frame: DataFrame, watch: Watch) -> list[Row]:
+def collected(job: SparkJob, frame: DataFrame, watch: Watch) -> list[Row]:
     """The rows of a frame of the job's session; `watch` is called now and then meanwhile, and whatever it raises ends Spark's job, too.
 
     Raises SparkFailed unless Spark has returned them: an answer that did not come is never taken for an empty one.
@@ -313,7 +313,7 @@ def collected(job: Job, frame: DataFrame, watch: Watch) -> list[Row]:
     return answer.result()
 
 
-def _end(job: Job, over: threading.Event, ended: threading.Event) -> None:
+def _end(job: SparkJob, over: threading.Event, ended: threading.Event) -> None:
     """End Spark's job: it would run all tasks to their end. Tasks may still write for some seconds; the protocol allows it."""
     until = time.monotonic() + ENDING
     while not over.is_set() and time.monotonic() < until:

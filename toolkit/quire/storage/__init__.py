@@ -18,9 +18,8 @@ from quire.storage.base import (
     Copying,
     Entry,
     Folder,
-    Gone,
     Limited,
-    Request,
+    ReadRequest,
     Seeking,
     Sink,
     Store,
@@ -29,13 +28,14 @@ from quire.storage.base import (
     Trouble,
     Unreadable,
     Upload,
+    Vanished,
     held,
     is_safe,
     remove_version,
 )
 from quire.storage.local import LocalStore, to_os, to_text
 from quire.storage.memory import MemoryStore
-from quire.storage.retry import Patience, Retrying, Told, silent
+from quire.storage.retry import OnRetry, Patience, Retrying, silent
 from quire.storage.secret import resolved
 from quire.storage.way import origin
 
@@ -47,19 +47,19 @@ __all__ = [
     "Copying",
     "Entry",
     "Folder",
-    "Gone",
     "Limited",
+    "OnRetry",
     "Patience",
-    "Request",
+    "ReadRequest",
     "Seeking",
     "Sink",
     "Store",
     "Stream",
     "Syncing",
-    "Told",
     "Trouble",
     "Unreadable",
     "Upload",
+    "Vanished",
     "account",
     "bare",
     "below",
@@ -167,13 +167,13 @@ def _writable(text: str) -> bool:
     return True
 
 
-def connect(url: str, options: Options = None, told: Told = silent, *, links: bool = False) -> Store:
-    """Open the store at a normalised URL. Transient errors are tried again; `told` hears of each.
+def connect(url: str, options: Options = None, on_retry: OnRetry = silent, *, links: bool = False) -> Store:
+    """Open the store at a normalised URL. Transient errors are tried again; `on_retry` is called at each.
 
     Local disk and memory need no options; other stores take their credentials from them, where `quire.secret` says they are looked up
     in this process. `links`: files are read through links, which the listing of a source has followed; elsewhere none is.
     """
-    return cast("Store", Retrying(bare(url, options, links=links), told))
+    return cast("Store", Retrying(bare(url, options, links=links), on_retry))
 
 
 def bare(url: str, options: Options = None, *, links: bool = False) -> Store:

@@ -23,7 +23,7 @@ TRIES = 20  # each is undone by another call that puts the file back
 _PRIVATE = re.compile(r"\.quire-purge-([0-9a-f]{16})-[0-9a-f]{32}")
 
 
-class Place(Protocol):
+class Directory(Protocol):
     """A directory, by the last parts of names."""
 
     def version(self, name: str) -> str | None:
@@ -43,7 +43,7 @@ class Place(Protocol):
         ...
 
 
-def remove_if(place: Place, name: str, version: str, shown: str) -> bool:
+def remove_if(place: Directory, name: str, version: str, shown: str) -> bool:
     """Delete a file if it has this version; True: it is not there any more, False: it has another one, and stays.
 
     `shown`: its URL, for errors.

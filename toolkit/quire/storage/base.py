@@ -45,7 +45,7 @@ class Trouble(NamedTuple):
     reason: str
 
 
-class Request(NamedTuple):
+class ReadRequest(NamedTuple):
     """Read `length` bytes from `start` of the file `name`, on condition that its version is still `version`."""
 
     name: str
@@ -55,7 +55,7 @@ class Request(NamedTuple):
     length: int
 
 
-class Gone(Exception):
+class Vanished(Exception):
     """The file vanished, or is not the version that was planned: it is deferred, not quarantined."""
 
 
@@ -69,7 +69,7 @@ class Busy(Unreadable):
 
 Stream = Iterator[bytes]
 # The answer to a request: all its bytes, or a stream of them where they are many (which may still raise Gone at its end).
-Content = bytes | Stream | Gone | Unreadable
+Content = bytes | Stream | Vanished | Unreadable
 
 
 class Sink(Protocol):
@@ -143,7 +143,7 @@ class Store(Protocol):
         """At most `length` bytes from `start` (fewer at the end of the object)."""
         ...
 
-    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+    def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         """Answer the requests in their order; an answer that is a stream is used up before the next one is asked for."""
         ...
 

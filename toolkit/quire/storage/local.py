@@ -30,11 +30,11 @@ from quire.storage.base import (
     Content,
     Entry,
     Folder,
-    Gone,
-    Request,
+    ReadRequest,
     Sink,
     Trouble,
     Unreadable,
+    Vanished,
     WithoutUploads,
     fits,
     instant,
@@ -228,7 +228,7 @@ class LocalFiles(WithoutUploads):
             file.seek(start)
             return file.read(length)
 
-    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+    def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         # The hot loop of consolidation: locals and bare system calls, about 10 µs a small file.
         fstat, read, close, way = os.fstat, os.read, os.close, Way(self.root)
         # Through links only where the listing went through them: what was exchanged for a link since then has changed.
@@ -243,11 +243,11 @@ class LocalFiles(WithoutUploads):
                 try:
                     fd = open_(name if name.isascii() else to_os(name), flags)
                 except (FileNotFoundError, NotADirectoryError):
-                    yield request, Gone("vanished")
+                    yield request, Vanished("vanished")
                     continue
                 except OSError as e:
                     not_the_files(e, "read", self.shown(name))
-                    yield request, Gone("changed") if e.errno == errno.ELOOP and not self.links else _refused(e)
+                    yield request, Vanished("changed") if e.errno == errno.ELOOP and not self.links else _refused(e)
                     continue
                 try:
                     # Looked at after reading, against what the listing saw before: a file that was changed in between has another
@@ -258,14 +258,14 @@ class LocalFiles(WithoutUploads):
                     not_the_files(e, "read", self.shown(name))
                     # What took the file's place (a directory, a pipe) cannot be read as a file can.
                     changed = version_of(fstat(fd)) != version
-                    yield request, Gone("changed") if changed else _refused(e)
+                    yield request, Vanished("changed") if changed else _refused(e)
                     continue
                 finally:
                     close(fd)
                 if len(data) == size == status.st_size and f"{status.st_mtime_ns}-{size}" == version:
                     yield request, data
                 else:
-                    yield request, Gone("changed")
+                    yield request, Vanished("changed")
         finally:
             way.close()
 
@@ -274,23 +274,23 @@ class LocalFiles(WithoutUploads):
         try:
             fd = open_(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError) as e:
-            raise Gone("vanished") from e
+            raise Vanished("vanished") from e
         except OSError as e:
             if e.errno == errno.ELOOP and not self.links:
-                raise Gone("changed") from e
+                raise Vanished("changed") from e
             raise self._unread(e, path) from e
         try:
             if version_of(os.fstat(fd)) != version:
-                raise Gone("changed")
+                raise Vanished("changed")
             end = start + length
             while start < end:
                 data = os.pread(fd, min(PIECE, end - start), start)
                 if not data:
-                    raise Gone("changed while it was read")
+                    raise Vanished("changed while it was read")
                 start += len(data)
                 yield data
             if version_of(os.fstat(fd)) != version:
-                raise Gone("changed while it was read")
+                raise Vanished("changed while it was read")
         except OSError as e:
             raise self._unread(e, path) from e
         finally:
@@ -419,14 +419,14 @@ class LocalStore(LocalFiles):
         with explained("remove", self.shown(name)):
             try:
                 with below(self.root, to_os(name)) as (folder, _):
-                    return aside.remove_if(_Here(folder, self.links), name.rpartition("/")[2], version, self.shown(name))
+                    return aside.remove_if(_OpenDirectory(folder, self.links), name.rpartition("/")[2], version, self.shown(name))
             except FileNotFoundError:
                 return True  # its directory is gone
 
     def give_back(self, private: str, name: str) -> bool:
         self._own(name)
         with explained("put back", self.shown(name)), below(self.root, to_os(name)) as (folder, _):
-            return _Here(folder, self.links).give(private.rpartition("/")[2], name.rpartition("/")[2])
+            return _OpenDirectory(folder, self.links).give(private.rpartition("/")[2], name.rpartition("/")[2])
 
     def _prune(self, folder: str) -> None:
         """Remove directories of quire's own that have become empty; writers make theirs again."""
@@ -465,7 +465,7 @@ class LocalStore(LocalFiles):
                     _rmdir(path)
 
 
-class _Here:
+class _OpenDirectory:
     """A directory that is open, for `storage.aside`: whatever takes its place in the tree meanwhile."""
 
     def __init__(self, folder: int, links: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from quire.errors import NotFoundError, StorageError
 from quire.storage import slices
-from quire.storage.base import Content, Entry, Folder, Gone, Request, Rooted, Sink, Trouble, Upload, not_a_handle, safe
+from quire.storage.base import Content, Entry, Folder, ReadRequest, Rooted, Sink, Trouble, Upload, Vanished, not_a_handle, safe
 
 _ticks = itertools.count(1)
 _lock = threading.RLock()
@@ -122,13 +122,13 @@ class MemoryStore(Rooted):
     def get_range(self, name: str, start: int, length: int) -> bytes:
         return self.get(name)[start : start + length]
 
-    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+    def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         for request in requests:
             found = self.stat(request.name)
             if found is None:
-                yield request, Gone("vanished")
+                yield request, Vanished("vanished")
             elif found.version != request.version:
-                yield request, Gone("changed")
+                yield request, Vanished("changed")
             else:
                 yield request, self.get(request.name)[request.start : request.start + request.length]
 

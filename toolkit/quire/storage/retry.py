@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from quire.errors import NotFoundError, TransientError
-from quire.storage.base import Busy, Content, Entry, Folder, Limited, Request, Store, Trouble
+from quire.storage.base import Busy, Content, Entry, Folder, Limited, ReadRequest, Store, Trouble
 
 T = TypeVar("T")
-Told = Callable[[str], object]  # is called with what failed, and in how many seconds it is tried again
+OnRetry = Callable[[str], object]  # is called with what failed, and in how many seconds it is tried again
 
 FIRST, LONGEST = 0.2, 15.0  # seconds between two tries; each pause is twice the one before, less a random part
 PATIENCE = 60.0  # seconds from the first failure on until no further try begins
@@ -33,8 +33,8 @@ def silent(_: str) -> None:
 class Patience:
     """The backoff: waits after each failure in a row, and raises when they have lasted too long."""
 
-    def __init__(self, told: Told = silent) -> None:
-        self.told = told
+    def __init__(self, on_retry: OnRetry = silent) -> None:
+        self.on_retry = on_retry
         self.tries, self.began = 0, 0.0
 
     def wait(self, e: TransientError) -> None:
@@ -45,13 +45,13 @@ class Patience:
         took = clock() - self.began
         if took + pausing > PATIENCE:
             raise TransientError(f"{e} (tried {self.tries} times in {took:.0f} s)") from e
-        self.told(f"{e}: trying again in {pausing:.1f} s")
+        self.on_retry(f"{e}: trying again in {pausing:.1f} s")
         pause(pausing)
 
 
-def again(operation: Callable[[], T], told: Told = silent, unsure: Callable[[], T | None] | None = None) -> T:
+def again(operation: Callable[[], T], on_retry: OnRetry = silent, unsure: Callable[[], T | None] | None = None) -> T:
     """Try until it is done, refused, or patience ends. `unsure`: what to answer when a try after the first finds nothing."""
-    patience = Patience(told)
+    patience = Patience(on_retry)
     while True:
         try:
             return operation()
@@ -74,8 +74,8 @@ _LISTED = ("peek", "walk", "pending")  # listings, likewise
 class Retrying:
     """A store whose transient errors are tried again, and told; one that lasts is raised with what was tried."""
 
-    def __init__(self, inner: Store, told: Told = silent) -> None:
-        self.inner, self.told = inner, told
+    def __init__(self, inner: Store, on_retry: OnRetry = silent) -> None:
+        self.inner, self.on_retry = inner, on_retry
         self.url, self.shared = inner.url, inner.shared
         self.can_rename, self.can_upload, self.pieces_expire = inner.can_rename, inner.can_upload, inner.pieces_expire
         for name in _REPEATED:
@@ -90,11 +90,11 @@ class Retrying:
         return repr(self.inner)
 
     def _repeated(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
-        return again(lambda: getattr(self.inner, name)(*args, **kwargs), self.told)
+        return again(lambda: getattr(self.inner, name)(*args, **kwargs), self.on_retry)
 
     def _listed(self, name: str, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
         """A listing that fails before its first item begins again; a page further on is the store's own to ask for again."""
-        found, first = again(lambda: _begun(getattr(self.inner, name)(*args, **kwargs)), self.told)
+        found, first = again(lambda: _begun(getattr(self.inner, name)(*args, **kwargs)), self.on_retry)
         yield from first
         yield from found
 
@@ -107,11 +107,11 @@ class Retrying:
             else:
                 yield item
 
-    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+    def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         for request, content in self.inner.read_many(requests):
             yield request, self._asked_again(request, content) if isinstance(content, Busy) else content
 
-    def _asked_again(self, request: Request, answer: Content | None) -> Content:
+    def _asked_again(self, request: ReadRequest, answer: Content | None) -> Content:
         def read() -> Content:
             nonlocal answer
             found, answer = answer, None
@@ -121,14 +121,14 @@ class Retrying:
                 raise TransientError(f"cannot read {self.url}/{request.name}: {found}")
             return found
 
-        return again(read, self.told)
+        return again(read, self.on_retry)
 
     def rename(self, old: str, new: str) -> None:
         def renamed() -> bool:
             self.inner.rename(old, new)
             return True
 
-        again(renamed, self.told, lambda: self._repeated("stat", new) is not None or None)
+        again(renamed, self.on_retry, lambda: self._repeated("stat", new) is not None or None)
 
 
 def _begun(items: Iterator[T]) -> tuple[Iterator[T], tuple[T, ...]]:

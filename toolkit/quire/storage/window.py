@@ -9,7 +9,7 @@ second, whatever the machine. Here hundreds are asked for at once and answered i
 - A piece that fails for the moment is retried with exponential backoff. After `PATIENCE` seconds the file is `Unreadable`,
   in the service's words, if others could be read meanwhile; if none could, it is the service that is away, and that is raised.
 
-A store gives `opened`, an asynchronous context with its connections, whose value fetches the bytes of one request. It raises `Gone`
+A store gives `opened`, an asynchronous context with its connections, whose value fetches the bytes of one request. It raises `Vanished`
 or `Unreadable` (both are answers), `TransientError` (is tried again; as `Throttled` it slows all of them down) or any other error (ends
 the reading). All of it runs in an
 event loop in a thread of its own, made for the call and gone with it: a process may fork before and after, and a notebook's own
@@ -27,9 +27,9 @@ from contextlib import AbstractAsyncContextManager, suppress
 from itertools import islice
 
 from quire.errors import StorageError, TransientError, UsageError, scrub
-from quire.storage.base import Content, Gone, Request, Unreadable
+from quire.storage.base import Content, ReadRequest, Unreadable, Vanished
 
-Fetch = Callable[[Request], Awaitable[bytes]]
+Fetch = Callable[[ReadRequest], Awaitable[bytes]]
 Opened = Callable[[], AbstractAsyncContextManager[Fetch]]
 
 FLIGHT = 256  # reads in flight at most: 250 times what one after the other gives at 140 ms
@@ -43,7 +43,7 @@ FIRST, LONGEST = 0.2, 15.0  # seconds between two tries, as in `retry`
 PATIENCE = 60.0  # seconds from the first failure on until no further try begins
 AT_MOST_EACH = 1.0  # seconds: all the answers of one moment that say "busy" slow down once
 
-Result = bytes | Gone | Unreadable
+Result = bytes | Vanished | Unreadable
 
 
 class Throttled(TransientError):
@@ -71,7 +71,7 @@ def flight(options: Mapping[str, object] | None, usual: int = FLIGHT) -> int:
     return found
 
 
-def read(requests: Iterable[Request], opened: Opened, flight: int = FLIGHT) -> Iterator[tuple[Request, Content]]:
+def read(requests: Iterable[ReadRequest], opened: Opened, flight: int = FLIGHT) -> Iterator[tuple[ReadRequest, Content]]:
     """Answer `requests` in their order: bytes, or a stream of them for what is longer than a piece."""
     engine = _Engine(opened, flight)
     try:
@@ -85,7 +85,7 @@ class _Slot:
 
     __slots__ = ("dropped", "left", "left_behind", "pieces", "request", "start")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ReadRequest) -> None:
         self.request = request
         self.start = request.start  # of the next piece to be asked for
         self.left = max(1, -(-request.length // PIECE))  # pieces that were not asked for yet
@@ -151,7 +151,7 @@ class _Engine:
         self.failure: BaseException | None = None
 
     # ------------------------------------------------------------------------------------------------- in the reader's thread
-    def answers(self, requests: Iterator[Request]) -> Iterator[tuple[Request, Content]]:
+    def answers(self, requests: Iterator[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         """Feed the loop and hand out what it brings."""
         more, most = True, self.pace.most
         while True:
@@ -301,12 +301,12 @@ class _Engine:
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 
-    async def _one(self, slot: _Slot, cell: list[Result | None], piece: Request) -> None:
+    async def _one(self, slot: _Slot, cell: list[Result | None], piece: ReadRequest) -> None:
         try:
             found: Result
             try:
                 found = await self._tried(slot, piece)
-            except (Gone, Unreadable) as e:
+            except (Vanished, Unreadable) as e:
                 found = e
             finally:
                 self.pace.running -= 1
@@ -318,9 +318,9 @@ class _Engine:
         except BaseException as e:
             self._fail(e)
 
-    def _came(self, slot: _Slot, cell: list[Result | None], piece: Request, found: Result) -> None:
+    def _came(self, slot: _Slot, cell: list[Result | None], piece: ReadRequest, found: Result) -> None:
         if isinstance(found, bytes) and len(found) != piece.length:
-            found = Gone("changed while it was read")
+            found = Vanished("changed while it was read")
         if slot.dropped or not isinstance(found, bytes):
             self.asked -= piece.length
             slot.left = 0  # the rest of the object is not asked for
@@ -329,7 +329,7 @@ class _Engine:
             self.came.set()
         self._pump()
 
-    async def _tried(self, slot: _Slot, piece: Request) -> bytes:
+    async def _tried(self, slot: _Slot, piece: ReadRequest) -> bytes:
         tries, began = 0, 0.0
         while True:
             if pause := self.pace.pause(self.loop.time()):

@@ -12,7 +12,7 @@ from quire.committers.advice import classes as k
 from quire.committers.advice import settings as made
 from quire.committers.advice.checking import check
 from quire.committers.advice.knowledge import COMMITTERS, CONTRADICTIONS, NEEDS, ORDER
-from quire.committers.advice.places import EACH_ITS_OWN, KINDS, Place, place
+from quire.committers.advice.places import EACH_ITS_OWN, KINDS, SparkPlace, place
 from quire.committers.advice.refusals import TEMPTING, Asked, refusal
 from quire.committers.advice.versions import Versions, versions
 from quire.errors import RefusedError, UsageError, about, choose, printable, quoted
@@ -205,7 +205,7 @@ def _evidence(committer: str, kind: str) -> str:
     return "measured" if kind in COMMITTERS[committer].measured else "read, not measured"
 
 
-def _advice(safe: list[str], where: Place, asked: Asked, refused: tuple[Refusal, ...]) -> Advice:
+def _advice(safe: list[str], where: SparkPlace, asked: Asked, refused: tuple[Refusal, ...]) -> Advice:
     chosen, known = safe[0], COMMITTERS[safe[0]]
     where = _through(chosen, where)
     others = tuple(Alternative(name, COMMITTERS[name].title, COMMITTERS[name].cost, _evidence(name, where.kind)) for name in safe[1:])
@@ -229,7 +229,7 @@ def _advice(safe: list[str], where: Place, asked: Asked, refused: tuple[Refusal,
     )
 
 
-def _through(chosen: str, where: Place) -> Place:
+def _through(chosen: str, where: SparkPlace) -> SparkPlace:
     """On EMR the scheme decides which file system writes: s3 is EMRFS, s3a is Hadoop's."""
     scheme = "s3" if chosen == "emr_protocol" else "s3a"
     if where.kind != "emr" or where.scheme == scheme:
@@ -237,7 +237,7 @@ def _through(chosen: str, where: Place) -> Place:
     return replace(where, url=scheme + where.url[where.url.index("://") :], scheme=scheme, note=f"on EMR that is {scheme}://")
 
 
-def _why(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
+def _why(chosen: str, where: SparkPlace, asked: Asked) -> Iterable[str]:
     known, seen = COMMITTERS[chosen], asked.versions
     yield f"{known.title}: {known.will}"
     yield f"cost: {known.cost}"
@@ -258,7 +258,7 @@ def _why(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
         yield f"jars for Spark {seen.spark} and Hadoop {seen.hadoop} ({said})"
 
 
-def _limits(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
+def _limits(chosen: str, where: SparkPlace, asked: Asked) -> Iterable[str]:
     yield from _of_machines(chosen, where, asked)
     if "restartable" in asked.needs and asked.appends and not COMMITTERS[chosen].keeps.restart:
         other = ", or write with quire's own, which finishes or takes back what a killed job began" * ("quire" in ORDER[where.kind])
@@ -283,7 +283,7 @@ def _limits(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
         yield "anything for the RDD API with a path without a scheme: it takes another committer, so write the URL in full"
 
 
-def _of_machines(chosen: str, where: Place, asked: Asked) -> Iterable[str]:
+def _of_machines(chosen: str, where: SparkPlace, asked: Asked) -> Iterable[str]:
     """Advice that depends on the session's machines."""
     seen = asked.versions
     if where.kind == "local" and seen.local is False:

@@ -15,7 +15,7 @@ Get = Callable[[str], "str | None"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class CommitterSettings:
     """A session's values of Spark's keys, and of Hadoop's (without `spark.hadoop.`); a key that nobody has set is None."""
 
     spark: Get
@@ -40,12 +40,12 @@ class Binding:
     behind: str = ""
 
 
-def from_mapping(conf: Mapping[str, str]) -> Settings:
+def from_mapping(conf: Mapping[str, str]) -> CommitterSettings:
     """Settings as they are given when a session is started."""
-    return Settings(conf.get, lambda key: conf.get(k.HADOOP + key))
+    return CommitterSettings(conf.get, lambda key: conf.get(k.HADOOP + key))
 
 
-def bound(settings: Settings, scheme: str, bucket: str = "", format: str = "parquet") -> Binding:
+def bound(settings: CommitterSettings, scheme: str, bucket: str = "", format: str = "parquet") -> Binding:
     """The committer that would write this format at this scheme."""
     protocol = settings.spark(k.PROTOCOL) or k.SQL_PROTOCOL
     parquet = settings.spark(k.PARQUET) or k.PLAIN_PARQUET
@@ -70,7 +70,7 @@ def bound(settings: Settings, scheme: str, bucket: str = "", format: str = "parq
     return Binding(committer, protocol, factory, parquet, behind)
 
 
-def _of_factory(settings: Settings, factory: str, bucket: str, algorithm: str) -> str:
+def _of_factory(settings: CommitterSettings, factory: str, bucket: str, algorithm: str) -> str:
     if factory == k.S3A_FACTORY:
         name = settings.value(k.S3A_NAME, bucket)
         return {"file": algorithm, "": algorithm, "magicv2": "emrfs"}.get(name, name if name in _S3A else "unknown")

@@ -13,7 +13,7 @@ from quire import display
 from quire.committers.advice import classes as k
 from quire.committers.advice.binding import S3A_NAMES, Binding, bound
 from quire.committers.advice.knowledge import COMMITTERS
-from quire.committers.advice.places import EACH_ITS_OWN, KINDS, Place, place
+from quire.committers.advice.places import EACH_ITS_OWN, KINDS, SparkPlace, place
 from quire.committers.advice.session import Session, version_of
 from quire.committers.advice.versions import Versions, versions
 from quire.errors import UsageError, choose, printable, scrub
@@ -89,11 +89,11 @@ class Check:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Check:
     """The inputs of the findings."""
 
     session: Session
-    place: Place
+    place: SparkPlace
     format: str
     versions: Versions
     binding: Binding
@@ -131,7 +131,7 @@ def check(
     url = url if url is not None else session.settings.spark("spark.sql.warehouse.dir") or "spark-warehouse"
     where = place(url, hierarchical=hierarchical, emr=seen.emr, default=seen.default, options=storage_options)
     binding = bound(session.settings, where.scheme, where.bucket, format)
-    look = _Look(session, where, format, seen, binding)
+    look = _Check(session, where, format, seen, binding)
     findings = tuple(found for look_at in _LOOKS if (found := look_at(look)) is not None)
     known = COMMITTERS.get(binding.committer)
     missing = next((f for f in findings if f.what in _FAILS and f.state == "wrong"), None)
@@ -149,15 +149,15 @@ def check(
     )
 
 
-_LOOKS: list[Callable[[_Look], Finding | None]] = []
+_LOOKS: list[Callable[[_Check], Finding | None]] = []
 
 
-def _look(function: Callable[[_Look], Finding | None]) -> Callable[[_Look], Finding | None]:
+def _look(function: Callable[[_Check], Finding | None]) -> Callable[[_Check], Finding | None]:
     _LOOKS.append(function)
     return function
 
 
-def _jars(look: _Look) -> str:
+def _jars(look: _Check) -> str:
     from quire.committers.advice.settings import jars
 
     wanted = ", ".join(jars("manifest", look.place, look.versions))
@@ -167,7 +167,7 @@ def _jars(look: _Look) -> str:
 
 
 @_look
-def file_system(look: _Look) -> Finding:
+def file_system(look: _Check) -> Finding:
     found = look.session.file_system(look.place.scheme)
     if found is None:
         return Finding("file system", "unseen", f"whether the server can open {look.place.scheme}:// is not told by settings.")
@@ -177,13 +177,13 @@ def file_system(look: _Look) -> Finding:
 
 
 @_look
-def disk(look: _Look) -> Finding | None:
+def disk(look: _Check) -> Finding | None:
     if look.place.kind != "local" or look.versions.local is not False:
         return None
     return Finding("disk", "beware", f"right only where all machines share it: else {EACH_ITS_OWN}.", "Write to a store that all reach.")
 
 
-def _class(look: _Look, what: str, name: str, whose: str) -> Finding:
+def _class(look: _Check, what: str, name: str, whose: str) -> Finding:
     there = look.session.loadable(name)
     if there is None:
         return Finding(what, "unseen", f"{name} is set; whether the server can load it is not told by settings.")
@@ -193,12 +193,12 @@ def _class(look: _Look, what: str, name: str, whose: str) -> Finding:
 
 
 @_look
-def protocol(look: _Look) -> Finding:
+def protocol(look: _Check) -> Finding:
     return _class(look, "protocol", look.binding.protocol, "")
 
 
 @_look
-def factory(look: _Look) -> Finding | None:
+def factory(look: _Check) -> Finding | None:
     if look.session.seen:
         made, why = look.session.factory(look.place.url)
         if why:
@@ -208,7 +208,7 @@ def factory(look: _Look) -> Finding | None:
 
 
 @_look
-def straight_into_the_destination(look: _Look) -> Finding | None:
+def straight_into_the_destination(look: _Check) -> Finding | None:
     """A factory that Spark's own protocol does not ask."""
     bound_to = look.binding.committer if look.cloud else look.binding.behind
     needs = look.binding.factory != k.FILE_FACTORY and not look.cloud and bound_to not in ("", "v1", "v2")
@@ -228,12 +228,12 @@ def straight_into_the_destination(look: _Look) -> Finding | None:
     return Finding("binding", "ok", "the committer is asked where to write.")
 
 
-def _other_formats(look: _Look) -> str:
+def _other_formats(look: _Check) -> str:
     return bound(look.session.settings, look.place.scheme, look.place.bucket, "json").committer
 
 
 @_look
-def parquet(look: _Look) -> Finding | None:
+def parquet(look: _Check) -> Finding | None:
     if look.binding.parquet == k.CLOUD_PARQUET:
         return _class(look, "parquet", k.CLOUD_PARQUET, ": a job that writes parquet fails")
     if look.cloud:
@@ -245,7 +245,7 @@ def parquet(look: _Look) -> Finding | None:
 
 
 @_look
-def both_names_of_azure(look: _Look) -> Finding | None:
+def both_names_of_azure(look: _Check) -> Finding | None:
     if not look.place.kind.startswith("abfs"):
         return None
     one, other = (look.value(k.FACTORY_OF + scheme) or k.FILE_FACTORY for scheme in ("abfs", "abfss"))
@@ -258,7 +258,7 @@ def both_names_of_azure(look: _Look) -> Finding | None:
 
 
 @_look
-def algorithm(look: _Look) -> Finding | None:
+def algorithm(look: _Check) -> Finding | None:
     if look.binding.committer not in ("v1", "v2", "emrfs"):
         return None
     if look.binding.committer == "v1":
@@ -267,7 +267,7 @@ def algorithm(look: _Look) -> Finding | None:
 
 
 @_look
-def known(look: _Look) -> Finding | None:
+def known(look: _Check) -> Finding | None:
     """A committer that Hadoop has not, or that nobody here knows."""
     name, version = look.value(k.S3A_NAME), look.value(k.ALGORITHM)
     if look.binding.committer in ("v1", "v2") and version not in ("1", "2"):
@@ -286,7 +286,7 @@ def known(look: _Look) -> Finding | None:
 
 
 @_look
-def rename(look: _Look) -> Finding | None:
+def rename(look: _Check) -> Finding | None:
     """A committer that renames, where a rename is none."""
     if look.binding.committer in ("v1", "v2") and look.place.kind in ("s3", "emr", "gcs", "oss", "abfs_flat"):
         return Finding(
@@ -301,7 +301,7 @@ def rename(look: _Look) -> Finding | None:
 
 
 @_look
-def speculation(look: _Look) -> Finding | None:
+def speculation(look: _Check) -> Finding | None:
     if (look.session.settings.spark(k.SPECULATION) or "false").lower() != "true":
         return Finding("speculation", "ok", "off.")
     known = COMMITTERS.get(look.binding.committer)
@@ -317,7 +317,7 @@ def speculation(look: _Look) -> Finding | None:
 
 
 @_look
-def dynamic_overwrite(look: _Look) -> Finding | None:
+def dynamic_overwrite(look: _Check) -> Finding | None:
     if (look.session.settings.spark(k.OVERWRITE) or "static").lower() != "dynamic":
         return None
     if look.on_s3a:
@@ -334,7 +334,7 @@ def dynamic_overwrite(look: _Look) -> Finding | None:
 
 
 @_look
-def attempt(look: _Look) -> Finding | None:
+def attempt(look: _Check) -> Finding | None:
     """Zombies of a killed driver."""
     if look.binding.committer not in ("v1", "v2"):
         return None
@@ -348,7 +348,7 @@ def attempt(look: _Look) -> Finding | None:
 
 
 @_look
-def magic(look: _Look) -> Finding | None:
+def magic(look: _Check) -> Finding | None:
     if look.binding.committer != "magic":
         return None
     if look.value(k.S3A_MAGIC).lower() == "true":
@@ -357,7 +357,7 @@ def magic(look: _Look) -> Finding | None:
 
 
 @_look
-def staging(look: _Look) -> Finding | None:
+def staging(look: _Check) -> Finding | None:
     if look.binding.committer not in ("directory", "partitioned"):
         return None
     at = look.value(k.S3A_STAGING)
@@ -371,7 +371,7 @@ def staging(look: _Look) -> Finding | None:
 
 
 @_look
-def hadoop_jar(look: _Look) -> Finding | None:
+def hadoop_jar(look: _Check) -> Finding | None:
     """A jar of another Hadoop."""
     name = {"s3": "org.apache.hadoop.fs.s3a.S3AFileSystem", "emr": ""}.get(look.place.kind, "")
     if look.place.kind.startswith("abfs"):
@@ -389,7 +389,7 @@ def hadoop_jar(look: _Look) -> Finding | None:
 
 
 @_look
-def cloud_jar(look: _Look) -> Finding | None:
+def cloud_jar(look: _Check) -> Finding | None:
     """A jar of another Spark."""
     found = version_of(look.session.jar(k.CLOUD_PROTOCOL)) if look.cloud else ""
     if not found:
@@ -403,7 +403,7 @@ def cloud_jar(look: _Look) -> Finding | None:
 
 
 @_look
-def too_late(look: _Look) -> Finding | None:
+def too_late(look: _Check) -> Finding | None:
     late = look.session.too_late()
     if not late:
         return None
@@ -417,7 +417,7 @@ def too_late(look: _Look) -> Finding | None:
 
 
 @_look
-def marker(look: _Look) -> Finding | None:
+def marker(look: _Check) -> Finding | None:
     if look.value(k.MARK).lower() == "true":
         return None
     return Finding("_SUCCESS", "beware", "is switched off: nothing will tell afterwards which committer wrote.", f"Set {k.MARK}=true.")

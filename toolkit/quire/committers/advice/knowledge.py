@@ -39,7 +39,7 @@ MEASURED = "measured by this project: docs/committer-advice.md"
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownCommitter:
     """A row of the table. `stores`: kinds of places.KINDS where it may write at all."""
 
     title: str
@@ -57,7 +57,7 @@ NONE = Guarantees(hidden=False, visible=False, clean=False, one_copy=False, rest
 _WINDOW = "visible together: readers that list the directory see files appear one by one while the job commits"
 
 COMMITTERS = {
-    "v1": Known(
+    "v1": KnownCommitter(
         "FileOutputCommitter, algorithm 1", ("local", "hdfs", "abfs_hns"), HELD,
         "a rename for each task, then one for each file, one after the other in the driver",
         (
@@ -67,7 +67,7 @@ COMMITTERS = {
         ("local", "hdfs"), MEASURED,
         "Output waits in _temporary; committing the job renames file by file.",
     ),
-    "v2": Known(
+    "v2": KnownCommitter(
         "FileOutputCommitter, algorithm 2", (), NONE,
         "a rename for each file, in the tasks",
         ("anything: tasks put their files into the destination while the job still runs",),
@@ -75,7 +75,7 @@ COMMITTERS = {
         "Each task puts its files into the destination when it ends: readers see them while the job runs, and a failed job leaves them. "
         "A task that is run again may leave its rows twice.",
     ),
-    "manifest": Known(
+    "manifest": KnownCommitter(
         "manifest committer, bound by PathOutputCommitProtocol", ("local", "hdfs", "abfs", "abfs_hns", "abfs_flat", "gcs"),
         HELD,
         "a listing and a manifest for each task, then a rename for each file, many at a time; needs the jar spark-hadoop-cloud",
@@ -86,7 +86,7 @@ COMMITTERS = {
         ("local", "hdfs", "abfs_flat"), f"{MEASURED}; {MANIFEST_DOC}",
         "Output waits in _temporary/<job>; committing the job renames many files at a time.",
     ),
-    "naive": Known(
+    "naive": KnownCommitter(
         "a committer's factory without PathOutputCommitProtocol", (), replace(NONE, one_copy=True),
         "none: that is what makes it tempting",
         ("anything: json, csv, text and orc go straight into the destination, parquet silently through algorithm 1",),
@@ -94,7 +94,7 @@ COMMITTERS = {
         "Tasks write straight into the destination: readers see half-written jobs, a failed one stays there, and a task that is run again "
         "fails with FileAlreadyExistsException. _SUCCESS names the new committer all the same.",
     ),
-    "magic": Known(
+    "magic": KnownCommitter(
         "S3A magic committer", ("s3", "emr"), HELD,
         "no rename and no local disk: one request a file when the job commits, many at a time; needs spark-hadoop-cloud and hadoop-aws",
         (
@@ -105,7 +105,7 @@ COMMITTERS = {
         ("s3",), f"{MEASURED}; {S3A_DOC}",
         "Tasks upload under the final names, and committing the job completes the uploads.",
     ),
-    "directory": Known(
+    "directory": KnownCommitter(
         "S3A directory staging committer", ("s3", "emr"), HELD,
         "tasks keep their output on local disks until they commit, and upload it then; needs a cluster file system for the lists",
         (
@@ -116,7 +116,7 @@ COMMITTERS = {
         (), S3A_DOC,
         "Tasks write to local disk and upload when they commit; committing the job completes the uploads.",
     ),
-    "partitioned": Known(
+    "partitioned": KnownCommitter(
         "S3A partitioned staging committer", ("s3", "emr"), HELD,
         "tasks keep their output on local disks until they commit, and upload it then; needs a cluster file system for the lists",
         (
@@ -128,14 +128,14 @@ COMMITTERS = {
         "Tasks write to local disk and upload when they commit; committing the job deletes the partitions that get new files if the "
         "conflict mode is replace, then completes the uploads.",
     ),
-    "emrfs": Known(
+    "emrfs": KnownCommitter(
         "EMRFS S3-optimized committer (also EMR's MagicV2)", (), NONE,
         "no rename",
         ("anything more than algorithm 2: a task's files are visible as soon as it commits",),
         (), "Amazon EMR release guide: EMRFS S3-optimized committer; MagicV2 committer",
         "Each task makes its files visible when it commits, while the job still runs.",
     ),
-    "emr_protocol": Known(
+    "emr_protocol": KnownCommitter(
         "EMRFS S3-optimized commit protocol", ("emr",), HELD,
         "no rename; only for dynamic overwrite of partitions through EMRFS",
         (
@@ -146,14 +146,14 @@ COMMITTERS = {
         (), "Amazon EMR release guide: EMRFS S3-optimized commit protocol (EMR 5.30, 6.2 and later)",
         "Tasks upload under the final names, and committing the job completes the uploads.",
     ),
-    "jindo": Known(
+    "jindo": KnownCommitter(
         "JindoOssCommitter with its magic switched on", ("oss",), HELD,
         "no rename; needs EMR's JindoSDK, which comes with Alibaba's clusters and not by Maven",
         (_WINDOW, "a killed job leaves uploads that cost like objects, until a life-cycle rule of the bucket"),
         (), "Alibaba Cloud E-MapReduce: Use Jindo Job Committer",
         "Tasks upload under the final names, and committing the job completes the uploads.",
     ),
-    "quire": Known(
+    "quire": KnownCommitter(
         "quire's own: output waits unseen, the commit log decides", ("local", "hdfs", "s3", "emr", "abfs", "abfs_hns", "abfs_flat"),
         Guarantees(True, True, True, True, True),
         "rows go through claim, process or consolidate; S3, Azure: one request a file (of a claim, a copy); disks: a rename",

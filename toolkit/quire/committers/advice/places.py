@@ -34,7 +34,7 @@ _NAMENODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?::\d{1,5})?")  # or a name 
 
 
 @dataclass(frozen=True)
-class Place:
+class SparkPlace:
     """A destination as Spark sees it: `kind` is one of KINDS, `url` what Spark must be given, `note` why that is another URL."""
 
     kind: str
@@ -44,7 +44,7 @@ class Place:
     note: str = ""
 
 
-def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, default: str = "", options: Options = None) -> Place:
+def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, default: str = "", options: Options = None) -> SparkPlace:
     """The place that a URL means. Raises UsageError for a scheme that Spark's committers do not know, or a URL that names no place.
 
     `hierarchical=None` asks the account of an Azure URL if `options` reach it; a refusal leaves the kind `abfs`. `emr`: s3:// is EMRFS.
@@ -68,13 +68,13 @@ def place(url: object, *, hierarchical: bool | None = None, emr: bool = False, d
             return _unopened(url, scheme)
         whole = normalise(url)
     if scheme in ("file", "webhdfs"):
-        return Place(SCHEMES[scheme], whole, scheme)
+        return SparkPlace(SCHEMES[scheme], whole, scheme)
     if scheme in ("s3", "s3a"):
         bucket = whole.partition("://")[2].partition("/")[0]
         if emr and scheme == "s3":
-            return Place("emr", whole, "s3", bucket)
+            return SparkPlace("emr", whole, "s3", bucket)
         note = "Spark outside of EMR knows no s3://: write s3a://." if scheme == "s3" else ""
-        return Place("emr" if emr else "s3", "s3a" + whole[whole.index("://") :], "s3a", bucket, note)
+        return SparkPlace("emr" if emr else "s3", "s3a" + whole[whole.index("://") :], "s3a", bucket, note)
     return _azure(whole, scheme, hierarchical, options)
 
 
@@ -88,16 +88,16 @@ def _typed(url: str) -> None:
         raise UsageError(f"what begins with {almost[0]!r} is not a URL: write {meant}. Or begin with ./, for a path on local disk.")
 
 
-def _unopened(url: str, scheme: str) -> Place:
+def _unopened(url: str, scheme: str) -> SparkPlace:
     """Where quire itself may open nothing: Google's and Alibaba's, and HDFS by its own protocol."""
     host, slash, path = url.partition("://")[2].partition("/")
     what = "namenode" if scheme == "hdfs" else "bucket"
     if not (_NAMENODE if scheme == "hdfs" else _BUCKET).fullmatch(host) or not url.isprintable() or set("?#") & set(path):
         raise UsageError(f"{scrub(url, 200)!r} names no {what}, or no path in it: write {scheme}://{what}/path.")
-    return Place(SCHEMES[scheme], f"{scheme}://{host}{slash}{path}".rstrip("/"), scheme, "" if scheme == "hdfs" else host)
+    return SparkPlace(SCHEMES[scheme], f"{scheme}://{host}{slash}{path}".rstrip("/"), scheme, "" if scheme == "hdfs" else host)
 
 
-def _azure(whole: str, scheme: str, hierarchical: bool | None, options: Options) -> Place:
+def _azure(whole: str, scheme: str, hierarchical: bool | None, options: Options) -> SparkPlace:
     kept = scheme if scheme in ("abfs", "abfss") else "abfss"
     note = f"Spark's Azure file system is abfs: write {kept}:// instead of {scheme}://." if kept != scheme else ""
     container, slash, path = whole.partition("://")[2].partition("/")
@@ -109,7 +109,7 @@ def _azure(whole: str, scheme: str, hierarchical: bool | None, options: Options)
     if hierarchical is None and options:
         hierarchical = _asked(whole, options)
     kind = "abfs" if hierarchical is None else "abfs_hns" if hierarchical else "abfs_flat"
-    return Place(kind, f"{kept}://{container}{slash}{path}", kept, note=note)
+    return SparkPlace(kind, f"{kept}://{container}{slash}{path}", kept, note=note)
 
 
 def _asked(whole: str, options: Options) -> bool | None:

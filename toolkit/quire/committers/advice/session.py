@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from quire.committers.advice import classes as k
-from quire.committers.advice.binding import Settings
+from quire.committers.advice.binding import CommitterSettings
 from quire.committers.advice.versions import hadoop_conf, jvm_of
 from quire.errors import scrub
 
@@ -18,7 +18,7 @@ class Session:
         self.spark = spark
         self.jvm = jvm_of(spark)
         self._hadoop = hadoop_conf(spark) if self.jvm is not None else None
-        self.settings = Settings(self._of_spark, self._of_hadoop)
+        self.settings = CommitterSettings(self._of_spark, self._of_hadoop)
 
     @property
     def seen(self) -> bool:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from quire.committers.advice import classes as k
-from quire.committers.advice.places import Place
+from quire.committers.advice.places import SparkPlace
 from quire.committers.advice.refusals import Asked
 from quire.committers.advice.versions import Versions
 
@@ -20,7 +20,7 @@ def attempt_id() -> int:
     return random.SystemRandom().randrange(1, 1 << 31)
 
 
-def settings(committer: str, place: Place, asked: Asked) -> dict[str, str]:
+def settings(committer: str, place: SparkPlace, asked: Asked) -> dict[str, str]:
     """Spark's settings for a committer at a place; empty for quire's own, which needs none."""
     if committer == "quire":
         return {}
@@ -31,12 +31,12 @@ def settings(committer: str, place: Place, asked: Asked) -> dict[str, str]:
     return made
 
 
-def _v1(place: Place, _: Asked) -> dict[str, str]:
+def _v1(place: SparkPlace, _: Asked) -> dict[str, str]:
     made = {**_PLAIN, k.HADOOP + k.ALGORITHM: "1", k.HADOOP + k.ATTEMPT: str(attempt_id())}
     return made | _factories(place, k.FILE_FACTORY)
 
 
-def _manifest(place: Place, asked: Asked) -> dict[str, str]:
+def _manifest(place: SparkPlace, asked: Asked) -> dict[str, str]:
     azure = place.kind.startswith("abfs")
     made = _CLOUD | _factories(place, k.AZURE_FACTORY if azure else k.MANIFEST_FACTORY)
     if azure:
@@ -48,7 +48,7 @@ def _manifest(place: Place, asked: Asked) -> dict[str, str]:
     return made
 
 
-def _s3a(name: str, place: Place, asked: Asked) -> dict[str, str]:
+def _s3a(name: str, place: SparkPlace, asked: Asked) -> dict[str, str]:
     made = {**_CLOUD, **_factories(place, k.S3A_FACTORY), k.HADOOP + k.S3A_NAME: name}
     if name == "magic":
         made[k.HADOOP + k.S3A_MAGIC] = "true"
@@ -60,17 +60,17 @@ def _s3a(name: str, place: Place, asked: Asked) -> dict[str, str]:
     return made
 
 
-def _jindo(_: Place, __: Asked) -> dict[str, str]:
+def _jindo(_: SparkPlace, __: Asked) -> dict[str, str]:
     return {k.PROTOCOL: k.SQL_PROTOCOL, k.OUTPUT: k.JINDO, k.PARQUET: k.JINDO, k.HADOOP + k.OSS_MAGIC: "true"}
 
 
-def _factories(place: Place, factory: str) -> dict[str, str]:
+def _factories(place: SparkPlace, factory: str) -> dict[str, str]:
     """Settings for both names of Azure's file system: Hadoop binds abfs by itself, and abfss not."""
     schemes = ("abfs", "abfss") if place.kind.startswith("abfs") else (place.scheme,)
     return {f"{k.HADOOP}{k.FACTORY_OF}{scheme}": factory for scheme in schemes}
 
 
-_MADE: dict[str, Callable[[Place, Asked], dict[str, str]]] = {
+_MADE: dict[str, Callable[[SparkPlace, Asked], dict[str, str]]] = {
     "v1": _v1,
     "manifest": _manifest,
     "magic": lambda place, asked: _s3a("magic", place, asked),
@@ -81,7 +81,7 @@ _MADE: dict[str, Callable[[Place, Asked], dict[str, str]]] = {
 }
 
 
-def jars(committer: str, place: Place, versions: Versions) -> tuple[str, ...]:
+def jars(committer: str, place: SparkPlace, versions: Versions) -> tuple[str, ...]:
     """Maven's coordinates of what a committer and its file system need, in the versions of this Spark and its Hadoop.
 
     With quire's own, df.write still puts its files where the claim says, so Spark needs the file system.
@@ -101,7 +101,7 @@ def jars(committer: str, place: Place, versions: Versions) -> tuple[str, ...]:
     return tuple(found)
 
 
-def usage(committer: str, place: Place, asked: Asked) -> str:
+def usage(committer: str, place: SparkPlace, asked: Asked) -> str:
     """How to write, as Python."""
     url = repr(place.url)
     if committer == "quire":

@@ -27,7 +27,7 @@ _MANIFEST = re.compile(r"manifest_([^/]+)")
 
 
 @dataclass(frozen=True)
-class Left:
+class Leftover:
     """A directory, or an upload under the name of the file that it was to become.
 
     kind     "_temporary", "staging" (Spark's), "magic" or "upload"
@@ -46,15 +46,15 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Uploads:
+class OpenUploads:
     """Uploads that wait, or why they cannot be seen; `expire`: the service drops them by itself after a week."""
 
-    found: tuple[Left, ...] = ()
+    found: tuple[Leftover, ...] = ()
     unseen: str = ""
     expire: bool = False
 
 
-def folders(store: Store) -> Iterator[Left]:
+def folders(store: Store) -> Iterator[Leftover]:
     """The directories of committers at the top of a destination, which is where all of them put theirs."""
     for item in list(store.scan("")):
         last = item.name.rpartition("/")[2]
@@ -66,7 +66,7 @@ def folders(store: Store) -> Iterator[Left]:
                 yield found
 
 
-def _folder(store: Store, name: str, kind: str, job: str) -> Left:
+def _folder(store: Store, name: str, kind: str, job: str) -> Leftover:
     files, total, newest = 0, 0, 0
     seen = list(_directories(store, name, 4))
     for entry in store.walk(name):
@@ -74,7 +74,7 @@ def _folder(store: Store, name: str, kind: str, job: str) -> Left:
         job = job or _job(entry.name)
     job = job or next(filter(None, map(_job, seen)), "")
     newest = max([newest, *(_changed(store, folder) for folder in (name, *seen))])
-    return Left(name, kind, files, total, _age(newest), job)
+    return Leftover(name, kind, files, total, _age(newest), job)
 
 
 def _job(name: str) -> str:
@@ -106,20 +106,20 @@ def _age(newest: int) -> float:
     return max(0.0, (time.time_ns() - newest) / 1e9) if newest > 10**18 else -1.0
 
 
-def uploads(store: Store) -> Uploads:
+def uploads(store: Store) -> OpenUploads:
     """The uploads below a destination that are nobody's of quire's, with their sizes where the store tells them."""
     if not store.can_upload:
-        return Uploads()
+        return OpenUploads()
     details = getattr(getattr(store, "inner", store), "waiting", None)
     try:
         if details is not None:
             listed = again(lambda: list(details("")))
-            found = tuple(Left(name, "upload", parts, size, _age(begun), "", handle) for name, handle, parts, size, begun in listed)
+            found = tuple(Leftover(name, "upload", parts, size, _age(begun), "", handle) for name, handle, parts, size, begun in listed)
         else:
-            found = tuple(Left(name, "upload", -1, -1, -1.0, "", handle) for name, handle in store.pending(""))
+            found = tuple(Leftover(name, "upload", -1, -1, -1.0, "", handle) for name, handle in store.pending(""))
     except StorageError as e:
-        return Uploads((), scrub(str(e), 200), store.pieces_expire)
-    return Uploads(tuple(item for item in found if names.job_of_data_file(item.name) is None), "", store.pieces_expire)
+        return OpenUploads((), scrub(str(e), 200), store.pieces_expire)
+    return OpenUploads(tuple(item for item in found if names.job_of_data_file(item.name) is None), "", store.pieces_expire)
 
 
 def ago(seconds: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from quire import display
 from quire.arguments import format_size
 from quire.committers.cleanup import leftovers
-from quire.committers.cleanup.leftovers import Left, ago
+from quire.committers.cleanup.leftovers import Leftover, ago
 from quire.errors import printable, scrub
 from quire.sources.files import is_shown
 from quire.storage import Entry, Store, canonical, connect
@@ -47,8 +47,8 @@ class Inspection:
     files: int = 0
     bytes: int = 0
     jobs: int = 0
-    folders: tuple[Left, ...] = ()
-    uploads: tuple[Left, ...] = ()
+    folders: tuple[Leftover, ...] = ()
+    uploads: tuple[Leftover, ...] = ()
     unseen: str = ""
     expire: bool = False
     doubled: tuple[tuple[str, ...], ...] = ()
@@ -228,7 +228,7 @@ def _hash(store: Store, entry: Entry) -> bytes:
     return found.digest()
 
 
-def _of_leftovers(left: tuple[Left, ...], waiting: leftovers.Uploads) -> Iterable[str]:
+def _of_leftovers(left: tuple[Leftover, ...], waiting: leftovers.OpenUploads) -> Iterable[str]:
     for item in left:
         whose = f" of job {item.job}" if item.job else ""
         yield (

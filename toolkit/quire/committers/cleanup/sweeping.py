@@ -10,7 +10,7 @@ from quire import display
 from quire.arguments import format_size, seconds
 from quire.commit import names
 from quire.committers.cleanup import leftovers
-from quire.committers.cleanup.leftovers import Left, ago
+from quire.committers.cleanup.leftovers import Leftover, ago
 from quire.errors import RefusedError, StorageError, printable
 from quire.interrupts import interruptible
 from quire.storage import Store, canonical, connect
@@ -27,8 +27,8 @@ class Swept:
 
     url: str
     dry_run: bool
-    folders: tuple[Left, ...] = ()
-    uploads: tuple[Left, ...] = ()
+    folders: tuple[Leftover, ...] = ()
+    uploads: tuple[Leftover, ...] = ()
     expire: bool = False
 
     @property
@@ -102,7 +102,7 @@ def sweep(url: str, dry_run: bool = True, *, min_age: str | float = "1 h", stora
     return Swept(store.url, dry_run, folders, waiting.found, waiting.expire)
 
 
-def _running(store: Store, item: Left, quiet: float) -> RefusedError:
+def _running(store: Store, item: Leftover, quiet: float) -> RefusedError:
     what = f"the upload of {item.name}" if item.kind == "upload" else item.name
     whose = f" of job {item.job}" if item.job else ""
     changed = f"changed {ago(item.age)}" if item.age >= 0 else "is there, and it is not known since when"

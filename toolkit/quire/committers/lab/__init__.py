@@ -31,16 +31,16 @@ from quire.committers.lab import tested as _tested
 from quire.committers.lab.bench import Bench, Setting
 from quire.committers.lab.cost import Cost, Costs, costs
 from quire.committers.lab.faults import FAULTS, Fault, NotHit
-from quire.committers.lab.matrix import SCHEMA, Found, Matrix, Row
+from quire.committers.lab.matrix import SCHEMA, Found, Matrix, Result
 from quire.committers.lab.places import place_of
 from quire.committers.lab.readings import readings, untried
 from quire.committers.lab.tested import COMMITTERS, UnderTest
-from quire.committers.lab.watch import Place
+from quire.committers.lab.watch import LabPlace
 from quire.errors import QuireError, UsageError, about, quoted, scrub
 from quire.interrupts import interruptible
 from quire.progress import Progress, ProgressEvent
 
-__all__ = ["COMMITTERS", "FAULTS", "SCHEMA", "Cost", "Costs", "Fault", "Found", "Matrix", "NotHit", "Row", "UnderTest", "costs", "run"]
+__all__ = ["COMMITTERS", "FAULTS", "SCHEMA", "Cost", "Costs", "Fault", "Found", "Matrix", "NotHit", "Result", "UnderTest", "costs", "run"]
 
 
 @interruptible
@@ -101,7 +101,9 @@ def run(
     return matrix
 
 
-def _tried(setting: Setting, one: UnderTest, planted: list[Fault], place: Place, jars: list[Path], step: Callable[[], None]) -> list[Row]:
+def _tried(
+    setting: Setting, one: UnderTest, planted: list[Fault], place: LabPlace, jars: list[Path], step: Callable[[], None]
+) -> list[Result]:
     """All faults on one committer."""
     try:
         _tested.check(one, place)
@@ -109,11 +111,11 @@ def _tried(setting: Setting, one: UnderTest, planted: list[Fault], place: Place,
     except UsageError as e:
         for _ in planted:
             step()
-        return [Row(one.name, place.kind, "", "", "not run", note=str(e)), *readings(one.name)]
-    rows, bench = list[Row](), Bench(setting, ready, place)
+        return [Result(one.name, place.kind, "", "", "not run", note=str(e)), *readings(one.name)]
+    rows, bench = list[Result](), Bench(setting, ready, place)
     try:
         for fault in planted:
-            row = Row(one.name, place.kind, fault.name, fault.guarantee, "measured", note=said)
+            row = Result(one.name, place.kind, fault.name, fault.guarantee, "measured", note=said)
             began = time.monotonic()
             try:
                 found = asdict(fault.run(bench))

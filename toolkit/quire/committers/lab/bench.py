@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from quire.commit import names
-from quire.committers.lab.processes import PATIENCE, Cluster, Driver, wait_for
+from quire.committers.lab.processes import PATIENCE, Driver, SmallCluster, wait_for
 from quire.committers.lab.tested import UnderTest
-from quire.committers.lab.watch import Count, Place, count
+from quire.committers.lab.watch import Count, LabPlace, count
 from quire.errors import QuireError, scrub
 
 LOCAL = "local[4,4]"  # four at once, four attempts each, whatever the number of cores: who waits needs none
@@ -39,16 +39,16 @@ class Setting:
 
     def __init__(self, scratch: Path) -> None:
         self.scratch, self.numbers = scratch, itertools.count(1)
-        self.written = list[tuple[Place, str]]()  # by its runs: a directory in a destination
-        self._cluster: Cluster | None = None
+        self.written = list[tuple[LabPlace, str]]()  # by its runs: a directory in a destination
+        self._cluster: SmallCluster | None = None
         self._no_cluster: BaseException | None = None
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> SmallCluster:
         """The small cluster; what kept it from starting is raised again, and it is not tried again."""
         if self._no_cluster is not None:
             raise self._no_cluster
         if self._cluster is None:
-            self._cluster = Cluster(self.scratch)
+            self._cluster = SmallCluster(self.scratch)
             try:
                 self._cluster.start()
             except BaseException as e:
@@ -74,7 +74,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Job:
+class BenchJob:
     """A job for whichever engine: so many files of so many rows, numbered from `first` on, by four tasks.
 
     `disturb`: what happens to a quarter of the files (one of Spark's four tasks; of quire, whose task is a file, all files of that
@@ -94,7 +94,7 @@ class Job:
         return set(range(self.first, self.first + self.files * self.rows))
 
 
-class Run:
+class BenchRun:
     """One fault on one committer: a new destination, and what was found there."""
 
     def __init__(self, bench: Bench, name: str) -> None:
@@ -111,7 +111,7 @@ class Run:
         self.tasks = {0: 0}
 
     # ------------------------------------------------------------------------------------------------------------------- jobs
-    def start(self, driver: Driver, job: Job) -> int:
+    def start(self, driver: Driver, job: BenchJob) -> int:
         """Give a driver a job; its number."""
         self.started += 1
         number = self.number * 100 + self.started
@@ -138,7 +138,7 @@ class Run:
         driver.tell({**what, "id": number, "plan": plan})
         return number
 
-    def _source(self, job: Job) -> tuple[Path, int]:
+    def _source(self, job: BenchJob) -> tuple[Path, int]:
         """Files of one size, so that each is a task of quire's with one data file."""
         folder = self.scratch / f"in-{job.first}"
         if not folder.exists():
@@ -190,7 +190,7 @@ class Run:
             time.sleep(0.05)
 
     # ---------------------------------------------------------------------------------------------------------- what is there
-    def count(self, *jobs: Job) -> Count:
+    def count(self, *jobs: BenchJob) -> Count:
         """The rows that readers find now; `jobs`: those that have said that all is well."""
         return count(self.place, set[int]().union(*(job.ids for job in jobs)))
 
@@ -203,7 +203,7 @@ def _quarter(task: int, files: int) -> list[int]:
 class Bench:
     """One committer, its drivers kept from fault to fault as long as they live."""
 
-    def __init__(self, setting: Setting, committer: UnderTest, place: Place, through: Place | None = None) -> None:
+    def __init__(self, setting: Setting, committer: UnderTest, place: LabPlace, through: LabPlace | None = None) -> None:
         """`through`: the same place as the jobs are to reach it, where that is another way than the watcher's."""
         self.setting, self.committer, self.place, self.through = setting, committer, place, through
         self._drivers: dict[str, Driver] = {}

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from quire.arguments import whole
 from quire.committers.lab import tested
-from quire.committers.lab.bench import Bench, Job, Run, Setting
+from quire.committers.lab.bench import Bench, BenchJob, BenchRun, Setting
 from quire.committers.lab.faults import SIZES
 from quire.committers.lab.places import place_of
 from quire.committers.lab.processes import environment
@@ -151,7 +151,7 @@ def _measured(bench: Bench, sizes: list[int], ask: Callable[[], dict[str, int]],
     for n in [4, *sizes]:
         row = Cost(bench.committer.name, bench.place.kind, n)
         try:
-            run, driver, job = Run(bench, f"cost_{n}_{len(rows)}"), bench.driver(), Job(files=n)
+            run, driver, job = BenchRun(bench, f"cost_{n}_{len(rows)}"), bench.driver(), BenchJob(files=n)
             before = ask()
             with Watcher(run.place, bench.committer.logged) as seen:
                 run.start(driver, job)

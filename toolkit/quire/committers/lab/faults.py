@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from quire.committers.lab.bench import Bench, Job, Run
+from quire.committers.lab.bench import Bench, BenchJob, BenchRun
 from quire.committers.lab.matrix import Found
 from quire.committers.lab.processes import PATIENCE, Asleep, Ended, ancestor, members, process, send, wait_for
 from quire.committers.lab.tested import VISIBLE
@@ -50,7 +50,7 @@ class Nothing(Fault):
     name, about, guarantee = "none", "no fault; one task is held until the others are committed", "hidden"
 
     def run(self, bench: Bench) -> Found:
-        run, driver, job = Run(bench, self.name), bench.driver(), Job(disturb={VICTIM: GATE})
+        run, driver, job = BenchRun(bench, self.name), bench.driver(), BenchJob(disturb={VICTIM: GATE})
         with Watcher(run.place, bench.committer.logged) as seen:
             run.start(driver, job)
             run.wait_all_but_one(driver)
@@ -70,7 +70,7 @@ class Window(Fault):
         self.name = f"window_{files}"  # type: ignore[misc]  # there is one for each number
 
     def run(self, bench: Bench) -> Found:
-        run, driver, job = Run(bench, self.name), bench.driver(), Job(files=self.files, rows=10)
+        run, driver, job = BenchRun(bench, self.name), bench.driver(), BenchJob(files=self.files, rows=10)
         with Watcher(run.place, bench.committer.logged) as seen:
             run.start(driver, job)
             said = run.end(driver)
@@ -86,7 +86,7 @@ class Retried(Fault):
     word: ClassVar[str]
 
     def run(self, bench: Bench) -> Found:
-        run, driver, job = Run(bench, self.name), bench.driver(), Job(disturb={VICTIM: (self.word,)}, alone=True, vary=True)
+        run, driver, job = BenchRun(bench, self.name), bench.driver(), BenchJob(disturb={VICTIM: (self.word,)}, alone=True, vary=True)
         run.start(driver, job)
         said = run.end(driver)
         victim = job.files * VICTIM // 4 if bench.committer.quire else VICTIM
@@ -109,7 +109,7 @@ class TaskFails(Fault):
     name, about, guarantee = "task_fails", "a task fails at every attempt; the other three are committed", "clean"
 
     def run(self, bench: Bench) -> Found:
-        run, driver, job = Run(bench, self.name), bench.driver(), Job(disturb={VICTIM: (*GATE, "fail")}, alone=False)
+        run, driver, job = BenchRun(bench, self.name), bench.driver(), BenchJob(disturb={VICTIM: (*GATE, "fail")}, alone=False)
         run.start(driver, job)
         run.wait_all_but_one(driver)
         early = len(run.place.visible())
@@ -127,7 +127,11 @@ class ExecutorInTask(Fault):
     name, about, guarantee, where = "executor_in_task", "an executor is killed while it works on a task", "one_copy", "cluster"
 
     def run(self, bench: Bench) -> Found:
-        run, driver, job = Run(bench, self.name), bench.driver(self.where), Job(disturb={0: ("first=gate",)}, alone=True, vary=True)
+        run, driver, job = (
+            BenchRun(bench, self.name),
+            bench.driver(self.where),
+            BenchJob(disturb={0: ("first=gate",)}, alone=True, vary=True),
+        )
         run.start(driver, job)
         _kill(_executor(run.wait_waiting()))
         run.open(OPEN)
@@ -143,12 +147,12 @@ class ExecutorInCommit(Fault):
     name, about, guarantee, where = "executor_in_commit", "an executor is killed in commitTask", "one_copy", "cluster"
 
     def run(self, bench: Bench) -> Found:
-        run, driver, sign = Run(bench, self.name), bench.driver(self.where), bench.committer.sign
+        run, driver, sign = BenchRun(bench, self.name), bench.driver(self.where), bench.committer.sign
         if sign is None:
             raise NotHit("nothing in the destination shows when a task is committed")
         # All other tasks wait, so that the first sign is this task's.
         others = {1: GATE, 2: GATE, 3: GATE}
-        job = Job(files=400, rows=10, disturb={0: ("first=hold",), **others}, vary=True)
+        job = BenchJob(files=400, rows=10, disturb={0: ("first=hold",), **others}, vary=True)
         run.start(driver, job)
         executor = _executor(run.wait_waiting())
 
@@ -178,9 +182,9 @@ class Speculation(Fault):
     name, about, guarantee, where = "speculation", "a slow task runs twice at once, on two hosts", "one_copy", "speculation"
 
     def run(self, bench: Bench) -> Found:
-        run, driver = Run(bench, self.name), bench.driver(self.where)
+        run, driver = BenchRun(bench, self.name), bench.driver(self.where)
         victim = 40 * VICTIM // 4 if bench.committer.quire else VICTIM
-        job = Job(disturb={VICTIM: (f"first=began-{victim}-1",)}, alone=True, vary=True)
+        job = BenchJob(disturb={VICTIM: (f"first=began-{victim}-1",)}, alone=True, vary=True)
         run.start(driver, job)
         try:
             wait_for(lambda: run.began(victim, 1), 60, "a second attempt")
@@ -197,12 +201,12 @@ class DriverInJob(Fault):
     name, about, guarantee = "driver_in_job", "the driver is killed in mid-job, and the job run again", "restart"
 
     def run(self, bench: Bench) -> Found:
-        run, driver, job = Run(bench, self.name), bench.driver(), Job(disturb={VICTIM: GATE})
+        run, driver, job = BenchRun(bench, self.name), bench.driver(), BenchJob(disturb={VICTIM: GATE})
         run.start(driver, job)
         run.wait_all_but_one(driver)
         bench.kill("local")
         dead = run.count()
-        found = _again(run, bench, Job())
+        found = _again(run, bench, BenchJob())
         found.left, found.early, found.remains = dead.files, dead.files, dead.remains
         return found
 
@@ -213,7 +217,7 @@ class DriverInCommit(Fault):
     name, about, guarantee = "driver_in_commit", "the driver is stopped at the first visible file, killed, and the job run again", "restart"
 
     def run(self, bench: Bench) -> Found:
-        run, driver, job = Run(bench, self.name), bench.driver(), Job(files=800, rows=50)
+        run, driver, job = BenchRun(bench, self.name), bench.driver(), BenchJob(files=800, rows=50)
 
         def stop() -> tuple[int, int | None]:
             driver.freeze()
@@ -239,12 +243,12 @@ class ZombieRestart(Fault):
     name, about, guarantee = "zombie_restart", "the driver is only asleep while the job is run again, and goes on afterwards", "restart"
 
     def run(self, bench: Bench) -> Found:
-        run, driver, job = Run(bench, self.name), bench.driver(), Job(disturb={VICTIM: GATE})
+        run, driver, job = BenchRun(bench, self.name), bench.driver(), BenchJob(disturb={VICTIM: GATE})
         run.start(driver, job)
         run.wait_all_but_one(driver)
         driver.freeze()
         with bench.beside() as other:
-            run.start(other, Job())
+            run.start(other, BenchJob())
             second = run.end(other)
         driver.wake()
         run.open(OPEN)
@@ -252,7 +256,7 @@ class ZombieRestart(Fault):
             first = run.end(driver)
         except Ended as e:
             first = str(e)
-        return _two(run, [Job()] if None in (first, second) else [], {"the first driver": first, "the second": second})
+        return _two(run, [BenchJob()] if None in (first, second) else [], {"the first driver": first, "the second": second})
 
 
 class TwoJobs(Fault):
@@ -261,8 +265,8 @@ class TwoJobs(Fault):
     name, about, guarantee = "two_jobs", "another job appends to the same destination while one is in its middle", "concurrent"
 
     def run(self, bench: Bench) -> Found:
-        run, driver = Run(bench, self.name), bench.driver()
-        one, two = Job(disturb={VICTIM: GATE}), Job(first=1_000_000)
+        run, driver = BenchRun(bench, self.name), bench.driver()
+        one, two = BenchJob(disturb={VICTIM: GATE}), BenchJob(first=1_000_000)
         run.start(driver, one)
         run.wait_all_but_one(driver)
         run.start(driver, two)
@@ -278,18 +282,18 @@ def _log(seen: Watcher, files: int) -> int | None:
     return seen.partial_log(files) if seen.logged else None
 
 
-def _whole(run: Run, job: Job, said: str | None, **more: Any) -> Found:
+def _whole(run: BenchRun, job: BenchJob, said: str | None, **more: Any) -> Found:
     """The rows and files after a job that should have succeeded."""
     return Found(**asdict(run.count(*([job] if said is None else []))), said=said or "", **more)
 
 
-def _two(run: Run, well: Iterable[Job], said: Mapping[str, str | None]) -> Found:
+def _two(run: BenchRun, well: Iterable[BenchJob], said: Mapping[str, str | None]) -> Found:
     """The same after two jobs, of which those in `well` said that all is well."""
     words = "; ".join(f"{who}: {text}" for who, text in said.items() if text)
     return Found(**asdict(run.count(*well)), jobs=2, said=words)
 
 
-def _again(run: Run, bench: Bench, job: Job) -> Found:
+def _again(run: BenchRun, bench: Bench, job: BenchJob) -> Found:
     """Run the job once more, as somebody does who finds it dead."""
     driver = bench.driver()
     run.start(driver, job)

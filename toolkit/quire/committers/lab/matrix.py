@@ -39,7 +39,7 @@ class Found:
 
 
 @dataclass
-class Row(Found):
+class Result(Found):
     """One committer and one fault. Counts that a fault does not ask for are None; times are in ms or s."""
 
     committer: str
@@ -69,7 +69,7 @@ SCHEMA = pa.schema(
 _LOUD = ("zombie_restart",)  # where one of two jobs may say that it has failed
 
 
-def holds(row: Row) -> bool | None:
+def holds(row: Result) -> bool | None:
     """A row's verdict on its guarantee; None: none."""
     if row.how != "measured":
         return None
@@ -90,7 +90,7 @@ def _all(found: Iterable[bool | None]) -> bool | None:
     return all(known) if known else None
 
 
-def guarantees(rows: Sequence[Row]) -> Guarantees:
+def guarantees(rows: Sequence[Result]) -> Guarantees:
     """The verdict of all rows of one committer on one store."""
     measured = [row for row in rows if row.how == "measured"]
     if not measured:
@@ -104,7 +104,7 @@ def guarantees(rows: Sequence[Row]) -> Guarantees:
     return Guarantees(**{name: _all(found) for name, found in by.items()}, visible_in_log=_all(log))
 
 
-def _counted(row: Row, guarantee: str) -> list[tuple[float, str]]:
+def _counted(row: Result, guarantee: str) -> list[tuple[float, str]]:
     """A row's counts against a guarantee: how bad they are, and words."""
     of = f" of {row.files:,}" if row.files and row.jobs == 1 else ""
     if guarantee == "hidden" and row.early:
@@ -122,21 +122,21 @@ def _counted(row: Row, guarantee: str) -> list[tuple[float, str]]:
     return []
 
 
-class Matrix(Results[Row]):
+class Matrix(Results[Result]):
     """Committer × fault, and what follows for each guarantee.
 
-    rows         a `Row` each
+    rows         a `Result` each
     made         the command, the machine, its load, the date and how long it took
     table        the rows as a pandas frame of fixed columns (`SCHEMA`); arrow: the same as an Arrow table
     guarantees   committer → `Guarantees`; where nothing could be measured, what was read
     """
 
-    KIND, NAME, MAKER, EXAMPLE, ROW = "quire lab 1", "results", "quire.committers.lab.run()", "measured.json", Row
+    KIND, NAME, MAKER, EXAMPLE, ROW = "quire lab 1", "results", "quire.committers.lab.run()", "measured.json", Result
 
     # ------------------------------------------------------------------------------------------------------------ as tables
     @property
     def arrow(self) -> pa.Table:
-        """A row for each committer and fault; see `Row`."""
+        """A row for each committer and fault; see `Result`."""
         return pa.Table.from_pylist([{**asdict(row), "holds": holds(row)} for row in self.rows], schema=SCHEMA)
 
     @property
@@ -150,7 +150,7 @@ class Matrix(Results[Row]):
 
     @property
     def marks(self) -> pd.DataFrame:
-        """A row for each committer and guarantee: holds (<NA>: not known), why (the counts behind it), how (as of a `Row`)."""
+        """A row for each committer and guarantee: holds (<NA>: not known), why (the counts behind it), how (as of a `Result`)."""
         import pandas as pd
 
         rows = [
@@ -187,14 +187,14 @@ class Matrix(Results[Row]):
         choose(store, list(dict.fromkeys(row.store for row in measured)), "store")
         return Matrix([row for row in measured if row.store == store], self.made)
 
-    def of(self, committer: str) -> list[Row]:
+    def of(self, committer: str) -> list[Result]:
         """The rows of a committer."""
         found = [row for row in self.rows if row.committer == committer]
         if not found:
             raise UsageError(f"the matrix has no committer {scrub(committer)!r}: it has {', '.join(self.committers)}.")
         return found
 
-    def row(self, committer: str, fault: str, store: str | None = None) -> Row:
+    def row(self, committer: str, fault: str, store: str | None = None) -> Result:
         """One of them: where it was tried on several stores, the first."""
         found = [row for row in self.of(committer) if row.fault == fault and store in (None, row.store)]
         if not found:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from quire.committers.lab.watch import Place
+from quire.committers.lab.watch import LabPlace
 from quire.errors import RefusedError, UsageError, about
 from quire.storage import canonical, connect
 from quire.storage.secret import resolved
 
 
-def place_of(store: str | os.PathLike[str] | None, scratch: Path, options: Mapping[str, Any] | None) -> Place:
+def place_of(store: str | os.PathLike[str] | None, scratch: Path, options: Mapping[str, Any] | None) -> LabPlace:
     """The place below which the lab writes; RefusedError if there is anything."""
     if options is not None and not isinstance(options, Mapping):
         raise UsageError(f"storage_options is a dictionary of options for the store, not {type(options).__name__}.")
@@ -27,10 +27,10 @@ def place_of(store: str | os.PathLike[str] | None, scratch: Path, options: Mappi
             raise RefusedError(f"{opened.url} holds files already, and the lab kills jobs that write there. Name an empty destination.")
     values = dict(resolved(options) or {})
     if kind == "s3":
-        return Place(url, f"s3a:{url.partition(':')[2]}", values, _s3a(values))
+        return LabPlace(url, f"s3a:{url.partition(':')[2]}", values, _s3a(values))
     if kind == "abfs":
-        return Place(url, *_abfs(url, values))
-    return Place(url, url)
+        return LabPlace(url, *_abfs(url, values))
+    return LabPlace(url, url)
 
 
 def _s3a(options: Mapping[str, Any]) -> dict[str, str]:

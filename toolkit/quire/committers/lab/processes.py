@@ -39,7 +39,7 @@ class Ended(QuireError):
 
 # ------------------------------------------------------------------------------------------------------------- what /proc says
 @dataclass(frozen=True)
-class Seen:
+class RunningProcess:
     """A process."""
 
     pid: int
@@ -48,7 +48,7 @@ class Seen:
     kind: str
 
 
-def process(pid: int) -> Seen | None:
+def process(pid: int) -> RunningProcess | None:
     """A process's facts, unless it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -57,10 +57,10 @@ def process(pid: int) -> Seen | None:
         return None
     if stat[0] in "ZX":
         return None
-    return Seen(pid, int(stat[1]), int(stat[3]), next((kind for kind, word in KINDS if word in command), "other"))
+    return RunningProcess(pid, int(stat[1]), int(stat[3]), next((kind for kind, word in KINDS if word in command), "other"))
 
 
-def members(session: int) -> list[Seen]:
+def members(session: int) -> list[RunningProcess]:
     """The processes of a session, which are all that its leader has started, and they in turn."""
     seen = (process(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return [p for p in seen if p and p.session == session]
@@ -231,7 +231,7 @@ class Driver:
 
 
 # ---------------------------------------------------------------------------------------------------------------------- a cluster
-class Cluster:
+class SmallCluster:
     """A standalone master and two workers with a core each, on addresses of this machine."""
 
     def __init__(self, scratch: Path) -> None:

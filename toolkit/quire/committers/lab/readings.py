@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from quire.committers.advice.knowledge import COMMITTERS
 from quire.committers.guarantees import FOUR
-from quire.committers.lab.matrix import Row
+from quire.committers.lab.matrix import Result
 
 _S3A = "Apache Hadoop, hadoop-aws: 'S3A Committers: Architecture and Implementation'"
 _MANIFEST = "Apache Hadoop, hadoop-mapreduce-client-core: 'The Manifest Committer for Azure and Google Cloud Storage'"
@@ -23,15 +23,15 @@ READ: Mapping[str, tuple[str, str, str, str]] = MappingProxyType({
 })  # fmt: skip
 
 
-def untried(names: Iterable[str]) -> list[Row]:
+def untried(names: Iterable[str]) -> list[Result]:
     """Those that no lab can try, because they are parts of a service; `names` are those that it has tried."""
     return [row for name in READ if name not in set(names) for row in readings(name)]
 
 
-def readings(name: str) -> list[Row]:
+def readings(name: str) -> list[Result]:
     """The row of a committer that could not be tried here, if anything is known."""
     if name not in READ:
         return []
     known, store, source, note = READ[name]
     read = {key: value for key, value in COMMITTERS[known].keeps.as_dict().items() if key in FOUR}
-    return [Row(name, store, "", "", "read", note=note, source=source, read=read)]
+    return [Result(name, store, "", "", "read", note=note, source=source, read=read)]

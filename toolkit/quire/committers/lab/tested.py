@@ -17,7 +17,7 @@ from typing import Any
 from quire.commit.committers import known as ours
 from quire.commit.committers import serving
 from quire.committers.advice.classes import CLOUD_PROTOCOL, FILE_FACTORY, PROTOCOL, SQL_PROTOCOL
-from quire.committers.lab.watch import Place
+from quire.committers.lab.watch import LabPlace
 from quire.errors import UsageError, about, choose, quoted, scrub
 from quire.spark.java import find_java
 
@@ -138,7 +138,7 @@ def chosen(committers: Iterable[str | UnderTest] | str | UnderTest | None) -> li
 
 
 # ---------------------------------------------------------------------------------------------------------------------- what is there
-def check(one: UnderTest, place: Place) -> None:
+def check(one: UnderTest, place: LabPlace) -> None:
     """UsageError where a committer has no business."""
     if not one.quire:
         if place.kind not in one.schemes:

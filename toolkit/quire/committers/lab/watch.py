@@ -25,7 +25,7 @@ _REMAINS = ("_temporary/", "__magic", ".spark-staging", "_quire/jobs/")  # of a 
 
 
 @dataclass(frozen=True)
-class Place:
+class LabPlace:
     """A destination, as quire and as Spark name it; `hadoop` and `options` may hold secrets."""
 
     url: str
@@ -38,9 +38,9 @@ class Place:
         """How Spark names the kind of store."""
         return self.spark_url.partition(":")[0]
 
-    def at(self, name: str) -> Place:
+    def at(self, name: str) -> LabPlace:
         """A place below it."""
-        return Place(f"{self.url}/{name}", f"{self.spark_url}/{name}", self.options, self.hadoop)
+        return LabPlace(f"{self.url}/{name}", f"{self.spark_url}/{name}", self.options, self.hadoop)
 
     def store(self) -> Store:
         return connect(self.url, self.options or None)
@@ -89,7 +89,7 @@ class Count:
     remains: int = 0  # files of the job that readers do not see, and uploads that were not completed
 
 
-def count(place: Place, wanted: set[int]) -> Count:
+def count(place: LabPlace, wanted: set[int]) -> Count:
     """Read every visible file, and count its rows by their numbers; `wanted`: those that jobs have said to be there."""
     names, store = place.visible(), place.store()
     ids: list[int] = []
@@ -102,7 +102,7 @@ def count(place: Place, wanted: set[int]) -> Count:
     return Count(len(names), len(ids), len(ids) - len(there), len(wanted - there), remains)
 
 
-def _content(place: Place, store: Store, name: str) -> bytes:
+def _content(place: LabPlace, store: Store, name: str) -> bytes:
     return Path(place.url.removeprefix("file://"), name).read_bytes() if place.kind == "file" else store.get(name)
 
 
@@ -115,7 +115,7 @@ class Watcher:
     """
 
     def __init__(
-        self, place: Place, logged: bool = False, sign: str | None = None, then: Callable[[], Any] | None = None
+        self, place: LabPlace, logged: bool = False, sign: str | None = None, then: Callable[[], Any] | None = None
     ) -> None:  # fmt: skip
         self.place, self.logged, self.sign, self.then = place, logged, sign, then
         self.states, self.log_states, self.looks = [(0.0, 0)], [(0.0, 0)], 0

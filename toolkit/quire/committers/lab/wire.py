@@ -16,7 +16,7 @@ from typing import cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 
-class Counts:
+class Traffic:
     """The traffic so far. `sizes`: path → bytes that were written there."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Counts:
 class _Requests:
     """Finds the heads of requests in what a client says."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: Traffic) -> None:
         self.counts, self.left, self.skip, self.chunked = counts, b"", 0, False
 
     def feed(self, data: bytes) -> None:
@@ -129,7 +129,7 @@ class Wire:
     """To one service."""
 
     def __init__(self, host: str, port: int, delay: float) -> None:
-        self.host, self.port, self.delay, self.counts = host, port, delay, Counts()
+        self.host, self.port, self.delay, self.counts = host, port, delay, Traffic()
 
     async def serve(self) -> None:
         """Until the input ends."""

@@ -99,7 +99,7 @@ class TaskAttempt:
             others, more = adopted(self.by, self.store, self.job, self.task, self.id, self.files)
             found, schemas = found + others, schemas | more
         if found:
-            own_files.words_of_files([file.name for file in found], "the task")  # of one kind
+            own_files.spec_of_files([file.name for file in found], "the task")  # of one kind
         if len(schemas := schemas - {""}) > 1:
             first, second, *_ = sorted(schemas)
             raise RefusedError(f"the task has written rows of two schemas, ({first}) and ({second}): nothing is visible.")

@@ -71,7 +71,7 @@ class Output(io.RawIOBase):
             if not self.discarded:
                 self._send()
                 self.sink.close()
-                seen = cast("Store", _End(bytes(self._end), self.size))
+                seen = cast("Store", _FileEnd(bytes(self._end), self.size))
                 self.records, self.schema = own_files.rows_and_columns(seen, Entry(self.name, self.size, "", 0), "the task")
         except BaseException as e:
             self.failed = type(e).__name__
@@ -94,7 +94,7 @@ class Output(io.RawIOBase):
             self.close()
 
 
-class _End:
+class _FileEnd:
     """The end of a file, as a store that holds nothing else."""
 
     def __init__(self, data: bytes, size: int) -> None:

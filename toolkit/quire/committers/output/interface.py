@@ -25,7 +25,7 @@ from quire.commit.committers import choice, committer
 from quire.commit.entries import UNSAID, WRITE, Abort, Commit, PlanHead
 from quire.commit.log import Log
 from quire.committers.output.attempts import TaskAttempt
-from quire.committers.output.rules import in_the_way, of_name, words_of
+from quire.committers.output.rules import in_the_way, of_name, spec_of
 from quire.coverage import checkpoint
 from quire.engine import driver
 from quire.engine import job as jobs
@@ -273,7 +273,7 @@ class OutputCommitter:
                 f"committed: nothing is visible. Run them and call commit_job again, or give the job up with abort_job."
             )
         done = [task for task in tasks if task is not None]
-        protocol.commit(log, replace(head, words=words_of(log, done, job.id)), done, in_the_way)
+        protocol.commit(log, replace(head, spec=spec_of(log, done, job.id)), done, in_the_way)
 
     def abort_job(self, job: Job | str, why: str = "given up") -> None:
         """Give a job up, by its id: nothing of it will be visible, and what it has left is deleted. Nothing happens if it was before.

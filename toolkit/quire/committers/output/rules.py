@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quire.commit.entries import UNSAID, WRITE, Commit, PlanHead, Task, Words
+from quire.commit.entries import UNSAID, WRITE, Commit, PlanHead, Spec, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
 from quire.errors import RefusedError
@@ -25,16 +25,16 @@ def in_the_way(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
     return conflicts(log, head, tasks)
 
 
-def words_of(log: Log, tasks: Iterable[Task], job: str) -> Words:
+def spec_of(log: Log, tasks: Iterable[Task], job: str) -> Spec:
     """The kind of the job's files; RefusedError if they differ among themselves or from the destination's: the job stays open."""
     own_files.check_kind(log)
     tasks = list(tasks)
     files = [file.name for task in tasks for file in task.data_files]
-    words = own_files.words_of_files(files, f"job {job}") if files else UNSAID
-    there = own_files.words_there(log)
-    if files and there != words and log.filling() is not None:
+    spec = own_files.spec_of_files(files, f"job {job}") if files else UNSAID
+    there = own_files.spec_there(log)
+    if files and there != spec and log.filling() is not None:
         raise RefusedError(
-            f"{log.store.url} holds {own_files.described(there)}, and job {job} has written {own_files.described(words)}: nothing of it "
+            f"{log.store.url} holds {own_files.described(there)}, and job {job} has written {own_files.described(spec)}: nothing of it "
             f"is visible. Give it up with abort_job, and write the same, or into another destination."
         )
     schemas = list(dict.fromkeys(schema for schema in (*sorted(log.schemas()), *(task.schema for task in tasks)) if schema))
@@ -43,4 +43,4 @@ def words_of(log: Log, tasks: Iterable[Task], job: str) -> Words:
             f"job {job} would leave rows of two schemas in {log.store.url}, ({schemas[0]}) and ({schemas[1]}): nothing of it is visible. "
             f"Give it up with abort_job, and write the same columns, or into another destination."
         )
-    return words
+    return spec

@@ -35,7 +35,7 @@ from quire.progress import Phase, Progress
 from quire.sources.transforms import schemas
 from quire.sources.transforms.columns import fit, stored
 from quire.sources.transforms.functions import WrongTypeError, passes
-from quire.spark.runner import Job, OnSpark, Runner, SparkFailed, collected, first_line, frame_of, guarded
+from quire.spark.runner import OnSpark, Runner, SparkFailed, SparkJob, collected, first_line, frame_of, guarded
 from quire.spark.shipping import missing_module
 from quire.storage import Patience, Sink, Store, connect
 
@@ -192,18 +192,18 @@ class _Output:
 
     def __init__(self, closing: Closing, store: Store, part: int) -> None:
         self.head, self.attempt, self.store, self.part = closing.work.head, closing.attempt, store, part
-        self.format, target = self.head.words.format, closing.work.convert.target
+        self.format, target = self.head.spec.format, closing.work.convert.target
         self.by = committer(self.head.committer, store)
         # Nobody else's, also not those of another try of the same part, which an engine may make at the same time.
         self.first = ((10**6 + part) * 10**12 + secrets.randbelow(10**12)) * 10**4
         self.outputs: dict[str, Sink] = {}
         kind = ParquetWriter if self.format == "parquet" else FrameWriter
-        self.writer: Any = kind(self._create, target, self.head.words.compression)
+        self.writer: Any = kind(self._create, target, self.head.spec.compression)
         self.counts = list[int]()  # rows of each record that the writer was given
         self.most = max(1, min(parquet.GROUP, target // 4))
 
     def _create(self, index: int) -> Sink:
-        ending = extension(self.format, self.head.words.compression)
+        ending = extension(self.format, self.head.spec.compression)
         final = names.data_file("", self.head.job, self.head.tasks, self.attempt, self.first + index, ending)
         sink = self.outputs[final] = self.by.create(self.store, self.head.job, self.head.tasks, self.attempt, final)
         return sink
@@ -309,7 +309,7 @@ def _spread(runner: OnSpark, closing: Closing, parts: list[_Part], reduce: Reduc
 
     try:
         frame = found.mapInArrow(guarded(spark, write, closing.dest), "part long, rows long, files string")
-        rows = collected(Job(spark, within=True), frame, lambda: bar.update(0))
+        rows = collected(SparkJob(spark, within=True), frame, lambda: bar.update(0))
         answers = [(int(row["part"]), int(row["rows"]), json.loads(row["files"])) for row in rows]
         if not answers and not found.isEmpty():
             raise SparkFailed("Spark has returned no answer of any part, and there are rows")

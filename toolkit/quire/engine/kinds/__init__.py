@@ -15,7 +15,7 @@ from quire.packaging import Registry
 if TYPE_CHECKING:
     from quire.commit.log import Log
     from quire.engine.attempt import Attempt
-    from quire.planning.listing import Listed, Run
+    from quire.planning.listing import Listed, TaskRun
     from quire.planning.plan import Look
 
 __all__ = ["REGISTRY", "Kind", "of"]
@@ -44,7 +44,7 @@ class Kind(Protocol):
         """List what is there, take out what is done, write the rows of the plan; with bytes written for a byte read."""
         ...
 
-    def attempt(self, attempt: Attempt, source: Any, runs: list[Run]) -> None:
+    def attempt(self, attempt: Attempt, source: Any, runs: list[TaskRun]) -> None:
         """Read the rows of a plan that are of one source; write what becomes of them with its rows, and count it.
 
         Where a part was written that must not count, it raises `Again` with what the next try of the attempt must know.
@@ -93,7 +93,7 @@ def named(name: str, reader: str = "this call") -> Kind:
 
 def of(head: PlanHead) -> Kind:
     """The kind of input that a job reads."""
-    return named(head.words.kind, f"the plan of job {head.job}")
+    return named(head.spec.kind, f"the plan of job {head.job}")
 
 
 def nothing_useful(call: Calling, files: int, records: int) -> str:

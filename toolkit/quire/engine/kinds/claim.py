@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from quire.engine.attempt import Attempt
 from quire.engine.kinds.listing import OfFiles
-from quire.planning.listing import Run
+from quire.planning.listing import TaskRun
 from quire.planning.pack import read_rows
 
 
@@ -17,7 +17,7 @@ class ClaimKind(OfFiles):
 
     name, phase = "claim", "marking"
 
-    def attempt(self, attempt: Attempt, source: Any, runs: list[Run]) -> None:
+    def attempt(self, attempt: Attempt, source: Any, runs: list[TaskRun]) -> None:
         """Add a row for each split of one source, and let what it replaces give way."""
         tally = attempt.tally
         for rows in read_rows(attempt.store, runs, ["path", "version", "start", "length", "replaces"]):

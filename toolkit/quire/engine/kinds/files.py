@@ -12,17 +12,17 @@ from quire.coverage.tails import fingerprint, mark, unfinished
 from quire.engine.attempt import Again, Attempt
 from quire.engine.kinds import reading
 from quire.engine.kinds.listing import OfFiles
-from quire.engine.kinds.reading import Answers, FileSplit, Planned, Span, cut, hold, quarantine, write
-from quire.engine.rows import Record, Row
+from quire.engine.kinds.reading import Answers, FileSplit, PlannedSplit, Span, cut, hold, quarantine, write
+from quire.engine.rows import LedgerRow, Record
 from quire.formats.lines import LONGEST
-from quire.planning.listing import Run
+from quire.planning.listing import TaskRun
 from quire.sources import magic
 from quire.sources.files import Root
 from quire.sources.ranges import TooLongError, lines_of, read
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import QuarantinedRecord
-from quire.storage import Content, Gone, Request, Store, Unreadable
+from quire.storage import Content, ReadRequest, Store, Unreadable, Vanished
 
 _CUT = "Gather such files with change_detection='store', which cuts them into ranges"  # what to do with a raw file that is one record
 _TOO_LONG = f"is longer than one value may be: {LONGEST:,} bytes. Break it at its source, or gather such files with transform='raw'"
@@ -34,36 +34,36 @@ class FilesKind(OfFiles):
 
     name = "files"
 
-    def attempt(self, attempt: Attempt, source: Root, runs: list[Run]) -> None:
+    def attempt(self, attempt: Attempt, source: Root, runs: list[TaskRun]) -> None:
         """Read what a task has of one source."""
-        reader = _Reader(attempt)
+        reader = _FileReader(attempt)
         reading.read(attempt, source, runs, reader.ask, reader.take)
 
 
-class _Reader:
+class _FileReader:
     def __init__(self, attempt: Attempt) -> None:
         self.attempt, self.convert, self.tally = attempt, attempt.work.convert, attempt.tally
 
     # ------------------------------------------------------------------------------------------------------------------ requests
-    def ask(self, names: list[str], planned: Planned) -> Iterable[Request]:
+    def ask(self, names: list[str], planned: PlannedSplit) -> Iterable[ReadRequest]:
         splits = names, planned.version, planned.size, planned.start, planned.length
         if planned.size == planned.length and (self.convert.streams or max(planned.size) <= self.convert.max_file_size):
-            return map(Request, *splits)  # nearly always: whole files
+            return map(ReadRequest, *splits)  # nearly always: whole files
         return map(self._request, *splits, planned.follows)
 
-    def _request(self, name: str, version: str, size: int, start: int, length: int, follows: str | None) -> Request:
+    def _request(self, name: str, version: str, size: int, start: int, length: int, follows: str | None) -> ReadRequest:
         if follows and start + length == size:  # the end of a file that was appended to, from a line's beginning on: just that
-            return Request(name, version, size, start, length)
+            return ReadRequest(name, version, size, start, length)
         if self.convert.transform == "lines" and self.convert.streams and (start or length != size):
             # A line belongs to the range in which it begins: look one byte back, and read on to the line's end.
             begin = max(start - 1, 0)
-            return Request(name, version, size, begin, size - begin)
+            return ReadRequest(name, version, size, begin, size - begin)
         if not self.convert.streams and size > self.convert.max_file_size:
-            return Request(name, version, size, 0, 0)
-        return Request(name, version, size, start, length)
+            return ReadRequest(name, version, size, 0, 0)
+        return ReadRequest(name, version, size, start, length)
 
     # -------------------------------------------------------------------------------------------------------------------- answers
-    def take(self, store: Store, planned: Planned, answers: Answers) -> None:
+    def take(self, store: Store, planned: PlannedSplit, answers: Answers) -> None:
         convert, memo, other = self.convert, self.attempt.memo, magic.is_other
         plain = convert.format != "parquet" and convert.transform in ("lines", "raw")
         add_newline, add, row = convert.transform == "lines", self.attempt.output.writer.add, self.attempt.rows.written.append
@@ -86,7 +86,7 @@ class _Reader:
                 # Most small documents are one line, and looking for a newline is many times faster than counting.
                 lines = content.count(b"\n") if content.find(b"\n", 0, -1) >= 0 else content[-1] == 10
                 made = int(lines), len(content), digest(content)
-                row(new(Row, (path, request.version, start, length, "done", None, None, seen, *made, None, None, None)))
+                row(new(LedgerRow, (path, request.version, start, length, "done", None, None, seen, *made, None, None, None)))
                 gathered += 1
                 files += start == 0
                 bytes_in += length
@@ -99,11 +99,11 @@ class _Reader:
     def _take(self, split: FileSplit, content: Content) -> None:
         """Any other split: quarantined, deferred, empty, long, or parsed."""
         convert, tally, known = self.convert, self.tally, self.attempt.memo.get(split.at)
-        content = known if isinstance(known, Gone | Unreadable) else content
+        content = known if isinstance(known, Vanished | Unreadable) else content
         try:
             if convert.holds:
                 content = split.settle(content, beginning=True)
-            if isinstance(content, Gone | Unreadable):
+            if isinstance(content, Vanished | Unreadable):
                 raise content
             self._check(split)
             if convert.streams and (not isinstance(content, bytes) or split.request.length != split.length):
@@ -112,7 +112,7 @@ class _Reader:
                     done = self._stream(split, stream)
             else:
                 done = self._whole(split, content if isinstance(content, bytes) else b"".join(content))
-        except Gone as e:
+        except Vanished as e:
             self.attempt.defer(split.at, e)
         except (BadContent, Unreadable) as e:
             self.attempt.quarantined.split(split.file.path, split.file.version, split.span, e)
@@ -144,7 +144,7 @@ class _Reader:
             raise BadContent(f"it is one record of {split.length:,} bytes, and a value may have {LONGEST:,}. {_CUT}")
         if convert.streams:
             if split.start and convert.takes_text and not convert.holds:  # files that are followed are not cut: the rest is lines, too
-                beginning = Request(request.name, file.version, file.size, 0, min(magic.BEGINNING, file.size))
+                beginning = ReadRequest(request.name, file.version, file.size, 0, min(magic.BEGINNING, file.size))
                 magic.check(read(split.store, beginning), convert.transform)
             return
         if split.length != file.size:
@@ -183,16 +183,16 @@ class _Reader:
                 attempt.output.writer.add_stream(chain((first,), coming), split.length)
                 entry = store.stat(request.name)  # a range of lines ends before its stream does, which looks only at its end
                 if entry is None or entry.version != file.version:
-                    raise Gone("changed while it was read")
+                    raise Vanished("changed while it was read")
             split.length = hold(attempt, split, held)
             if held and not split.length:
                 return []
             done, aside = cut(*split.span, long)
             marks = {span: mark(store, request.name, file.version, file.size, *span) if convert.marks else None for span in done + aside}
-        except (Gone, Unreadable) as e:
+        except (Vanished, Unreadable) as e:
             raise Again(split.at, e) from e
         attempt.rows.add(
-            [Row(file.path, file.version, *span, fingerprint=marks[span]) for span in done],
+            [LedgerRow(file.path, file.version, *span, fingerprint=marks[span]) for span in done],
             Record(lines, size, checked.intdigest()) if first else None,
         )
         quarantined = (QuarantinedRecord(line.start - start, None, line.length, f"{line} {_TOO_LONG}", None, line.length) for line in long)
@@ -204,7 +204,7 @@ class _Reader:
         """How many bytes come after the last newline of a file that is read from the split on."""
         try:
             return unfinished(split.store, split.request.name, split.file.version, split.file.size, split.start)
-        except (Gone, Unreadable) as e:
+        except (Vanished, Unreadable) as e:
             raise Again(split.at, e) from e
 
 

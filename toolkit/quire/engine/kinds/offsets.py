@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from quire.commit.entries import Left
+from quire.commit.entries import Deferred
 from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.coverage.live import totals
@@ -22,18 +22,18 @@ from quire.coverage.ranges import LOST
 from quire.engine.attempt import Again, Attempt
 from quire.engine.kinds import Calling, nothing_useful
 from quire.engine.kinds.reading import cut
-from quire.engine.rows import Record, Row
+from quire.engine.rows import LedgerRow, Record
 from quire.errors import FormatError, RefusedError, TransientError, UsageError
 from quire.formats.folders import FolderWriter
-from quire.planning.listing import Listed, Run
+from quire.planning.listing import Listed, TaskRun
 from quire.planning.pack import read_rows
 from quire.planning.plan import Look, list_offsets
 from quire.sources.kafka import offsets
 from quire.sources.kafka.client import Cluster, cluster_of
 from quire.sources.kafka.offsets import Fetched
-from quire.sources.kafka.records import Loading, Part, QuarantinedMessage, check_by
+from quire.sources.kafka.records import FolderOutput, Loading, QuarantinedMessage, check_by
 from quire.sources.kafka.topics import Key, Topics, is_kafka, key_of, named
-from quire.storage import Gone
+from quire.storage import Vanished
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +86,7 @@ class OffsetsKind:
             failure = "nothing is new, and all that was read before is quarantined" if found.quarantined and not found.data_files else ""
         return {"source": ", ".join(topics.shown for topics in roots), "failure": failure}
 
-    def attempt(self, attempt: Attempt, source: Topics, runs: list[Run]) -> None:
+    def attempt(self, attempt: Attempt, source: Topics, runs: list[TaskRun]) -> None:
         """Read what a task has of one cluster."""
         job, loading = attempt.work.head.job, attempt.work.convert.loading
         if loading is None or not isinstance(source, Topics):
@@ -109,7 +109,7 @@ class _Loader:
                 self.tally.bytes_out += sum(n for uncover in out for _, n in uncover.ranges)  # an offset counts once, in quarantine or not
             if one.before is not None:
                 state, start, end = one.before
-                self.rows.bare.append(Row(one.path, one.version, start, end - start, state, _WHY[state]))
+                self.rows.bare.append(LedgerRow(one.path, one.version, start, end - start, state, _WHY[state]))
                 if state == LOST:
                     self._count(end - start, lost=True)
         spans, stayed = [offsets.Span(one.key, one.start, one.end) for one in planned], self.tally.quarantined_files
@@ -126,7 +126,7 @@ class _Loader:
         self.tally.vain += len(planned) - len(self.fruitful) - (self.tally.quarantined_files - stayed)
         if len(self._same(planned)) < len(planned):
             topic = self.attempt.left[-1].path.split("/")[-2]
-            raise Again(topic, Gone("deleted or made again while it was read"))
+            raise Again(topic, Vanished("deleted or made again while it was read"))
 
     def _same(self, planned: list[_Planned]) -> list[_Planned]:
         """Those whose topic is still the one that was planned; the others are deferred."""
@@ -137,8 +137,8 @@ class _Loader:
             if now.get(topic) == named(topic):
                 raise TransientError(f"no broker of {self.cluster.servers} tells the id of topic {topic}, by which it was planned")
             if now.get(topic) != version:
-                memo.setdefault(topic, Gone("made again" if topic in now else "gone"))
-        self.attempt.left += [Left(one.path, f"its topic is {memo[one.key.topic]}") for one in planned if one.key.topic in memo]
+                memo.setdefault(topic, Vanished("made again" if topic in now else "gone"))
+        self.attempt.left += [Deferred(one.path, f"its topic is {memo[one.key.topic]}") for one in planned if one.key.topic in memo]
         return [one for one in planned if one.key.topic not in memo]
 
     def _count(self, offsets: int, *, lost: bool = False) -> None:
@@ -151,9 +151,9 @@ class _Loader:
         key, length = (one.path, one.version), found.end - found.start
         self._count(length, lost=found.lost)
         if found.lost:
-            self.rows.bare.append(Row(*key, found.start, length, LOST, _WHY[LOST]))
+            self.rows.bare.append(LedgerRow(*key, found.start, length, LOST, _WHY[LOST]))
             return
-        parts, quarantined = list[Part](), list[QuarantinedMessage]()
+        parts, quarantined = list[FolderOutput](), list[QuarantinedMessage]()
         if found.records is not None:
             self._fix_columns(found.records)
             parts, quarantined = self.loading.made(found.records)
@@ -164,7 +164,7 @@ class _Loader:
             self._quarantine(one, record)
         if one.replaces and not done:
             self._again()
-        rows, writer = [Row(*key, *span) for span in done], self.attempt.output.writer
+        rows, writer = [LedgerRow(*key, *span) for span in done], self.attempt.output.writer
         if not parts:
             self.rows.add(rows, None)
         for i, part in enumerate(parts):
@@ -181,7 +181,7 @@ class _Loader:
 
     def _quarantine(self, one: _Planned, record: QuarantinedMessage) -> None:
         tries = self.quarantined.tries((one.path, one.start))
-        row = Row(one.path, one.version, record.offset, 1, "quarantined", record.reason, tries, None, 1)
+        row = LedgerRow(one.path, one.version, record.offset, 1, "quarantined", record.reason, tries, None, 1)
         self.quarantined.record(row, record.value, len(record.value or b""), record.message)
 
     def _again(self) -> None:
@@ -199,7 +199,7 @@ class _Loader:
             self.loading = dataclasses.replace(loading, schema=columns)
 
 
-def _planned(attempt: Attempt, source: Topics, runs: list[Run]) -> list[_Planned]:
+def _planned(attempt: Attempt, source: Topics, runs: list[TaskRun]) -> list[_Planned]:
     """The rows of the plan; FormatError for what no planner of ours has written."""
     found = list[_Planned]()
     for table in read_rows(attempt.store, runs, _COLUMNS):

@@ -19,23 +19,23 @@ import pyarrow.compute as pc
 
 from quire.coverage.tails import Mark, reread
 from quire.engine.attempt import Attempt
-from quire.engine.rows import Record, Row
+from quire.engine.rows import LedgerRow, Record
 from quire.errors import FormatError
 from quire.formats.lines import LONGEST, longer
-from quire.planning.listing import Run
+from quire.planning.listing import TaskRun
 from quire.planning.pack import read_rows
 from quire.sources.files import Root
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import QuarantinedRecord
-from quire.storage import Content, Gone, Request, Store, Unreadable
+from quire.storage import Content, ReadRequest, Store, Unreadable, Vanished
 
-Answers = Iterator[tuple[Request, Content]]
+Answers = Iterator[tuple[ReadRequest, Content]]
 Span = tuple[int, int]  # start and length, in bytes of a file
 APPENDED = 64 << 20  # bytes of a split that is read at once from a file that changes meanwhile
 
 
-class Planned(NamedTuple):
+class PlannedSplit(NamedTuple):
     """Rows of a plan, by columns."""
 
     path: list[str]
@@ -48,8 +48,8 @@ class Planned(NamedTuple):
     follows: list[str | None]
 
 
-Ask = Callable[[list[str], Planned], Iterable[Request]]
-Take = Callable[[Store, Planned, Answers], None]
+Ask = Callable[[list[str], PlannedSplit], Iterable[ReadRequest]]
+Take = Callable[[Store, PlannedSplit, Answers], None]
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class FileSplit:
     """A split that was asked for; `follows`: fingerprints of what is gathered of its file and lies before it, as JSON."""
 
     store: Store
-    request: Request
+    request: ReadRequest
     file: FileInfo
     start: int
     length: int
@@ -83,36 +83,36 @@ class FileSplit:
         """
         if self.start + self.length != self.file.size or (self.start and not self.follows):
             return content
-        if isinstance(content, Gone) and beginning:
+        if isinstance(content, Vanished) and beginning:
             self.length = min(self.length, APPENDED)
         # A longer stream is written as it comes: if it changes, the attempt starts again, and takes a beginning.
-        if not isinstance(content, bytes | Gone | Unreadable) and self.length <= APPENDED:
+        if not isinstance(content, bytes | Vanished | Unreadable) and self.length <= APPENDED:
             try:
                 content = b"".join(content)
-            except Gone as e:
+            except Vanished as e:
                 content = e
-        if isinstance(content, Gone):
+        if isinstance(content, Vanished):
             marks = [Mark(*each) for each in json.loads(self.follows or "[]")]
             seen = reread(self.store, self.request.name, self.file.version, self.file.size, marks, self.span)
             if seen is not None:
                 self.file = FileInfo(self.file.path, seen[0].size, seen[0].version, seen[0].modified or self.file.modified)
                 content = seen[1]
-        self.request = Request(self.request.name, self.file.version, self.file.size, self.start, self.length)
+        self.request = ReadRequest(self.request.name, self.file.version, self.file.size, self.start, self.length)
         return content
 
 
-def read(attempt: Attempt, source: Root, runs: list[Run], ask: Ask, take: Take) -> None:
+def read(attempt: Attempt, source: Root, runs: list[TaskRun], ask: Ask, take: Take) -> None:
     """Read the splits of one source in one go, so that hundreds are in flight all the time, also while the plan's next rows come.
 
     ask     what to read for some splits: (names of their files in the store, rows of the plan) → requests
     take    writes what becomes of them: (store, rows of the plan, answers)
     """
-    prefix, waiting = len(source.url.rstrip("/")) + 1, deque[Planned]()
+    prefix, waiting = len(source.url.rstrip("/")) + 1, deque[PlannedSplit]()
 
-    def requests() -> Iterator[Request]:
-        for table in read_rows(attempt.store, runs, list(Planned._fields)):
+    def requests() -> Iterator[ReadRequest]:
+        for table in read_rows(attempt.store, runs, list(PlannedSplit._fields)):
             _check_paths(table.column("path"), source, attempt.work.head.job)
-            planned = Planned(*(table.column(c).to_pylist() for c in Planned._fields))
+            planned = PlannedSplit(*(table.column(c).to_pylist() for c in PlannedSplit._fields))
             waiting.append(planned)
             yield from ask([path[prefix:] for path in planned.path], planned)
 
@@ -145,10 +145,10 @@ def hold(attempt: Attempt, split: FileSplit, rest: int) -> int:
     """
     if rest and not split.ends:
         if rest == split.length:
-            raise Gone("changed while it was read")
+            raise Vanished("changed while it was read")
     elif rest:
         attempt.tally.held += 1
-        attempt.rows.bare.append(Row(split.file.path, split.file.version, split.start + split.length - rest, rest, "held"))
+        attempt.rows.bare.append(LedgerRow(split.file.path, split.file.version, split.start + split.length - rest, rest, "held"))
     return split.length - rest
 
 
@@ -159,7 +159,7 @@ def write(attempt: Attempt, file: FileInfo, done: list[Span], made: bytes | pa.R
     if len(made):
         made = attempt.output.fit(file.path, made) if isinstance(made, pa.RecordBatch) and attempt.work.convert.of_user else made
         attempt.output.writer.add(made)
-    rows = [Row(file.path, file.version, *span, fingerprint=marks[span]) for span in done]
+    rows = [LedgerRow(file.path, file.version, *span, fingerprint=marks[span]) for span in done]
     attempt.rows.add(rows, Record.of(made) if len(made) else None)
 
 
@@ -167,7 +167,7 @@ def quarantine(attempt: Attempt, split: FileSplit, aside: Mapping[Span, Quaranti
     """Quarantine single records of a split, each with the part that it covers."""
     quarantined = attempt.quarantined
     for span, one in aside.items():
-        row = Row(split.file.path, split.file.version, *span, "quarantined", one.reason, quarantined.tries(split.at), marks[span], 1)
+        row = LedgerRow(split.file.path, split.file.version, *span, "quarantined", one.reason, quarantined.tries(split.at), marks[span], 1)
         quarantined.record(row, one.record, one.length, one.message)
 
 

@@ -9,16 +9,16 @@ from quire.coverage.tails import fingerprint, mark
 from quire.engine.attempt import Attempt
 from quire.engine.kinds import reading
 from quire.engine.kinds.listing import OfFiles
-from quire.engine.kinds.reading import Answers, FileSplit, Planned, Span, cut, hold, quarantine, write
+from quire.engine.kinds.reading import Answers, FileSplit, PlannedSplit, Span, cut, hold, quarantine, write
 from quire.engine.tally import why
 from quire.errors import FormatError
-from quire.planning.listing import Run
+from quire.planning.listing import TaskRun
 from quire.sources.files import Root
 from quire.sources.ranges import read
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.processing import Made, Processing, QuarantinedRecord
-from quire.storage import Content, Gone, Request, Store, Unreadable
+from quire.storage import Content, ReadRequest, Store, Unreadable, Vanished
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,36 +29,36 @@ class SplitsKind(OfFiles):
 
     name = "splits"
 
-    def attempt(self, attempt: Attempt, source: Root, runs: list[Run]) -> None:
+    def attempt(self, attempt: Attempt, source: Root, runs: list[TaskRun]) -> None:
         """Read what a task has of one source."""
         process = attempt.work.convert.process
         if process is None:
             raise FormatError(f"the plan of job {attempt.work.head.job} names splits for a function that it lacks: it is damaged.")
-        reader = _Reader(attempt, process)
+        reader = _SplitReader(attempt, process)
         reading.read(attempt, source, runs, reader.ask, reader.take)
 
 
-class _Reader:
+class _SplitReader:
     def __init__(self, attempt: Attempt, process: Processing) -> None:
         self.attempt, self.process, self.convert, self.tally = attempt, process, attempt.work.convert, attempt.tally
 
-    def ask(self, names: list[str], planned: Planned) -> Iterable[Request]:
+    def ask(self, names: list[str], planned: PlannedSplit) -> Iterable[ReadRequest]:
         for name, version, size, start, length, follows in zip(
             names, planned.version, planned.size, planned.start, planned.length, planned.follows, strict=True
         ):
             if follows and start + length == size:  # the end of a file, from a line's beginning on: just that
-                yield Request(name, version, size, start, length)
+                yield ReadRequest(name, version, size, start, length)
             else:
                 yield self.process.request(name, version, size, start, length)
 
-    def take(self, store: Store, planned: Planned, answers: Answers) -> None:
+    def take(self, store: Store, planned: PlannedSplit, answers: Answers) -> None:
         for path, modified, start, length, follows, (request, content) in zip(
             planned.path, planned.modified, planned.start, planned.length, planned.follows, answers, strict=True
         ):
             file = FileInfo(path, request.size, request.version, modified)
             split = FileSplit(store, request, file, start, length, follows)
             if split.at in self.attempt.quarantined.names:
-                if not isinstance(content, bytes | Gone | Unreadable):
+                if not isinstance(content, bytes | Vanished | Unreadable):
                     content.close()  # a stream is a generator
                 self._retry(split)
             else:
@@ -88,7 +88,7 @@ class _Reader:
             if taken or not held:
                 self._taken(split, (start, taken), made, begin, given)
             hold(self.attempt, split, held)
-        except Gone as e:
+        except Vanished as e:
             self.attempt.defer(split.at, e)
         except (BadContent, Unreadable) as e:
             self.attempt.quarantined.split(split.file.path, split.file.version, split.span, e)
@@ -108,15 +108,15 @@ class _Reader:
             if record is None and found["length"] > process.most:
                 raise BadContent(process.too_long(start, found["length"]))
             if record is None:
-                record = read(split.store, Request(request.name, file.version, file.size, start, found["length"]))
+                record = read(split.store, ReadRequest(request.name, file.version, file.size, start, found["length"]))
             end = min(length, len(record))
             made = process.call(record, file, split.span, quarantined.tries(split.at), end)
             # The end of its line, which the row covers and the record does not hold.
             records = (r._replace(covers=length - r.offset) if r.offset + r.covers >= end else r for r in made.quarantined)
             made = Made(made.rows, tuple(records)) if cut_by_lines else made
-        except (BadContent, Unreadable, Gone) as e:
+        except (BadContent, Unreadable, Vanished) as e:
             reason = why(e)
-            if isinstance(e, Gone):
+            if isinstance(e, Vanished):
                 reason = f"it is longer than what is kept in quarantine, and its source has changed or gone ({reason})"
             made = Made(b"", (QuarantinedRecord(0, record, found["length"], reason, None, length),))
         given = record or b""

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from quire.errors import NotFoundError, QuireError, StorageError, TransientError, UsageError, scrub
 from quire.sources.files import Options
 from quire.sources.kafka.topics import Key, hides, named
-from quire.storage.retry import Told, again, silent
+from quire.storage.retry import OnRetry, again, silent
 from quire.storage.secret import resolved
 
 T = TypeVar("T")
@@ -125,9 +125,9 @@ class Cluster:
             text = e.args[0].str() if isinstance(e, self.kafka.KafkaException) else str(e)
             raise UsageError(f"source_options: {self.clean(text)}. They have librdkafka's names.") from None
 
-    def _count(self, told: str) -> None:
+    def _count(self, statistics: str) -> None:
         """Records of aborted transactions do not reach the caller, but the client's own count includes them."""
-        for topic, found in json.loads(told).get("topics", {}).items():
+        for topic, found in json.loads(statistics).get("topics", {}).items():
             for number, partition in found.get("partitions", {}).items():
                 self._fetched[Key(topic, int(number))] = int(partition.get("next_offset", -1))
 
@@ -183,7 +183,7 @@ class Cluster:
             return unknown
         return _error_of(self.kafka, error, f"{what} ({self.servers})", self.clean("; ".join([error.str(), *self._heard])))
 
-    def ask(self, question: Callable[[], T], what: str, told: Told = silent) -> T:
+    def ask(self, question: Callable[[], T], what: str, on_retry: OnRetry = silent) -> T:
         """A broker's answer; transient errors are retried for a minute."""
 
         def asked() -> T:
@@ -195,7 +195,7 @@ class Cluster:
             self._unknown.clear()
             return found
 
-        return again(asked, told)
+        return again(asked, on_retry)
 
     # ------------------------------------------------------------------------------------------------------------- questions
     def reach(self) -> None:
@@ -218,9 +218,9 @@ class Cluster:
         why = self.clean("; ".join(self._heard) or failed.args[0].str())
         raise StorageError(f"no broker answers at {self.servers} within {FIRST:.0f} s: {why}. Look at host, port and security.protocol.")
 
-    def topics(self, told: Told = silent) -> tuple[str, dict[str, int]]:
+    def topics(self, on_retry: OnRetry = silent) -> tuple[str, dict[str, int]]:
         """The cluster's id, and of each topic how many partitions it has; those that nobody may see are not among them."""
-        found = self.ask(lambda: self.admin.list_topics(timeout=ANSWER), "cannot list topics", told)
+        found = self.ask(lambda: self.admin.list_topics(timeout=ANSWER), "cannot list topics", on_retry)
         return str(found.cluster_id or ""), {
             name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None and not name.startswith("__")
         }
@@ -237,14 +237,14 @@ class Cluster:
             self.ask(lambda: self.consumer.list_topics(topic, timeout=ANSWER), f"cannot look at topic {topic}")
             self._met.add(topic)
 
-    def versions(self, topics: Iterable[str], told: Told = silent) -> dict[str, str]:
+    def versions(self, topics: Iterable[str], on_retry: OnRetry = silent) -> dict[str, str]:
         """The topics' ids, `named` of all where they are not told in time; a topic that is gone is missing."""
         wanted, found = list(topics), dict[str, str]()
         for turn in range(TURNS if wanted else 0):
             if turn:
                 # The client asks the controller, and waits for one that is away; with news of the cluster it may be another broker.
-                self.ask(lambda: self.admin.list_topics(timeout=TOPIC_IDS), "cannot list topics", told)
-            found = self.ask(lambda: self._described(wanted), "cannot ask for topics' ids", told)
+                self.ask(lambda: self.admin.list_topics(timeout=TOPIC_IDS), "cannot list topics", on_retry)
+            found = self.ask(lambda: self._described(wanted), "cannot ask for topics' ids", on_retry)
             if not any(version == named(topic) for topic, version in found.items()):
                 break
         return found
@@ -265,33 +265,33 @@ class Cluster:
             found[topic] = named(topic) if text == _NO_ID else text
         return found
 
-    def starts(self, keys: Iterable[Key], told: Told = silent) -> dict[Key, int]:
+    def starts(self, keys: Iterable[Key], on_retry: OnRetry = silent) -> dict[Key, int]:
         """The first offset that each partition still has."""
-        return self._offsets(keys, self.kafka.admin.OffsetSpec.earliest(), told)
+        return self._offsets(keys, self.kafka.admin.OffsetSpec.earliest(), on_retry)
 
-    def ends(self, keys: Iterable[Key], told: Told = silent) -> dict[Key, int]:
+    def ends(self, keys: Iterable[Key], on_retry: OnRetry = silent) -> dict[Key, int]:
         """The stable end of each: one more than the last offset that no open transaction can still change."""
-        return self._offsets(keys, self.kafka.admin.OffsetSpec.latest(), told)
+        return self._offsets(keys, self.kafka.admin.OffsetSpec.latest(), on_retry)
 
-    def highs(self, keys: Iterable[Key], told: Told = silent) -> dict[Key, int]:
+    def highs(self, keys: Iterable[Key], on_retry: OnRetry = silent) -> dict[Key, int]:
         """The end of each with what open transactions can still change."""
-        return self._offsets(keys, self.kafka.admin.OffsetSpec.latest(), told, self.kafka.IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(keys, self.kafka.admin.OffsetSpec.latest(), on_retry, self.kafka.IsolationLevel.READ_UNCOMMITTED)
 
-    def at(self, keys: Iterable[Key], moment: int, told: Told = silent) -> dict[Key, int]:
+    def at(self, keys: Iterable[Key], moment: int, on_retry: OnRetry = silent) -> dict[Key, int]:
         """The first offset with a timestamp (ms since 1970) from `moment` on; -1: there is none."""
-        return self._offsets(keys, self.kafka.admin.OffsetSpec.for_timestamp(moment), told)
+        return self._offsets(keys, self.kafka.admin.OffsetSpec.for_timestamp(moment), on_retry)
 
-    def _offsets(self, keys: Iterable[Key], spec: Any, told: Told, isolation: Any = None) -> dict[Key, int]:
+    def _offsets(self, keys: Iterable[Key], spec: Any, on_retry: OnRetry, isolation: Any = None) -> dict[Key, int]:
         isolation = self.kafka.IsolationLevel.READ_COMMITTED if isolation is None else isolation
         wanted, found = list(keys), dict[Key, int]()
         for at in range(0, len(wanted), ASKED):
             asked = {self.kafka.TopicPartition(*key): spec for key in wanted[at : at + ASKED]}
 
             def answers(asked: dict[Any, Any] = asked) -> dict[Key, int]:
-                told = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=ANSWER)
-                return {Key(at.topic, at.partition): future.result().offset for at, future in told.items()}
+                answers = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=ANSWER)
+                return {Key(at.topic, at.partition): future.result().offset for at, future in answers.items()}
 
-            found |= self.ask(answers, "cannot ask for offsets", told)
+            found |= self.ask(answers, "cannot ask for offsets", on_retry)
         return found
 
 

@@ -39,7 +39,7 @@ class QuarantinedMessage(NamedTuple):
     message: str | None
 
 
-class Part(NamedTuple):
+class FolderOutput(NamedTuple):
     """A batch's output for one directory ("" without directories)."""
 
     folder: str
@@ -58,7 +58,7 @@ class Loading:
     keep_messages: bool = False
     record_loss: bool = False  # records that retention removed are written into the ledger, instead of an error
 
-    def made(self, records: pa.RecordBatch) -> tuple[list[Part], list[QuarantinedMessage]]:
+    def made(self, records: pa.RecordBatch) -> tuple[list[FolderOutput], list[QuarantinedMessage]]:
         """A batch's output, and the records that were quarantined."""
         quarantined = list[QuarantinedMessage]()
         records = self._readable(records, quarantined)
@@ -142,7 +142,7 @@ class Loading:
                 yield from self._called(some, quarantined)
 
     # ------------------------------------------------------------------------------------------------------------------- lines
-    def _lines(self, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> Iterator[Part]:
+    def _lines(self, records: pa.RecordBatch, quarantined: list[QuarantinedMessage]) -> Iterator[FolderOutput]:
         """Values with a newline behind each; one that is none, or that is several lines, is quarantined."""
         values = records.column("value")
         if self.newlines == "escape":
@@ -160,13 +160,13 @@ class Loading:
         if records.num_rows:
             for part in self._folders(records.set_column(1, "value", values)):
                 assert isinstance(part.made, pa.RecordBatch)
-                yield Part(part.folder, b"\n".join(part.made.column("value").to_pylist()) + b"\n")
+                yield FolderOutput(part.folder, b"\n".join(part.made.column("value").to_pylist()) + b"\n")
 
     # ------------------------------------------------------------------------------------------------------------- directories
-    def _folders(self, rows: pa.RecordBatch) -> Iterator[Part]:
+    def _folders(self, rows: pa.RecordBatch) -> Iterator[FolderOutput]:
         """The rows by the values of a column, which then stands in the directory's name alone."""
         if not self.by:
-            yield Part("", rows)
+            yield FolderOutput("", rows)
             return
         own = self.by in rows.schema.names
         column = rows.column(self.by) if own else rows.column("timestamp").cast(pa.date32(), safe=False)
@@ -179,7 +179,7 @@ class Loading:
             first, last = np.searchsorted(codes[order], [code, code + 1])
             folder = partitions.directory(self.by, None if code < 0 else coded.dictionary[code].as_py())
             some = rest if last - first == len(codes) else rest.take(pa.array(order[first:last]))
-            yield Part(folder, some)
+            yield FolderOutput(folder, some)
 
 
 def check_by(by: str, schema: pa.Schema) -> None:

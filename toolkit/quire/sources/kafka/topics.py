@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from quire.errors import UsageError, quoted, scrub
 from quire.sources.files import Options, Root
-from quire.storage import Store, Told, silent
+from quire.storage import OnRetry, Store, silent
 
 SCHEME = "kafka://"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -46,7 +46,7 @@ class Topics(Root):
 
     shared = True
 
-    def store(self, told: Told = silent) -> Store:
+    def store(self, on_retry: OnRetry = silent) -> Store:
         """Topics are not files."""
         raise UsageError(f"{self.shown} is Kafka, and no store of files. Topics are loaded by quire.load.")
 

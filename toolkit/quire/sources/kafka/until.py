@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from quire.errors import UsageError, quoted
 from quire.sources.kafka.client import Cluster
 from quire.sources.kafka.topics import Key
-from quire.storage import Told
+from quire.storage import OnRetry
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -48,13 +48,13 @@ class Until:
             return f"{self.moment} ms"
         return str(self.offset) if self.offset is not None else str(sorted((str(k), v) for k, v in self.offsets.items()))
 
-    def ends(self, cluster: Cluster, ends: Mapping[Key, int], told: Told, *, first: bool) -> dict[Key, int]:
+    def ends(self, cluster: Cluster, ends: Mapping[Key, int], on_retry: OnRetry, *, first: bool) -> dict[Key, int]:
         """Where each partition's loading ends; UsageError for what lies beyond its end, or, of a `first` load, before all that is there."""
         if self.moment is not None:
-            found = cluster.at(ends, self.moment, told)
+            found = cluster.at(ends, self.moment, on_retry)
             chosen = {key: end if found[key] < 0 else min(found[key], end) for key, end in ends.items()}
             if first:
-                _check_some(cluster, chosen, ends, told)
+                _check_some(cluster, chosen, ends, on_retry)
             return chosen
         wanted = dict[Key, int]()
         for key in ends:
@@ -71,13 +71,13 @@ class Until:
                     f"read. Leave it out to load what is there."
                 )
         if first:
-            _check_some(cluster, wanted, ends, told)
+            _check_some(cluster, wanted, ends, on_retry)
         return {key: wanted.get(key, end) for key, end in ends.items()}
 
 
-def _check_some(cluster: Cluster, wanted: Mapping[Key, int], ends: Mapping[Key, int], told: Told) -> None:
+def _check_some(cluster: Cluster, wanted: Mapping[Key, int], ends: Mapping[Key, int], on_retry: OnRetry) -> None:
     """Refuse to load nothing at all where there is something."""
-    starts = cluster.starts(wanted, told)
+    starts = cluster.starts(wanted, on_retry)
     late = [key for key in wanted if starts[key] < ends[key]]
     if late and all(wanted[key] <= starts[key] for key in late):
         raise UsageError(

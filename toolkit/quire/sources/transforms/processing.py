@@ -16,7 +16,7 @@ from quire.sources.kafka.rows import as_batch, fitted, made
 from quire.sources.splits import FileInfo, QuarantineError, Split
 from quire.sources.transforms.content import BadContent
 from quire.sources.transforms.functions import WrongTypeError, alone, passes, reason, type_name
-from quire.storage import Content, Gone, Request, Store, Unreadable
+from quire.storage import Content, ReadRequest, Store, Unreadable, Vanished
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,25 +68,25 @@ class Processing:
         return self.split == "file" or (self.split == "lines" and path.endswith(UNCUT))
 
     # ------------------------------------------------------------------------------------------------------------------ reading
-    def request(self, name: str, version: str, size: int, start: int, length: int) -> Request:
+    def request(self, name: str, version: str, size: int, start: int, length: int) -> ReadRequest:
         """The bytes of a file to read for a split."""
         if self.split == "row_groups":
             return rowgroups.request(name, version, size)
         if self.whole(name):
-            return Request(name, version, size, 0, size if size <= self.most and length == size else 0)
+            return ReadRequest(name, version, size, 0, size if size <= self.most and length == size else 0)
         if length > self.most:
-            return Request(name, version, size, 0, 0)
+            return ReadRequest(name, version, size, 0, 0)
         return ranges.request(name, version, size, start, length)
 
     def content(
-        self, store: Store, asked: Request, answer: Content, start: int, length: int
+        self, store: Store, asked: ReadRequest, answer: Content, start: int, length: int
     ) -> tuple[int, bytes | pa.Table | None, ranges.Long | None]:
         """The function's input, and where in the file it begins; None if no record begins in the split.
 
         The last of its lines is told alone, and not given, where it is too long. Raises BadContent, Gone and Unreadable.
         """
         size = asked.size
-        if isinstance(answer, Gone | Unreadable):
+        if isinstance(answer, Vanished | Unreadable):
             raise answer
         if self.split == "row_groups":
             return start, rowgroups.row_groups(store, asked, answer, start, length, self.most), None

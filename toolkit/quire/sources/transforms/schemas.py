@@ -124,7 +124,7 @@ def _nested(kind: pa.DataType, column: str) -> str:
 # ------------------------------------------------------------------------------------------------------------------- from text
 def parse(ddl: str) -> pa.Schema:
     """`"id long not null, tags array<string>"` → an Arrow schema; UsageError says where it is wrong."""
-    reader = _Reader(ddl)
+    reader = _SchemaReader(ddl)
     fields = reader.columns("")
     names = [field.name for field in fields]
     if len({name.lower() for name in names}) < len(names):
@@ -132,7 +132,7 @@ def parse(ddl: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-class _Reader:
+class _SchemaReader:
     """Reads one token after the other."""
 
     def __init__(self, ddl: str) -> None:

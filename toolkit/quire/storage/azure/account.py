@@ -86,7 +86,7 @@ class _Meant(NamedTuple):
     string: dict[str, str]  # the connection string, taken apart
 
 
-def account(host: str, options: Mapping[str, object] | None) -> Account:
+def account(host: str, options: Mapping[str, object] | None) -> AzureAccount:
     """The account that a URL's host and the options mean. Raises UsageError for what does not fit together."""
     name, endpoint, said, string = _meant(host, options)
     if not endpoint:
@@ -100,7 +100,7 @@ def account(host: str, options: Mapping[str, object] | None) -> Account:
         credential = _signed_in(said)
     if credential is not None and endpoint.startswith("http://"):
         raise UsageError(f"a sign-in is not sent over plain http to {urlsplit(endpoint).netloc}: anybody could read it. Use https.")
-    return Account(name, endpoint, _key(key) if key else b"", "" if key else sas, credential)
+    return AzureAccount(name, endpoint, _key(key) if key else b"", "" if key else sas, credential)
 
 
 def canonical(url: str, options: Mapping[str, object] | None) -> str:
@@ -233,7 +233,7 @@ def _signed_in(said: Mapping[str, str]) -> object:
 
 
 # ---------------------------------------------------------------------------------------------------------------------- requests
-class Account:
+class AzureAccount:
     """The identity and the endpoint: signs requests. Its repr shows no secret."""
 
     def __init__(self, name: str, endpoint: str, key: bytes = b"", sas: str = "", credential: object = None) -> None:

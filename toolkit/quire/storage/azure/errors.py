@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lxml import etree
 
 from quire.errors import NotFoundError, StorageError, TransientError, scrub
-from quire.storage.azure.account import Account
+from quire.storage.azure.account import AzureAccount
 from quire.storage.http import BUSY, for_now, seconds, unanswered
 
 _ANONYMOUS = "the account {account!r} lets nobody in without a name. Give account_key or sas_token, or leave out anon"
@@ -69,7 +69,7 @@ _UNANSWERED = {
 SKEW = 900  # seconds between the clocks that the service allows
 
 
-class Refusal(NamedTuple):
+class ErrorBody(NamedTuple):
     """The service's reason for a refusal, as far as it is known."""
 
     status: int
@@ -89,7 +89,7 @@ def parser() -> etree.XMLParser:
     return etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
 
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
+def refusal(status: int, headers: Mapping[str, str], body: bytes) -> ErrorBody:
     """Read from an answer; HEAD has no body, and what stands between may send anything."""
     code, words = headers.get("x-ms-error-code", ""), ""
     if body.lstrip(b"\xef\xbb\xbf").startswith(b"<?xml"):
@@ -102,7 +102,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
             words = " ".join(t for t in (found.findtext("Message"), found.findtext("AuthenticationErrorDetail")) if t)
     # The string that was signed follows, of no use to a reader; then an id of the request, which is.
     words = words.partition("The MAC signature found")[0].partition("Server used following")[0]
-    return Refusal(status, code, scrub(words, 200), seconds(headers.get("Retry-After", "")), _skew(headers.get("Date", "")))
+    return ErrorBody(status, code, scrub(words, 200), seconds(headers.get("Retry-After", "")), _skew(headers.get("Date", "")))
 
 
 def _skew(date: str) -> float:
@@ -112,7 +112,7 @@ def _skew(date: str) -> float:
         return 0.0
 
 
-def explained(what: str, said: Refusal, account: Account, container: str) -> StorageError:
+def explained(what: str, said: ErrorBody, account: AzureAccount, container: str) -> StorageError:
     """The error for an answer: `what` is like 'cannot read abfs://container/x'."""
     if said.status in BUSY:
         busy = {429: "the account gets too many requests", 503: "the service is busy"}.get(said.status, "the service did not manage it")
@@ -129,7 +129,7 @@ def explained(what: str, said: Refusal, account: Account, container: str) -> Sto
     return StorageError(f"{what}: the service refused it ({said.status} {said.code or 'without a reason'}{told}). Look at the account.")
 
 
-def _not_authentic(said: Refusal, account: Account) -> str:
+def _not_authentic(said: ErrorBody, account: AzureAccount) -> str:
     """Why: an answer to HEAD has no words, so the clocks and the signature's own end are looked at, too."""
     words = said.words.lower()
     if abs(said.skew) > SKEW or "date header too old" in words:
@@ -139,7 +139,7 @@ def _not_authentic(said: Refusal, account: Account) -> str:
     return f"the account {account.name!r} does not take this key or signature. Copy it again: account_key, sas_token or connection_string"
 
 
-def unreachable(what: str, account: Account, error: BaseException) -> StorageError:
+def unreachable(what: str, account: AzureAccount, error: BaseException) -> StorageError:
     """The error for a request that had no answer."""
     why, innermost = unanswered(error)
     if advice := _UNANSWERED.get(why):

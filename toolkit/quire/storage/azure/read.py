@@ -11,25 +11,25 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from quire.storage.azure.account import Account
+from quire.storage.azure.account import AzureAccount
 from quire.storage.azure.errors import explained, refusal, unreachable
-from quire.storage.base import Gone, Request
+from quire.storage.base import ReadRequest, Vanished
 from quire.storage.http import body, session, span
 from quire.storage.window import Fetch, failure
 
 
 @asynccontextmanager
-async def opened(account: Account, container: str, root: str, url: str) -> AsyncIterator[Fetch]:
+async def opened(account: AzureAccount, container: str, root: str, url: str) -> AsyncIterator[Fetch]:
     """Connections for one call; the value fetches the bytes of one request below `root` (with a slash at its end, or empty)."""
     async with session("azure") as connections:
-        yield _Reader(connections, account, container, root, url).fetch
+        yield _BlobReader(connections, account, container, root, url).fetch
 
 
-class _Reader:
-    def __init__(self, session: Any, account: Account, container: str, root: str, url: str) -> None:
+class _BlobReader:
+    def __init__(self, session: Any, account: AzureAccount, container: str, root: str, url: str) -> None:
         self.session, self.account, self.container, self.root, self.url = session, account, container, root, url
 
-    async def fetch(self, request: Request) -> bytes:
+    async def fetch(self, request: ReadRequest) -> bytes:
         name, version, size, start, length = request
         headers = {"If-Match": f'"{version}"', **span(size, start, length)}
         if self.account.stale():
@@ -40,7 +40,7 @@ class _Reader:
         if status == 412:  # also where there is none, which has no version either
             status, told, data = await self._ask("HEAD", name, {})
             if status == 200:
-                raise Gone("changed")
+                raise Vanished("changed")
         raise self._failed(name, status, told, data)
 
     async def _ask(self, method: str, name: str, headers: dict[str, str], most: int = 0) -> tuple[int, Mapping[str, str], bytes]:
@@ -57,9 +57,9 @@ class _Reader:
     def _failed(self, name: str, status: int, told: Mapping[str, str], data: bytes) -> Exception:
         said = refusal(status, told, data)
         if status == 416:
-            return Gone("changed: it is shorter than it was")
+            return Vanished("changed: it is shorter than it was")
         if status == 404 and not said.everywhere:
-            return Gone("vanished")
+            return Vanished("vanished")
         what = f"cannot read {self.url}/{name}"
         error = explained(what, said, self.account, self.container)
         return failure(what, error, busy=status in (429, 503), everywhere=said.everywhere or 300 <= status < 400)

@@ -21,7 +21,7 @@ from lxml import etree
 
 from quire.errors import StorageError, UsageError, hide
 from quire.packaging import install
-from quire.storage.azure.account import Account
+from quire.storage.azure.account import AzureAccount
 from quire.storage.azure.errors import explained, refusal, unreachable
 from quire.storage.retry import again
 
@@ -46,7 +46,7 @@ class _Hiding(logging.Filter):
 _hiding = _Hiding()
 
 
-class Answer(NamedTuple):
+class BlobResponse(NamedTuple):
     """An answer of the service."""
 
     status: int
@@ -54,7 +54,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Page(NamedTuple):
+class BlobPage(NamedTuple):
     """Part of a listing."""
 
     blobs: list[tuple[str, int, str, str, bool]]  # name, bytes, etag, last change, whether it stands for a directory
@@ -74,7 +74,7 @@ def _child(element: Any, tag: str) -> Any:
     return found
 
 
-def parsed(body: bytes) -> Page:
+def parsed(body: bytes) -> BlobPage:
     """A page's XML; it raises XMLSyntaxError or ValueError for anything else.
 
     Read element by element: a tree of 5,000 names would take six times the page's bytes, and several pages are read at once.
@@ -97,7 +97,7 @@ def parsed(body: bytes) -> Page:
                 del parent[0]
     if not whole:
         raise ValueError("Blobs")
-    return Page(blobs, prefixes, marker)
+    return BlobPage(blobs, prefixes, marker)
 
 
 def _blob(item: Any) -> tuple[str, int, str, str, bool]:
@@ -110,10 +110,10 @@ def _blob(item: Any) -> tuple[str, int, str, str, bool]:
     return _name(_child(item, "Name")), size, (get("Etag") or "").strip('"'), get("Last-Modified") or "", folder
 
 
-class Rest:
+class BlobRest:
     """Requests about the blobs of one container."""
 
-    def __init__(self, account: Account, container: str) -> None:
+    def __init__(self, account: AzureAccount, container: str) -> None:
         self.account, self.container = account, container
         self._session: Any = None
         self._process = 0
@@ -140,7 +140,7 @@ class Rest:
     def send(
         self, method: str, what: str, name: str = "", query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None,
         body: bytes | memoryview = b"", *, answers: tuple[int | str, ...] = (), limit: int | None = None,
-    ) -> Answer:  # fmt: skip
+    ) -> BlobResponse:  # fmt: skip
         """The answer to one request about a blob, or about the container if the name is empty.
 
         Raises what `explained` makes of it, unless it is a success, or its status or the service's code is one of `answers`. `limit`:
@@ -161,7 +161,7 @@ class Rest:
                 content = b"" if method == "HEAD" or too_long else found.raw.read(decode_content=False)
                 if too_long:
                     found.raw.close()
-                answer = Answer(found.status_code, found.headers, content)
+                answer = BlobResponse(found.status_code, found.headers, content)
         except (RequestException, HTTPError, OSError) as e:
             raise unreachable(what, self.account, e) from None  # what comes from below names the URL, with its signature
         if answer.status < 300 or answer.status in answers:
@@ -173,7 +173,7 @@ class Rest:
 
     def pages(
         self, what: str, prefix: str, delimiter: str = "", include: str = "metadata", most: int = 0, start: str = ""
-    ) -> Iterator[Page]:
+    ) -> Iterator[BlobPage]:
         """A listing, page by page; from the second on the next one is asked for while one is worked on.
 
         A page that fails for the moment is asked for again, from where the one before it ended; the first one is left to whoever
@@ -218,7 +218,7 @@ class Rest:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _parsed(self, what: str, body: bytes) -> Page:
+    def _parsed(self, what: str, body: bytes) -> BlobPage:
         try:
             return parsed(body)
         except (etree.XMLSyntaxError, ValueError):

@@ -25,13 +25,13 @@ from quire.errors import NotFoundError, StorageError, TransientError
 from quire.storage import slices, window
 from quire.storage.azure import read as azure_read
 from quire.storage.azure.account import account, canonical, normalise, parts
-from quire.storage.azure.rest import Page, Rest
+from quire.storage.azure.rest import BlobPage, BlobRest
 from quire.storage.base import (
     LARGEST,
     Content,
     Entry,
     Folder,
-    Request,
+    ReadRequest,
     Trouble,
     fits,
     instant,
@@ -114,7 +114,7 @@ class AzureStore(Objects):
     def __init__(self, url: str, options: Mapping[str, object] | None = None) -> None:
         container, host, path = parts(url)
         super().__init__(url, path)
-        self.rest = Rest(account(host, options), container)
+        self.rest = BlobRest(account(host, options), container)
         self.flight = window.flight(options)
 
     def _new(self, name: str) -> str:
@@ -149,7 +149,7 @@ class AzureStore(Objects):
         headers = self._head(name) if name else None
         return headers is not None and _is_marker(headers)
 
-    def _pages(self, folder: str, after: str) -> Iterator[Page]:
+    def _pages(self, folder: str, after: str) -> Iterator[BlobPage]:
         """The pages of one level from `after` on; from the beginning where it cannot be told that the service begins there."""
         what, below = f"cannot list {self.shown(folder)}", self._below(folder)
         if after and slices.plain(after):
@@ -165,7 +165,7 @@ class AzureStore(Objects):
                     break
         yield from self.rest.pages(what, below, "/")
 
-    def _items(self, pages: Iterable[Page], folder: str) -> Iterator[list[tuple[str, slices.Item]]]:
+    def _items(self, pages: Iterable[BlobPage], folder: str) -> Iterator[list[tuple[str, slices.Item]]]:
         """Pages of one level: the last parts of names, and what they are."""
         below, before = self._below(folder), ""
         for page in pages:
@@ -207,7 +207,7 @@ class AzureStore(Objects):
         answer = self.rest.send("GET", f"cannot read {self.shown(name)}", self._key(name), headers=asked, answers=(416,))
         return b"" if answer.status == 416 else answer.body
 
-    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+    def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         rest = self.rest
         return window.read(requests, lambda: azure_read.opened(rest.account, rest.container, self.root, self.url), self.flight)
 

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from quire.errors import NotFoundError
-from quire.storage.base import Gone, Request, Unreadable
+from quire.storage.base import ReadRequest, Unreadable, Vanished
 from quire.storage.hdfs.errors import NO_NAMENODE, Said, busy, everywhere, explained, said, unreachable
-from quire.storage.hdfs.rest import Rest
+from quire.storage.hdfs.rest import WebHdfsRest
 from quire.storage.http import LONGEST_ERROR, body, session
 from quire.storage.window import Fetch, failure
 
@@ -28,23 +28,23 @@ def version_of(status: Any) -> str:
 
 
 @asynccontextmanager
-async def opened(rest: Rest, root: str, url: str) -> AsyncIterator[Fetch]:
+async def opened(rest: WebHdfsRest, root: str, url: str) -> AsyncIterator[Fetch]:
     """Connections for one call; the value fetches the bytes of one request below `root` (without a slash at its end)."""
     trust = rest.access.trust() if rest.access.secure else True
     async with session("hdfs", trust=trust, silence=rest.access.timeout, keepalive=30, proxies=False) as connections:
-        yield _Reader(connections, rest, root, url).fetch
+        yield _WebHdfsReader(connections, rest, root, url).fetch
 
 
-class _Reader:
-    def __init__(self, session: Any, rest: Rest, root: str, url: str) -> None:
+class _WebHdfsReader:
+    def __init__(self, session: Any, rest: WebHdfsRest, root: str, url: str) -> None:
         self.session, self.rest, self.root, self.url = session, rest, root, url
 
-    async def fetch(self, request: Request) -> bytes:
+    async def fetch(self, request: ReadRequest) -> bytes:
         data, failed = b"", None
         if request.length:
             try:
                 data = await self._bytes(request)
-            except (Unreadable, Gone) as e:
+            except (Unreadable, Vanished) as e:
                 failed = e
         # Looked at after reading, against what the listing saw before: bytes of another version are not given.
         _, found = await self._asked(request.name, self.rest.address("GETFILESTATUS", f"{self.root}/{request.name}", {}))
@@ -54,12 +54,12 @@ class _Reader:
             what, where = f"cannot read {self.url}/{request.name}", self.rest.access.netloc
             raise explained(what, Said(200, NO_NAMENODE, ""), self.rest.access, where) from None
         if version != request.version:
-            raise Gone("changed")
+            raise Vanished("changed")
         if failed is not None:
             raise failed
         return data
 
-    async def _bytes(self, request: Request) -> bytes:
+    async def _bytes(self, request: ReadRequest) -> bytes:
         where = {"offset": request.start, "length": request.length}
         location, data = await self._asked(request.name, self.rest.address("OPEN", f"{self.root}/{request.name}", where), request.length)
         if location:  # else a gateway gives the content itself
@@ -92,5 +92,5 @@ class _Reader:
     def _failed(self, what: str, told: Said, where: str) -> Exception:
         error = explained(what, told, self.rest.access, where)
         if isinstance(error, NotFoundError) or told.name == "ParentNotDirectoryException":
-            return Gone("vanished")
+            return Vanished("vanished")
         return failure(what, error, busy=busy(told), everywhere=everywhere(told))

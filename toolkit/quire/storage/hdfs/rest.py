@@ -30,7 +30,7 @@ VERSION = "/webhdfs/v1"
 _answered = set[str]()  # hosts that have answered this process: if one does not, it may come back
 
 
-class Answer(NamedTuple):
+class WebHdfsResponse(NamedTuple):
     """An answer of a namenode or a datanode."""
 
     refused: str  # the exception's name, or nothing
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 _Connections = deque[http.client.HTTPConnection]
 
 
-class Rest:
+class WebHdfsRest:
     """Requests about what lies in one file system."""
 
     def __init__(self, access: Access) -> None:
@@ -56,11 +56,11 @@ class Rest:
         asked = {"op": op, **self.access.query, **query}
         return f"{self.access.base}{quote(path or '/')}?{urlencode(asked)}"
 
-    def ask(self, method: str, op: str, path: str, what: str, answers: tuple[str, ...] = (), **query: object) -> Answer:
+    def ask(self, method: str, op: str, path: str, what: str, answers: tuple[str, ...] = (), **query: object) -> WebHdfsResponse:
         """One request to the namenode. A refusal by an exception named in `answers` is an answer; others are explained."""
         status, headers, body = self._send(what, method, self.address(op, path, query))
         if status == 307:
-            return Answer("", location=headers.get("Location") or "")
+            return WebHdfsResponse("", location=headers.get("Location") or "")
         found = self._answer(what, self.access.netloc, status, body, answers)
         if found.refused or (op == "OPEN" and headers.get("Content-Type") == "application/octet-stream"):
             return found  # a gateway gives the content itself
@@ -72,7 +72,7 @@ class Rest:
     def sent_on(
         self, method: str, op: str, path: str, what: str, answers: tuple[str, ...] = (), *, data: bytes | memoryview = b"",
         limit: int | None = None, query: Mapping[str, object] | None = None,
-    ) -> Answer:  # fmt: skip
+    ) -> WebHdfsResponse:  # fmt: skip
         """A request whose bytes go to, or come from, the datanode that the namenode names.
 
         `limit`: an answer of more bytes is not read; it is refused as TOO_LONG.
@@ -85,14 +85,14 @@ class Rest:
     def at(
         self, method: str, path: str, location: str, what: str, answers: tuple[str, ...] = (), *, data: bytes | memoryview = b"",
         limit: int | None = None,
-    ) -> Answer:  # fmt: skip
+    ) -> WebHdfsResponse:  # fmt: skip
         """The second half of `sent_on`."""
         if not location:
             raise explained(what, Said(200, NO_NAMENODE, ""), self.access, self.access.netloc)
         address = self.onwards(location, path)
         status, _, body = self._send(what, method, address, data, limit)
         if body is None:
-            return Answer(TOO_LONG)
+            return WebHdfsResponse(TOO_LONG)
         return self._answer(what, urlsplit(address).netloc, status, body, answers)
 
     def onwards(self, location: str, path: str) -> str:
@@ -102,13 +102,13 @@ class Rest:
             location = place._replace(path=VERSION + quote(path)).geturl()
         return self.access.moved(location)
 
-    def _answer(self, what: str, where: str, status: int, body: bytes | None, answers: tuple[str, ...]) -> Answer:
+    def _answer(self, what: str, where: str, status: int, body: bytes | None, answers: tuple[str, ...]) -> WebHdfsResponse:
         assert body is not None
         if status < 300:
-            return Answer("", body)
+            return WebHdfsResponse("", body)
         told = said(status, body)
         if told.name in answers:
-            return Answer(told.name, body)
+            return WebHdfsResponse(told.name, body)
         raise explained(what, told, self.access, where)
 
     def _send(
@@ -195,10 +195,10 @@ def _close(idle: _Connections) -> None:
         idle.pop().close()
 
 
-_rests: dict[str, Rest] = {}
+_rests: dict[str, WebHdfsRest] = {}
 
 
-def rest(netloc: str, options: Mapping[str, object] | None) -> Rest:
+def rest(netloc: str, options: Mapping[str, object] | None) -> WebHdfsRest:
     """Requests by these options; the same options mean the same connections, also for the next store."""
     given = dict(options or {})
-    return shared(_rests, [netloc, given, os.environ.get("HADOOP_USER_NAME")], lambda: Rest(Access(netloc, given)))
+    return shared(_rests, [netloc, given, os.environ.get("HADOOP_USER_NAME")], lambda: WebHdfsRest(Access(netloc, given)))

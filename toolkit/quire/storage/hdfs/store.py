@@ -29,7 +29,7 @@ from quire.storage.base import (
     Content,
     Entry,
     Folder,
-    Request,
+    ReadRequest,
     Sink,
     Trouble,
     WithoutUploads,
@@ -44,7 +44,7 @@ from quire.storage.hdfs import read as hdfs_read
 from quire.storage.hdfs.access import canonical, normalise, parts
 from quire.storage.hdfs.errors import said
 from quire.storage.hdfs.read import version_of
-from quire.storage.hdfs.rest import TOO_LONG, Answer, rest
+from quire.storage.hdfs.rest import TOO_LONG, WebHdfsResponse, rest
 from quire.storage.retry import again
 
 __all__ = ["HdfsStore", "canonical", "normalise", "opened"]
@@ -134,7 +134,7 @@ class HdfsStore(WithoutUploads):
         if len(quote(self.path(name))) > LONGEST:
             raise StorageError(f"cannot write {self.shown(name)}: a datanode takes no path of more than {LONGEST:,} bytes in a URL.")
 
-    def asked(self, method: str, op: str, name: str, doing: str, answers: tuple[str, ...] = (), **query: object) -> Answer:
+    def asked(self, method: str, op: str, name: str, doing: str, answers: tuple[str, ...] = (), **query: object) -> WebHdfsResponse:
         """One request to the namenode about an object."""
         return self.rest.ask(method, op, self.path(name), f"cannot {doing} {self.shown(name)}", answers, **query)
 
@@ -204,7 +204,7 @@ class HdfsStore(WithoutUploads):
     def walk(self, folder: str = "") -> Iterator[Entry]:
         return walked(self.scan, folder, self.shown)
 
-    def _open(self, name: str, limit: int | None = None, **query: int) -> Answer:
+    def _open(self, name: str, limit: int | None = None, **query: int) -> WebHdfsResponse:
         what = f"cannot read {self.shown(name)}"
         answer = self.rest.sent_on("GET", "OPEN", self.path(name), what, _NOT_THERE, limit=limit, query=query)
         if answer.refused in _NOT_THERE:
@@ -224,7 +224,7 @@ class HdfsStore(WithoutUploads):
         length = min(length, found.size - start)  # the namenode refuses a range that begins behind the end
         return bytes(self._open(name, offset=start, length=length).body) if length > 0 else b""
 
-    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+    def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         return window.read(requests, lambda: hdfs_read.opened(self.rest, self.root, self.url), self.flight)
 
     # ---------------------------------------------------------------------------------------------------------- writing
@@ -321,11 +321,11 @@ class HdfsStore(WithoutUploads):
 
     def remove_if(self, name: str, version: str) -> bool:
         folder, slash, last = safe(name).rpartition("/")
-        return aside.remove_if(_Here(self, folder + slash), last, version, self.shown(name))
+        return aside.remove_if(_HdfsDirectory(self, folder + slash), last, version, self.shown(name))
 
     def give_back(self, private: str, name: str) -> bool:
         folder, slash, last = safe(name).rpartition("/")
-        return _Here(self, folder + slash).give(private.rpartition("/")[2], last)
+        return _HdfsDirectory(self, folder + slash).give(private.rpartition("/")[2], last)
 
     def remove_tree(self, folder: str) -> None:
         if ":" not in safe(folder):
@@ -348,7 +348,7 @@ class HdfsStore(WithoutUploads):
                 self._deleted(item.name)
 
 
-class _Here:
+class _HdfsDirectory:
     """A directory, for `storage.aside`. The work of an earlier try whose answer was lost counts as done."""
 
     def __init__(self, store: HdfsStore, folder: str) -> None:

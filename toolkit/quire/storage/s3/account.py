@@ -52,14 +52,14 @@ def parts(url: str) -> tuple[str, str]:
 
 
 # --------------------------------------------------------------------------------------------------------------------- accounts
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """Where the objects of a bucket are asked for: the address before a key, and the region that signatures name."""
 
     base: str
     region: str
 
 
-class Account:
+class S3Account:
     """The identity and the endpoint: a client of its own for each process, made when it is first needed."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -83,7 +83,7 @@ class Account:
         self.pays = bool(options.get("requester_pays"))
         self.of_writes: dict[str, Any] = {**(options.get("s3_additional_kwargs") or {})}
         self._lock, self._made = threading.Lock(), dict[tuple[int, str], Any]()
-        self._places = dict[str, Place]()
+        self._places = dict[str, Endpoint]()
         self._who: Any = None  # whom this process's last client signs for, also where a role or a token stands behind
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class Account:
             made.meta.events.register("before-call.s3", _pays)
         return made
 
-    def place(self, bucket: str) -> Place:
+    def place(self, bucket: str) -> Endpoint:
         """Where a bucket's objects are; AWS is asked once for its region."""
         found = self._places.get(bucket)
         if found is None:
@@ -148,7 +148,7 @@ class Account:
             except _Told as e:
                 base = e.address.partition("?")[0].removesuffix("k")
             named = client.meta.region_name
-            found = self._places[bucket] = Place(base, "us-east-1" if named in (None, "aws-global") else named)
+            found = self._places[bucket] = Endpoint(base, "us-east-1" if named in (None, "aws-global") else named)
         return found
 
     def _region(self, bucket: str) -> str:
@@ -189,10 +189,10 @@ def _pays(params: dict[str, Any], **_: object) -> None:
     params["headers"]["x-amz-request-payer"] = "requester"
 
 
-_accounts: dict[str, Account] = {}
+_accounts: dict[str, S3Account] = {}
 
 
-def account(options: Mapping[str, object] | None) -> Account:
+def account(options: Mapping[str, object] | None) -> S3Account:
     """The account of these options; the same options mean the same clients and connections, also for the next store."""
     given = dict(options or {})
-    return shared(_accounts, given, lambda: Account(given))
+    return shared(_accounts, given, lambda: S3Account(given))

@@ -18,9 +18,9 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import unescape
 
-from quire.storage.base import Gone, Request
+from quire.storage.base import ReadRequest, Vanished
 from quire.storage.http import body, session, span
-from quire.storage.s3.account import Account, Place
+from quire.storage.s3.account import Endpoint, S3Account
 from quire.storage.s3.errors import everywhere, explained, refused
 from quire.storage.window import Fetch, failure
 
@@ -31,7 +31,7 @@ _EMPTY = hashlib.sha256(b"").hexdigest()
 class Signer:
     """Signs GETs of one place; its key holds for a day."""
 
-    def __init__(self, account: Account, place: Place) -> None:
+    def __init__(self, account: S3Account, place: Endpoint) -> None:
         self.account, self.place = account, place
         where = urlsplit(place.base)
         self.host, self.path = where.netloc, where.path
@@ -70,7 +70,7 @@ class Signer:
 
 
 @asynccontextmanager
-async def opened(account: Account, place: Place, bucket: str, root: str, url: str) -> AsyncIterator[Fetch]:
+async def opened(account: S3Account, place: Endpoint, bucket: str, root: str, url: str) -> AsyncIterator[Fetch]:
     """Connections for one call; the value fetches the bytes of one request below `root` (with a slash at its end, or empty)."""
     made = session("s3", trust=_trust(account))
     from aiohttp import ClientError
@@ -79,7 +79,7 @@ async def opened(account: Account, place: Place, bucket: str, root: str, url: st
     signer = Signer(account, place)
     origin = place.base[: len(place.base) - len(signer.path)]
 
-    async def fetch(request: Request) -> bytes:
+    async def fetch(request: ReadRequest) -> bytes:
         name, version, size, start, length = request
         path = signer.path + quote(root + name, safe="/-_.~")
         headers = signer.headers(path)
@@ -97,11 +97,11 @@ async def opened(account: Account, place: Place, bucket: str, root: str, url: st
     def failed(name: str, status: int, told: Any, data: bytes) -> Exception:
         code = _said(data, "Code")
         if status == 412:
-            return Gone("changed")
+            return Vanished("changed")
         if status == 416:
-            return Gone("changed: it is shorter than it was")
+            return Vanished("changed: it is shorter than it was")
         if status == 404 and not everywhere(code, status):
-            return Gone("vanished")
+            return Vanished("vanished")
         what = f"cannot read {url}/{name}"
         error = refused(what, status, code, _said(data, "Message"), told, account.host, bucket)
         return failure(what, error, busy=status in (429, 503), everywhere=everywhere(code, status))
@@ -110,7 +110,7 @@ async def opened(account: Account, place: Place, bucket: str, root: str, url: st
         yield fetch
 
 
-def _trust(account: Account) -> Any:
+def _trust(account: S3Account) -> Any:
     """The trusted certificates: what aiohttp takes as `ssl`."""
     verify = account.kwargs.get("verify")
     if isinstance(verify, str):

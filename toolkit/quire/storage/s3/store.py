@@ -19,7 +19,7 @@ from typing import Any
 
 from quire.errors import FormatError, NotFoundError, StorageError, TransientError
 from quire.storage import base, slices, window
-from quire.storage.base import LARGEST, Content, Entry, Folder, Request, Trouble, fits, instant, leaves_room, too_long
+from quire.storage.base import LARGEST, Content, Entry, Folder, ReadRequest, Trouble, fits, instant, leaves_room, too_long
 from quire.storage.objects import DELETING, Objects
 from quire.storage.retry import again
 from quire.storage.s3 import read as s3_read
@@ -170,7 +170,7 @@ class S3Store(Objects):
         # A service may answer a range of an empty object with all of it.
         return b"" if isinstance(found, str) else self._body(name, found, length)
 
-    def read_many(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Content]]:
+    def read_many(self, requests: Iterable[ReadRequest]) -> Iterator[tuple[ReadRequest, Content]]:
         try:
             place = self.account.place(self.bucket)
             if not self.account.anonymous:
