@@ -422,8 +422,8 @@ def test_a_forged_plan_head_is_one_line_and_can_be_given_up(tmp_path: Path, forg
     check(tmp_path / "in", tmp_path / "out", None)
 
 
-@pytest.mark.parametrize("words", [{"layout": "directories"}, {"transform": "raw", "format": "raw"}, {"compression": "gzip"}], ids=str)
-def test_a_first_plan_under_this_calls_name_that_says_something_else_is_refused(tmp_path: Path, words: dict[str, str]) -> None:
+@pytest.mark.parametrize("spec", [{"layout": "directories"}, {"transform": "raw", "format": "raw"}, {"compression": "gzip"}], ids=str)
+def test_a_first_plan_under_this_calls_name_that_says_something_else_is_refused(tmp_path: Path, spec: dict[str, str]) -> None:
     head, _ = frozen(tmp_path)
     for path in (tmp_path / "out/_quire").glob("log/*"):
         path.unlink()
@@ -432,7 +432,7 @@ def test_a_first_plan_under_this_calls_name_that_says_something_else_is_refused(
     other = head.parent.rename(head.parent.with_name(job)) / "plan.entry"
     text = whole_plan(other)
     rewrite(text, object=[name.replace(head.parent.name, job) for name in pq.read_table(text).column("object").to_pylist()])
-    other.write_bytes(encoded({**whole, "base": 0, "job": job, "words": {**whole["words"], **words}}))
+    other.write_bytes(encoded({**whole, "base": 0, "job": job, "spec": {**whole["spec"], **spec}}))
     with refused(FormatError, 2, "does not say what this call says", job):
         gather(tmp_path / "in", tmp_path / "out", transform="xml")
 
@@ -880,7 +880,7 @@ def test_what_decodes_entries_takes_nothing_but_its_own_fields() -> None:
     assert (type(found).__name__, found.version, hasattr(found, "format_map")) == ("Pin", 3, False)
     head = decode(
         encoded({"kind": "plan", "job": JOB, "base": 7, "plan": ATTEMPT, "tasks": 1, "committer": "rename", "intent": {}, "format": 1,
-                 "words": {"transform": "xml", "format": "lines", "compression": "none", "layout": "flat"}}), PlanHead, "x")  # fmt: skip
+                 "spec": {"transform": "xml", "format": "lines", "compression": "none", "layout": "flat"}}), PlanHead, "x")  # fmt: skip
     check_head(head, "x")
 
 

@@ -187,7 +187,8 @@ def as_nobody(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:
         def gather(*args, **more):
             try:
                 r = quire.consolidate(*args, spark=quire.LocalRunner(), progress=False, **more)
-                print("report", r.files, r.quarantined_count, *(f"{{p}}: {{w}}" for p, w in r.quarantined), sep="|")
+                left = *r.quarantined, *r.changed, *r.unreadable
+                print("report", r.files, len(left), *(f"{{p}}: {{w}}" for p, w in left), sep="|")
             except QuireError as e:
                 print("error", e.exit_code, e, sep="|")
         source, out = {str(tmp_path / "in")!r}, {str(tmp_path / "out")!r}

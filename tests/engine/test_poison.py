@@ -53,7 +53,7 @@ def test_a_directory_that_the_destination_cannot_have_is_told_of_and_the_others_
     for files in (1, 0):
         report = gather(source, tmp_path / "out", layout="directories", hidden=True)
         assert (report.files, not_taken(report)) == (files, 1)
-        assert "layout='flat'" in report.quarantined[0][1]
+        assert "layout='flat'" in report.unreadable[0][1]
     assert (tmp_path / "out/ok").is_dir()
 
 
@@ -65,4 +65,4 @@ def test_a_file_of_more_ranges_than_any_has_is_told_of(tmp_path: Path, monkeypat
     monkeypatch.setattr(listing, "RANGES", 1000)
     report = gather(source, tmp_path / "out")
     assert (report.files, not_taken(report)) == (1, 1)
-    assert "use a larger target_size" in report.quarantined[0][1]
+    assert "use a larger target_size" in report.unreadable[0][1]

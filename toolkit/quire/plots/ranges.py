@@ -84,7 +84,8 @@ def _words(table: pd.DataFrame, path: str) -> tuple[str, str]:
     for state, (_, _, meaning) in _STATES.items():
         mine = table[table["state"] == state]
         if len(mine):
-            told.append(f"{meaning} ({state}): {format_size(int(mine['length'].sum()))} in {plural(len(mine), 'range')}")
+            named = meaning if meaning == state else f"{meaning} ({state})"
+            told.append(f"{named}: {format_size(int(mine['length'].sum()))} in {plural(len(mine), 'range')}")
     text = "; ".join(told) + "."
     return f"{of}: {format_size(total)}, {_verdict(table)}", text[0].upper() + text[1:]
 
