@@ -50,7 +50,7 @@ class Inspect:
             `quire.LocalRunner()` this process computes them
     path, source    a source file, as a path or a URL; files or topics, as in `quire.consolidate` and `quire.load`
     include, exclude, hidden, follow_links, min_age    what is chosen from a source, as in `quire.consolidate`
-    storage_options, source_options    of the source; left out: those of the destination
+    source_options  of the source; left out: those of the destination
 
     UsageError for another form, and for what has no rows to look for: an unknown path, a source that does not exist.
     """
@@ -193,19 +193,19 @@ class Inspect:
 
     def deleted(
         self, source: Any, as_: str = "pandas", *, spark: Any = None, include: Any = None, exclude: Any = None, hidden: bool = False,
-        follow_links: bool = False, storage_options: Options = None,
+        follow_links: bool = False, source_options: Options = None,
     ) -> Any:  # fmt: skip
         """The gathered files that are gone from `source`: path, version, commit. Their output is kept; nothing is changed.
 
         `source` and what chooses from it are as in `quire.consolidate`: files that it does not list do not count. With millions,
-        as_="spark" is a DataFrame that is computed where it is used. `storage_options`: of the source; left out: the destination's.
+        as_="spark" is a DataFrame that is computed where it is used. `source_options`: of the source; left out: the destination's.
         """
         chosen = Selection(files.patterns(include, "include"), files.patterns(exclude, "exclude"), hidden, follow_links)
-        return tables.given("deleted", lambda: self._listed("deleted", list_deleted, spark, source, chosen, storage_options), as_, spark)
+        return tables.given("deleted", lambda: self._listed("deleted", list_deleted, spark, source, chosen, source_options), as_, spark)
 
     def changed(
         self, source: Any, as_: str = "pandas", *, spark: Any = None, include: Any = None, exclude: Any = None, hidden: bool = False,
-        follow_links: bool = False, storage_options: Options = None,
+        follow_links: bool = False, source_options: Options = None,
     ) -> Any:  # fmt: skip
         """The files at `source` that were rewritten or appended to since they were processed: path, size (bytes), version, commit, reason.
 
@@ -214,7 +214,7 @@ class Inspect:
         leaves with its whole commit, by forget(where="commit = 7"), and the next claim has them. The parameters are those of `deleted`.
         """
         chosen = Selection(files.patterns(include, "include"), files.patterns(exclude, "exclude"), hidden, follow_links)
-        return tables.given("changed", lambda: self._listed("changed", list_changed, spark, source, chosen, storage_options), as_, spark)
+        return tables.given("changed", lambda: self._listed("changed", list_changed, spark, source, chosen, source_options), as_, spark)
 
     # -------------------------------------------------------------------------------------------------------------- of topics
     def offsets(self, as_: str = "pandas", *, spark: Any = None) -> Any:
@@ -247,13 +247,13 @@ class Inspect:
 
     def _listed(
         self, what: str, find: Callable[[Listing, Piece], Iterator[pa.Table]], spark: Any, source: Any, selection: Selection,
-        storage_options: Options,
+        source_options: Options,
     ) -> Any:  # fmt: skip
         """Return the rows that tasks find in the pieces of a source."""
         of = self._ledger
         with about("source"):
             identity = "content" if of._log.by_content() else "store"
-            found_at = files.roots(source, of._options if storage_options is None else storage_options)
+            found_at = files.roots(source, of._options if source_options is None else source_options)
             roots = tuple(replace(root, identity=identity, links=selection.links) for root in found_at)
         listing = Listing(of._url, of._options, "", "", roots, selection, of._fold, Cut("balanced", "flat", 1, "xxh64", 1, False))
         runner = runner_of(spark, of._store, roots)
