@@ -50,7 +50,7 @@ def peak(partitions: int, dest: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     call, bars = ASKING[0].check("kafka://127.0.0.1:1/t", dest), Progress(False)
     tracemalloc.start()
     try:
-        made = call.decided(bars, call.made)
+        made = call.decided(bars, call.request)
         log = protocol.recover(made.store(), held=made.held)
         planned = planning.make(planning.list_offsets, quire.LocalRunner(), log, 0, "0-0123456789abcdef", made.wanted(), bars)
         assert planned.listed.files == partitions

@@ -420,11 +420,11 @@ def test_reading_works_before_and_after_a_fork(options: dict[str, str], root: st
     script = """
         import os, sys, warnings
         warnings.simplefilter("ignore", DeprecationWarning)
-        from quire.storage import Request, bare
+        from quire.storage import ReadRequest, bare
         store = bare(sys.argv[1], {"connection_string": os.environ["HOW"]})
         def read():
             e = store.stat("a")
-            found = [data for _, data in store.read_many([Request("a", e.version, 1, 0, 1)] * 200)]
+            found = [data for _, data in store.read_many([ReadRequest("a", e.version, 1, 0, 1)] * 200)]
             assert found == [b"1"] * 200
         read()
         child = os.fork()

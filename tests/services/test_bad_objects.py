@@ -278,8 +278,8 @@ def test_names_that_no_path_can_say(with_slashes: Site, out: Path) -> None:
         site.put(name, b"1")
     report = site.gather(out)
     assert report.files == len(FILES)
-    assert sorted(path.removeprefix(f"{site.url}/in/") for path, _ in report.quarantined) == ["/", "alone//", "d0//"]
-    assert all("copy" in why for _, why in report.quarantined)
+    assert sorted(path.removeprefix(f"{site.url}/in/") for path, _ in report.unreadable) == ["/", "alone//", "d0//"]
+    assert all("copy" in why for _, why in report.unreadable)
     assert site.gathered(out) == FILES
 
 
@@ -310,7 +310,7 @@ def test_a_source_directory_so_long_that_it_does_not_fit_below_the_destination(s
     dest = {"dest_options": site.options, "layout": "directories"}
     report = gather(local, f"{site.url}/{'z' * 100}", **dest)
     assert (report.files, not_taken(report)) == (len(FILES), 1), "one directory keeps nobody from the others"
-    ((path, reason),) = report.quarantined
+    ((path, reason),) = report.unreadable
     assert path.endswith(deep)
     assert "a name has at most 1,024" in reason
     assert lines(bare(f"{site.url}/{'z' * 100}", site.options)) == LINES

@@ -31,7 +31,7 @@ from quire.storage.way import Way, origin
 HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
 
 
-def forge(out: Path, words: dict[str, Any] | None = None, **columns: Any) -> None:
+def forge(out: Path, spec: dict[str, Any] | None = None, **columns: Any) -> None:
     """As somebody with an editor: the rows of the only segment say something else, and so does the entry that names it."""
     (segment,) = (out / "_quire/ledger").glob("*.rows")
     table = pq.read_table(segment)
@@ -41,7 +41,7 @@ def forge(out: Path, words: dict[str, Any] | None = None, **columns: Any) -> Non
     pq.write_table(table, segment)
     entry = out / "_quire/log/00000000000000000001.entry"
     said = json.loads(entry.read_bytes())
-    said["words"] |= words or {}
+    said["spec"] |= spec or {}
     if "path" in columns:
         said["tasks"][0] |= {"first": columns["path"], "last": columns["path"]}
     entry.write_text(json.dumps(said))

@@ -97,7 +97,7 @@ def test_what_is_gone_or_unreadable_is_an_answer() -> None:
             raise Unreadable("it lies in the archive tier")
 
     found = [data for _, data in Service(act).read(requests(10))]
-    assert [type(data).__name__ for data in found] == ["bytes"] * 3 + ["Gone", "Unreadable"] + ["bytes"] * 5
+    assert [type(data).__name__ for data in found] == ["bytes"] * 3 + ["Vanished", "Unreadable"] + ["bytes"] * 5
 
 
 def test_a_long_object_is_a_stream_and_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
