@@ -542,3 +542,11 @@ def test_nothing_that_a_block_has_left_is_passed_over_in_silence(tmp_path: Path,
             copy_of(c, "other.parquet")
     assert len(todo(dest, source)) == 1
     assert kinds(dest) == ["Abort"]
+
+
+def test_a_name_as_long_as_a_file_system_takes_becomes_one_that_can_be_published(tmp_path: Path) -> None:
+    source, dest = write(tmp_path / "in", documents(2)), tmp_path / "out"
+    with ledger_of(dest).claim(source, **QUIET, spark=HERE) as c:
+        copy_of(c, f"a.{'b' * 245}.parquet")
+    assert len(rows(dest)) == 2
+    assert not quire.Ledger(dest).summary().unpublished

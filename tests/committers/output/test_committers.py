@@ -659,3 +659,16 @@ def test_where_output_waits_as_uploads_there_is_no_path() -> None:
     attempt = by.setup_task(by.setup_job(1), 0)
     with refused(RefusedError, 2, "'upload' takes no files that others write by path", "task.create(name)", "copy"):
         _ = attempt.work_path
+
+
+def test_a_long_ending_of_a_name_is_not_in_the_way_of_its_publication(tmp_path: Path) -> None:
+    committer = OutputCommitter(tmp_path / "out")
+    job = committer.setup_job(tasks=1, name="long")
+    attempt = committer.setup_task(job, 0)
+    folder = Path(attempt.work_path.removeprefix("file://"))
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"n": [1]}), folder / f"a.{'b' * 245}.parquet")
+    with attempt.create(f"a.{'b' * 245}.parquet") as file:
+        pq.write_table(pa.table({"n": [2]}), file)
+    committer.commit_task(attempt)
+    assert committer.commit_job(job).data_files == 2

@@ -13,7 +13,8 @@ from quire.formats import parquet
 from quire.sources.files import is_hidden
 from quire.storage import Entry, Folder, Store, Trouble
 
-KINDS = re.compile(r"\.(?:[a-z0-9]+\.)?parquet$|\.(?:txt|csv|tsv|json|jsonl|ndjson)(?:\.gz|\.zst)?$")
+# The ending stands in the name that the file will have, so it is short: a job may give a name as long as a file system takes.
+KINDS = re.compile(r"\.(?:[a-z0-9]{1,16}\.)?parquet$|\.(?:txt|csv|tsv|json|jsonl|ndjson)(?:\.gz|\.zst)?$")
 _MARKERS = re.compile(r"(?:^|/)(?:_committed_[^/]*|_started_[^/]*|_metadata|_common_metadata|\.[^/]*\.crc)$")  # of Hadoop and Spark
 BLOCK = "the claim's block"
 UNWRITTEN = Spec(kind=CLAIM, transform=CLAIM, format="parquet", compression="none", layout="flat")  # until the files say more
