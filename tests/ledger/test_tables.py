@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from gathering import documents, gather, refused, snapshot, write
-from quire import Ledger, LocalRunner
+from quire import Ledger, LocalRunner, recover
 from quire.errors import QuireError, UsageError
 from quire.ledger import tables
 from quire.ledger.inspect import Inspect
@@ -121,6 +121,18 @@ def test_a_path_with_two_slashes_means_the_one_without_them(tmp_path: Path) -> N
         assert ledger.read(form) == b"one", form
     assert gather(f"{tmp_path}//in/", tmp_path / "out", transform="raw").files == 0, "nothing is read a second time"
     assert ledger.forget(f"{source}//d/", **HERE).files_out == 1
+
+
+def test_a_ledger_of_an_earlier_quire_is_refused_and_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"a": b"a"})
+    gather(source, tmp_path / "out")
+    for entry in (tmp_path / "out/_quire/log").glob("*.entry"):
+        entry.rename(entry.with_suffix(".json"))
+    before = snapshot(tmp_path / "out")
+    for call in (lambda: Ledger(tmp_path / "out"), lambda: gather(source, tmp_path / "out"), lambda: recover(tmp_path / "out")):
+        with refused(QuireError, 2, "earlier quire", "nothing was touched", "00000000000000000001.json"):
+            call()
+    assert snapshot(tmp_path / "out") == before
 
 
 def test_a_ledger_of_a_newer_quire_is_refused_and_left_alone(tmp_path: Path) -> None:

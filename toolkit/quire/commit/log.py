@@ -126,6 +126,11 @@ class Log:
     def _listed(self) -> range:
         """The numbers that a listing shows, as far as they have no gap."""
         found = {e.name for e in self.store.walk(names.LOG)}
+        if names.FORMER in found:
+            raise FormatError(
+                f"{self.store.url}/{names.FORMER} begins a log of an earlier quire, which this one does not read: nothing was touched. "
+                f"Choose another destination, or read this one with the quire that has written it."
+            )
         last = 0
         while names.entry(last + 1) in found:
             last += 1

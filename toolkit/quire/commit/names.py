@@ -34,6 +34,7 @@ QUARANTINE = f"{STATE}/quarantine"
 CHECKPOINTS = f"{STATE}/checkpoints"
 
 ENTRY, ROWS = base.ENTRY, ".rows"
+FORMER = f"{LOG}/{1:020d}.json"  # an earlier quire's first entry: its log must not pass for an empty one
 STAGED = ".staged"  # follows the name of a data file until it is published
 
 _JOB = r"[0-9]{1,20}-[0-9a-f]{16}"
