@@ -62,6 +62,10 @@ from quire.errors import UsageError
         ({"dest_options": ["key"]}, ("dest_options",)),
         ({"function_version": "a b", "transform": len}, ("function_version",)),
         ({"spark": "local[*]"}, ("spark",)),
+        ({"hidden": "no"}, ("hidden='no'", "neither True nor False")),
+        ({"follow_links": "false"}, ("follow_links='false'", "neither True nor False")),
+        ({"keep_messages": 1}, ("keep_messages=1", "neither True nor False")),
+        ({"allow_nonempty": "no"}, ("allow_nonempty='no'", "neither True nor False")),
     ],
     ids=str,
 )

@@ -13,8 +13,9 @@ import pytest
 from gathering import documents, gather, refused, snapshot, write
 from quire import Ledger, LocalRunner, recover
 from quire.errors import QuireError, UsageError
-from quire.ledger import tables
+from quire.ledger import tables, verbs
 from quire.ledger.inspect import Inspect
+from quire.spark.runner import OnSpark
 from quire.storage import connect
 
 if TYPE_CHECKING:
@@ -82,6 +83,27 @@ def test_every_row_comes_without_spark_too_but_a_condition_needs_it(ledger: Ledg
     assert ledger.inspect.splits(spark=HERE["spark"]).equals(rows.to_pandas())
     with refused(UsageError, 2, "where=", "needs Spark"):
         ledger.inspect.splits("state = 'done'", spark=HERE["spark"])
+
+
+@pytest.mark.parametrize("where", ["", " \n"])
+def test_an_empty_condition_chooses_nothing_rather_than_all(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    for form in ("arrow", "spark"):
+        with refused(UsageError, 2, "where=", "empty condition", "Leave it out for all rows"):
+            ledger.inspect.splits(where, form)
+    on_spark = object.__new__(OnSpark)
+    on_spark.spark = None
+    monkeypatch.setattr(verbs, "runner_of", lambda *_: on_spark)
+    with refused(UsageError, 2, "where=", "empty condition"):
+        ledger.forget(where=where, progress=False)
+    assert ledger.refresh().summary().files
+
+
+@pytest.mark.parametrize("look", ["unprocessed", "changed", "deleted"])
+@pytest.mark.parametrize("name", ["hidden", "follow_links"])
+def test_what_is_neither_true_nor_false_is_refused_by_each_look_at_a_source(ledger: Ledger, tmp_path: Path, look: str, name: str) -> None:
+    settings: dict[str, Any] = {name: "no"}
+    with refused(UsageError, 2, f"{name}='no'", "neither True nor False"):
+        getattr(ledger.inspect, look)(tmp_path / "in", **settings, spark=HERE["spark"])
 
 
 def test_of_one_file_too(ledger: Ledger, tmp_path: Path) -> None:

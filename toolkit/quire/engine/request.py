@@ -12,7 +12,7 @@ from typing import Any, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
-from quire.arguments import parse_target, seconds, whole
+from quire.arguments import flag, parse_target, seconds, whole
 from quire.commit.committers import choice
 from quire.commit.entries import Spec
 from quire.commit.held import Held
@@ -193,6 +193,8 @@ def build(
                 f"on_append='report'; on_change='reprocess' reads again what has grown, too."
             )
     policy = Policy(on_append, on_change, flush)
+    hidden, follow_links = flag(hidden, "hidden"), flag(follow_links, "follow_links")
+    keep_messages, allow_nonempty = flag(keep_messages, "keep_messages"), flag(allow_nonempty, "allow_nonempty")
     whole(parts, "parts", 1, 100_000)
     if max_quarantined is not None:
         whole(max_quarantined, "max_quarantined", 0)

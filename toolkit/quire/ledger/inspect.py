@@ -105,6 +105,8 @@ class Inspect:
         """
         from pyspark.errors import PySparkException
 
+        if isinstance(where, str) and not where.strip():
+            raise UsageError(f"where={where!r} is an empty condition. Leave it out for all rows, or write one, as \"state = 'done'\".")
         of, options, folded = self._ledger, self._ledger._options, self._ledger._fold
         url, sources = of._url, list(folded.sources)
 
@@ -113,11 +115,11 @@ class Inspect:
 
         def find() -> Any:
             runner = runner_of(spark, of._store)
-            if where and not isinstance(runner, OnSpark):
+            if where is not None and not isinstance(runner, OnSpark):
                 raise UsageError(f"where={quoted(where)} is SQL, and needs Spark. Leave spark= out, or pass a session.")
             found = tables.computed("splits", runner, len(sources), read, url)
             try:
-                return found.where(where) if where else found
+                return found if where is None else found.where(where)
             except PySparkException as e:
                 there = tables.columns_of("splits")
                 raise UsageError(
@@ -200,7 +202,7 @@ class Inspect:
         `source` and what chooses from it are as in `quire.consolidate`: files that it does not list do not count. With millions,
         as_="spark" is a DataFrame that is computed where it is used. `source_options`: of the source; left out: the destination's.
         """
-        chosen = Selection(files.patterns(include, "include"), files.patterns(exclude, "exclude"), hidden, follow_links)
+        chosen = _selection(include, exclude, hidden, follow_links)
         return tables.given("deleted", lambda: self._listed("deleted", list_deleted, spark, source, chosen, source_options), as_, spark)
 
     def changed(
@@ -213,7 +215,7 @@ class Inspect:
         `on_change` and `on_append` a run has; nothing is changed. A run with on_change="reprocess" reads them again; what a claim has made
         leaves with its whole commit, by forget(where="commit = 7"), and the next claim has them. The parameters are those of `deleted`.
         """
-        chosen = Selection(files.patterns(include, "include"), files.patterns(exclude, "exclude"), hidden, follow_links)
+        chosen = _selection(include, exclude, hidden, follow_links)
         return tables.given("changed", lambda: self._listed("changed", list_changed, spark, source, chosen, source_options), as_, spark)
 
     # -------------------------------------------------------------------------------------------------------------- of topics
@@ -259,3 +261,9 @@ class Inspect:
         runner = runner_of(spark, of._store, roots)
         found = list(pieces(roots, selection, runner.parallelism, every=True))
         return tables.computed(what, runner, len(found), lambda i: find(listing, found[i]), of._url, [root.url for root in roots])
+
+
+def _selection(include: Any, exclude: Any, hidden: Any, follow_links: Any) -> Selection:
+    """The choice from a source, checked."""
+    patterns = files.patterns(include, "include"), files.patterns(exclude, "exclude")
+    return Selection(*patterns, flag(hidden, "hidden"), flag(follow_links, "follow_links"))
