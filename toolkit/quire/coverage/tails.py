@@ -116,7 +116,7 @@ def reread(
 
 
 def unfinished(store: Store, name: str, version: str, size: int, start: int) -> int:
-    """How many bytes come after the last newline of a file, from `start` on; Gone if it has another version by now.
+    """How many bytes come after the last newline of a file, from `start` on; Vanished if it has another version by now.
 
     It is looked for from the end: a line without its end may be longer than the memory.
     """
@@ -134,7 +134,7 @@ def unfinished(store: Store, name: str, version: str, size: int, start: int) -> 
 
 
 def mark(store: Store, name: str, version: str, size: int, start: int, length: int) -> int:
-    """The fingerprint of a long range; Gone if the file has another version by now."""
+    """The fingerprint of a long range; Vanished if the file has another version by now."""
     try:
         return fingerprint(b"".join(_read(store, Entry(name, size, version, 0), *edge) for edge in _edges([Mark(start, length, 0)])))
     except _Changed as e:

@@ -181,7 +181,7 @@ class Verbs:
     def expire(self, before_version: int | None = None, *, grace: str | float = "1 day") -> expire.ExpireReport:
         """Delete the data files that no version from `before_version` on (default: the last one) needs.
 
-        Versions before it can no longer be read. Returns a `Gone`.
+        Versions before it can no longer be read. Returns an `ExpireReport`.
 
         Open pins keep their versions. Readers without a pin, which opened an older version, fail with "has expired". Merged checkpoints
         and segments go too, when they are older than `grace`: earlier readers and planners may continue for so long.

@@ -44,7 +44,7 @@ def request(name: str, version: str, size: int, start: int, length: int) -> Read
 def lines_in(store: Store, asked: ReadRequest, content: Content, start: int, length: int, most: int) -> tuple[int, bytes, Long | None]:
     """Where in the file the first line begins that begins in [start, start + length), and these lines; `content` is what was `asked`.
 
-    The last of them is left out, and told, where it ends more than `most` bytes behind the range. Raises Gone and Unreadable.
+    The last of them is left out, and told, where it ends more than `most` bytes behind the range. Raises Vanished and Unreadable.
     """
     data, end = _bytes(content), start + length
     first = start
@@ -87,7 +87,7 @@ def _end(store: Store, asked: ReadRequest, at: int) -> int:
 
 
 def read(store: Store, asked: ReadRequest) -> bytes:
-    """The bytes of one request; raises Gone and Unreadable."""
+    """The bytes of one request; raises Vanished and Unreadable."""
     if not asked.length:
         return b""
     for _, content in store.read_many([asked]):

@@ -42,7 +42,7 @@ def request(name: str, version: str, size: int) -> ReadRequest:
 def row_groups(store: Store, asked: ReadRequest, content: Content, start: int, length: int, most: int) -> pa.Table | None:
     """The rows of the row groups that begin in [start, start + length), or None if there are none; `content` is what was `asked`.
 
-    Raises BadContent for a file that is not Parquet, or damaged, or whose rows are more than `most` bytes; Gone and Unreadable.
+    Raises BadContent for a file that is not Parquet, or damaged, or whose rows are more than `most` bytes; Vanished and Unreadable.
     """
     if isinstance(content, Vanished | Unreadable):
         raise content

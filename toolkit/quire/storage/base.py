@@ -68,7 +68,7 @@ class Busy(Unreadable):
 
 
 Stream = Iterator[bytes]
-# The answer to a request: all its bytes, or a stream of them where they are many (which may still raise Gone at its end).
+# The answer to a request: all its bytes, or a stream of them where they are many (which may still raise Vanished at its end).
 Content = bytes | Stream | Vanished | Unreadable
 
 

@@ -83,7 +83,7 @@ class Processing:
     ) -> tuple[int, bytes | pa.Table | None, ranges.Long | None]:
         """The function's input, and where in the file it begins; None if no record begins in the split.
 
-        The last of its lines is told alone, and not given, where it is too long. Raises BadContent, Gone and Unreadable.
+        The last of its lines is told alone, and not given, where it is too long. Raises BadContent, Vanished and Unreadable.
         """
         size = asked.size
         if isinstance(answer, Vanished | Unreadable):
