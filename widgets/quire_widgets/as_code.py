@@ -132,7 +132,7 @@ def _call(function: str, arguments: list[str]) -> str:
 
 
 class Chosen:
-    """All of the quarantine, or with a `reason` what has that one, as `Ledger.reasons` tells them apart; `condition` holds for all."""
+    """All of the quarantine, or with a `reason` what has that one, as `inspect.reasons` tells them apart; `condition` holds for all."""
 
     def __init__(self, reason: str | None, condition: str, spark: Any) -> None:
         self._reason = reason
