@@ -23,6 +23,7 @@ from gathering import documents, gather, look, write
 from pages import Balanced, click, everything, markup, one, text_of, walk
 from quire.packaging import install
 from quire_widgets import ConsolidationPanel, SkewView
+from quire_widgets.call import Call
 
 SECRET = "hunter2hunter2"
 
@@ -369,6 +370,32 @@ def test_an_observer_that_raises_does_not_stop_the_panel(source: Path, tmp_path:
     assert done(panel).state == "failed"
     assert "KeyError" in text_of(one(panel, "quire-message").value)
     assert panel.result.files == 30
+
+
+def test_a_call_that_cannot_begin_has_failed_and_is_not_under_way_for_ever(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    panel, begun = panel_of(source, tmp_path / "out"), []
+
+    def fail(change: Any) -> None:
+        if change["new"] == "running":
+            raise KeyError("mine")
+
+    panel.observe(fail, "state")
+    panel.run()
+    assert (done(panel).state, type(panel.error), text_of(one(panel, "quire-progress").value)) == ("failed", KeyError, "")
+    panel.unobserve(fail, "state")
+
+    def too_many(call: Any) -> None:
+        begun.append(call)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Call, "start", too_many)
+    panel.run()
+    assert (done(panel).state, str(panel.error), len(begun)) == ("failed", "can't start new thread", 1)
+    monkeypatch.undo()
+    panel.run()
+    assert (done(panel).state, panel.result.files) == ("done", 30)
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,13 @@ class Form(widgets.VBox):  # type: ignore[misc]  # ipywidgets is published witho
         """Begin a call, whose `ended` is called in its thread."""
         self._call = Call(act, ended, self._show_progress)
         self._show_progress(0, None, "starting")
-        self._set_state(state)
-        self._call.start()
+        try:
+            self._set_state(state)
+            self._call.start()
+        except Exception as e:  # an observer of the user's, or one thread too many: else it would be under way for ever
+            self._call = None
+            self._running.quiet()
+            self._fail(e)
 
     def _show_progress(self, done: int, total: int | None, told: str) -> None:
         if self.state != "cancelling":
