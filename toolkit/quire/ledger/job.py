@@ -143,7 +143,7 @@ def change(
 ) -> Changed:  # fmt: skip
     """Run a change to its end. `fresh`: a plan that a killed call has left is given up instead of ended, since it is older than a repair.
 
-    words    what a destination without any commit is said to hold; left out: such a one is refused
+    spec     what a destination without any commit is said to hold; left out: such a one is refused
     repeat   what of the plan others have committed meanwhile is planned again, till nothing of it is left
 
     Raises QuireError if others keep committing what it touches, or its tasks keep failing.
