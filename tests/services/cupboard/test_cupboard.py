@@ -22,7 +22,7 @@ SCRIPT = """
     spark = quire.session(master="local[2]")
     for _ in range(2):
         report = quire.consolidate(source, dest, spark=spark, target_size="200 B", progress=False)
-        print(report.files, report.done)
+        print(report.files, report.skipped)
     print(quire.read(dest, spark=spark).count())
 """
 
