@@ -145,6 +145,13 @@ def test_a_path_with_two_slashes_means_the_one_without_them(tmp_path: Path) -> N
     assert ledger.forget(f"{source}//d/", **HERE).files_out == 1
 
 
+def test_a_ledger_is_created_by_true_alone(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"create": "no"}
+    with refused(UsageError, 2, "create='no'", "neither True nor False"):
+        Ledger(tmp_path / "out", **settings)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_ledger_of_an_earlier_quire_is_refused_and_not_taken_for_an_empty_one(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a": b"a"})
     gather(source, tmp_path / "out")

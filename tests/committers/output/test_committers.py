@@ -502,6 +502,9 @@ def test_wrong_words_are_one_line_before_anything_is_written(tmp_path: Path) -> 
         OutputCommitter("nfs://x/y")
     with refused(UsageError, 2, "takes a SparkSession, not"):
         committers.run(lines, dest, 1, spark="spark")
+    settings: dict[str, Any] = {"allow_nonempty": "no"}
+    with refused(UsageError, 2, "allow_nonempty='no'", "neither True nor False"):
+        OutputCommitter(dest, **settings)
     with refused(UsageError, 2, "write=None is not a function"):
         committers.run(None, dest, 1, spark=HERE)  # type: ignore[arg-type]
     assert not dest.exists()

@@ -73,7 +73,7 @@ _JOB = [
 ]
 
 
-# Of those that may run again and again, too.
+# The commands that may run again and again take these, too.
 _AGAIN = [
     click.option("--every", help="Again and again, this far apart ('1 min'), until Ctrl-C."),
     click.option("--max-runs", type=int, help="With --every: how often."),

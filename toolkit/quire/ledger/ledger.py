@@ -16,7 +16,7 @@ from typing import Any
 import xxhash
 
 from quire import display, skew
-from quire.arguments import format_size, whole
+from quire.arguments import flag, format_size, whole
 from quire.commit import names
 from quire.commit.entries import CLAIM, OFFSETS, PURGE, Commit, Task
 from quire.commit.held import Held
@@ -166,7 +166,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         self._until: int | None = None  # the version that is looked at, where it is not the last one
         self._store = connect(self._url, storage_options)
         self._spare: list[Held] = []
-        if create:
+        if flag(create, "create"):
             check_destination(self._store, allow_nonempty=False)
         elif not self._store.is_folder(names.STATE):
             raise UsageError(

@@ -48,7 +48,7 @@ def _schema(texts: str, **others: pa.DataType) -> pa.Schema:
 _IN_SQL = {_TEXT: "string", _WHOLE: "long", pa.timestamp("us", "UTC"): "timestamp"}
 _ROW = _schema("path version #start #length state reason data_file #offset #skip #written #records checksum #commit attempt")
 
-# What users see, by the method of `ledger.inspect`. Sizes are in bytes; `started` is in UTC.
+# The tables that users see, by the method of `ledger.inspect`. Sizes are in bytes; `started` is in UTC.
 TABLES: Mapping[str, pa.Schema] = {
     "history": _schema("#version kind verb job time #tasks #files #bytes #data_files #quarantined #deferred note"),
     "tasks": _schema(

@@ -7,6 +7,7 @@ Each says by `happened` whether it really came about: one that did not says noth
 from __future__ import annotations
 
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -31,7 +32,7 @@ class NotHit(QuireError):
     """The fault did not come about: nothing is said of the committer."""
 
 
-class Fault:
+class Fault(ABC):
     """One of them. `guarantee` is the one that it is about, `where` the kind of driver that it needs."""
 
     name: ClassVar[str]
@@ -39,9 +40,9 @@ class Fault:
     guarantee: ClassVar[str]
     where: ClassVar[str] = "local"
 
+    @abstractmethod
     def run(self, bench: Bench) -> Found:
         """Do it, on a destination of its own."""
-        raise NotImplementedError
 
 
 class Nothing(Fault):

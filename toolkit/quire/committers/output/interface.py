@@ -19,7 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire import display
-from quire.arguments import whole
+from quire.arguments import flag, whole
 from quire.commit import names, protocol
 from quire.commit.committers import choice, committer
 from quire.commit.entries import UNSAID, WRITE, Abort, Commit, PlanHead
@@ -124,7 +124,7 @@ class OutputCommitter:
     ) -> None:  # fmt: skip
         with about("dest"):
             self.dest = canonical(dest, storage_options)
-        self.allow_nonempty, self._options = allow_nonempty, storage_options
+        self.allow_nonempty, self._options = flag(allow_nonempty, "allow_nonempty"), storage_options
         self._opened: tuple[int, Log, threading.Lock] | None = None
         self.committer = choice(committer, self._store)
         self._runner: Runner = LocalRunner()  # of what keeps the ledger short: whoever has Spark gives that
