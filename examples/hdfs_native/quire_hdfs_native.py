@@ -265,9 +265,9 @@ class NativeStore(WithoutUploads):
         fits(self.shown(name), data)
         for _ in range(TRIES):
             temporary = f"{TEMPORARY}/{uuid.uuid4().hex}"
-            with self.explained("write", name), self.begun(temporary) as file:
-                file.write(data)
             try:
+                with self.explained("write", name), self.begun(temporary) as file:
+                    file.write(data)
                 moved = self._moved(temporary, name, "write")
             except NotFoundError:
                 continue  # a sweep took the temporary file: write it again

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +31,30 @@ def test_the_main_job_runs_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert ledger.read("hdfs://node:8020/data/in/d1/f4") == b"file 4\n"
     assert ledger.verify(spark=quire.LocalRunner()).ok
     assert not [e.name for e in store.walk("out/_quire") if "/jobs/" in e.name or "/tmp/" in e.name]
+
+
+def test_a_clean_up_may_take_the_directory_of_temporary_files_away_at_any_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job that has ended sweeps it: before the file is opened, and before it gets its name."""
+    node = Namenode(tmp_path / "hdfs")
+    monkeypatch.setattr(hdfs_native, "_connect", lambda *_: node)
+    store, swept = bare("hdfs://node:8020/data"), []
+
+    def sweeping(name: str) -> Callable[[str], Any]:
+        def call(path: str, *args: Any) -> Any:
+            if "/_quire/tmp/" in path and name not in swept:
+                swept.append(name)
+                node.delete_dir("/data/_quire/tmp")
+            return getattr(node.disk, name)(path, *args)
+
+        return call
+
+    for name in ("open_output_stream", "move"):
+        monkeypatch.setattr(node, name, sweeping(name), raising=False)
+        assert store.put_if_absent(f"_quire/{name}", b"kept")
+        assert store.get(f"_quire/{name}") == b"kept"
+    assert swept == ["open_output_stream", "move"]
 
 
 def test_without_libhdfs_it_says_what_is_missing_and_what_to_take_instead() -> None:
