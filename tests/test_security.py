@@ -14,7 +14,7 @@ import sys
 import textwrap
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
@@ -48,7 +48,7 @@ from hostile import (
     whole_plan,
 )
 from quire.cli import main as cli
-from quire.commit.entries import check_head, decode
+from quire.commit.entries import Entry, check_head, decode
 from quire.coverage import segments
 from quire.errors import FormatError, QuireError, UsageError
 from quire.sources.files import Selection
@@ -224,7 +224,7 @@ def test_a_link_inside_the_destination_is_not_a_way_out_of_it(tmp_path: Path, pl
     else:
         append(out, forged)
     if kind == "published":
-        append(out, {"kind": "published", "job": JOB, "time": "", "format": 1})
+        append(out, {"kind": "published", "job": JOB, "time": "", "lost": [], "format": 1})
     for name in (
         f"_quire/ledger/{JOB}-1-{ATTEMPT}.rows",
         f"_quire/jobs/{JOB}/tasks/0.entry",
@@ -345,7 +345,7 @@ NUMBERS: list[tuple[str | int, ...]] = [
 @pytest.mark.parametrize("field", NUMBERS, ids=lambda f: str(f[-1]))
 def test_a_forged_number_in_a_log_entry_is_one_line(tmp_path: Path, field: tuple[str | int, ...]) -> None:
     out = destination(tmp_path)
-    published = {"kind": "published", "job": JOB, "time": "", "format": 1}
+    published = {"kind": "published", "job": JOB, "time": "", "lost": [], "format": 1}
     for value in HUGE:
         first, second = append(out, encoded(put(commit(out), field, value))), append(out, published)
         said = survive(out)
@@ -387,6 +387,32 @@ def test_an_entry_a_plan_or_a_manifest_that_is_damaged_is_one_line(tmp_path: Pat
     with refused(FormatError, 2, path.name):
         act()
     survive(tmp_path / "out")
+
+
+def _shapes(thing: dict[str, Any], needed: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """One object in the shapes that it never has: a field is missing, has another name, or there is one more."""
+    for name in needed:
+        rest = {key: value for key, value in thing.items() if key != name}
+        yield rest
+        yield {**rest, f"{name}s": thing[name]}
+    yield {**thing, "more": []}
+
+
+def test_an_object_without_a_field_is_damaged_and_not_an_empty_one(tmp_path: Path) -> None:
+    """Else data files that stand under another name were a task that has none, and nobody told."""
+    log = destination(tmp_path) / "_quire/log"
+    commit, published = (json.loads((log / f"{n:020}.entry").read_bytes()) for n in (1, 2))
+    task = commit["tasks"][0]
+    wrong = [
+        *_shapes(commit, ("tasks", "dropped", "left", "parts", "closer")),
+        *_shapes(published, ("lost",)),
+        *({**commit, "tasks": [one]} for one in _shapes(task, ("data_files", "coverage", "stats"))),
+        *({**commit, "tasks": [{**task, name: one}]} for name in ("coverage", "stats") for one in _shapes(task[name], ())),
+        *({**commit, "tasks": [{**task, "data_files": [one]}]} for one in _shapes(task["data_files"][0], ("name", "handle"))),
+    ]
+    for one in wrong:
+        with pytest.raises(FormatError, match=r"is damaged: .*(missing required|unknown) field"):
+            decode(json.dumps(one).encode(), Entry, "here")
 
 
 @pytest.mark.parametrize(
@@ -512,7 +538,7 @@ def test_very_many_tasks_cost_time_for_each_and_no_more(tmp_path: Path, tasks: i
     (out / "_quire/log/parts").mkdir()
     pq.write_table(pa.table({"task": text}), out / f"_quire/log/parts/{JOB}-{ATTEMPT}.rows", compression="zstd")
     append(out, {**forged, "tasks": [], "parts": f"_quire/log/parts/{JOB}-{ATTEMPT}.rows", "planner": "hash", "hash_parts": 100_000})
-    append(out, {"kind": "published", "job": JOB, "time": "", "format": 1})
+    append(out, {"kind": "published", "job": JOB, "time": "", "lost": [], "format": 1})
     began = time.monotonic()
     assert quire.Ledger(out).summary().commits == 2
     quire.Ledger(out).skew()
@@ -742,7 +768,7 @@ def evil(tmp_path: Path, name: str) -> list[Any]:
     forged = {**commit(out, "8-0123456789abcdef"), "time": name, "planner": name}
     forged["tasks"][0]["coverage"]["segment"] = None
     append(out, forged)
-    append(out, {"kind": "published", "job": "8-0123456789abcdef", "time": name, "format": 1})
+    append(out, {"kind": "published", "job": "8-0123456789abcdef", "time": name, "lost": [], "format": 1})
     ledger = quire.Ledger(out)
     skew = quire.skew.check({name: 900, f"{name}2": 100, "c": 100}, {name: name, f"{name}2": name, "c": name}, listed=2000)
     return [
@@ -872,15 +898,17 @@ def test_a_pickle_in_the_metadata_of_a_parquet_file_is_never_run(tmp_path: Path)
 
 
 def test_what_decodes_entries_takes_nothing_but_its_own_fields() -> None:
-    from quire.commit.entries import Entry, PlanHead
+    from quire.commit.entries import PlanHead
 
-    found = decode(
-        b'{"kind": "pin", "format": 1, "version": 3, "id": "a", "time": "", "__class__": "os.system", "format_map": 1}', Entry, "x"
-    )
-    assert (type(found).__name__, found.version, hasattr(found, "format_map")) == ("Pin", 3, False)
-    head = decode(
-        encoded({"kind": "plan", "job": JOB, "base": 7, "plan": ATTEMPT, "tasks": 1, "committer": "rename", "intent": {}, "format": 1,
-                 "spec": {"transform": "xml", "format": "lines", "compression": "none", "layout": "flat"}}), PlanHead, "x")  # fmt: skip
+    pin = {"kind": "pin", "format": 1, "version": 3, "id": "a", "time": ""}
+    found = decode(encoded(pin), Entry, "x")
+    assert (type(found).__name__, found.version) == ("Pin", 3)
+    for name in ("__class__", "format_map"):
+        with refused(FormatError, 2, "is damaged", name):
+            decode(encoded({**pin, name: "os.system"}), Entry, "x")
+    spec = {"transform": "xml", "format": "lines", "compression": "none", "layout": "flat"}
+    plan = {"kind": "plan", "job": JOB, "base": 7, "plan": ATTEMPT, "tasks": 1, "committer": "rename", "intent": {}, "format": 1}
+    head = decode(encoded({**plan, "closer": "", "spec": spec}), PlanHead, "x")
     check_head(head, "x")
 
 

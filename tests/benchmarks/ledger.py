@@ -95,9 +95,21 @@ def make(dest: str, entries: int) -> float:
                 coverage=Coverage(segment=names.segment(job, 0, attempt), first=low, last=high),
                 stats=Stats(assigned=each, gathered=each, files_in=each, bytes_in=each),
             )
-            entry = Commit(job=job, base=log.tip, committer="rename", spec=spec, time="2026-11-22", tasks=(task,), target=256 << 20)
+            entry = Commit(
+                job=job,
+                base=log.tip,
+                committer="rename",
+                spec=spec,
+                time="2026-11-22",
+                tasks=(task,),
+                dropped=(),
+                left=(),
+                parts=None,
+                closer="",
+                target=256 << 20,
+            )
             log.append(lambda log, entry=entry: None if log.outcome(entry.job) else entry)  # type: ignore[misc]
-            log.append(lambda log, job=job: None if log.published(job) else Published(job=job, time="2026-11-22"))  # type: ignore[misc]
+            log.append(lambda log, job=job: None if log.published(job) else Published(job=job, time="2026-11-22", lost=()))  # type: ignore[misc]
             size += n
     return size / entries
 
@@ -225,16 +237,28 @@ def join(dest: str, folder: str, rounds: int) -> dict[str, Any]:
 def _entries(folder: str, first: int, last: int) -> None:
     """Commits and their `published`, put straight into their places."""
     from quire.commit import names
-    from quire.commit.entries import Commit, DataFile, Published, Spec, Stats, Task, encode
+    from quire.commit.entries import Commit, Coverage, DataFile, Published, Spec, Stats, Task, encode
 
     spec = Spec(transform="lines", format="lines", compression="none", layout="flat")
     for number in range(first, last, 2):
         job, attempt = f"{number - 1}-{number:016x}", f"{number:012x}"
         data = (DataFile(names.data_file("", job, 0, attempt, 0, "txt"), 1000, 10, "x"),)
-        task = Task(task=0, attempt=attempt, data_files=data, stats=Stats(assigned=10, gathered=10, files_in=10, bytes_in=1000))
-        entry = Commit(job=job, base=number - 1, committer="rename", spec=spec, time="2026-11-22", tasks=(task,))
+        stats = Stats(assigned=10, gathered=10, files_in=10, bytes_in=1000)
+        task = Task(task=0, attempt=attempt, data_files=data, coverage=Coverage(), stats=stats)
+        entry = Commit(
+            job=job,
+            base=number - 1,
+            committer="rename",
+            spec=spec,
+            time="2026-11-22",
+            tasks=(task,),
+            dropped=(),
+            left=(),
+            parts=None,
+            closer="",
+        )
         Path(folder, names.entry(number)).write_bytes(encode(entry))
-        Path(folder, names.entry(number + 1)).write_bytes(encode(Published(job=job, time="2026-11-22")))
+        Path(folder, names.entry(number + 1)).write_bytes(encode(Published(job=job, time="2026-11-22", lost=())))
 
 
 def long_log(dest: str, n: int) -> None:

@@ -63,7 +63,7 @@ def name(task: int) -> str:
 def uploads(store: Any, files: int) -> Callable[[], None]:
     """Write the files as tasks do; what is returned commits and publishes them."""
     from quire.commit import protocol
-    from quire.commit.entries import Commit, DataFile, Spec, Stats, Task
+    from quire.commit.entries import Commit, Coverage, DataFile, Spec, Stats, Task
     from quire.commit.log import Log
 
     def write(task: int) -> Task:
@@ -71,13 +71,26 @@ def uploads(store: Any, files: int) -> Callable[[], None]:
         sink.write(CONTENT)
         sink.close()
         file = DataFile(name(task), len(CONTENT), 1, sink.handle)
-        return Task(task=task, attempt=ATTEMPT, data_files=(file,), stats=Stats(assigned=1, gathered=1, files_in=1, bytes_in=len(CONTENT)))
+        stats = Stats(assigned=1, gathered=1, files_in=1, bytes_in=len(CONTENT))
+        return Task(task=task, attempt=ATTEMPT, data_files=(file,), coverage=Coverage(), stats=stats)
 
     with ThreadPoolExecutor(32) as pool:
         tasks = tuple(pool.map(write, range(files)))
     spec = Spec(transform="raw", format="raw", compression="none", layout="flat")
     entry = Commit(
-        job=JOB, base=0, committer="upload", spec=spec, time=protocol.now(), planner="balanced", hash_parts=1, target=1, tasks=tasks
+        job=JOB,
+        base=0,
+        committer="upload",
+        spec=spec,
+        time=protocol.now(),
+        planner="balanced",
+        hash_parts=1,
+        target=1,
+        tasks=tasks,
+        dropped=(),
+        left=(),
+        parts=None,
+        closer="",
     )
 
     def publish() -> None:

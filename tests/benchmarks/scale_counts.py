@@ -242,5 +242,17 @@ def entry(plan: Shape) -> bytes:
         )  # fmt: skip
     spec = Spec(transform="lines", format="lines", compression="none", layout="flat")
     return encode(
-        Commit(job=job, base=0, committer="upload", spec=spec, time="2026-11-21T10:00:00.000+00:00", planner="balanced", tasks=tuple(tasks))
+        Commit(
+            job=job,
+            base=0,
+            committer="upload",
+            spec=spec,
+            time="2026-11-21T10:00:00.000+00:00",
+            planner="balanced",
+            tasks=tuple(tasks),
+            dropped=(),
+            left=(),
+            parts=None,
+            closer="",
+        )
     )

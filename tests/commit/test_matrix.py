@@ -262,10 +262,10 @@ def test_settled_is_looked_for_down_to_where_it_holds() -> None:
     jobs = [f"0-{n:016x}" for n in (1, 2)]
     log = Log(memory.MemoryStore("memory://nowhere"))
     for job in jobs:
-        log._take(Commit(job=job, base=0, committer="rename", spec=spec, time=""))
-    log._take(Published(job=jobs[0], time=""))
+        log._take(Commit(job=job, base=0, committer="rename", spec=spec, time="", tasks=(), dropped=(), left=(), parts=None, closer=""))
+    log._take(Published(job=jobs[0], time="", lost=()))
     assert (log.tip, log.settled_version()) == (3, 0)
-    log._take(Published(job=jobs[1], time=""))
+    log._take(Published(job=jobs[1], time="", lost=()))
     assert (log.settled_version(), log.settled_version(3)) == (4, 0)
 
 

@@ -67,7 +67,9 @@ def job_of(n: int, base: int = 0) -> str:
 
 def frozen(store: sim.SimStore, n: int, base: int = 0, tasks: int = 1, committer: str = "rename", spec: Spec = SPEC) -> PlanHead:
     """A job with a plan that counts."""
-    head = PlanHead(job=job_of(n, base), base=base, plan=names.new_id(), tasks=tasks, committer=committer, spec=spec, intent={"n": n})
+    head = PlanHead(
+        job=job_of(n, base), base=base, plan=names.new_id(), tasks=tasks, committer=committer, spec=spec, intent={"n": n}, closer=""
+    )
     store.put(names.plan_parquet(head.job, head.plan), b"parquet")
     protocol.freeze(store, head)
     return head
@@ -569,7 +571,7 @@ def test_loser_deletes_segment_or_final(world: sim.World, store: sim.SimStore, t
 
     def meanwhile() -> None:
         again()
-        zombie = Task(task=0, attempt=names.new_id())
+        zombie = Task(task=0, attempt=names.new_id(), data_files=(), coverage=Coverage(), stats=Stats())
         assert protocol.put_manifest(store, work.head.job, zombie)
 
     once(world, sim.about("tasks/0.entry"), meanwhile)

@@ -69,6 +69,7 @@ def uploaded(store: Any, task: int = 0, data: bytes = b"one\n") -> Task:
         task=task,
         attempt=attempt_id,
         data_files=(DataFile(final, len(data), 1, by.handle(JOB, task, attempt_id, final, sink)),),
+        coverage=Coverage(),
         stats=Stats(gathered=1),
     )
 
@@ -253,11 +254,12 @@ def test_a_handle_of_another_file_does_nothing(world: sim.World) -> None:
 def test_a_committer_that_cannot_work_here_is_refused(tmp_path: Path) -> None:
     """A commit by upload that is not published, on a disk: a copy made in the middle of a job, or a forgery."""
     store = LocalStore(str(tmp_path))
-    head = PlanHead(job=JOB, base=0, plan=names.new_id(), tasks=1, committer="upload", spec=SPEC, intent={})
+    head = PlanHead(job=JOB, base=0, plan=names.new_id(), tasks=1, committer="upload", spec=SPEC, intent={}, closer="")
     protocol.freeze(store, head)
     with pytest.raises(FormatError, match=r"committer 'upload', which cannot work there"):
         protocol.plan_head(store, JOB)
-    task = Task(task=0, attempt=names.new_id(), coverage=Coverage(removes=(names.data_file("", JOB, 0, "a" * 12, 0, "txt"),)))
+    removes = (names.data_file("", JOB, 0, "a" * 12, 0, "txt"),)
+    task = Task(task=0, attempt=names.new_id(), data_files=(), coverage=Coverage(removes=removes), stats=Stats())
     log = Log(store)
     protocol.commit(log, head, [task], conflicts)
     with pytest.raises(FormatError, match=r"recover it where it was written"):

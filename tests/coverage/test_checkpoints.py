@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 DEST = "memory://ledger"
 SPEC = Spec(transform="lines", format="lines", compression="none", layout="flat")
+BARE = {"dropped": (), "left": (), "parts": None, "closer": ""}
 PATHS = [f"memory://s/{c}" for c in "abcdefgh"]
 
 
@@ -114,7 +115,7 @@ def commit(
     """A commit, and its `published` unless `lost` is None."""
     base = Log(store()).refresh().tip if base is None else base
     job = job or job_name(base)
-    put(Commit(job=job, base=base, committer="rename", time="2026", tasks=tuple(tasks(job)), **{"spec": SPEC, **how}))
+    put(Commit(job=job, base=base, committer="rename", time="2026", tasks=tuple(tasks(job)), **{"spec": SPEC, **BARE, **how}))
     if lost is not None:
         put(Published(job=job, time="2026", lost=lost))
     return job
@@ -255,7 +256,7 @@ def _other(kind: str, a: int, b: int, log: Log) -> None:
         put(Expired(below=log.settled_version(min([a, *log.pins().values()])), time="2026"))
     elif kind == "publish":
         for entry in log.unpublished():
-            put(Published(job=entry.job, time="2026"))
+            put(Published(job=entry.job, time="2026", lost=()))
     elif kind == "checkpoint":
         write()
 
@@ -489,7 +490,7 @@ def test_a_job_older_than_what_is_swept_is_planned_again() -> None:
     write()
     put(Expired(below=2, time="2026"))
     checkpoint.sweep(store(), 0)
-    head = PlanHead(job=old, base=0, plan="0123456789ab", tasks=2, committer="rename", spec=SPEC, intent={})
+    head = PlanHead(job=old, base=0, plan="0123456789ab", tasks=2, committer="rename", spec=SPEC, intent={}, closer="")
     assert conflicts(Log(store()).refresh(), head, [mine, far]) == {0}
 
 

@@ -15,7 +15,7 @@ from quire.engine import closers, kinds
 from quire.engine.kinds.listing import OfFiles
 from quire.errors import FormatError, UsageError
 
-HEAD = PlanHead(job="0-0123456789abcdef", base=0, plan="0" * 12, tasks=1, committer="rename", spec=UNSAID, intent={})
+HEAD = PlanHead(job="0-0123456789abcdef", base=0, plan="0" * 12, tasks=1, committer="rename", spec=UNSAID, intent={}, closer="")
 
 
 class Drawer(OfFiles):

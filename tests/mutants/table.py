@@ -194,7 +194,7 @@ MUTANTS = (
     m("the columns are looked for again after a kill", "process.py", "_of_open_job(store, log, made) or self._of_first_rows", "self._of_first_rows", first="tests/test_process.py"),
     # commit, publish, abort
     m("published_early", PROTOCOL, "    lost = set[int]()\n",
-      "    lost = set[int]()\n    log.append(lambda log: None if log.published(entry.job) else Published(job=entry.job, time=now()))\n"),
+      "    lost = set[int]()\n    log.append(lambda log: None if log.published(entry.job) else Published(job=entry.job, time=now(), lost=()))\n"),
     m("recovery forgets to publish", PROTOCOL, "        publish(log, entry, progress)\n", "        pass\n"),
     m("a run does not publish", JOBS, "                protocol.publish(log, entry, lambda done, _: bar.to(done))\n", "                pass\n"),
     m("lost_not_logged", PROTOCOL, "lost=tuple(sorted(lost))", "lost=()"),

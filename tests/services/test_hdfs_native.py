@@ -33,9 +33,7 @@ def test_the_main_job_runs_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not [e.name for e in store.walk("out/_quire") if "/jobs/" in e.name or "/tmp/" in e.name]
 
 
-def test_a_clean_up_may_take_the_directory_of_temporary_files_away_at_any_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clean_up_may_take_the_directory_of_temporary_files_away_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another job that has ended sweeps it: before the file is opened, and before it gets its name."""
     node = Namenode(tmp_path / "hdfs")
     monkeypatch.setattr(hdfs_native, "_connect", lambda *_: node)

@@ -50,7 +50,7 @@ class CheckpointPiece(msgspec.Struct, frozen=True, array_like=True):
     held: Natural = 0
 
 
-class Totals(msgspec.Struct, frozen=True, kw_only=True):
+class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The numbers of a version."""
 
     commits: Natural = 0
@@ -65,7 +65,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @stored
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="checkpoint"):
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="checkpoint"):
     """The head: which pieces there are, and what of the log is asked for again and again."""
 
     version: Natural

@@ -1,7 +1,7 @@
 """The entries of the commit log, manifests and plan heads: their fields, and how they are written as JSON and read back.
 
 Every object names its format; one of a newer quire is refused, not guessed. All fields are checked before they are used:
-types here, names in `names.py`.
+types here, names in `names.py`. A field has a default only where an object without it means the same.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Deferred(msgspec.Struct, frozen=True, array_like=True):
     why: str
 
 
-class DataFile(msgspec.Struct, frozen=True):
+class DataFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A data file: final name, bytes, rows, and the handle by which its committer publishes it."""
 
     name: str
@@ -53,7 +53,7 @@ class DataFile(msgspec.Struct, frozen=True):
     handle: str
 
 
-class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rows of the ledger that a task adds and takes away."""
 
     segment: str | None = None
@@ -65,7 +65,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     left: tuple[Deferred, ...] = ()
 
 
-class Stats(msgspec.Struct, frozen=True, kw_only=True):
+class Stats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The counts of a task."""
 
     assigned: Natural = 0  # files that the plan gave to the task = gathered + quarantined + deferred
@@ -101,14 +101,14 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         return self.gathered + self.quarantined_files + self.held + self.pieces + self.carried - self.restated
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The result of the attempt that won a task: the manifest's content and, kept, the commit entry's."""
 
     task: Natural
     attempt: str
-    data_files: tuple[DataFile, ...] = ()
-    coverage: Coverage = Coverage()
-    stats: Stats = Stats()
+    data_files: tuple[DataFile, ...]
+    coverage: Coverage
+    stats: Stats
     folder: str = ""  # of the source, where the plan kept directories apart
     part: Natural = 0  # of the directory, in a hash plan
     schema: str = ""  # of the rows that a user's function gave
@@ -116,7 +116,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     differs: str = ""  # the first file whose rows have other columns than the destination, and which
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True):
+class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The contents of a destination; the same for all of its commits, but for those that hold marks alone and say nothing of it."""
 
     transform: str
@@ -143,7 +143,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 UNSAID = Spec(transform="", format="lines", compression="none", layout="flat")
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="manifest"):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="manifest"):
     """Put if absent by the attempt that wins its task."""
 
     job: str
@@ -151,14 +151,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
     format: int = FORMAT
 
 
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="left"):
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="left"):
     """Some of what an entry's tasks have left, where that stands in the entry's part."""
 
     left: tuple[Deferred, ...]
     format: int = FORMAT
 
 
-class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
+class PlanHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="plan"):
     """`plan.entry`: which plan of a job counts, and all that is needed to go on with it (no secrets)."""
 
     job: str
@@ -169,7 +169,7 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
     spec: Spec
     intent: dict[str, Any]
     source: str = ""  # topics: the brokers and names that the user has given
-    closer: str = ""  # who writes all that the job shows, in a task more than the plan has: a shuffle, or a claim's block
+    closer: str  # who writes all that the job shows, in a task more than the plan has: a shuffle, or a claim's block
     format: int = FORMAT
 
     @property
@@ -183,7 +183,7 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=
         return self.tasks + bool(self.closer)
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="commit"):
+class Commit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="commit"):
     """The commit point of a job, for its data and its ledger at once."""
 
     job: str
@@ -194,17 +194,17 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
     planner: str = ""
     hash_parts: Parts = 1
     target: Natural = 0
-    tasks: tuple[Task, ...] = ()
-    dropped: tuple[int, ...] = ()
-    left: tuple[Deferred, ...] = ()  # those of dropped tasks; the others' stand in their tasks
+    tasks: tuple[Task, ...]
+    dropped: tuple[int, ...]
+    left: tuple[Deferred, ...]  # those of dropped tasks; the others' stand in their tasks
     verb: str = "run"  # what was asked for: run, retry, forget, compact, …
     why: str = ""  # in the user's words
     on_append: str = ""  # what a run does with files that grow, where it looks for them
     identity: str = ""  # "content": versions of the sources are hashes of their content
     schema: str = ""  # the columns of the rows, as frozen in the plan
     source: str = ""  # topics: the brokers and names that the user has given
-    parts: str | None = None  # where `tasks` and `left` stand if they would make the entry too long
-    closer: str = ""  # as in its plan
+    parts: str | None  # where `tasks` and `left` stand if they would make the entry too long
+    closer: str  # as in its plan
     format: int = FORMAT
 
     @property
@@ -218,7 +218,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="c
         return self.whole or any(task.coverage.removes for task in self.tasks)
 
 
-class Abort(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="abort"):
+class Abort(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="abort"):
     """The job is given up; none of its output counts."""
 
     job: str
@@ -230,16 +230,16 @@ class Abort(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ab
     format: int = FORMAT
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="published"):
+class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="published"):
     """All data files of the commit are in their places, but for those of the lost tasks, which do not count."""
 
     job: str
     time: str
-    lost: tuple[int, ...] = ()
+    lost: tuple[int, ...]
     format: int = FORMAT
 
 
-class Expired(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="expired"):
+class Expired(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="expired"):
     """Versions below this one can no longer be read."""
 
     below: int
@@ -247,7 +247,7 @@ class Expired(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     format: int = FORMAT
 
 
-class Pin(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="pin"):
+class Pin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="pin"):
     """A reader's wish that this version stays readable."""
 
     version: int
@@ -256,7 +256,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="pin"
     format: int = FORMAT
 
 
-class Unpin(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="unpin"):
+class Unpin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="unpin"):
     """The end of a pin."""
 
     version: int

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from quire.arguments import flag
 from quire.commit import names, protocol
 from quire.commit.committers import Adopting, committer
-from quire.commit.entries import CLAIM, UNSAID, Commit, DataFile, PlanHead, Stats, Task
+from quire.commit.entries import CLAIM, UNSAID, Commit, Coverage, DataFile, PlanHead, Stats, Task
 from quire.commit.log import Log
 from quire.coverage import checkpoint
 from quire.coverage.conflicts import conflicts, examples
@@ -368,7 +368,7 @@ def _written(log: Log, head: PlanHead, attempt: str, started: float, *, allow_em
             store.sync(entry.name)  # whoever wrote it may not have waited for the disk
         files.append(DataFile(final, entry.size, records, by.adopt(store, entry)))
     return Task(
-        task=number, attempt=attempt, data_files=tuple(files), schema=next(iter(schemas), ""),
+        task=number, attempt=attempt, data_files=tuple(files), schema=next(iter(schemas), ""), coverage=Coverage(),
         stats=Stats(started=round(started, 3), seconds=round(time.time() - started, 3)),
     )  # fmt: skip
 

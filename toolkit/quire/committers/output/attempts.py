@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from quire.commit import names
 from quire.commit.committers import Adopting, Committer, known
-from quire.commit.entries import DataFile, Stats, Task
+from quire.commit.entries import Coverage, DataFile, Stats, Task
 from quire.committers.output.files import Output, adopted, ending, inside
 from quire.errors import RefusedError, UsageError
 from quire.ledger import own_files
@@ -104,7 +104,7 @@ class TaskAttempt:
             first, second, *_ = sorted(schemas)
             raise RefusedError(f"the task has written rows of two schemas, ({first}) and ({second}): nothing is visible.")
         self.done = Task(
-            task=self.task, attempt=self.id, data_files=tuple(found), schema=next(iter(schemas), ""),
+            task=self.task, attempt=self.id, data_files=tuple(found), schema=next(iter(schemas), ""), coverage=Coverage(),
             stats=Stats(started=round(self.started, 3), seconds=round(time.time() - self.started, 3)),
         )  # fmt: skip
         return self.done

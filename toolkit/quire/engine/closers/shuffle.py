@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from quire.commit import names
 from quire.commit.committers import committer
-from quire.commit.entries import DataFile, Stats, Task
+from quire.commit.entries import Coverage, DataFile, Stats, Task
 from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.engine.attempt import Work
@@ -93,7 +93,7 @@ def _run(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce
             files = _spread(runner, closing, parts, reduce, bar) if isinstance(runner, OnSpark) else _here(closing, parts, reduce)
         made = {file["schema"] for file in files}
         done = Task(
-            task=head.tasks, attempt=closing.attempt, schema=min(made, default=""),
+            task=head.tasks, attempt=closing.attempt, schema=min(made, default=""), coverage=Coverage(),
             stats=Stats(started=round(started, 3), seconds=round(time.time() - started, 3)),
             data_files=tuple(DataFile(file["name"], file["size"], file["records"], file["handle"]) for file in files),
         )  # fmt: skip
