@@ -268,7 +268,7 @@ def test_what_pieces_tell_the_driver_of_troubles_does_not_grow_with_their_number
 
     def listed(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
         answer = list_piece(listing, number, piece)
-        told.append(len(answer["troubles"]))
+        told.append(len(answer["unreadable"]["examples"]))
         return answer
 
     fold = Fold(1, (), {}, Uncovered())
@@ -281,8 +281,8 @@ def test_what_pieces_tell_the_driver_of_troubles_does_not_grow_with_their_number
         merged = plan._merge(quire.LocalRunner(), listing, [Piece(0, "")] * pieces, lambda: None)
         assert len(told) == pieces
         assert sum(told) <= TOLD
-        assert len(merged.troubles) == EXAMPLES
-        assert merged.unreadable == pieces * (EXAMPLES + 1), "counted are all"
+        assert len(merged.unreadable.examples) == EXAMPLES
+        assert merged.unreadable.count == pieces * (EXAMPLES + 1), "counted are all"
 
 
 class Part:

@@ -45,6 +45,9 @@ def test_what_holds_more_than_one_thing_is_found() -> None:
     fields = "".join(f"    f{i}: int\n" for i in range(16))
     found = module("a", f"@dataclass\nclass A:\n{fields}").large()
     assert [line.split(" ", 1)[1] for line in found] == ["A: 17 lines of code, 16 attributes"]
+    told = f"@dataclass(frozen=True)\nclass A:\n{fields}    @property\n    def sum(self): ...\n"
+    assert not list(module("a", told).large()), "a result with many columns"
+    assert list(module("a", f"{told}    def add(self, more): ...\n").large()), "it does something"
     lines = "".join(f"    a{i} = 1\n" for i in range(200))
     assert list(module("a", f"class A:\n    '''Words.'''\n{lines}").large()), "201 lines of code"
     assert not list(module("a", f"class A:\n    '''Words.'''\n{lines[11:]}").large()), "200, and docstrings are none"

@@ -153,7 +153,7 @@ class Plan:
     @property
     def bytes(self) -> int:
         """To be read."""
-        return self._planned.listed.split_bytes
+        return self._planned.listed.written.bytes
 
     @property
     def estimate(self) -> int:
@@ -192,7 +192,7 @@ class Plan:
             planning.discard(store, self._planned.job, self._planned.plan)
 
     def _facts(self) -> dict[str, object]:
-        listed = self._planned.listed
+        listed, differing = self._planned.listed, self._planned.listed.differing
         rows: dict[str, object] = {
             "files listed": f"{listed.files:,}",
             "skipped (already processed)": f"{listed.done:,}",
@@ -201,34 +201,35 @@ class Plan:
             "estimated output": format_size(self.estimate),
             "skew": self.skew().verdict,
         }
-        if listed.reported:
-            rows["changed since, not read"] = str(Changes(listed.reported, listed.longer))
-        if listed.outdated:
-            rows["changed since, read again"] = f"{listed.outdated:,}"
+        if differing.reported.count:
+            rows["changed since, not read"] = str(Changes(differing.reported.count, differing.longer))
+        if differing.outdated:
+            rows["changed since, read again"] = f"{differing.outdated:,}"
         if listed.young:
             rows["too young (min_age)"] = f"{listed.young:,}"
         return rows
 
     def as_dict(self) -> dict[str, Any]:
         """All of it but the files, as JSON takes it."""
-        listed = self._planned.listed
+        listed, differing = self._planned.listed, self._planned.listed.differing
         return {
             "dest": self._options.dest, "listed": listed.files, "skipped": listed.done, "files": listed.new, "bytes": self.bytes,
-            "estimate": self.estimate, "changed": listed.reported, "longer": listed.longer, "outdated": listed.outdated,
-            "young": listed.young, "links": listed.links, "unreadable": listed.unreadable, "troubles": [list(t) for t in listed.troubles],
+            "estimate": self.estimate, "changed": differing.reported.count, "longer": differing.longer, "outdated": differing.outdated,
+            "young": listed.young, "links": listed.links, "unreadable": listed.unreadable.count,
+            "troubles": [list(t) for t in listed.unreadable.examples],
             "skew": self.skew().as_dict(), "tasks": self.tasks.to_dict("records"),
         }  # fmt: skip
 
     def _note(self) -> str:
-        parts = [f"{path}: {reason}" for path, reason in self._planned.listed.troubles[:5]]
-        if self._planned.listed.reported:
+        parts = [f"{path}: {reason}" for path, reason in self._planned.listed.unreadable.examples[:5]]
+        if self._planned.listed.differing.reported.count:
             made = self._options
             parts.append(changed_since(made.dest, ", ".join(root.url for root in made.roots), reduce=bool(made.spec.reduce)))
         return "\n".join(map(printable, parts))
 
     def __str__(self) -> str:
         listed = self._planned.listed
-        if not (listed.files or listed.young or listed.links or listed.deleted or listed.troubles):
+        if not (listed.files or listed.young or listed.links or listed.deleted.count or listed.unreadable.count):
             return printable(f"plan for {self._options.dest}: nothing is there to gather.")
         return display.lines(f"plan for {self._options.dest}", self._facts(), self._note())
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit.checkpoints import FILES, Totals
-from quire.commit.entries import Task
+from quire.commit.entries import Stats, Task
 from quire.commit.log import Log
 from quire.coverage.fold import Fold
 
@@ -64,13 +64,24 @@ def totals(log: Log, folded: Fold) -> Totals:
         tasks += there
         commits, last = commits + bool(there), commit.time if there else last
     files = [f for t in tasks for f in t.data_files if f.name not in folded.removed]
-    uncovered = sum(len(u.ranges) for t in tasks for u in t.coverage.uncovers)
+    uncovered, stats = sum(len(u.ranges) for t in tasks for u in t.coverage.uncovers), added(tasks)
     return Totals(
         commits=commits, last_commit=last,
-        files=before.files + sum(t.stats.files_in - t.stats.files_out for t in tasks),
-        bytes_read=before.bytes_read + sum(t.stats.bytes_in - t.stats.bytes_out for t in tasks),
-        quarantined=before.quarantined + sum(t.stats.quarantined - t.stats.quarantined_out for t in tasks),
-        held_back=before.held_back + sum(t.stats.held - t.stats.held_out for t in tasks),
+        files=before.files + stats.files_in - stats.files_out,
+        bytes_read=before.bytes_read + stats.bytes_in - stats.bytes_out,
+        quarantined=before.quarantined + stats.quarantined - stats.quarantined_out,
+        held_back=before.held_back + stats.held - stats.held_out,
         data_files=count + len(files), bytes_written=size + sum(f.size for f in files),
-        ledger_rows=before.ledger_rows + sum(t.stats.rows - t.stats.carried for t in tasks) - uncovered,
+        ledger_rows=before.ledger_rows + stats.rows - stats.carried - uncovered,
     )  # fmt: skip
+
+
+def added(tasks: Iterable[Task], before: Stats | None = None) -> Stats:
+    """The counts of tasks, and of those `before`, together."""
+    found = [before or Stats(), *(task.stats for task in tasks)]
+    return Stats(**{name: sum(getattr(each, name) for each in found) for name in Stats.__struct_fields__ if name != "written"})
+
+
+def files_out(verb: str, stats: Stats) -> int:
+    """Files that a commit has taken out or replaced; a retry, which swaps what is in quarantine, takes nothing out."""
+    return stats.files_out + (stats.quarantined_out if verb == "forget" else 0)

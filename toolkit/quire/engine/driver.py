@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from quire.commit import names
-from quire.commit.entries import Abort, Commit, PlanHead, Spec, Task
+from quire.commit.entries import Abort, Commit, PlanHead, Spec, Stats, Task
 from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
+from quire.coverage.live import added
 from quire.engine import job as jobs
 from quire.engine import kinds
 from quire.engine.attempt import Work
@@ -89,12 +91,31 @@ def _rounds(
         call.takes_up(head)
         jobs.run(runner, log, work, bars, request.max_quarantined, request.reduce)
         settled = call.ended(log.refresh(), head.job, store) and taken.planned is not None
-        jobs.check_losses(call.losses, head.job, request.dest)
+        jobs.check_losses(call.done.losses, head.job, request.dest)
         if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
             break  # where it is to stop, the next call takes what is left
         supersede = settled and (supersede or not call.more())  # first what did not fit into that job
     checkpoint.keep_up(runner, request.dest, request.dest_options, log, bars.say)
     return call.report(log, time.monotonic() - started, bars.retries - retries)
+
+
+@dataclass
+class _Done:
+    """The sum of the tasks of a call that count."""
+
+    stats: Stats = field(default_factory=Stats)
+    data_files: int = 0
+    written: int = 0  # bytes in them
+    records: int = 0
+    losses: int = 0  # jobs of which the store has lost output before it was published
+    examples: list[tuple[str, str]] = field(default_factory=list)  # of what was quarantined
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        files = [file for task in tasks for file in task.data_files]
+        self.stats = added(tasks, self.stats)
+        self.data_files += len(files)
+        self.written += sum(file.size for file in files)
+        self.records += sum(file.records for file in files)
 
 
 class _Call:
@@ -111,12 +132,14 @@ class _Call:
         self.listed: planning.Planned | None = None
         self.skew: SkewResult | None = None
         self.quarantined = 0  # files that were in quarantine when the call began
-        self.files = self.bytes = self.written = self.data_files = self.quarantined_files = self.quarantined_records = self.held = (
-            self.skipped
-        ) = 0
-        self.records = self.lost = self.useful = 0
-        self.losses = 0  # jobs of which the store has lost output before it was published
-        self.examples: list[tuple[str, str]] = []
+        self.skipped = 0  # files that were done before
+        self.held = 0  # last lines that were held back since the last listing
+        self.done = _Done()
+
+    @property
+    def stats(self) -> Stats:
+        """The counts of the tasks that count."""
+        return self.done.stats
 
     def tired(self, most: int) -> frozenset[str]:
         """The paths that this call does not take up again, having done so `most` times.
@@ -129,8 +152,8 @@ class _Call:
         """A listing."""
         self.listed, self.held = planned, 0  # what is held back since before is in the listing
         # What this call has gathered in rounds before is found done, and was not done before.
-        if not self.quarantined_records:  # else a file whose beginning was quarantined would be taken for one
-            self.skipped = max(0, planned.listed.done - self.files - self.quarantined_files)
+        if not self.stats.quarantined_records:  # else a file whose beginning was quarantined would be taken for one
+            self.skipped = max(0, planned.listed.done - self.stats.files_in - self.stats.quarantined_files)
         if not self.jobs:
             self.quarantined = planned.listed.quarantined
         if planned.tasks:
@@ -138,7 +161,7 @@ class _Call:
 
     def outdated(self) -> bool:
         """Whether files are there in another version than the ledger's, and the user wants the new one."""
-        return self.listed is not None and self.listed.listed.outdated > 0
+        return self.listed is not None and self.listed.listed.differing.outdated > 0
 
     def more(self) -> bool:
         """Whether the last plan has left something, as a job may only be so large."""
@@ -164,24 +187,16 @@ class _Call:
             self.jobs.append(job)
             tasks = log.in_effect(outcome)
             lost = len(tasks) < len(outcome.tasks)
-            self.losses += lost
+            self.done.losses += lost
+            self.done.add(tasks)
             for task in tasks:
                 left += task.coverage.left
                 self._gathered_after_all(task, store)
-                self.files += task.stats.files_in
-                self.bytes += task.stats.bytes_in
-                self.quarantined_files += task.stats.quarantined_files
-                self.quarantined_records += task.stats.quarantined_records
-                self.useful += task.stats.gathered - task.stats.vain + task.stats.waiting
                 self.held += task.stats.held
-                self.data_files += len(task.data_files)
-                self.written += sum(file.size for file in task.data_files)
-                self.records += sum(file.records for file in task.data_files)
-                self.lost += task.stats.lost
                 self.taken_up.update({u.path for u in task.coverage.uncovers})
-                if task.stats.quarantined and len(self.examples) < EXAMPLES and task.coverage.segment:
+                if task.stats.quarantined and len(examples := self.done.examples) < EXAMPLES and task.coverage.segment:
                     rows = segments.read(store, task.coverage.segment, ["path", "start", "state", "reason"]).to_pylist()
-                    self.examples += [(self.kind.split(r["path"], r["start"]), r["reason"]) for r in rows if r["state"] == "quarantined"]
+                    examples += [(self.kind.split(r["path"], r["start"]), r["reason"]) for r in rows if r["state"] == "quarantined"]
         self.taken_up.update({item.path for item in left})
         self.left.update({item.path: item.why for item in left})
         return isinstance(outcome, Commit) and not left and not outcome.dropped and not lost
@@ -200,8 +215,8 @@ class _Call:
 
     def state(self) -> str:
         """How far this call has come, for an error that ends it: from what it knows, since the store may not answer."""
-        taken = self.kind.taken(self.files, self.records)
-        before = f"{taken} by this call and stay; " if self.files or self.records else ""
+        taken = self.kind.taken(self.stats.files_in, self.done.records)
+        before = f"{taken} by this call and stay; " if self.stats.files_in or self.done.records else ""
         dest = self.request.dest
         if self.head is None:
             return f"{before or 'Nothing of this call is visible; '}call again to go on."
@@ -216,24 +231,19 @@ class _Call:
 
     def report(self, log: Log, took: float, retries: int) -> Report:
         """For the user."""
-        request, listed = self.request, self.listed.listed if self.listed else None
-        changed: list[tuple[str, str]] = []
-        count = 0
-        troubles: list[tuple[str, str]] = []
-        if listed is not None:
-            troubles = list(listed.troubles)
-            changed, count = list(listed.reported_examples), listed.reported
+        request, stats, done = self.request, self.stats, self.done
+        listed = self.listed.listed if self.listed else Listed()
+        differing = listed.differing
         return Report(
-            **self.kind.report(request.roots, self, log), dest=request.dest, files=self.files, bytes=self.bytes,
-            written=self.written, records=self.records, lost=self.lost, data_files=self.data_files,
-            quarantined=tuple(self.examples[:EXAMPLES]), quarantined_count=self.quarantined_files + self.quarantined_records,
-            changed=tuple(changed), changed_count=count, longer_count=listed.longer if listed else 0, unreadable=tuple(troubles),
-            unreadable_count=listed.unreadable if listed else 0,
-            deferred=tuple(self.left.items()), skipped=self.skipped,
-            young=listed.young if listed else 0, links=listed.links if listed else 0, jobs=tuple(self.jobs), version=log.tip,
-            held_back=self.held + (listed.held if listed else 0), seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
-            deleted=listed.deleted if listed else 0, deleted_examples=tuple(listed.deleted_examples) if listed else (),
-            reduce=request.spec.reduce, quarantined_before=self.quarantined,
+            **self.kind.report(request.roots, self, log), dest=request.dest, files=stats.files_in, bytes=stats.bytes_in,
+            written=done.written, records=done.records, lost=stats.lost, data_files=done.data_files,
+            quarantined=tuple(done.examples[:EXAMPLES]), quarantined_count=stats.quarantined,
+            changed=differing.reported.pairs, changed_count=differing.reported.count, longer_count=differing.longer,
+            unreadable=listed.unreadable.pairs, unreadable_count=listed.unreadable.count, deferred=tuple(self.left.items()),
+            skipped=self.skipped, young=listed.young, links=listed.links, jobs=tuple(self.jobs), version=log.tip,
+            held_back=self.held + differing.held, seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
+            deleted=listed.deleted.count, deleted_examples=tuple(listed.deleted.examples), reduce=request.spec.reduce,
+            quarantined_before=self.quarantined,
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ page of a ledger of many millions of rows comes as soon as that of a small one; 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from quire import display
 from quire.arguments import whole
-from quire.commit.entries import Commit, Task
 from quire.commit.log import Log
 from quire.coverage.finished import FINISHED
 from quire.coverage.fold import Fold, Source
+from quire.coverage.live import added, files_out
 from quire.errors import UsageError, choose, printable, quoted
 from quire.interrupts import all_interruptible
 from quire.progress import ProgressEvent
@@ -173,22 +173,15 @@ def commits(ledger: Pages, last: int | None) -> list[tuple[Any, ...]]:
         tasks = ledger._log.in_effect(commit, ledger.version, reader=True)
         if not tasks:
             continue
-        written, removed = sum(len(t.data_files) for t in tasks), sum(len(t.coverage.removes) for t in tasks)
+        written, removed, stats = sum(len(t.data_files) for t in tasks), sum(len(t.coverage.removes) for t in tasks), added(tasks)
         rows.append(
-            (number, commit.verb, commit.time, sum(t.stats.files_in for t in tasks), _out(commit, tasks),
-             sum(t.stats.quarantined for t in tasks), written, removed, live, sum(f.records for t in tasks for f in t.data_files),
-             sum(t.stats.bytes_in for t in tasks), sum(t.stats.lost for t in tasks), commit.why)
+            (number, commit.verb, commit.time, stats.files_in, files_out(commit.verb, stats), stats.quarantined, written, removed, live,
+             sum(f.records for t in tasks for f in t.data_files), stats.bytes_in, stats.lost, commit.why)
         )  # fmt: skip
         if len(rows) == last:
             break
         live += removed - written
     return rows[::-1]
-
-
-def _out(commit: Commit, tasks: Iterable[Task]) -> int:
-    """Files that a commit has taken out or replaced; a retry, which swaps what is in quarantine, takes nothing out."""
-    quarantined = sum(t.stats.quarantined_out for t in tasks) if commit.verb == "forget" else 0
-    return sum(t.stats.files_out for t in tasks) + quarantined
 
 
 class _Search:

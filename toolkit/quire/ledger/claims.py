@@ -228,7 +228,7 @@ def _begin(made: Request, runner: Runner, bars: Progress) -> _Begun | Changes:
     def plan(log: Log, identity: Identity) -> tuple[PlanHead, planning.Planned] | None:
         nonlocal changes
         found = planning.make(kinds.named(CLAIM).plan, runner, log, log.tip, identity.job(log.tip), made.wanted(), bars)
-        changes = Changes(found.listed.reported, found.listed.longer)
+        changes = Changes(found.listed.differing.reported.count, found.listed.differing.longer)
         return (identity.head(found.base, found.plan, len(found.tasks)), found) if found.tasks else None
 
     while True:

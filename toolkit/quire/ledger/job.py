@@ -20,6 +20,7 @@ from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, UNSAID, Commit, PlanHead, Spec
 from quire.commit.log import Log
 from quire.coverage import checkpoint
+from quire.coverage.live import added, files_out
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.closers import Reduce
@@ -275,19 +276,17 @@ def _told(found: Changed, planned: PlannedChange | None, before: int, log: Log, 
 
 def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
     tasks = log.in_effect(commit)
+    stats = added(tasks)
     removed = [name for task in tasks for name in task.coverage.removes]
     # Just before the commit they counted.
     number = log.decided(commit.job)
     sizes = {name: f.size for name, f in live_files(log, number[0] - 1).items()} if removed and number else {}
     written = [file for task in tasks for file in task.data_files]
     left = [(item.path, item.why) for item in (*commit.left, *(item for task in tasks for item in task.coverage.left))]
-    # Of a retry the rows that leave the quarantine come back at once; who forgets them means files.
-    out = sum(t.stats.files_out + (t.stats.quarantined_out if commit.verb == "forget" else 0) for t in tasks)
     return replace(
-        found, jobs=(*found.jobs, commit.job), files_out=found.files_out + out,
-        gathered=found.gathered + sum(t.stats.gathered for t in tasks), vain=found.vain + sum(t.stats.vain for t in tasks),
-        quarantined=found.quarantined + sum(t.stats.quarantined for t in tasks),
+        found, jobs=(*found.jobs, commit.job), files_out=found.files_out + files_out(commit.verb, stats),
+        gathered=found.gathered + stats.gathered, vain=found.vain + stats.vain, quarantined=found.quarantined + stats.quarantined,
         removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
         written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),
-        carried=found.carried + sum(t.stats.carried for t in tasks), left=(*found.left, *left),
+        carried=found.carried + stats.carried, left=(*found.left, *left),
     )  # fmt: skip

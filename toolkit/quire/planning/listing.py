@@ -7,8 +7,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -118,40 +118,86 @@ class TaskRun:
 
 
 @dataclass
+class Some:
+    """How many there are, and a few of them."""
+
+    count: int = 0
+    examples: list[Any] = field(default_factory=list)
+    most: int = EXAMPLES
+
+    def add(self, count: int, found: Sequence[Any]) -> None:
+        """So many more; of those that were `found`, as many are kept as there is room for."""
+        self.count += count
+        self.examples += found[: max(0, self.most - len(self.examples))]
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The examples, where they are paths with reasons: JSON knows no tuples."""
+        return tuple((path, why) for path, why in self.examples)
+
+
+@dataclass
+class Differing:
+    """Files that the ledger knows in another version, or whose last line waits for its end."""
+
+    reported: Some = field(default_factory=Some)  # (path, reason) of those that the user wants to hear of
+    longer: int = 0  # of them those that are longer now
+    outdated: int = 0  # files that a round of their own reads again whole
+    held: int = 0  # files with a last line that waits
+
+
+@dataclass
+class Written:
+    """The rows that were written to the plan: the splits to be read, and rows that leave."""
+
+    splits: int = 0
+    bytes: int = 0
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    drops: list[tuple[str, str]] = field(default_factory=list)  # objects of the plan, and data files, of rows that leave
+    sampled: int = 0  # bytes that were read to estimate how many are written for them
+    sampled_out: int = 0
+
+
+@dataclass
 class Listed:
     """The finds of a task in its piece; names only as examples."""
 
     files: int = 0  # listed and wanted
-    bytes: int = 0
     done: int = 0
     quarantined: int = 0  # of them those that are in quarantine
-    splits: int = 0  # to be read
-    split_bytes: int = 0
     new: int = 0  # files of which something is to be read
     young: int = 0
     links: int = 0
-    unwanted: int = 0  # that are there and not hidden, and do not match what was asked for
-    unwanted_examples: list[str] = field(default_factory=list)  # below their roots
+    unwanted: Some = field(default_factory=lambda: Some(most=NAMES))  # names below their roots that do not match what was asked for
     met: list[list[Any]] = field(default_factory=list)  # [root, glob] that matches a name; [root, ""]: the root has names
-    reported: int = 0  # rewritten or appended to since they were gathered, and the user wants to hear of it
-    longer: int = 0  # of what is reported, files that are longer now
-    reported_examples: list[tuple[str, str]] = field(default_factory=list)
-    outdated: int = 0  # what a round of its own reads again whole
-    held: int = 0  # files with a last line that waits for its end
-    deleted: int = 0  # gathered files that have gone
-    deleted_examples: list[str] = field(default_factory=list)
-    unreadable: int = 0  # what could not be listed or planned
-    troubles: list[tuple[str, str]] = field(default_factory=list)  # of it, (path, reason)
-    runs: list[dict[str, Any]] = field(default_factory=list)
-    drops: list[tuple[str, str]] = field(default_factory=list)  # objects of the plan, and data files, of rows that leave
-    sampled: int = 0
-    sampled_out: int = 0
+    differing: Differing = field(default_factory=Differing)
+    deleted: Some = field(default_factory=Some)  # gathered files that have gone
+    unreadable: Some = field(default_factory=Some)  # (path, reason) of what could not be listed or planned
+    written: Written = field(default_factory=Written)
     retries: int = 0  # how often a store could not do something at once
     more: int = 0  # something was left to another job, as one may only be so large
 
     def again(self, why: str) -> None:
         """It is tried again."""
         self.retries += 1
+
+    def add(self, told: dict[str, Any]) -> None:
+        """Also the finds of another piece, as its task has told them."""
+        _add(self, told)
+
+
+def _add(found: Any, told: dict[str, Any]) -> None:
+    """Add up what two tasks have found, field by field."""
+    for name, more in told.items():
+        here = getattr(found, name)
+        if isinstance(here, Some):
+            here.add(more["count"], more["examples"])
+        elif is_dataclass(here):
+            _add(here, more)
+        elif isinstance(here, list):
+            here += more  # in place: of thousands of pieces each would copy what all before it have brought
+        else:
+            setattr(found, name, here + more)
 
 
 def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
@@ -166,7 +212,6 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
             continue
         table = _table(listing.roots[piece.root].url, entries)
         found.files += len(entries)
-        found.bytes += sum(entry.size for entry in entries)
         root, policy = listing.roots[piece.root], listing.policy
         left = remaining(table, listing.fold, dest, policy.needs)
         found.done += left.done
@@ -174,9 +219,9 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
         if policy.supersede:
             left.files, left.uncovers = left.files.slice(0, 0), []
         decided = decide(left.known, policy, functools.partial(root.store, found.again), root.url)
-        _count(decided, found)
+        _count(decided, found.differing)
         if decided.superseded:
-            _write_drops(listing, decided.superseded, dest, found)
+            _write_drops(listing, decided.superseded, dest, found.written)
         replaces = dict[str, list[Any]]()
         for u in left.uncovers:
             replaces.setdefault(u.path, []).append([u.version, u.ranges, 0])
@@ -191,10 +236,9 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
             _write(listing, f"{number}-{chunk}-{objects.new_id()}", piece.root, rows, dest, found)
             _estimate(listing, root, rows, found)
     for gone in seen.gone(listing.fold, dest):
-        found.deleted += gone.num_rows
-        found.deleted_examples += gone.column("path")[: EXAMPLES - len(found.deleted_examples)].to_pylist()
-    for names in (found.troubles, found.reported_examples, found.deleted_examples):
-        del names[listing.examples :]
+        found.deleted.add(gone.num_rows, gone.column("path")[:EXAMPLES].to_pylist())
+    for some in (found.unreadable, found.differing.reported, found.deleted):
+        del some.examples[listing.examples :]
     return asdict(found)
 
 
@@ -271,18 +315,17 @@ def list_changed(listing: Listing, piece: Piece) -> Iterator[pa.Table]:
             yield pa.Table.from_pylist([{**files[path], "reason": why} for path, why in reported], CHANGED)
 
 
-def _count(decided: Decided, found: Listed) -> None:
-    found.reported += len(decided.reported)
+def _count(decided: Decided, found: Differing) -> None:
+    found.reported.add(len(decided.reported), decided.reported)
     found.longer += decided.longer
-    found.reported_examples += decided.reported[: max(0, EXAMPLES - len(found.reported_examples))]
     found.outdated += decided.outdated
     found.held += decided.held
 
 
-def _write_drops(listing: Listing, rows: list[dict[str, Any]], dest: Store, found: Listed) -> None:
+def _write_drops(listing: Listing, rows: list[dict[str, Any]], dest: Store, written: Written) -> None:
     """Write the rows that leave, and note the data files that they are in."""
     table = pa.Table.from_pylist([{**row, "data_file": row["data_file"] or ""} for row in rows], DROPS)
-    found.drops += put_drops(dest, table, lambda kind: objects.plan_parquet(listing.job, listing.plan, f"{kind}-{objects.new_id()}"))
+    written.drops += put_drops(dest, table, lambda kind: objects.plan_parquet(listing.job, listing.plan, f"{kind}-{objects.new_id()}"))
 
 
 def _chunks(listing: Listing, piece: Piece, found: Listed, seen: ListedNames) -> Iterator[list[Entry]]:
@@ -367,9 +410,7 @@ def _taker(root: Root, selection: Selection, found: Listed, dest: str = "", numb
                 del unmet[met]
                 found.met.append(list(met))
         if not everything and not wanted.match(entry.name):
-            found.unwanted += 1
-            if len(found.unwanted_examples) < NAMES:
-                found.unwanted_examples.append(entry.name)
+            found.unwanted.add(1, [entry.name])
             return False
         if selection.newest is not None and entry.modified > selection.newest:
             found.young += 1
@@ -401,9 +442,7 @@ def _note(trouble: Trouble, root: Root, found: Listed) -> None:
     if trouble.kind == "link":
         found.links += 1
     elif trouble.kind == "unreadable":
-        found.unreadable += 1
-        if len(found.troubles) < EXAMPLES:
-            found.troubles.append((f"{root.url}/{trouble.name}", trouble.reason))
+        found.unreadable.add(1, [(f"{root.url}/{trouble.name}", trouble.reason)])
 
 
 def _table(root: str, entries: list[Entry]) -> pa.Table:
@@ -465,13 +504,13 @@ def _write(listing: Listing, name: str, root: int, table: pa.Table, dest: Store,
         full = most is not None and run.rows and (run.bytes + length > most or run.rows >= 20_000)
         if not run.rows or full or group != run.group or part != run.part:
             if run.rows:
-                found.runs.append(asdict(run))
+                found.written.runs.append(asdict(run))
             run = TaskRun(group, part, object_name, root, i, 0, 0)
         run.rows += 1
         run.bytes += length
-    found.runs.append(asdict(run))
-    found.splits += table.num_rows
-    found.split_bytes += sum(lengths)
+    found.written.runs.append(asdict(run))
+    found.written.splits += table.num_rows
+    found.written.bytes += sum(lengths)
     out = pa.BufferOutputStream()
     encoding = {"path": "DELTA_BYTE_ARRAY", "version": "DELTA_BYTE_ARRAY"}
     pq.write_table(
@@ -488,7 +527,7 @@ def _write(listing: Listing, name: str, root: int, table: pa.Table, dest: Store,
 
 def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> None:
     """Read a few small files to see how many bytes would be written for those read."""
-    if listing.estimate is None or found.sampled >= SAMPLE:
+    if listing.estimate is None or found.written.sampled >= SAMPLE:
         return
     prefix = len(root.url.rstrip("/")) + 1
     some = rows.take(list(range(0, rows.num_rows, max(1, rows.num_rows // (4 * SAMPLE)))))
@@ -497,8 +536,8 @@ def _estimate(listing: Listing, root: Root, rows: pa.Table, found: Listed) -> No
     requests = [ReadRequest(path[prefix:], version, size, 0, size) for path, version, size, _ in chosen]
     for (path, version, size, modified), (_, content) in zip(chosen, root.store(found.again).read_many(requests), strict=True):
         if isinstance(content, bytes):
-            found.sampled += size
-            found.sampled_out += listing.estimate(content, FileInfo(path, size, version, modified))
+            found.written.sampled += size
+            found.written.sampled_out += listing.estimate(content, FileInfo(path, size, version, modified))
         elif not isinstance(content, Vanished | Unreadable):
             for _ in content:
                 pass

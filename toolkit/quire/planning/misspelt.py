@@ -16,9 +16,9 @@ from quire.sources.files import Root, is_glob, literal
 
 def check_listed(roots: Iterable[Any], listed: Listed) -> None:
     """StorageError where nothing was found but what could not be listed: that is not an empty source."""
-    if listed.troubles and not (listed.files or listed.young or listed.unwanted):
-        path, reason = listed.troubles[0]
-        more = f" (and {listed.unreadable - 1:,} more)" if listed.unreadable > 1 else ""
+    if listed.unreadable.count and not (listed.files or listed.young or listed.unwanted.count):
+        path, reason = listed.unreadable.pairs[0]
+        more = f" (and {listed.unreadable.count - 1:,} more)" if listed.unreadable.count > 1 else ""
         raise StorageError(
             printable(f"nothing could be listed in {_places(roots)}: {path}: {reason}{more}. Nothing was gathered; let this user list it.")
         )
@@ -37,10 +37,10 @@ class Unmatched:
         """UsageError, with a near name."""
         with about(self.argument):
             but = f" and exclude={', '.join(map(quoted, exclude))}" if exclude else ""
-            there = self.listed.files + self.listed.young + self.listed.unwanted
+            there = self.listed.files + self.listed.young + self.listed.unwanted.count
             raise UsageError(
                 f"{self.argument}={', '.join(map(quoted, self.globs))}{but} matches none of the names in {self.places} (files: {there:,}): "
-                f"nothing was gathered. {_hint(self.globs, self.listed.unwanted_examples)}"
+                f"nothing was gathered. {_hint(self.globs, self.listed.unwanted.examples)}"
             )
 
 
@@ -52,7 +52,7 @@ def unmatched(roots: Sequence[Root], include: Sequence[str], listed: Listed) -> 
     met = {(root, glob) for root, glob in listed.met}
     globs = [(i, glob) for i, root in enumerate(roots) for glob in globs_of(root)]
     placed = [(i, glob) for i, glob in globs if (i, "") in met and (i, glob) not in met]
-    if not placed and listed.unwanted and not (listed.files or listed.young):
+    if not placed and listed.unwanted.count and not (listed.files or listed.young):
         if include:
             return Unmatched("include", tuple(include), _places(roots), listed)
         placed = globs

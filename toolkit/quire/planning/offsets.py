@@ -20,7 +20,7 @@ from quire.coverage.fold import Fold
 from quire.coverage.ranges import LOST, Covered, Known, covered
 from quire.errors import DataLossError, RefusedError, TransientError
 from quire.planning.drops import put_table
-from quire.planning.listing import CHUNK, PLAN, Cut, Listed, TaskRun
+from quire.planning.listing import CHUNK, PLAN, Cut, Listed, TaskRun, Written
 from quire.sources.kafka import offsets
 from quire.sources.kafka.client import Cluster, cluster_of
 from quire.sources.kafka.topics import Key, Topics, named, topic_of
@@ -101,7 +101,7 @@ def listed(wanted: Offsets, fold: Fold, dest: Store, cut: Cut, job: str, plan: s
     if wanted.in_step:
         rows = [rows[i] for i in sorted(range(len(rows)), key=when.__getitem__)]
     for at in range(0, len(rows), CHUNK):
-        _write(rows[at : at + CHUNK], names.plan_parquet(job, plan, f"offsets-{names.new_id()}"), step, dest, found)
+        _write(rows[at : at + CHUNK], names.plan_parquet(job, plan, f"offsets-{names.new_id()}"), step, dest, found.written)
     return found, ratio
 
 
@@ -204,7 +204,7 @@ def _bounded(ranges: list[_Range], measures: Mapping[str, Measure], most: int | 
     return [_Range(r.key, r.start, r.start + min(r.offsets, max(1, int(r.offsets * most / total))), r.before) for r in ranges]
 
 
-def _write(rows: list[tuple[str, str, _Range, int]], name: str, step: float, dest: Store, found: Listed) -> None:
+def _write(rows: list[tuple[str, str, _Range, int]], name: str, step: float, dest: Store, written: Written) -> None:
     """Write rows of the plan, and note their runs."""
     columns: dict[str, list[Any]] = {f.name: [] for f in PLAN}
     run = TaskRun("", 0, name, 0, 0, 0, 0)
@@ -214,11 +214,11 @@ def _write(rows: list[tuple[str, str, _Range, int]], name: str, step: float, des
         for column, found_values in columns.items():
             found_values.append(values.get(column))
         if run.rows and run.bytes + size > step:
-            found.runs.append(asdict(run))
+            written.runs.append(asdict(run))
             run = TaskRun("", 0, name, 0, i, 0, 0)
         run.rows += 1
         run.bytes += size
-    found.runs.append(asdict(run))
-    found.splits += len(rows)
-    found.split_bytes += sum(size for *_, size in rows)
+    written.runs.append(asdict(run))
+    written.splits += len(rows)
+    written.bytes += sum(size for *_, size in rows)
     put_table(dest, name, pa.table(columns, PLAN))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quire import skew
@@ -15,7 +15,7 @@ from quire.coverage.fold import Fold, fold
 from quire.errors import QuireError
 from quire.planning import offsets, pack
 from quire.planning.changes import Policy
-from quire.planning.listing import EXAMPLES, NAMES, TOLD, Cut, Listed, Listing, TaskRun, list_piece
+from quire.planning.listing import EXAMPLES, TOLD, Cut, Listed, Listing, TaskRun, list_piece
 from quire.planning.offsets import Offsets
 from quire.planning.pieces import Piece, pieces
 from quire.planning.rewriting import live_files, rewriting
@@ -57,7 +57,7 @@ class Planned:
     def skew(self) -> skew.SkewResult:
         """Hash plans by files within each directory, other plans by bytes."""
         rows = [(t.folder, t.part, t.files, t.bytes) for t in self.tasks if t.runs]
-        return evenness(rows, self.cut.planner, self.cut.parts, self.cut.target / max(self.ratio, 0.001), self.listed.splits)
+        return evenness(rows, self.cut.planner, self.cut.parts, self.cut.target / max(self.ratio, 0.001), self.listed.written.splits)
 
 
 def evenness(tasks: Iterable[tuple[str, int, int, int]], planner: str, parts: int, budget: float, listed: int | None) -> skew.SkewResult:
@@ -115,13 +115,13 @@ def make(lister: Lister, runner: Runner, log: Log, base: int, job: str, wanted: 
 
 
 def _make(look: Look, listed: Listed, ratio: float) -> Planned:
-    wanted, store = look.wanted, look.log.store
-    tasks = pack.pack([TaskRun(**run) for run in listed.runs], wanted.cut, ratio, [root.account for root in wanted.roots])
+    wanted, store, written = look.wanted, look.log.store, listed.written
+    tasks = pack.pack([TaskRun(**run) for run in listed.written.runs], wanted.cut, ratio, [root.account for root in wanted.roots])
     planned = Planned(look.job, look.base, look.plan, tasks, listed, ratio, wanted.cut)
-    if not listed.splits:
+    if not written.splits:
         return planned
-    pack.check_complete(tasks, listed.splits, listed.split_bytes, wanted.cut)
-    tasks.extend(rewriting(listed.drops, live_files(look.log, look.base), wanted.cut.target) if listed.drops else ())
+    pack.check_complete(tasks, written.splits, written.bytes, wanted.cut)
+    tasks.extend(rewriting(written.drops, live_files(look.log, look.base), wanted.cut.target) if written.drops else ())
     pack.write_head(store, names.plan_parquet(look.job, look.plan), tasks)
     return planned
 
@@ -142,7 +142,8 @@ def list_files(look: Look) -> tuple[Listed, float]:
     with progress.phase("planning", total=len(found), unit="dir") as bar:
         listed = _merge(look.runner, listing, found, lambda: bar.update(0))
         bar.to(len(found), retries=listed.retries)
-    ratio = wanted.ratio if wanted.ratio is not None else listed.sampled_out / listed.sampled if listed.sampled else 1.0
+    written = listed.written
+    ratio = wanted.ratio if wanted.ratio is not None else written.sampled_out / written.sampled if written.sampled else 1.0
     return listed, ratio
 
 
@@ -175,17 +176,7 @@ def _merge(runner: Runner, listing: Listing, found: list[Piece], watch: Callable
     for outcome in runner.run(work, items, groups=groups, watch=watch):
         if isinstance(outcome, Failure):
             raise outcome.kind_of_error(f"listing failed: {str(outcome).rstrip('.')}. Nothing was changed; call again when that is mended.")
-        part = Listed(**outcome)
-        for f in fields(Listed):
-            here, more = getattr(total, f.name), getattr(part, f.name)
-            if isinstance(here, list):
-                here += more  # in place: of thousands of pieces each would copy what all before it have brought
-            else:
-                setattr(total, f.name, here + more)
-    total.reported_examples = [tuple(t) for t in total.reported_examples[:EXAMPLES]]  # type: ignore[misc]  # JSON knows no tuples
-    del total.deleted_examples[EXAMPLES:]
-    del total.unwanted_examples[NAMES:]
-    total.troubles = [tuple(t) for t in total.troubles[:EXAMPLES]]  # type: ignore[misc]  # JSON knows no tuples
+        total.add(outcome)
     return total
 
 

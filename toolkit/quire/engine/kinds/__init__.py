@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from quire.commit.entries import PlanHead
+from quire.commit.entries import PlanHead, Stats
 from quire.errors import FormatError
 from quire.packaging import Registry
 
@@ -26,11 +26,13 @@ class Calling(Protocol):
 
     jobs: list[str]
     left: dict[str, str]  # what was left to the next call, and why
-    useful: int  # splits of which something was taken
-    quarantined_files: int
-    quarantined_records: int
     skipped: int  # files that were done before, and how many of them were quarantined
     quarantined: int
+
+    @property
+    def stats(self) -> Stats:
+        """The counts of its tasks."""
+        ...
 
 
 class Kind(Protocol):
@@ -98,7 +100,8 @@ def of(head: PlanHead) -> Kind:
 
 def nothing_useful(call: Calling, files: int, records: int) -> str:
     """In words, that nothing of what a call has read was of use, but went into quarantine: so many files and records; else nothing."""
-    if call.useful or call.left or not files + records:
+    useful = call.stats.gathered - call.stats.vain + call.stats.waiting  # splits of which something was taken
+    if useful or call.left or not files + records:
         return ""
     aside = [f"{n:,} {what}{'s' * (n != 1)}" for n, what in ((files, "file"), (records, "record")) if n]
     return f"nothing that was read could be processed, and {' and '.join(aside)} went into quarantine"

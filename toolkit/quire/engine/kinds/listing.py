@@ -35,7 +35,7 @@ class OfFiles:
 
     def report(self, roots: Sequence[Root], call: Calling, log: Log) -> dict[str, str]:
         """Where files come from, and whether all of them are quarantined."""
-        failure = nothing_useful(call, call.quarantined_files, call.quarantined_records) if call.jobs else ""
+        failure = nothing_useful(call, call.stats.quarantined_files, call.stats.quarantined_records) if call.jobs else ""
         if not call.jobs and 0 < call.quarantined == call.skipped:
             failure = f"nothing is new, and of {call.skipped:,} file{'s' * (call.skipped != 1)} that were read before all are quarantined"
         return {"source": ", ".join(root.url for root in roots), "failure": failure}

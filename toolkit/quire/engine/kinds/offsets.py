@@ -80,7 +80,7 @@ class OffsetsKind:
     def report(self, roots: Sequence[Topics], call: Calling, log: Log) -> dict[str, str]:
         """Where records come from, and whether all of them are quarantined."""
         if call.jobs:
-            failure = nothing_useful(call, 0, call.quarantined_files + call.quarantined_records)
+            failure = nothing_useful(call, 0, call.stats.quarantined)
         else:  # only the ledger tells what became of what is there
             found = totals(log, fold(log))
             failure = "nothing is new, and all that was read before is quarantined" if found.quarantined and not found.data_files else ""
