@@ -14,7 +14,7 @@ from gathering import documents, gather, refused, snapshot, write
 from quire import Ledger, LocalRunner
 from quire.commit import protocol
 from quire.errors import QuireError, RefusedError
-from quire.ledger import purge
+from quire.ledger import comparing, purge, purging
 from quire.ledger.identifiers import identifier
 from quire.storage import Unreadable, aside, connect, local
 from quire.storage.local import LocalStore
@@ -87,9 +87,9 @@ def test_whatever_does_not_agree_stays_with_the_reason(tmp_path: Path) -> None:
     (source / "vanished.xml").unlink()
     found = go(ledger)
     assert (found.files, found.gone) == (3, 1)
-    assert why(found) == {"changed.xml": purge.CHANGED, "touched.xml": purge.DIFFERS}
+    assert why(found) == {"changed.xml": comparing.CHANGED, "touched.xml": comparing.DIFFERS}
     assert names(source) == {"bad.xml", "changed.xml", "touched.xml", "new.xml"}
-    assert found.stays == {purge.CHANGED: 1, purge.DIFFERS: 1}
+    assert found.stays == {comparing.CHANGED: 1, comparing.DIFFERS: 1}
     assert "2" in str(found)
     last = ledger.inspect.history().iloc[-2]
     assert (last["kind"], last["verb"], last["files"], last["note"]) == ("commit", "purge", 3, "sources deleted")
@@ -109,10 +109,10 @@ def test_a_file_whose_record_does_not_verify_stays_and_the_others_go(tmp_path: P
     assert names(source)
     assert all(name.startswith("d1/") for name in names(source))
     assert found.files == 9 - len(names(source)) >= 6
-    assert set(why(found).values()) == {purge.DAMAGED}
+    assert set(why(found).values()) == {comparing.DAMAGED}
     assert {row["path"].rpartition("/")[2] for row in look(tmp_path / "out").rows} >= {n.rpartition("/")[2] for n in names(source)}
     path.unlink()
-    assert set(why(go(ledger)).values()) == {purge.DAMAGED}, "neither does one whose data file is gone"
+    assert set(why(go(ledger)).values()) == {comparing.DAMAGED}, "neither does one whose data file is gone"
     assert all(name.startswith("d1/") for name in names(source))
 
 
@@ -126,7 +126,7 @@ def test_of_what_grows_only_what_is_wholly_there_goes(tmp_path: Path) -> None:
         file.write(b"2\n")
     found = go(ledger)
     assert names(source) == {"held.log", "more.log"}
-    assert why(found) == {"held.log": purge.PARTLY, "more.log": purge.CHANGED}
+    assert why(found) == {"held.log": comparing.PARTLY, "more.log": comparing.CHANGED}
     assert ledger.refresh().read(source / "a.log") == b"one\ntwo\n"
 
 
@@ -136,7 +136,7 @@ def test_a_long_file_goes_only_if_every_range_of_it_verifies(tmp_path: Path) -> 
     assert len({x.data_file for x in ranges}) > 2
     assert ranges[2].data_file is not None
     (tmp_path / "out" / ranges[2].data_file).write_bytes(b"")
-    assert why(go(ledger)) == {"long": purge.DAMAGED}
+    assert why(go(ledger)) == {"long": comparing.DAMAGED}
     assert names(source) == {"long"}
 
 
@@ -193,7 +193,7 @@ def test_what_a_forget_takes_out_that_is_not_published_yet_stays(tmp_path: Path,
 
 def test_a_forget_that_comes_in_between_is_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, ledger = gathered(tmp_path, documents(9))
-    real = purge._Task._verified
+    real = comparing.Comparison.verified
 
     def meanwhile(self: Any, items: Any) -> Any:
         found = list(real(self, items))
@@ -201,7 +201,7 @@ def test_a_forget_that_comes_in_between_is_no_loss(tmp_path: Path, monkeypatch: 
         Ledger(tmp_path / "out").forget(source / "d0", spark=LocalRunner(), progress=False)
         return found
 
-    monkeypatch.setattr(purge._Task, "_verified", meanwhile)
+    monkeypatch.setattr(comparing.Comparison, "verified", meanwhile)
     assert go(ledger).files == 6, "the others are verified again, where they are now"
     assert {name[:2] for name in names(source)} == {"d0"}
     assert gather(source, tmp_path / "out").files == 3
@@ -211,7 +211,7 @@ def test_what_was_compacted_meanwhile_is_not_called_damaged(tmp_path: Path, monk
     source, ledger = gathered(tmp_path, documents(3))
     write(source, {"more": b"m"})
     gather(source, tmp_path / "out")
-    real = purge._Task._verified
+    real = comparing.Comparison.verified
 
     def meanwhile(self: Any, items: Any) -> Any:
         monkeypatch.undo()
@@ -220,10 +220,10 @@ def test_what_was_compacted_meanwhile_is_not_called_damaged(tmp_path: Path, monk
         other.expire()
         return real(self, items)
 
-    monkeypatch.setattr(purge._Task, "_verified", meanwhile)
+    monkeypatch.setattr(comparing.Comparison, "verified", meanwhile)
     before = ledger.as_of(ledger.version)
     found = go(ledger)
-    assert (found.files, found.stays) == (0, {purge.MOVED: 4})
+    assert (found.files, found.stays) == (0, {comparing.MOVED: 4})
     with refused(QuireError, 3, "has expired", "refresh"):
         before.verify(spark=LocalRunner())
     assert ledger.refresh().verify(spark=LocalRunner()).ok
@@ -244,21 +244,21 @@ def test_a_file_that_changes_after_it_was_verified_stays(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(MemoryStore, "remove_if", late)
     found = go(Ledger("memory://purge-race/out"))
-    assert (found.files, why(found)) == (2, {"b": purge.CHANGED})
+    assert (found.files, why(found)) == (2, {"b": comparing.CHANGED})
     assert source.get("b") == b"new"
 
 
 def test_on_a_disk_that_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, ledger = gathered(tmp_path, {"a": b"a", "b": b"b"})
-    real = purge.remove_version
+    real = purging.remove_version
 
     def late(store: Any, name: str, version: str) -> bool:
         if name == "b":
             (source / "b").write_bytes(b"new")
         return real(store, name, version)
 
-    monkeypatch.setattr(purge, "remove_version", late)
-    assert why(go(ledger)) == {"b": purge.CHANGED}
+    monkeypatch.setattr(purging, "remove_version", late)
+    assert why(go(ledger)) == {"b": comparing.CHANGED}
     assert tree(source) == {str(source / "b"): b"new"}
 
 
@@ -275,7 +275,8 @@ def test_what_is_written_in_the_moment_of_the_deletion_is_not_deleted(step: str,
         real(self, name, *private)
 
     with monkeypatch.context() as patch:
-        patch.setattr(purge, "ASKING", 1)
+        for module in (comparing, purging):
+            patch.setattr(module, "ASKING", 1)
         patch.setattr(local._OpenDirectory, step, late)
         purged = go(ledger)
     assert purged.files == (1 if step == "take" else 2)
@@ -299,7 +300,8 @@ def test_one_that_is_killed_has_deleted_only_what_was_verified_and_the_next_goes
         done.append(given[0])
         real(self, *given)
 
-    monkeypatch.setattr(purge, "ASKING", 1)
+    for module in (comparing, purging):
+        monkeypatch.setattr(module, "ASKING", 1)
     with monkeypatch.context() as patch:
         patch.setattr(local._OpenDirectory, at, killed)
         patch.setattr(local._OpenDirectory, "give", lambda *_: True)  # who is killed puts nothing back
@@ -332,7 +334,7 @@ def test_one_file_that_cannot_be_read_or_deleted_does_not_keep_the_others(tmp_pa
 
     monkeypatch.setattr(LocalStore, "read_many", forbidden)
     monkeypatch.setattr(LocalStore, "remove_if", kept)
-    assert why(go(ledger)) == {"a": purge.REFUSED, "b": purge.REFUSED}
+    assert why(go(ledger)) == {"a": comparing.REFUSED, "b": comparing.REFUSED}
     assert names(source) == {"a", "b"}
 
 
@@ -351,7 +353,7 @@ def test_what_a_function_has_made_is_not_the_files_content(tmp_path: Path) -> No
 def test_a_ledger_that_names_files_of_the_destination_deletes_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, ledger = gathered(tmp_path, documents(3))
     before = snapshot(tmp_path / "out")
-    monkeypatch.setattr(purge, "below", lambda path, root: True if root == ledger._url else path == root)
+    monkeypatch.setattr(comparing, "below", lambda path, root: True if root == ledger._url else path == root)
     assert go(ledger).files == 0
     assert snapshot(tmp_path / "out") == before
     assert len(names(source)) == 3

@@ -21,7 +21,7 @@ from quire.commit import protocol
 from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.errors import QuireError, RefusedError
-from quire.ledger import forget, purge
+from quire.ledger import comparing, forget, purge, purging
 from quire.planning import drops
 from quire.planning.pack import read_drops
 from quire.planning.rewriting import Live, rewriting
@@ -137,10 +137,11 @@ def stopped(monkeypatch: pytest.MonkeyPatch, where: str) -> Callable[[], Any]:
             raise KeyboardInterrupt
         return deleting(*given)
 
-    deleting = purge.remove_version
+    deleting = purging.remove_version
     monkeypatch.setattr(protocol, "commit", commit)
-    monkeypatch.setattr(purge, "remove_version", remove)
-    monkeypatch.setattr(purge, "ASKING", 1)
+    monkeypatch.setattr(purging, "remove_version", remove)
+    for module in (comparing, purging):
+        monkeypatch.setattr(module, "ASKING", 1)
     return monkeypatch.undo
 
 
@@ -185,7 +186,7 @@ def test_what_changes_just_before_it_is_deleted_is_neither_lost_nor_twice(tmp_pa
     policy: dict[str, Any] = {"on_append": "tail", "on_change": "reprocess"}
     source, dest = write(tmp_path / "in", {"grown": b"g1\n", "rewritten": b"r1\n", "same": b"s\n"}), tmp_path / "out"
     gather(source, dest, **policy)
-    real = purge.remove_version
+    real = purging.remove_version
 
     def late(store: Any, name: str, version: str) -> bool:
         if name.endswith("grown"):
@@ -195,9 +196,9 @@ def test_what_changes_just_before_it_is_deleted_is_neither_lost_nor_twice(tmp_pa
         return real(store, name, version)
 
     with monkeypatch.context() as patch:
-        patch.setattr(purge, "remove_version", late)
+        patch.setattr(purging, "remove_version", late)
         found = go(dest)
-    assert (found.files, found.stays) == (1, {purge.CHANGED: 2})
+    assert (found.files, found.stays) == (1, {comparing.CHANGED: 2})
     assert states(dest, source / "grown") == ["done"], "it is gathered as before"
     assert states(dest, source / "rewritten") == ["purged"], "its old content is nowhere else"
     gather(source, dest, **policy)
@@ -211,7 +212,7 @@ def test_of_two_purges_that_died_the_last_one_tells_whether_a_file_has_grown(tmp
         new(source, "a", content)
         gather(source, dest)
         undo = stopped(monkeypatch, "before delete 1")
-        monkeypatch.setattr(purge._Task, "_another", lambda *_: None)  # what is there cannot be looked at just then
+        monkeypatch.setattr(purging._Task, "_another", lambda *_: None)  # what is there cannot be looked at just then
         with pytest.raises(KeyboardInterrupt):
             go(dest)
         undo()
@@ -289,7 +290,7 @@ def test_a_source_that_a_writer_may_still_hold_open_stays(tmp_path: Path) -> Non
     new(source, "old.log", b"old\n", 7200)
     gather(source, dest)
     found = Ledger(dest).purge_sources(source, spark=LocalRunner(), dry_run=False)
-    assert (found.files, found.stays) == (1, {purge.YOUNG: 1})
+    assert (found.files, found.stays) == (1, {comparing.YOUNG: 1})
     assert [p.name for p in source.iterdir()] == ["app.log"]
     assert Ledger(dest).purge_sources(source, spark=LocalRunner(), dry_run=False, min_age="30s").files == 1
 
