@@ -701,7 +701,9 @@ class History:
         if verb == "purge":
             ledger.purge_sources(self.source, min_age=0, dry_run=False, spark=HERE["spark"])
         elif verb.startswith("forget"):
-            answer(lambda: ledger.forget(path, last_copy=verb == "forget last", **HERE))
+            done = answer(lambda: ledger.forget(path, last_copy=verb == "forget last", **HERE))
+            if done is not None:
+                sums.check_report(self.ledger, done)
         elif verb == "compact":
             ledger.compact(**HERE)
         elif verb == "retry":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import quire
+import sums
 from checker import check
 from gathering import documents, gather, refused, write
 
@@ -122,6 +123,16 @@ def test_each_task_says_when_it_ran_and_what_it_made(tmp_path: Path) -> None:
     assert str(tasks["started"].dt.tz) == "UTC"
     assert tasks.groupby("commit")["started"].min().is_monotonic_increasing
     assert (tasks["seconds"] >= 0).all()
+
+
+def test_a_file_that_several_tasks_have_read_is_one_file(tmp_path: Path) -> None:
+    source = write(tmp_path / "in", {"long.txt": b"x" * 99 + b"\n" + b"line\n" * 40_000, "short.txt": b"x\n"})
+    report = gather(source, tmp_path / "out", target_size="64 KiB")
+    ledger = quire.Ledger(tmp_path / "out")
+    tasks = ledger.inspect.tasks()
+    assert (report.files, int(tasks["files"].sum())) == (2, 2)
+    assert len(tasks) > 2, "it was cut"
+    sums.check_history(ledger)
 
 
 def test_sizes_before_and_after_are_those_on_disk_also_of_a_long_file_in_ranges(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import quire
 import sums
+from gathering import write
 from loading import load, numbered, topic
 from services.kafka import Mock
 
@@ -72,3 +73,44 @@ def test_partitions_that_were_known_before_are_counted_by_partition_whatever_the
     assert told(dest) == before, "what another loader has done is nothing that was loaded here"
     again = quire.Ledger(dest).import_offsets(source, {0: 20, 1: 20}, source_options=options, **HERE)
     assert (again.known, again.gathered) == (2, 0)
+
+
+@pytest.mark.parametrize("bad", [set(), {5}, {0}, {0, 1, 9}, set(range(10))], ids=str)
+@pytest.mark.parametrize("size", ["64 MiB", "300 B"])
+def test_a_forgotten_file_counts_once_however_much_of_it_was_quarantined(tmp_path: Path, bad: set[int], size: str) -> None:
+    def careful(split: quire.Split, content: bytes) -> list[dict[str, Any]]:
+        rows = []
+        for line in content.splitlines(keepends=True):
+            if int(line) in bad:
+                split.quarantine(line, ValueError("bad"))
+            else:
+                rows.append({"n": int(line)})
+        return rows
+
+    source = write(tmp_path / "in", {"a": b"".join(b"%099d\n" % i for i in range(10)), "b": b"77\n"})
+    quire.process(source, tmp_path / "out", careful, split="lines", split_size=size, max_quarantined=99, **HERE)
+    ledger = quire.Ledger(tmp_path / "out")
+    before = ledger.summary()
+    done = ledger.forget(source / "a", **HERE)
+    assert (done.files_out, done.quarantined_out) == (1, len(bad))
+    assert ("quarantined forgotten" in str(done)) == bool(bad)
+    sums.check(ledger._store)
+    sums.check_history(ledger)
+    sums.check_report(ledger, done)
+    after = ledger.summary()
+    assert (after.files, after.quarantined) == (1, before.quarantined - len(bad))
+    assert ledger.inspect.commits()["forgotten"].tolist() == [0, 1]
+
+
+def test_a_record_that_is_forgotten_alone_is_not_a_file(tmp_path: Path, spark: Any) -> None:
+    def careful(split: quire.Split, content: bytes) -> bytes:
+        split.quarantine(b"b\n", ValueError("bad"))
+        return content.replace(b"b\n", b"")
+
+    source = write(tmp_path / "in", {"x": b"a\nb\nc\n"})
+    quire.process(source, tmp_path / "out", careful, split="lines", **HERE)
+    ledger = quire.Ledger(tmp_path / "out")
+    (row,) = ledger.inspect.quarantined().itertuples()
+    done = ledger.forget(where=f"start = {row.start}", spark=spark, progress=False)
+    assert (done.files_out, done.quarantined_out) == (0, 1)
+    sums.check(ledger._store)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quire.commit.entries import Commit, Task
 from quire.coverage.finished import GATHERED
 
 _TOPIC = "kafka://"  # a row's path begins with it where its numbers are offsets
@@ -44,3 +45,14 @@ def marked(rows: pa.Table) -> Counts:
     """The same, of very many rows that are all in state `mark` (columns path, start, length)."""
     rows = rows.filter(pc.invert(pc.starts_with(rows.column("path"), _TOPIC)))
     return Counts(pc.sum(pc.equal(rows.column("start"), 0)).as_py() or 0, pc.sum(rows.column("length")).as_py() or 0, 0, 0)
+
+
+def files_out(commit: Commit, tasks: Iterable[Task]) -> int:
+    """Files that leave by a commit: by a `forget` in whatever state they are, by another one those that it replaces.
+
+    A retry swaps what is in quarantine: nothing of it leaves.
+    """
+    if commit.verb != "forget":
+        return sum(t.stats.files_out for t in tasks)
+    leaving = (u for t in tasks for u in t.coverage.uncovers if not u.path.startswith(_TOPIC))
+    return sum(start == 0 for uncover in leaving for start, _ in uncover.ranges)

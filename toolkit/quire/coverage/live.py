@@ -80,8 +80,3 @@ def added(tasks: Iterable[Task], before: Stats | None = None) -> Stats:
     """The counts of tasks, and of those `before`, together."""
     found = [before or Stats(), *(task.stats for task in tasks)]
     return Stats(**{name: sum(getattr(each, name) for each in found) for name in Stats.__struct_fields__ if name != "written"})
-
-
-def files_out(verb: str, stats: Stats) -> int:
-    """Files that a commit has taken out or replaced; a retry, which swaps what is in quarantine, takes nothing out."""
-    return stats.files_out + (stats.quarantined_out if verb == "forget" else 0)

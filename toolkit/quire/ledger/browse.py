@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from quire import display
 from quire.arguments import whole
 from quire.commit.log import Log
+from quire.coverage.counts import files_out
 from quire.coverage.finished import FINISHED
 from quire.coverage.fold import Fold, Source
-from quire.coverage.live import added, files_out
+from quire.coverage.live import added
 from quire.errors import UsageError, choose, printable, quoted
 from quire.interrupts import all_interruptible
 from quire.progress import ProgressEvent
@@ -175,7 +176,7 @@ def commits(ledger: Pages, last: int | None) -> list[tuple[Any, ...]]:
             continue
         written, removed, stats = sum(len(t.data_files) for t in tasks), sum(len(t.coverage.removes) for t in tasks), added(tasks)
         rows.append(
-            (number, commit.verb, commit.time, stats.files_in, files_out(commit.verb, stats), stats.quarantined, written, removed, live,
+            (number, commit.verb, commit.time, stats.files_in, files_out(commit, tasks), stats.quarantined, written, removed, live,
              sum(f.records for t in tasks for f in t.data_files), stats.bytes_in, stats.lost, commit.why)
         )  # fmt: skip
         if len(rows) == last:

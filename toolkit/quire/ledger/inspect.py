@@ -75,7 +75,10 @@ class Inspect:
         return tables.given("commits", lambda: browse.commits(self._ledger, last), as_, spark)
 
     def tasks(self, as_: str = "pandas", *, spark: Any = None) -> Any:
-        """One row a task: commit, task, directory, part, files, bytes, data_files, bytes_written, started (UTC), seconds."""
+        """One row a task: commit, task, directory, part, files, bytes, data_files, bytes_written, started (UTC), seconds.
+
+        A file that several tasks have read counts in the one that read its first byte, so `files` comes to that of `history()`.
+        """
         return tables.given("tasks", lambda: tables.task_rows(self._ledger._tasks()), as_, spark)
 
     def files(self, as_: str = "pandas", *, spark: Any = None) -> Any:

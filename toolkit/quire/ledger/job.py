@@ -20,7 +20,8 @@ from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, UNSAID, Commit, PlanHead, Spec
 from quire.commit.log import Log
 from quire.coverage import checkpoint
-from quire.coverage.live import added, files_out
+from quire.coverage.counts import files_out
+from quire.coverage.live import added
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.closers import Reduce
@@ -44,8 +45,11 @@ TRIES = 20  # plans that others may thwart until this call gives up
 
 @dataclass(frozen=True)
 class Changed(display.Shown):
-    """The result of a change: removed ledger rows and their files, data files removed and written instead, their bytes.
+    """The result of a change: what left the ledger, data files removed and written instead, their bytes.
 
+    files_out        files that a `forget` took out, gathered or quarantined; each counts once, where its first byte was
+    quarantined_out  what left the quarantine: files, parts of files and single records, one each, as `Summary.quarantined` counts them.
+                     A retry takes out all that it reads again; where it is still bad, it comes back as `quarantined`
     left   (path, reason) of what could not be taken: it is gone at its source, or has another version by now; `left_count` of them in
            all (of very many, only the first stand in `left`)
     known  markers of what the ledger covered before
@@ -56,6 +60,7 @@ class Changed(display.Shown):
     verb: str
     jobs: tuple[str, ...] = ()
     files_out: int = 0
+    quarantined_out: int = 0
     gathered: int = 0
     quarantined: int = 0
     removed: int = 0
@@ -97,6 +102,8 @@ class Changed(display.Shown):
             rows["not taken"] = f"{self.left_count:,}"
         if self.verb == "forget":
             rows["files forgotten"] = f"{self.files_out:,}"
+            if self.quarantined_out:
+                rows["quarantined forgotten"] = f"{self.quarantined_out:,}"
         if self.removed or self.written:
             rows["data files before"] = f"{self.removed:,} ({format_size(self.removed_bytes)})"
             rows["data files now"] = f"{self.written:,} ({format_size(self.written_bytes)})"
@@ -284,7 +291,8 @@ def _counted(found: Changed, log: Log, commit: Commit) -> Changed:
     written = [file for task in tasks for file in task.data_files]
     left = [(item.path, item.why) for item in (*commit.left, *(item for task in tasks for item in task.coverage.left))]
     return replace(
-        found, jobs=(*found.jobs, commit.job), files_out=found.files_out + files_out(commit.verb, stats),
+        found, jobs=(*found.jobs, commit.job), files_out=found.files_out + files_out(commit, tasks),
+        quarantined_out=found.quarantined_out + stats.quarantined_out,
         gathered=found.gathered + stats.gathered, vain=found.vain + stats.vain, quarantined=found.quarantined + stats.quarantined,
         removed=found.removed + len(removed), removed_bytes=found.removed_bytes + sum(sizes.get(name, 0) for name in removed),
         written=found.written + len(written), written_bytes=found.written_bytes + sum(file.size for file in written),

@@ -176,7 +176,7 @@ def task_rows(tasks: Iterable[tuple[int, Commit, Task]]) -> Iterable[Sequence[An
     for number, _, t in tasks:
         written = sum(f.size for f in t.data_files)
         stats, began = t.stats, round(t.stats.started * 1000)
-        yield number, t.task, t.folder, t.part, stats.gathered, stats.bytes_in, len(t.data_files), written, began, stats.seconds
+        yield number, t.task, t.folder, t.part, stats.files_in, stats.bytes_in, len(t.data_files), written, began, stats.seconds
 
 
 def size_rows(before: _Counts, after: _Counts) -> list[tuple[int, ...]]:
