@@ -88,15 +88,28 @@ def test_a_line_without_its_end_is_held_back_until_it_is_whole(tmp_path: Path) -
     assert gather(source, dest, **TAIL).jobs == ()
 
 
-def test_what_is_appended_to_a_line_that_was_flushed_is_not_taken_for_a_line(tmp_path: Path) -> None:
-    source, dest = write(tmp_path / "in", {"a.log": b"one\ntw"}), tmp_path / "out"
+@pytest.mark.parametrize("more", [b"o\n", b"\n", b"o\nthree\n", b"\nthree\n", b"o\nthr", b"o"])
+@pytest.mark.parametrize("flush", ["hold", "take"])
+def test_what_is_appended_to_a_line_that_was_flushed_is_not_taken_for_a_line(tmp_path: Path, more: bytes, flush: str) -> None:
+    source, dest = write(tmp_path / "in", {"a.log": b"one\ntw", "b.log": b"1\n2"}), tmp_path / "out"
     gather(source, dest, partial_lines="take", **TAIL)
-    append(source / "a.log", b"o\n")
-    report = gather(source, dest, **TAIL)
-    assert (report.files, not_taken(report)) == (0, 1)
-    assert lines(dest) == [b"one", b"tw"]
-    gather(source, dest, on_change="reprocess", **TAIL)
-    assert lines(dest) == [b"one", b"two"]
+    append(source / "a.log", more)
+    (source / "b.log").write_bytes(b"1\n3\n4")
+    for _ in range(2):
+        report = gather(source, dest, partial_lines=flush, **TAIL)
+        assert (report.files, not_taken(report), report.longer_count) == (0, 2, 1)
+        (_, grown), (_, rewritten) = sorted(report.changed)
+        assert grown.startswith("appended to since its last line was taken without a newline")
+        assert rewritten.startswith("rewritten")
+        assert lines(dest) == [b"1", b"2", b"one", b"tw"]
+    report = gather(source, dest, on_change="reprocess", partial_lines="take", **TAIL)
+    assert not_taken(report) == 0
+    whole = (b"one\ntw" + more).splitlines()
+    assert lines(dest) == sorted([*whole, b"1", b"3", b"4"]), "each line once, as it is now"
+    if more.endswith(b"\n"):
+        append(source / "a.log", b"next\n")
+        assert gather(source, dest, **TAIL).bytes == 5, "from its last whole line on it is followed again"
+        assert lines(dest) == sorted([*whole, b"next", b"1", b"3", b"4"])
 
 
 def test_a_rewritten_file_is_no_appended_one(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
     """Sort out the files below `root` whose rows are of another version than the listing's, or which end in a line held back."""
     found = Decided()
     grown = _grown(known, source, root, lines=policy.on_append == "tail") if policy.marks or policy.told else {}
+    others = list[Known]()
     purging = [(file, rows) for file, rows in known if rows[0]["state"] in FINISHED]
     _decide_purging(purging, policy, _grown(purging, source, root, lines=False), found)
     for file, rows in (item for item in known if item[1][0]["state"] not in FINISHED):
@@ -98,10 +99,16 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
             empty = [(r["version"], 0, 0) for r in rows if r["state"] == "done" and not r["length"]]
             found.again.append(_split(file, before.end, before.held, before.marks, empty))
             found.again += [{**file, "start": s, "length": n, "replaces": None, "follows": None} for s, n in before.gaps]
+        elif wanted == "report" and before:
+            found.reported.append((file["path"], _WHY["grown"]))
         elif wanted == "report":
-            longer = not before and file["size"] > max(r["start"] + r["length"] for r in rows)
-            unknown = longer and not any(r.get("fingerprint") is not None for r in rows)
-            found.reported.append((file["path"], _WHY["grown" if before else "longer" if unknown else "rewritten"]))
+            others.append((file, rows))
+    # What goes on behind a line without its end may be the rest of that line: not a tail, and not another content either.
+    unended = _grown(others, source, root, lines=False) if policy.on_append == "tail" else {}
+    for file, rows in others:
+        longer = file["size"] > max(r["start"] + r["length"] for r in rows)
+        unknown = longer and not any(r.get("fingerprint") is not None for r in rows)
+        found.reported.append((file["path"], _WHY["unended" if file["path"] in unended else "longer" if unknown else "rewritten"]))
     found.longer = sum(why.startswith(APPENDED) for _, why in found.reported)
     return found
 
@@ -119,6 +126,8 @@ def _decide_purging(known: list[Known], policy: Policy, grown: dict[str, Prefix]
 APPENDED = "appended to"  # so begins what is said of a file that is longer now
 _WHY = {
     "grown": f"{APPENDED} since it was gathered: what is new was not read",
+    "unended": f"{APPENDED} since its last line was taken without a newline (partial_lines='take'): what is new, which may be the rest of "
+    "that line, was not read. on_change='reprocess' reads the whole file again",
     "longer": f"{APPENDED} or rewritten since it was gathered: what is new was not read. It is longer now, and what tells these two apart "
     "is kept by on_append='tail' or 'reprocess' alone",
     "purging": f"{APPENDED} while purge_sources was to delete it, and that call did not come to its end: call purge_sources again, and "
