@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from quire.commit import log
+from quire.commit import parts
 from quire.commit.entries import Commit, Coverage, DataFile, Spec, Stats, Task, encode
 from quire.planning import listing, pack
 from quire.planning.cuts import cuts
@@ -196,7 +196,7 @@ def requests(job: Job, looks: int) -> list[Asked]:
     """All requests of a first run that nothing disturbs; `looks`: how often the driver looks how far it is."""
     plan = shape(job)
     n, blocks = len(plan.tasks), sum(-(-task.bytes // azure.BLOCK) for task in plan.tasks)
-    long = int(len(entry(plan)) > log.LONGEST)
+    long = int(len(entry(plan)) > parts.LONGEST)
     return [
         Asked("files", "read", job.files),
         Asked("listing: the driver's look at the upper directories", "list", plan.looks),

@@ -819,7 +819,7 @@ def test_zombie_leftovers_are_found(store: sim.SimStore) -> None:
 
 def test_long_entries_keep_their_tasks_beside(store: sim.SimStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that no entry names is cleaned, the one that is named stays and is read."""
-    monkeypatch.setattr("quire.commit.log.LONGEST", 100)
+    monkeypatch.setattr("quire.commit.parts.LONGEST", 100)
     a, b = frozen(store, 1), frozen(store, 2)
     task = worked(store, a, [A])
     with (

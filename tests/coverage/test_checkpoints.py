@@ -18,7 +18,7 @@ import sums
 from gathering import gather
 from gathering import write as write_files
 from quire import Ledger, LocalRunner
-from quire.commit import checkpoints, log, names, protocol
+from quire.commit import checkpoints, log, names, protocol, reading
 from quire.commit.entries import Abort, Commit, Coverage, DataFile, Expired, Pin, Published, Spec, Stats, Task, Uncover, Unpin, encode
 from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
@@ -819,7 +819,8 @@ def _refused(why: str, call: Callable[..., object], *args: object) -> None:
 def test_of_a_log_of_any_length_readers_read_what_came_after_the_checkpoint(
     act: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "WINDOW", 4)
+    for module in (log, reading):
+        monkeypatch.setattr(module, "WINDOW", 4)
     for module, name in [(checkpoint, "TABLE_ROWS"), (checkpoint, "HISTORY_ROWS"), (checkpoints, "HISTORY_ROWS")]:
         monkeypatch.setattr(module, name, 5_000)
 

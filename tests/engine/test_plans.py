@@ -14,8 +14,7 @@ import pytest
 from checker import check, look, tree
 from gathering import documents, gather, not_taken, refused, snapshot, write
 from gathering import look as plan
-from quire.commit import log as commit_log
-from quire.commit import protocol
+from quire.commit import parts, protocol
 from quire.errors import FormatError, UsageError
 from quire.sources.splits import FileInfo
 from quire.storage import Content, ReadRequest, connect
@@ -189,7 +188,7 @@ def test_an_entry_of_a_newer_quire_or_a_damaged_one_is_refused_not_guessed(tmp_p
 
 
 def test_entries_that_would_be_too_long_keep_their_tasks_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_log, "LONGEST", 2000)
+    monkeypatch.setattr(parts, "LONGEST", 2000)
     source = write(tmp_path / "in", documents(50))
     gather(source, tmp_path / "out", target_size="100 B")
     write(source, {"late": b"late"})

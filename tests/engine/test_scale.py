@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gathering import gather
-from quire.commit import log
+from quire.commit import parts
 from quire.planning import listing
 from quire.storage import ReadRequest, bare, window
 from quire.storage.azure import read as azure_read
@@ -79,7 +79,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         (Job(files=93, size=3000, folders=3, target=64 << 10, parallelism=1), {}),
         (Job(files=240, size=3000, folders=2, target=128 << 10, parallelism=1), {"PAGE": 10, "ROW_GROUP": 7}),
         (Job(files=120, size=500, folders=3, target=16 << 10, parallelism=1), {"CHUNK": 25}),
-        (Job(files=60, size=3000, folders=2, target=64 << 10, parallelism=1), {"log.LONGEST": 500}),
+        (Job(files=60, size=3000, folders=2, target=64 << 10, parallelism=1), {"parts.LONGEST": 500}),
     ],
     ids=["one task", "three tasks", "many pages", "several objects of a plan", "a long entry"],
 )  # fmt: skip
@@ -91,7 +91,7 @@ def test_the_plan_counts_every_request_that_a_job_makes(
     for folder in range(job.folders):
         for i in range(job.held):
             tree.put(f"in/{folder_name(folder)}/{name(i)}", b"x" * (job.size - 1) + b"\n")
-    for module in (listing, azure_rest, log):
+    for module in (listing, azure_rest, parts):
         for constant, value in small.items():
             where, _, attribute = constant.rpartition(".")
             if hasattr(module, attribute) and module.__name__.endswith(where):

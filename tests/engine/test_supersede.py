@@ -11,7 +11,7 @@ import quire
 from checker import check, look, unchanged
 from gathering import documents, gather, not_taken, refused, write
 from quire import Ledger
-from quire.commit import log
+from quire.commit import log, parts
 from quire.commit.entries import Abort
 from quire.errors import FormatError, UsageError
 from quire.read import first_rows, live
@@ -128,8 +128,8 @@ def test_old_rows_stay_until_the_new_version_is_good(tmp_path: Path) -> None:
 
 
 def test_of_many_bad_new_versions_no_entry_of_the_log_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "LONGEST", 2_000)
-    monkeypatch.setattr(log, "TOGETHER", 7)
+    monkeypatch.setattr(parts, "LONGEST", 2_000)
+    monkeypatch.setattr(parts, "TOGETHER", 7)
     source, dest = write(tmp_path / "in", {f"{i}.xml": b"<a/>" for i in range(50)}), tmp_path / "out"
     how: dict[str, Any] = {"transform": "xml", "on_change": "reprocess"}
     gather(source, dest, **how)

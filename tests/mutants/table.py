@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PROTOCOL, LOG, NAMES, RENAME = "commit/protocol.py", "commit/log.py", "commit/names.py", "commit/rename.py"
+READ_LOG, PARTS = "commit/reading.py", "commit/parts.py"
 UPLOAD, COMMITTERS, PARQUET = "commit/upload.py", "commit/committers.py", "formats/parquet.py"
 LOCAL, DURABLE, MEMORY, RETRY = "storage/local.py", "storage/durable.py", "storage/memory.py", "storage/retry.py"
 ATTEMPT, FILES, READING, JOBS, ROUNDS = (
@@ -127,7 +128,7 @@ MUTANTS = (
     m("an attribute is looked for from each byte of a name", "sources/transforms/xml.py", r"""([^\s=\"'<>/]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'))?""", r"""([^\s=\"'<>/]+)\s*=\s*(\"[^\"]*\"|'[^']*')""", first="tests/test_growth.py::test_what_is_parsed_takes_time_in_proportion"),
     m("an ended pin is looked for in the whole log", LOG, "e.id == pin for e in self.since(self.merged))", "e.id == pin for e in self.since(0))", first="tests/coverage/test_checkpoints.py::test_of_a_log_of_any_length_readers_read_what_came_after_the_checkpoint"),
     m("pins that are older than a checkpoint are overlooked", LOG, "dict[str, int](self.base.pins if self.base else {})", "dict[str, int]()", first="tests/coverage/test_checkpoints.py::test_of_a_log_of_any_length_readers_read_what_came_after_the_checkpoint"),
-    m("what a job leaves out makes its entry as long as it likes", LOG, "if not isinstance(entry, Commit | Abort) or len", "if not isinstance(entry, Commit) or len", first="tests/engine/test_supersede.py"),
+    m("what a job leaves out makes its entry as long as it likes", PARTS, "if not isinstance(entry, Commit | Abort) or len", "if not isinstance(entry, Commit) or len", first="tests/engine/test_supersede.py"),
     m("a reject is compared with all others", "sources/transforms/processing.py", "BLOCK = 4 << 10 ", "BLOCK = 1 << 40 ", first="tests/test_growth.py::test_rejects_in_any_order_find_short_lists"),
     m("what was uncovered is laid out for each row", UNCOVERED, "        if found is None:\n", "        if True:\n", first="tests/test_growth.py::test_the_steps_of_a_loop_grow_as_its_input_does[retried]"),
     m("a path that is too long for the destination stops a run", "planning/listing.py", "            dest.check_name(final)\n            dest.check_name(objects.staged(", "            str(final)\n            str(objects.staged(", first="tests/engine/test_poison.py"),
@@ -152,10 +153,10 @@ MUTANTS = (
     m("an entry is put, not put if absent", LOG, "self.store.put_if_absent(names.entry(", "self.store.put(names.entry("),
     m("commit_blind_retry", LOG, "        while True:\n            self.refresh()\n            entry = compute(self)\n            if entry is None:\n",
       "        entry = compute(self.refresh())\n        while True:\n            if entry is None or entry in self.refresh().entries:\n"),
-    m("the end of the listing is the tip", LOG, "            self._opened = True\n        self._read_on()\n", "            self._opened = True\n            return self\n        self._read_on()\n"),
+    m("the end of the listing is the tip", READ_LOG, "            self._opened = True\n        self._read_on()\n", "            self._opened = True\n            return self\n        self._read_on()\n"),
     m("a commit of a job that is over", PROTOCOL, "        if log.outcome(head.job) is not None:\n            return None\n        try:\n",
       "        if isinstance(log.outcome(head.job), Commit):\n            return None\n        try:\n"),
-    m("a long entry's tasks are not written", LOG, "        self.store.put(name, out.getvalue().to_pybytes())\n"),
+    m("a long entry's tasks are not written", PARTS, "    store.put(name, out.getvalue().to_pybytes())\n"),
     # attempts and manifests
     m("attempt_number: ids that are not drawn", NAMES, "return uuid.uuid4().hex[:12]", 'return "0" * 12'),
     m("attempts share a folder", NAMES, 'return f"{attempts(job)}/{task}-{attempt}"', 'return f"{attempts(job)}/{task}-{\'0\' * 12}"'),
@@ -260,7 +261,7 @@ MUTANTS = (
     m("checkpoint_union", FOLD, "Source(log.base.version, name,", "Source(1 << 60, name,", first="tests/coverage/test_checkpoints.py"),
     m("a checkpoint's head comes first", CHECKPOINTS, "    return all(there.get(name) == piece.size for name, piece in named)", "    return True", first="tests/coverage/test_checkpoints.py"),
     m("segments are swept that a readable version needs", CHECKPOINT, "checkpoints.newest(store, log.expired())", "checkpoints.newest(store)", first="tests/coverage/test_checkpoints.py"),
-    m("a late entry decides again what a checkpoint says is over", LOG, "if self._earlier(entry.job)[0] in (0, number):", "if True:", first="tests/coverage/test_checkpoints.py"),
+    m("a late entry decides again what a checkpoint says is over", READ_LOG, "if self._earlier(entry.job)[0] in (0, number):", "if True:", first="tests/coverage/test_checkpoints.py"),
     m("removed files keep their rows", FOLD, "                removed.setdefault(file, number)\n", "                pass\n", first="tests/commit/test_matrix.py"),
     m("uncovered ranges keep their rows", FOLD, "                uncovered[uncover.path].append((number, uncover))\n", "                pass\n"),
     m("uncover_whole_key", UNCOVERED, "int(self.by[first:end].max(initial=-1))", "int(self.by.max(initial=-1))"),
