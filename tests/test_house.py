@@ -53,3 +53,6 @@ def test_what_holds_more_than_one_thing_is_found() -> None:
     assert not list(module("a", f"class A:\n    '''Words.'''\n{lines[11:]}").large()), "200, and docstrings are none"
     assert list(module("a", "def f(a, b, c, d, e, f, g, h, i): ...").long())
     assert not list(module("a", "def f(self, a, b, c, d, e, f, g, h, **given: Unpack[Settings]): ...").long())
+    nine = "(a, b, c, d, e, f, g, h, i): ...\n"
+    load = Module(ROOT / "toolkit/quire/load.py", "load", ast.parse(f"def check{nine}def load{nine}def _load{nine}"), frozenset())
+    assert [line.split(" ")[1] for line in load.long()] == ["_load:"], "users see the parameters of the others"

@@ -275,7 +275,7 @@ MUTANTS = (
     m("rewrite_keeps_old", CARRY, '(r["path"], r["version"], r["start"], r["length"]) not in self.without.keys', "True", first="tests/ledger/test_upkeep.py"),
     m("a damaged record is carried", CARRY, '    if found != row["checksum"]:', "    if False:", first="tests/ledger/test_upkeep.py"),
     m("removed files still count", FOLD, "                removed.setdefault(file, number)\n", "                pass\n", first="tests/ledger/test_upkeep.py"),
-    m("retry_takes_old_job", UPKEEP, "return not fresh  #", "return True  #", first="tests/ledger/test_upkeep.py"),
+    m("retry_takes_old_job", UPKEEP, "return not change.fresh  #", "return True  #", first="tests/ledger/test_upkeep.py"),
     m("expire_without_entry", EXPIRE, "    log.append(compute)\n", "    pass\n", first="tests/ledger/test_upkeep.py"),
     m("expire_ignores_pins", EXPIRE, "min([wanted, *log.pins().values()])", "wanted", first="tests/ledger/test_upkeep.py"),
     m("pin_unchecked", EXPIRE, "        if log.expired() > version:", "        if False:", first="tests/ledger/test_upkeep.py"),

@@ -15,7 +15,7 @@ from quire.engine import kinds, request
 from quire.engine.driver import check_destination, check_found, check_spec, gather
 from quire.engine.loop import checked, repeat
 from quire.engine.report import Report, changed_since
-from quire.engine.request import Request, Settings, shows_settings
+from quire.engine.request import Request, Settings, build, shows
 from quire.errors import about, printable
 from quire.interrupts import all_interruptible, interruptible
 from quire.ledger import tables as inspection
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 # -------------------------------------------------------------------------------------------------------------------- public
-@shows_settings
+@shows(build, "waits")
 @interruptible
 def consolidate(
     source: Any, dest: Any, *, spark: Any = None, every: str | float | None = None, max_runs: int | None = None,
@@ -76,11 +76,11 @@ def consolidate(
     Returns the report (of the last run). Raises UsageError, TooManyQuarantined, AllQuarantined or another QuireError, each in one line.
     """
     request.check_names(settings)
-    made = request.build(source, dest, waits=every is not None, **settings)
+    made = build(source, dest, waits=every is not None, **settings)
     return repeat(made, runner_of(spark, made.store(), made.roots), Progress(progress), every, max_runs)
 
 
-@shows_settings
+@shows(build, "waits")
 @interruptible
 def plan(
     source: Any, dest: Any, *, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True, **settings: Unpack[Settings]
@@ -90,7 +90,7 @@ def plan(
     Nothing that a later run would pick up is left.
     """
     request.check_names(settings)
-    made = request.build(source, dest, **settings)
+    made = build(source, dest, **settings)
     runner = runner_of(spark, made.store(), made.roots)
     store = made.store()
     with about("dest"):

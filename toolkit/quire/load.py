@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from quire.arguments import flag, parse_target, whole
 from quire.commit.committers import choice
@@ -14,6 +14,7 @@ from quire.engine import request
 from quire.engine.loader import LoadCall, LoadRequest
 from quire.engine.loop import repeat
 from quire.engine.report import LoadReport
+from quire.engine.request import shows
 from quire.engine.take_up import Identity
 from quire.errors import UsageError, about, choose, quoted
 from quire.formats import compression_for
@@ -36,66 +37,27 @@ from quire.storage import canonical, connect
 LARGEST = 1.5  # times the target a data file may become, as tasks are cut by a guess: else each would end in a tiny second file
 
 
-@interruptible
-def load(
-    source: str, dest: Any, transform: BatchFunction | None = None, *, spark: Any = None, until: Any = None,
-    every: str | float | None = None, max_runs: int | None = None, format: str | None = None, schema: Any = None,
-    partition_by: str | None = None, newlines: str = "quarantine", compression: str | None = None, target_size: str | int = "256 MiB",
-    max_bytes: str | int | None = None, on_data_loss: str = "fail", max_quarantined: int | None = None,
-    keep_messages: bool = False, consumer_group: str | None = None, function_version: str | None = None, committer: str = "auto",
-    allow_nonempty: bool = False, storage_options: Mapping[str, Any] | None = None, source_options: Mapping[str, Any] | None = None,
-    dest_options: Mapping[str, Any] | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
-    stop: threading.Event | None = None,
-) -> LoadReport:  # fmt: skip
-    r"""Load what `source` holds and the ledger does not cover into data files below `dest`: no record is lost, and none is there twice.
+class LoadSettings(TypedDict, total=False):
+    """The keyword arguments of `quire.load` that say what to do; `check` has their defaults."""
 
-    A call ends at the stable end that the topics have when it begins: what no open transaction can change any more. Partitions that are
-    new to the ledger begin at their earliest record. A second call loads what is new; one that was killed is gone on with; of two at once
-    one wins, and the other loads the rest.
-
-    source        "kafka://host:9092[,host:9092…]/topic[,topic…]"; what is not a topic's name is a regular expression for whole names
-    dest          a directory of quire's own
-    transform     function(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch, which makes columns of records; left out: the records as
-                  they are: key, value, headers, topic, partition, offset, timestamp, timestamp_type. Records for which it raises are
-                  quarantined, each with its offset and the reason; so it should say the same of a record whatever stands beside it
-    spark         a SparkSession; left out: `quire.session()`
-    until         load up to here and no further: an offset, {partition: offset}, {(topic, partition): offset}, or a time (datetime, or a
-                  text as "2026-11-22T08:00:00+01:00"; without a zone it is UTC): the first record from then on is not loaded
-    every, max_runs   again and again, "10 s" apart, until a signal (which lets the commit under way end) or `max_runs`
-    format        "parquet" | "lines": the values, each ended by a newline
-    newlines      with format="lines", of a value that holds one: "quarantine" | "escape" (newline as \n, backslash as \\)
-    schema        of the function's columns, as in `quire.process`; left out: those of the destination, else those that it gives for the
-                  first records. It is frozen; what does not fit is quarantined
-    partition_by  a column, by whose values files lie in directories; "date", where no column has this name, is the timestamp's day (UTC)
-    compression   "none" | "gzip" | "zstd"
-    target_size   bytes of a data file
-    max_bytes     of records in one commit, as far as can be guessed before they are read; left out: as much as there is
-    on_data_loss  of records that retention has removed before they were read: "fail" | "record": the loss is written into the ledger
-    max_quarantined, keep_messages, function_version, committer, allow_nonempty   as in `quire.consolidate`
-    consumer_group  its committed offsets follow the ledger after each commit, for tools that watch them (the report says where they do not)
-    source_options  for Kafka's client, by librdkafka's names: {"security.protocol": "SASL_SSL", "sasl.password": quire.secret("PW"), …}
-    storage_options, dest_options   for the destination; what has a dot in its name is for Kafka, too
-    stop          a threading.Event: once it is set, the call ends after the commit under way, in whatever thread it runs
-
-    Returns the report (of the last run). Raises UsageError, DataLossError, TooManyQuarantined, AllQuarantined (no record could be
-    loaded) or another QuireError, each in one line.
-    """
-    call = check(
-        source, dest, transform, until=until, every=every, format=format, schema=schema, partition_by=partition_by, newlines=newlines,
-        compression=compression, target_size=target_size, max_bytes=max_bytes, on_data_loss=on_data_loss,
-        max_quarantined=max_quarantined, keep_messages=keep_messages, consumer_group=consumer_group, function_version=function_version,
-        committer=committer, allow_nonempty=allow_nonempty, storage_options=storage_options, source_options=source_options,
-        dest_options=dest_options,
-    )  # fmt: skip
-    if stop is not None and not isinstance(stop, threading.Event):
-        raise UsageError(f"stop={quoted(stop)} is not a threading.Event, which ends the call after a commit once it is set.")
-    bars = Progress(progress, "range")
-    runner = runner_of(spark, call.request.store(), call.request.roots)
-    with about("source"):
-        cluster_of(call.request.topics.servers, call.request.topics.options).reach()
-    found = repeat(call.request, runner, bars, every, max_runs, functools.partial(call.decided, bars), call.told, stop)
-    assert isinstance(found, LoadReport)
-    return found
+    until: Any
+    format: str | None
+    schema: Any
+    partition_by: str | None
+    newlines: str
+    compression: str | None
+    target_size: str | int
+    max_bytes: str | int | None
+    on_data_loss: str
+    max_quarantined: int | None
+    keep_messages: bool
+    consumer_group: str | None
+    function_version: str | None
+    committer: str
+    allow_nonempty: bool
+    storage_options: Mapping[str, Any] | None
+    source_options: Mapping[str, Any] | None
+    dest_options: Mapping[str, Any] | None
 
 
 def check(
@@ -160,6 +122,59 @@ def check(
         allow_nonempty=flag(allow_nonempty, "allow_nonempty"), most=None if max_bytes is None else parse_target(max_bytes, "max_bytes"),
     )  # fmt: skip
     return LoadCall(made, end, consumer_group)
+
+
+@shows(check)
+@interruptible
+def load(
+    source: str, dest: Any, transform: BatchFunction | None = None, *, spark: Any = None, every: str | float | None = None,
+    max_runs: int | None = None, progress: bool | Callable[[ProgressEvent], object] = True, stop: threading.Event | None = None,
+    **settings: Unpack[LoadSettings],
+) -> LoadReport:  # fmt: skip
+    r"""Load what `source` holds and the ledger does not cover into data files below `dest`: no record is lost, and none is there twice.
+
+    A call ends at the stable end that the topics have when it begins: what no open transaction can change any more. Partitions that are
+    new to the ledger begin at their earliest record. A second call loads what is new; one that was killed is gone on with; of two at once
+    one wins, and the other loads the rest.
+
+    source        "kafka://host:9092[,host:9092…]/topic[,topic…]"; what is not a topic's name is a regular expression for whole names
+    dest          a directory of quire's own
+    transform     function(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch, which makes columns of records; left out: the records as
+                  they are: key, value, headers, topic, partition, offset, timestamp, timestamp_type. Records for which it raises are
+                  quarantined, each with its offset and the reason; so it should say the same of a record whatever stands beside it
+    spark         a SparkSession; left out: `quire.session()`
+    until         load up to here and no further: an offset, {partition: offset}, {(topic, partition): offset}, or a time (datetime, or a
+                  text as "2026-11-22T08:00:00+01:00"; without a zone it is UTC): the first record from then on is not loaded
+    every, max_runs   again and again, "10 s" apart, until a signal (which lets the commit under way end) or `max_runs`
+    format        "parquet" | "lines": the values, each ended by a newline
+    newlines      with format="lines", of a value that holds one: "quarantine" | "escape" (newline as \n, backslash as \\)
+    schema        of the function's columns, as in `quire.process`; left out: those of the destination, else those that it gives for the
+                  first records. It is frozen; what does not fit is quarantined
+    partition_by  a column, by whose values files lie in directories; "date", where no column has this name, is the timestamp's day (UTC)
+    compression   "none" | "gzip" | "zstd"
+    target_size   bytes of a data file
+    max_bytes     of records in one commit, as far as can be guessed before they are read; left out: as much as there is
+    on_data_loss  of records that retention has removed before they were read: "fail" | "record": the loss is written into the ledger
+    max_quarantined, keep_messages, function_version, committer, allow_nonempty   as in `quire.consolidate`
+    consumer_group  its committed offsets follow the ledger after each commit, for tools that watch them (the report says where they do not)
+    source_options  for Kafka's client, by librdkafka's names: {"security.protocol": "SASL_SSL", "sasl.password": quire.secret("PW"), …}
+    storage_options, dest_options   for the destination; what has a dot in its name is for Kafka, too
+    stop          a threading.Event: once it is set, the call ends after the commit under way, in whatever thread it runs
+
+    Returns the report (of the last run). Raises UsageError, DataLossError, TooManyQuarantined, AllQuarantined (no record could be
+    loaded) or another QuireError, each in one line.
+    """
+    request.check_names(settings, LoadSettings)
+    call = check(source, dest, transform, every=every, **settings)
+    if stop is not None and not isinstance(stop, threading.Event):
+        raise UsageError(f"stop={quoted(stop)} is not a threading.Event, which ends the call after a commit once it is set.")
+    bars = Progress(progress, "range")
+    runner = runner_of(spark, call.request.store(), call.request.roots)
+    with about("source"):
+        cluster_of(call.request.topics.servers, call.request.topics.options).reach()
+    found = repeat(call.request, runner, bars, every, max_runs, functools.partial(call.decided, bars), call.told, stop)
+    assert isinstance(found, LoadReport)
+    return found
 
 
 def _format(transform: BatchFunction | None, format: str | None) -> str:

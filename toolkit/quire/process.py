@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from quire.engine.closers import Reduce
 from quire.engine.driver import check_destination, check_spec
 from quire.engine.loop import repeat
 from quire.engine.report import Report
-from quire.engine.request import Request, Settings
+from quire.engine.request import Request, shows
 from quire.errors import UsageError, about, choose
 from quire.formats import parquet
 from quire.interrupts import interruptible
@@ -43,6 +42,7 @@ LOOKED_AT = 8  # files whose rows may show what the columns are
 SAMPLE = 1 << 20  # bytes of lines that are given to the function for that
 
 
+@shows(request.build, "transform", "waits")
 @interruptible
 def process(
     source: Any, dest: Any, function: ProcessFunction, *, spark: Any = None, split: str = "file", split_size: str | int = "64 MiB",
@@ -83,16 +83,6 @@ def process(
     call = check(source, dest, function, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, **settings)
     made = call.options(call.format or "parquet", call.columns)
     return repeat(made, runner_of(spark, made.store(), made.roots), Progress(progress), every, max_runs, call.decided)
-
-
-# The signature that it really has, for help() and for the notebook's tooltip.
-process.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # functions have no such field for mypy
-    [p for p in inspect.signature(process).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    + [
-        p for name, p in inspect.signature(request.build).parameters.items()
-        if name in Settings.__annotations__ and name not in ("transform", "format")
-    ]
-)  # fmt: skip
 
 
 def check(

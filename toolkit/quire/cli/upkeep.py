@@ -46,15 +46,14 @@ def forget(dest: str, paths: tuple[str, ...], master: str | None, as_json: bool,
 @AS_JSON
 @QUIET
 def retry(
-    dest: str, source: tuple[str, ...], function: str | None, reduce: str | None, options: tuple[str, ...], secrets: tuple[str, ...],
+    dest: str, source: tuple[str, ...], options: tuple[str, ...], secrets: tuple[str, ...],
     master: str | None, as_json: bool, quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Read what is in the quarantine of DEST once more, and nothing else."""
     ledger = quire.Ledger(dest)
     given["source"] = source[0] if len(source) == 1 else list(source) or None
     given["storage_options"] = kafka_options(options, secrets)
-    given["function"] = None if function is None else function_of(function)
-    given["reduce"] = None if reduce is None else function_of(reduce)
+    given |= {name: given[name] and function_of(given[name]) for name in ("function", "reduce")}
     with spark_of(master) as spark, shown(as_json):
         show(ledger.retry(spark=spark, progress=not quiet, **given), as_json)
 

@@ -128,17 +128,26 @@ class Settings(TypedDict, total=False):
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def shows_settings(function: F) -> F:
-    """Give a function with `**settings` the signature that it really has, for help() and for the notebook's tooltip."""
-    own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    settings = [p for name, p in inspect.signature(build).parameters.items() if name in Settings.__annotations__]
-    function.__signature__ = inspect.Signature([*own, *settings])  # type: ignore[attr-defined]  # functions have no such field for mypy
-    return function
+def shows(spelled: Callable[..., Any], *without: str) -> Callable[[F], F]:
+    """Give a function with `**settings` the signature that it really has, for help() and for the notebook's tooltip.
+
+    They are the keywords of the function that is `spelled` out, which checks them, but for those `without` which users do.
+    """
+
+    def showing(function: F) -> F:
+        signature = inspect.signature(function)
+        own = {name: p for name, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD}
+        settings = [p for p in inspect.signature(spelled).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        shown = [*own.values(), *(p for p in settings if p.name not in (*own, *without))]
+        vars(function).update(__signature__=signature.replace(parameters=shown), spelled=spelled)
+        return function
+
+    return showing
 
 
-def check_names(settings: Iterable[str]) -> None:
-    """UsageError for an option that does not exist, with the nearest one that does."""
-    known = [*Settings.__annotations__]
+def check_names(settings: Iterable[str], of: type = Settings) -> None:
+    """UsageError for an option that does not exist, with the nearest one `of` those that do."""
+    known = [*of.__annotations__]
     for name in settings:
         if name not in known:
             near = difflib.get_close_matches(name, {*known, "spark", "every", "max_runs", "progress"} - {name}, n=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quire.commit.log import Log
-from quire.ledger.job import Changed, Dest, PlannedChange, change, spec_of
+from quire.ledger.job import Change, Changed, Dest, PlannedChange, spec_of
 from quire.planning.pack import PlannedTask
 from quire.planning.rewriting import live_files, packed
 
@@ -23,4 +23,4 @@ def compact(dest: Dest, target: int) -> Changed:
         small = [file for file in live_files(log, base).values() if file.size < target * SMALL] if spec_of(log).traced else []
         return PlannedChange([PlannedTask(folder, 0, removes=files) for folder, files in packed(small, target) if len(files) > 1])
 
-    return change(dest, {"verb": "compact"}, plan, target=target)
+    return Change(dest, {"verb": "compact"}, plan, target=target).run()

@@ -13,7 +13,7 @@ from quire.coverage.finished import FINISHED
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError
 from quire.ledger import whole
-from quire.ledger.job import Changed, Dest, PlannedChange, change, spec_of
+from quire.ledger.job import Change, Changed, Dest, PlannedChange, spec_of
 from quire.ledger.tables import alike
 from quire.planning.drops import DROPS, put_drops
 from quire.planning.pack import read_drops
@@ -66,7 +66,7 @@ def forget(
             return PlannedChange(whole.leaving(log, folded, drops, live, named) if drops.num_rows else [])
         return PlannedChange(rewriting(put_drops(log.store, drops, named), live, target))
 
-    return change(dest, {"verb": "forget", **said}, plan, target=target)
+    return Change(dest, {"verb": "forget", **said}, plan, target=target).run()
 
 
 def last_copies(drops: pa.Table) -> list[str]:

@@ -145,46 +145,55 @@ class PlannedChange:
 Plan = Callable[[Log, int, Callable[[str], str]], PlannedChange]
 
 
-def change(
-    dest: Dest, intent: Mapping[str, Any], plan: Plan, *, target: int, function: UserFunction | None = None, fresh: bool = False,
-    max_file_size: int = 256 << 20, spec: Spec | None = None, repeat: bool = False, reduce: Reduce | None = None,
-) -> Changed:  # fmt: skip
-    """Run a change to its end. `fresh`: a plan that a killed call has left is given up instead of ended, since it is older than a repair.
+@dataclass(frozen=True)
+class Change:
+    """A change of a destination, and how it is made: `target` bytes a data file, with the `function` and `reduce` of the destination.
 
+    fresh    a plan that a killed call has left is given up instead of ended, since it is older than a repair
     spec     what a destination without any commit is said to hold; left out: such a one is refused
     repeat   what of the plan others have committed meanwhile is planned again, till nothing of it is left
-
-    Raises QuireError if others keep committing what it touches, or its tasks keep failing.
     """
-    with with_state(f"What {intent['verb']} has committed stays, and nothing else is visible: call again to go on."):
-        return _change(dest, intent, plan, target, function, fresh, max_file_size, spec, repeat, reduce)
+
+    dest: Dest
+    intent: Mapping[str, Any]
+    plan: Plan
+    target: int
+    function: UserFunction | None = None
+    fresh: bool = False
+    max_file_size: int = 256 << 20
+    spec: Spec | None = None
+    repeat: bool = False
+    reduce: Reduce | None = None
+
+    def run(self) -> Changed:
+        """Make it, to its end. Raises QuireError if others keep committing what it touches, or its tasks keep failing."""
+        with with_state(f"What {self.intent['verb']} has committed stays, and nothing else is visible: call again to go on."):
+            return _run(self)
 
 
-def _change(
-    dest: Dest, intent: Mapping[str, Any], plan: Plan, target: int, function: UserFunction | None, fresh: bool, max_file_size: int,
-    spec: Spec | None, repeat: bool, reduce: Reduce | None,
-) -> Changed:  # fmt: skip
+def _run(change: Change) -> Changed:
+    dest, intent = change.dest, change.intent
     began, store = time.monotonic(), dest.store()
-    said = {**intent, "dest": dest.url, "target": target}
+    said = {**intent, "dest": dest.url, "target": change.target}
     found = Changed(dest.url, str(intent["verb"]))
     why, before, losses = "", 0, 0
     planned: PlannedChange | None = None
     tried = 0
-    by, closer = choice(dest.committer, store), "shuffle" if reduce else ""
+    by, closer = choice(dest.committer, store), "shuffle" if change.reduce else ""
 
     def identify(log: Log) -> Identity:
-        return Identity(said, _spec(log, spec) or UNSAID, by, closer, empty=UNSAID)
+        return Identity(said, _spec(log, change.spec) or UNSAID, by, closer, empty=UNSAID)
 
     def planning(log: Log, identity: Identity) -> tuple[PlanHead, PlannedChange] | None:
         nonlocal before, planned
         before = found.gathered  # by this call: it was not known before
-        head, planned = _plan(store, log, identity, plan, spec, ended=bool(found.jobs))
+        head, planned = _plan(store, log, identity, change, ended=bool(found.jobs))
         return None if head is None else (head, planned)
 
     def resume(log: Log, head: PlanHead) -> bool:
-        if fresh and not tried:
+        if change.fresh and not tried:
             protocol.abort(log, head.job, "it was planned by a call that ended, before what it retries was repaired")
-        return not fresh  # of a call beside this one: each goes on with its own, and one of them wins
+        return not change.fresh  # of a call beside this one: each goes on with its own, and one of them wins
 
     for tried in range(TRIES):  # noqa: B007  # `resume` looks at it
         planned = None
@@ -193,14 +202,12 @@ def _change(
         if head is None:
             return _told(found, planned, before, log, began)
         # The plan that counts may be that of another driver of the same job, which reads from the same places.
-        work = Work(
-            dest.url, dest.options, planned.roots if planned else (), head, _convert(log, head.spec, target, function, max_file_size)
-        )
-        jobs.run(dest.runner, log, work, dest.bars, dest.max_quarantined, reduce)
+        work = Work(dest.url, dest.options, planned.roots if planned else (), head, _convert(log, head.spec, change))
+        jobs.run(dest.runner, log, work, dest.bars, dest.max_quarantined, change.reduce)
         outcome = log.refresh().outcome(head.job)
         if isinstance(outcome, Commit) and log.in_effect(outcome):
             found = _counted(found, log, outcome)
-            if planned is not None and not (repeat and outcome.dropped):
+            if planned is not None and not (change.repeat and outcome.dropped):
                 checkpoint.keep_up(dest.runner, dest.url, dest.options, log, dest.bars.say)
                 return _told(found, planned, before, log, began)
         elif outcome is not None:
@@ -234,16 +241,16 @@ def _spec(log: Log, empty: Spec | None) -> Spec | None:
 
 
 def _plan(
-    store: Store, log: Log, identity: Identity, plan: Plan, spec: Spec | None, *, ended: bool
+    store: Store, log: Log, identity: Identity, change: Change, *, ended: bool
 ) -> tuple[PlanHead | None, PlannedChange]:  # fmt: skip
     """Plan; None: nothing is to be done. `ended`: this call has ended the same job, which a killed one had begun."""
     base, plan_id = log.tip, names.new_id()
     job = identity.job(base)
     try:
-        planned = plan(log, base, lambda kind: names.plan_parquet(job, plan_id, f"{kind}-{names.new_id()}"))
+        planned = change.plan(log, base, lambda kind: names.plan_parquet(job, plan_id, f"{kind}-{names.new_id()}"))
         if not planned.tasks:
             return None, planned
-        spec_of(log, spec)
+        spec_of(log, change.spec)
         write_head(store, names.plan_parquet(job, plan_id), planned.tasks)
     except BaseException as e:
         with suppress(QuireError):  # what goes wrong now is not what the user should hear of
@@ -254,7 +261,8 @@ def _plan(
     return identity.head(base, plan_id, len(planned.tasks)), planned
 
 
-def _convert(log: Log, spec: Spec, target: int, function: UserFunction | None, max_file_size: int) -> Convert:
+def _convert(log: Log, spec: Spec, change: Change) -> Convert:
+    function, most = change.function, change.max_file_size
     built_in = spec.transform in transforms.NAMES and function is None
     kind = spec.transform if built_in else "callable"
     # What is read now may be appended to later, as what the last run has read.
@@ -265,9 +273,9 @@ def _convert(log: Log, spec: Spec, target: int, function: UserFunction | None, m
         newlines = "escape" if spec.transform == ESCAPED else "quarantine"
         loading = Loading(spec.format, cast("BatchFunction | None", function), schemas.frozen(log), newlines, spec.by)
     elif spec.split and function is not None:
-        process = Processing(cast("ProcessFunction", function), spec.split, spec.format, schemas.frozen(log), most=max_file_size)
+        process = Processing(cast("ProcessFunction", function), spec.split, spec.format, schemas.frozen(log), most=most)
     return Convert(
-        kind, spec.format, spec.compression, target, max_file_size, function, marks=marks, holds=holds, process=process, loading=loading,
+        kind, spec.format, spec.compression, change.target, most, function, marks=marks, holds=holds, process=process, loading=loading,
         columns=schemas.there(log) if function is not None and not spec.reduce else None,
     )  # fmt: skip
 

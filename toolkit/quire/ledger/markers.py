@@ -26,7 +26,7 @@ from quire.coverage.finished import PURGED, PURGING
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError, printable, scrub
 from quire.ledger.identifiers import identifier, key_of, parsed, place_of, stem
-from quire.ledger.job import Changed, Dest, PlannedChange, change
+from quire.ledger.job import Change, Changed, Dest, PlannedChange
 from quire.planning.drops import put_table
 from quire.planning.listing import CHUNK, EXAMPLES, PLAN, TaskRun
 from quire.planning.pack import PlannedTask
@@ -101,7 +101,7 @@ def import_markers(dest: Dest, markers: Root, roots: tuple[Root, ...], also: tup
                 tasks[-1].marks.append(TaskRun("", 0, name, 0, 0, rows, 0))
         return PlannedChange(tasks, (), tuple(total.examples), total.refused, total.known)
 
-    return change(dest, said, plan, target=target, spec=UNSAID, repeat=True)
+    return Change(dest, said, plan, target=target, spec=UNSAID, repeat=True).run()
 
 
 def _import(job: Importing, piece: Piece) -> dict[str, Any]:

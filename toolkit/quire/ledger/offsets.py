@@ -15,7 +15,7 @@ from quire.coverage.ranges import Known, covered
 from quire.engine.loader import check_cluster
 from quire.errors import RefusedError, UsageError, about, choose, quoted, scrub
 from quire.interrupts import all_interruptible
-from quire.ledger.job import Changed, Dest, PlannedChange, change, not_named
+from quire.ledger.job import Change, Changed, Dest, PlannedChange, not_named
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, TaskRun
 from quire.planning.offsets import as_known, check_version
@@ -123,7 +123,7 @@ class OffsetsOf:
             return PlannedChange([PlannedTask("", 0, marks=[TaskRun("", 0, name, 0, 0, len(rows), 0)])], known=len(wanted) - len(new))
 
         dest = self._dest(self._runner(spark), progress, committer)
-        done = change(dest, said, plan, target=self._target(), spec=UNSAID, repeat=True)
+        done = Change(dest, said, plan, target=self._target(), spec=UNSAID, repeat=True).run()
         self.refresh()
         return done
 

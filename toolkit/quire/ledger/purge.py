@@ -27,7 +27,7 @@ from quire.coverage.fold import Source, fold
 from quire.errors import RefusedError, printable
 from quire.ledger import purging
 from quire.ledger.comparing import MOVED, Candidates, Purging
-from quire.ledger.job import Dest, PlannedChange, change
+from quire.ledger.job import Change, Dest, PlannedChange
 from quire.planning.listing import TaskRun
 from quire.planning.pack import PlannedTask
 from quire.sources import transforms
@@ -111,11 +111,11 @@ def purge(
         reason = f"sources to be deleted below {', '.join(meant)}"[:500]
         said = {"verb": PURGE, "step": "begin", "sources": meant, "derived": derived, "reason": reason}
         ending = {"verb": PURGE, "step": "end", "reason": "sources deleted"}
-        change(dest, ending, end, target=0)  # what a killed call has deleted, and could not say any more
+        Change(dest, ending, end, target=0).run()  # what a killed call has deleted, and could not say any more
         bases.clear()
-        begun = change(dest, said, begin, target=0, fresh=True, repeat=True)
+        begun = Change(dest, said, begin, target=0, fresh=True, repeat=True).run()
         bases[:] = [int(name.partition("-")[0]) for name in begun.jobs]
-        version = change(dest, ending, end, target=0, repeat=True).version if begun.jobs else begun.version
+        version = Change(dest, ending, end, target=0, repeat=True).run().version if begun.jobs else begun.version
     total = Candidates()
     for found in (before, verified, deleted) if not dry else (verified,):
         total.add(asdict(found))

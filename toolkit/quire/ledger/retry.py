@@ -20,7 +20,7 @@ from quire.coverage.quarantine import KEPT
 from quire.engine.closers import Reduce
 from quire.errors import UsageError, quoted, scrub
 from quire.ledger.identifiers import place_of
-from quire.ledger.job import Changed, Dest, PlannedChange, change, not_named, spec_of
+from quire.ledger.job import Change, Changed, Dest, PlannedChange, not_named, spec_of
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, Cut, TaskRun
 from quire.planning.pack import pack
@@ -43,19 +43,19 @@ _COLUMNS = ["path", "version", "start", "length", "state", "reason", "tries", "r
 
 
 def retry(
-    dest: Dest, chosen: Callable[[Fold], pa.Table], said: dict[str, Any], sources: Sequence[Root], max_attempts: int | None, target: int,
-    function: UserFunction | None, max_file_size: int, reduce: Reduce | None = None,
+    dest: Dest, chosen: Callable[[Fold], pa.Table], said: dict[str, Any], sources: Sequence[Root], target: int,
+    function: UserFunction | None, reduce: Reduce | None = None,
 ) -> Changed:  # fmt: skip
     """Read again what `chosen` takes of the quarantine, where its source still has the version that was quarantined.
 
     Only what lies in `sources` is read: rows are what whoever writes there says. Records that the quarantine itself holds need no source.
     A file that has changed since is left to the next run, which takes its new version; one that is gone stays quarantined; one that was
-    read `max_attempts` times already is poison, and stays too. All of these stand in `.left`.
+    read `max_attempts` times already, as `said`, is poison, and stays too. All of these stand in `.left`.
     """
 
     def plan(log: Log, base: int, named: Callable[[str], str]) -> PlannedChange:
         left, runs, roots = list[tuple[str, str]](), list[TaskRun](), list[Root]()
-        rows = _fresh(chosen(fold(log, base)).to_pylist(), max_attempts, left)
+        rows = _fresh(chosen(fold(log, base)).to_pylist(), said["max_attempts"], left)
         chosen_by = _of_topics if rows and spec_of(log).kind == OFFSETS else _by_root
         by_root = chosen_by(dest, log, rows, sources, left)
         for root, folder, splits in by_root:
@@ -70,9 +70,9 @@ def retry(
         cut = Cut("balanced", "flat", 1, "xxh64", target, True)
         return PlannedChange(pack(runs, cut, 1.0), tuple(roots), tuple(left))
 
-    return change(
-        dest, {"verb": "retry", **said}, plan, target=target, function=function, fresh=True, max_file_size=max_file_size, reduce=reduce
-    )  # fmt: skip
+    return Change(
+        dest, {"verb": "retry", **said}, plan, target, function, fresh=True, max_file_size=said["max_file_size"], reduce=reduce
+    ).run()  # fmt: skip
 
 
 def choice(

@@ -157,9 +157,7 @@ class Verbs:
         dest = replace(self._dest(runner, progress, committer), max_quarantined=max_quarantined)
         follow = flag(follow_links, "follow_links")
         sources = tuple(replace(root, links=follow) for root in self._sources(source, options, spec))
-        done = retry.retry(
-            dest, chosen, said, sources, max_attempts, self._target(), function, largest, reduce
-        )  # fmt: skip
+        done = retry.retry(dest, chosen, said, sources, self._target(), function, reduce)
         self.refresh()
         return done if max_quarantined is not None else done.checked()
 
