@@ -20,6 +20,8 @@ CLOUD   := $(VENV)/committers/of-$(shell cksum < tests/services/committers/pom.x
 KAFKA   := $(VENV)/kafka/of-$(shell cksum < tests/services/kafka/pom.xml | cut -d ' ' -f 1)
 # And Spark's own connector to it, which loads are measured against.
 PEER    := $(VENV)/connector/of-$(shell cksum < tests/benchmarks/kafka/pom.xml | cut -d ' ' -f 1)
+# Tables that JVM Hudi has written, which the source archive of hudi-rs has for its own tests.
+HUDI    := $(VENV)/hudi/of-$(shell grep '^hudi==' constraints.txt | cksum | cut -d ' ' -f 1)
 # Tests have a temporary directory of their own, which goes with them; Jupyter's settings and the user's are not looked at.
 # Matplotlib's list of fonts stays: it takes a while to make.
 TIDY := tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && TMPDIR=$$tmp IPYTHONDIR=$$tmp/ipython JUPYTER_CONFIG_DIR=$$tmp/jupyter \
@@ -58,7 +60,7 @@ demo: $(STAMP)-core ## 5,000 small files become a few large ones, exactly once
 ##@ Check
 
 .PHONY: test
-test: $(STAMP)-test ## all tests but the slow lanes below, then every notebook, cell by cell
+test: $(STAMP)-test $(HUDI) ## all tests but the slow lanes below, then every notebook, cell by cell
 	$(TIDY) $(BIN)/python -m pytest $(BOTH)
 	$(TIDY) $(BIN)/python -m pytest $(BOTH) $(NBVAL) notebooks
 
@@ -119,11 +121,11 @@ matrix: $(STAMP)-test $(HDFS) ## pipeline × committer × store, disturbed at ev
 	$(TIDY) $(BIN)/python tests/matrix.py --races $(or $(RACES),2000) $(ONLY)
 
 .PHONY: mutants
-mutants: $(STAMP)-test ## plant mistakes in copies of quire: each must be caught by a test (ONLY="words of names")
+mutants: $(STAMP)-test $(HUDI) ## plant mistakes in copies of quire: each must be caught by a test (ONLY="words of names")
 	$(TIDY) $(BIN)/python tests/mutants $(ONLY)
 
 .PHONY: nightly
-nightly: $(STAMP)-test $(HDFS) $(CLOUD) $(KAFKA) ## what needs a service or an hour: also the matrix with 10,000 interleavings, and the mutants
+nightly: $(STAMP)-test $(HUDI) $(HDFS) $(CLOUD) $(KAFKA) ## what needs a service or an hour: also the matrix with 10,000 interleavings, and the mutants
 	$(TIDY) $(BIN)/python -m pytest -m nightly
 	$(MAKE) matrix RACES=$(or $(RACES),10000)
 	$(MAKE) mutants
@@ -202,6 +204,15 @@ $(PEER): | $(BIN)/python
 	mvn -B -q -f tests/benchmarks/kafka/pom.xml -Dmaven.repo.local="$(CURDIR)/$(VENV)/connector/repository" \
 	    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$(VENV)/connector/jars"
 	rm -rf $(VENV)/connector/repository
+	@touch $@
+
+$(HUDI): $(STAMP)-test
+	@echo "Getting tables of Hudi: some 10 MB."
+	rm -rf $(VENV)/hudi
+	PYTHONPATH="$(CURDIR)/tests/table/archive" $(BIN)/python -m pip download --disable-pip-version-check --no-cache-dir -c constraints.txt \
+	    --no-deps --no-binary hudi --no-build-isolation --dest $(VENV)/hudi/archive hudi
+	$(BIN)/python tests/table/jvm.py $(VENV)/hudi/archive $(VENV)/hudi
+	rm -rf $(VENV)/hudi/archive
 	@touch $@
 
 $(STAMP)-browser: $(STAMP)-test
