@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import quire
 from gathering import documents, gather, refused, write
 from gathering import look as plan
 from quire.errors import UsageError
@@ -53,7 +54,14 @@ from quire.errors import UsageError
         ({"min_age": float("nan")}, ("min_age=nan",)),
         ({"every": "often"}, ("every='often'",)),
         ({"every": "1 s", "max_runs": 0}, ("max_runs=0",)),
-        ({"max_runs": 3}, ("every=",)),
+        ({"max_runs": 3}, ("max_runs=3 says how often to run", "without every= it does nothing")),
+        ({"function_version": "1"}, ("function_version='1' names the edition of a function", "without transform=function it does nothing")),
+        ({"function_version": "1", "transform": "xml"}, ("or leave function_version out",)),
+        ({"keep_messages": True}, ("keep_messages=True keeps the text of what a function raises", "transform=function")),
+        ({"parts": 4}, ("parts=4", "without planner='hash' it does nothing")),
+        ({"parts": 4, "planner": "directory"}, ("parts=4", "without planner='hash' it does nothing")),
+        ({"hash_function": "java"}, ("hash_function='java'", "without planner='hash' it does nothing")),
+        ({"partial_lines": "take"}, ("partial_lines='take'", "without on_append='tail' it does nothing")),
         ({"include": ""}, ("include takes globs",)),
         ({"include": 5}, ("include takes globs",)),
         ({"exclude": [5]}, ("exclude takes globs",)),
@@ -77,6 +85,37 @@ def test_a_wrong_argument_names_itself_and_what_would_be_right(tmp_path: Path, w
         with refused(UsageError, 2, *words):
             plan(source, tmp_path / "out", **wrong)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "other"),
+    [
+        ({"split_size": "1 MiB"}, "split='lines' or 'row_groups'"),
+        ({"partial_lines": "take", "split": "lines"}, "on_append='tail'"),
+        ({"parts": 3}, "planner='hash'"),
+        ({"max_runs": 3}, "every="),
+    ],
+    ids=str,
+)
+def test_an_argument_of_process_that_does_nothing_without_another_one_is_refused(tmp_path: Path, given: dict[str, Any], other: str) -> None:
+    source, (argument, *_) = write(tmp_path / "in", documents(3)), given
+    with refused(UsageError, 2, f"{argument}=", f"without {other} it does nothing", f"or leave {argument} out.") as caught:
+        quire.process(source, tmp_path / "out", lambda split, content: b"", spark=quire.LocalRunner(), progress=False, **given)
+    assert caught.value.argument == argument
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("given", [{"function_version": "1"}, {"keep_messages": True}, {"schema": "n long"}], ids=str)
+def test_an_argument_of_load_that_does_nothing_without_a_function_is_refused(tmp_path: Path, given: dict[str, Any]) -> None:
+    (argument,) = given
+    with refused(UsageError, 2, f"{argument}=", "without transform=function it does nothing", f"or leave {argument} out."):
+        quire.load("kafka://localhost:9/t", tmp_path / "out", spark=quire.LocalRunner(), progress=False, **given)
+
+
+def test_a_retry_that_names_no_source_follows_no_links(tmp_path: Path) -> None:
+    gather(write(tmp_path / "in", documents(3)), tmp_path / "out")
+    with refused(UsageError, 2, "follow_links=True", "without source= it does nothing"):
+        quire.Ledger(tmp_path / "out").retry(follow_links=True, spark=quire.LocalRunner(), progress=False)
 
 
 def test_what_only_consolidate_takes_is_not_offered_by_plan(tmp_path: Path) -> None:

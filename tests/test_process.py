@@ -291,11 +291,15 @@ def test_another_split_size_repeats_nothing(tmp_path: Path, split: str) -> None:
         else:
             write(source, {name: records(100, start)})
 
+    def files(size: str) -> int:
+        how = {} if split == "file" else {"split_size": size}  # a whole file has none
+        return process(source, dest, function, split=split, **how).files
+
     add("a", 0)
-    assert process(source, dest, function, split=split, split_size="1 MiB").files == 1
+    assert files("1 MiB") == 1
     add("b", 100)
-    assert process(source, dest, function, split=split, split_size="3 KiB").files == 1
-    assert process(source, dest, function, split=split, split_size="300 B").files == 0
+    assert files("3 KiB") == 1
+    assert files("300 B") == 0
     assert ids(dest) == list(range(200))
     covered(dest)
 
@@ -339,8 +343,8 @@ def test_what_is_no_parquet_is_set_aside(tmp_path: Path) -> None:
 
 def test_what_is_too_large_to_hold_is_set_aside(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a": b"x" * 5000, "b": records(3)})
-    for split in ("file", "lines"):
-        report = process(source, tmp_path / split, parsed, split=split, split_size="500 B", max_file_size="1000 B")
+    for split, how in (("file", {}), ("lines", {"split_size": "500 B"})):
+        report = process(source, tmp_path / split, parsed, split=split, max_file_size="1000 B", **how)
         assert ids(tmp_path / split) == [0, 1, 2]
         assert all("larger than max_file_size" in r or "longer than max_file_size" in r for _, r in report.quarantined)
     parquet(tmp_path / "p", "a", 0, [1000])

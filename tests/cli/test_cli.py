@@ -394,6 +394,8 @@ def test_what_is_typed_wrong_is_one_line_that_names_the_nearest_or_what_there_is
         one_line(run("consolidate", source, dest, option, value), 2, f"Did you mean '{word}'?")
     one_line(run("consolidate", source, dest, "--target-size", "12 potatoes"), 2, "target_size")
     one_line(run("consolidate", source, dest, "--max-runs", 2), 2, "max_runs", "every")
+    one_line(run("consolidate", source, dest, "--parts", 3), 2, "parts=3", "without planner='hash' it does nothing")
+    one_line(run("load", "kafka://localhost:9/t", dest, "--function-version", 1), 2, "function_version", "without transform=function")
     one_line(run("plan", tmp_path / "no", dest), 2, "does not exist")
     assert not dest.exists()
 

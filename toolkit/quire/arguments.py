@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from quire.errors import UsageError, about, quoted, scrub
 
@@ -124,3 +125,39 @@ def flag(value: Any, what: str) -> bool:
         with about(what):
             raise UsageError(f"{what}={quoted(value)} is neither True nor False.")
     return value
+
+
+class Needs(NamedTuple):
+    """An argument that does nothing without another one: what it is, and what the call has to say too."""
+
+    argument: str
+    default: object
+    what: str
+    other: str
+
+
+_FUNCTION, _HASH, _TAIL, _RANGES = "transform=function", "planner='hash'", "on_append='tail'", "split='lines' or 'row_groups'"
+NEEDS = (
+    Needs("function_version", None, "names the edition of a function", _FUNCTION),
+    Needs("keep_messages", False, "keeps the text of what a function raises", _FUNCTION),
+    Needs("schema", None, "says the columns that a function makes", _FUNCTION),
+    Needs("parts", 8, "says into how many parts a directory is hashed", _HASH),
+    Needs("hash_function", "xxh64", "says how paths are hashed", _HASH),
+    Needs("partial_lines", "hold", "takes last lines that were held back", _TAIL),
+    Needs("split_size", "64 MiB", "is the size of a range of a file", _RANGES),
+    Needs("max_runs", None, "says how often to run", "every="),
+    Needs("follow_links", False, "says what is read at the source", "source="),
+)
+
+
+def refuse_needless(given: Mapping[str, object], said: Mapping[str, bool]) -> None:
+    """UsageError for a given argument that does nothing, as the other one that it needs is not `said`."""
+    for needs in NEEDS:
+        value = given.get(needs.argument, needs.default)
+        given_as_default = type(value) is type(needs.default) and value == needs.default
+        if not given_as_default and not said.get(needs.other, True):
+            with about(needs.argument):
+                raise UsageError(
+                    f"{needs.argument}={quoted(value, 60)} {needs.what}, and without {needs.other} it does nothing. Say that too, or leave "
+                    f"{needs.argument} out."
+                )

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, Unpack
 
-from quire.arguments import flag, parse_target, whole
+from quire.arguments import flag, parse_target, refuse_needless, whole
 from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, Spec
 from quire.engine import request
@@ -84,8 +84,8 @@ def check(
         raise UsageError("until= says where a call ends, and every= that it does not end. Leave one of them out.")
     if consumer_group is not None and (not isinstance(consumer_group, str) or not consumer_group):
         raise UsageError(f"consumer_group={quoted(consumer_group)} is not a group's name.")
-    if schema is not None and transform is None:
-        raise UsageError("schema= is for the columns of a function, transform=; records have their own.")
+    keep_messages, of_function = flag(keep_messages, "keep_messages"), {"transform=function": transform is not None}
+    refuse_needless({"function_version": function_version, "keep_messages": keep_messages, "schema": schema}, of_function)
     with about("compression"):
         compression = compression_for(laid_out, compression)
     with about("dest"):
@@ -101,9 +101,7 @@ def check(
                 raise UsageError(f"partition_by={quoted(partition_by)} is not a column's name.")
             if transform is None or columns is not None:
                 records.check_by(partition_by, columns if columns is not None else RECORDS)
-    loading = Loading(
-        laid_out, transform, columns, newlines, partition_by or "", flag(keep_messages, "keep_messages"), on_data_loss == "record"
-    )
+    loading = Loading(laid_out, transform, columns, newlines, partition_by or "", keep_messages, on_data_loss == "record")
     name = records.RECORDS if laid_out == "parquet" else records.VALUES if newlines == "quarantine" else records.ESCAPED
     identity = name if transform is None else transforms.identity(transform, function_version)
     spec = Spec(

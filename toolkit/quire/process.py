@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace as replace_words
 
-from quire.arguments import format_size, parse_target
+from quire.arguments import format_size, parse_target, refuse_needless
 from quire.commit import entries, protocol
 from quire.commit.log import Log
 from quire.coverage.fold import fold
@@ -106,8 +106,10 @@ def check(
         with about("on_append"):
             raise UsageError(f"on_append='tail' takes new lines of files, split='lines', and this is {split!r}. Use 'reprocess'.")
     flush = choose(partial_lines, request.PARTIAL_LINES, "partial_lines") == "take"
-    if flush and on_append != "tail":
-        raise UsageError("partial_lines='take' takes last lines that on_append='tail' has held back. Say on_append='tail' too.")
+    refuse_needless(
+        {"partial_lines": partial_lines, "split_size": split_size},
+        {"on_append='tail'": on_append == "tail", "split='lines' or 'row_groups'": split != "file"},
+    )
     call = ProcessCall(
         source, function, dest, split, longest, columns, format or (columns and "parquet"), on_append, flush, reduce, settings
     )

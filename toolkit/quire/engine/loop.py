@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from quire.arguments import seconds, whole
+from quire.arguments import refuse_needless, seconds, whole
 from quire.engine.driver import gather
 from quire.engine.report import Report
 from quire.engine.request import Request
-from quire.errors import AllQuarantined, UsageError
+from quire.errors import AllQuarantined
 from quire.interrupts import raised
 from quire.progress import Progress
 from quire.spark.runner import Runner
@@ -30,9 +30,8 @@ def repeat(
     `stop`: where it is set, the call ends after the commit under way, as after a signal.
     """
     bars.stop = stop
+    refuse_needless({"max_runs": max_runs}, {"every=": every is not None})
     if every is None:
-        if max_runs is not None:
-            raise UsageError("max_runs goes with every=: how often to run, and how far apart.")
         return checked(request, told(gather(decide(request), runner, bars)))
     pause = seconds(every, "every")
     runs = whole(max_runs, "max_runs", 1) if max_runs is not None else None

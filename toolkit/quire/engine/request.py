@@ -12,7 +12,7 @@ from typing import Any, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
-from quire.arguments import flag, parse_target, seconds, whole
+from quire.arguments import flag, parse_target, refuse_needless, seconds, whole
 from quire.commit.committers import choice
 from quire.commit.entries import Spec
 from quire.commit.held import Held
@@ -192,8 +192,6 @@ def build(
         with about("on_append"):
             raise UsageError(f"on_append='tail' takes new lines of files, transform='lines', and this is {kind!r}. Use 'reprocess'.")
     flush = choose(partial_lines, PARTIAL_LINES, "partial_lines") == "take"
-    if flush and on_append != "tail":
-        raise UsageError("partial_lines='take' takes last lines that on_append='tail' has held back. Say on_append='tail' too.")
     choose(change_detection, IDENTITIES, "change_detection")
     if change_detection == "content" and on_append != "report":
         with about("change_detection"):
@@ -205,6 +203,11 @@ def build(
     hidden, follow_links = flag(hidden, "hidden"), flag(follow_links, "follow_links")
     keep_messages, allow_nonempty = flag(keep_messages, "keep_messages"), flag(allow_nonempty, "allow_nonempty")
     whole(parts, "parts", 1, 100_000)
+    refuse_needless(
+        {"function_version": function_version, "keep_messages": keep_messages, "parts": parts, "hash_function": hash_function,
+         "partial_lines": partial_lines},
+        {"transform=function": callable(transform), "planner='hash'": planner == "hash", "on_append='tail'": on_append == "tail"},
+    )  # fmt: skip
     if max_quarantined is not None:
         whole(max_quarantined, "max_quarantined", 0)
     check_options(storage_options, source_options, dest_options)

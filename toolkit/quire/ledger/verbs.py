@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quire import display
-from quire.arguments import flag, format_size, parse_target, seconds, whole
+from quire.arguments import flag, format_size, parse_target, refuse_needless, seconds, whole
 from quire.commit import names
 from quire.commit.entries import OFFSETS, UNSAID, Spec
 from quire.commit.held import Held
@@ -156,6 +156,7 @@ class Verbs:
         options = self._options if storage_options is None else storage_options
         dest = replace(self._dest(runner, progress, committer), max_quarantined=max_quarantined)
         follow = flag(follow_links, "follow_links")
+        refuse_needless({"follow_links": follow}, {"source=": source is not None})
         sources = tuple(replace(root, links=follow) for root in self._sources(source, options, spec))
         done = retry.retry(dest, chosen, said, sources, self._target(), function, reduce)
         self.refresh()
