@@ -108,7 +108,7 @@ format: $(STAMP)-dev ## put the code into its form
 .PHONY: bench
 bench: $(STAMP)-test $(KAFKA) $(PEER) ## measure against the peers, in the same run: about two hours, 8 GB of disk (AT=directory)
 	@failed=; for one in populate gather first_task rerun ledger memory objects objects_s3 reading_cpu endtoend publish \
-	    kafka kafka_loop kafka_memory; do \
+	    kafka kafka_loop kafka_memory table_bloom; do \
 	    echo; echo "== $$one"; $(BIN)/python tests/benchmarks/$$one.py $(if $(AT),--at $(AT)) || failed="$$failed $$one"; \
 	done; [ -z "$$failed" ] || { echo "not all promises hold:$$failed" >&2; exit 1; }
 
@@ -206,7 +206,7 @@ $(PEER): | $(BIN)/python
 	rm -rf $(VENV)/connector/repository
 	@touch $@
 
-$(HUDI): $(STAMP)-test
+$(HUDI): | $(BIN)/python
 	@echo "Getting tables of Hudi: some 10 MB."
 	rm -rf $(VENV)/hudi
 	PYTHONPATH="$(CURDIR)/tests/table/archive" $(BIN)/python -m pip download --disable-pip-version-check --no-cache-dir -c constraints.txt \

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -319,6 +321,20 @@ def test_hudi_rs_reads_a_table_without_partitions_and_one_whose_groups_were_repl
     table.commit(T3, (other, rows(9, ts=5), None), operation="INSERT_OVERWRITE", partition_to_replace_file_ids={"": [group.file_id]})
     assert table.read() == {"key-009": 5}
     assert table.read(as_of=T1) == {"key-001": 1, "key-002": 1}
+
+
+def test_hudi_rs_gives_each_type_back_as_it_was_also_where_a_partition_is_missing(tmp_path: Path) -> None:
+    table = Folder(tmp_path / "t", CONFIGS[0])
+    more = {
+        "id": "é", "ts": 2**62, "fare": Decimal("-12345678.90"), "at": dt.datetime(1969, 12, 31, 23, 59, 59, 1, dt.UTC), "tags": [],
+        "where": {"x": None, "more": None}, "city": None,
+    }  # fmt: skip
+    batch = pa.RecordBatch.from_pylist([more, {"id": "b"}], COLUMNS)
+    table.commit(T1, (names.BaseFile(names.new_file_id(), TOKEN, T1), batch, None))
+    found = [pa.record_batch(each) for each in HudiTableBuilder.from_base_uri(str(table.at)).build().read(HudiReadOptions())]
+    rows = [row for each in found for row in each.select(COLUMNS.names).to_pylist()]
+    assert rows == batch.to_pylist()
+    assert found[0].column("_hoodie_partition_path").to_pylist() == ["city=__HIVE_DEFAULT_PARTITION__"] * 2
 
 
 def test_a_commit_that_wrote_nothing_is_read(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -88,7 +89,10 @@ class BaseFileWriter:
         self.max_key: str | None = None
 
     def write(self, rows: pa.RecordBatch, keys: pa.Array, times: pa.Array | None = None, seqnos: pa.Array | None = None) -> None:
-        """Append rows with their keys. Where `times` is null or not given, a row is one of this commit."""
+        """Append rows with their keys. Where `times` is null or not given, a row is one of this commit.
+
+        Other types than the file's are cast; Arrow's error says where that would lose something.
+        """
         if len(keys) != rows.num_rows or keys.null_count:
             raise ValueError(f"{rows.num_rows:,} rows have {len(keys) - keys.null_count:,} keys")
         if not rows.num_rows:
@@ -121,7 +125,7 @@ class BaseFileWriter:
         self._file.stopped = True
 
     def _with_meta(self, rows: pa.RecordBatch, keys: pa.Array, times: pa.Array | None, seqnos: pa.Array | None) -> pa.RecordBatch:
-        number = pa.array(range(self.rows, self.rows + rows.num_rows), pa.int64()).cast(pa.string())
+        number = pa.array(np.arange(self.rows, self.rows + rows.num_rows)).cast(pa.string())
         ours = pc.binary_join_element_wise(f"{self.name.instant}_{self.name.token.partition('-')[0]}", number, "_")
         one = pa.scalar(self.name.instant)
         meta = [

@@ -23,7 +23,8 @@ from quire.errors import FormatError
 SIMPLE, DYNAMIC = "SIMPLE", "DYNAMIC_V0"
 RATE = 1e-6  # false positives; Hudi's own default of 1e-9 for 60,000 keys costs each file 431,380 characters
 LARGEST = 32 << 20  # characters: some 6 million keys, and 192 MiB in memory
-_VERSION, _MURMUR, _HASHES = -1, 1, 256
+_VERSION, _MURMUR = -1, 1
+_HASHES, _MOST_ROWS = 128, 128  # far more than a rate or a number of keys asks for: a forged filter must not cost hours
 _HEAD, _ROWS = struct.Struct(">iibi"), struct.Struct(">iii")
 _M = np.uint32(0x5BD1E995)
 _CHUNK = 1 << 14  # keys whose words stay in the processor's cache
@@ -132,7 +133,7 @@ def _dynamic(data: bytes) -> Filter:
     bits, hashes = _head(data)
     per_row, in_last, count = _ROWS.unpack_from(data, _HEAD.size)
     first, step = _HEAD.size + _ROWS.size, _HEAD.size + (bits + 7) // 8
-    if per_row < 1 or not 0 <= in_last <= per_row or count < 1 or len(data) != first + count * step:
+    if per_row < 1 or not 0 <= in_last <= per_row or not 1 <= count <= _MOST_ROWS or len(data) != first + count * step:
         raise ValueError(f"it has {len(data):,} bytes for {count:,} rows of {bits:,} bits, the last with {in_last:,} of {per_row:,} keys")
     starts = range(first, len(data), step)
     if any(_head(data, at) != (bits, hashes) for at in starts):
