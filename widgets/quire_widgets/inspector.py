@@ -5,30 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as widgets
-import pandas as pd
 import traitlets
 
 import quire
-from quire import AllQuarantined, ProgressEvent, display, plots
-from quire.errors import RefusedError, printable
-from quire.ledger.browse import OTHERS, STATES, Page
+from quire import AllQuarantined, ProgressEvent
+from quire.errors import RefusedError
+from quire.ledger.browse import STATES, Page
 from quire.ledger.forget import TOLD
-from quire_widgets import as_code, html, pages
+from quire_widgets import html, pages
 from quire_widgets.as_code import Chosen
 from quire_widgets.call import Stopped, after_change
 from quire_widgets.form import CancelForm, Choice, Field, Question, Running, Turners
+from quire_widgets.ledger_pages import ALL, ANY, LedgerView, Opened, Options, Overview, Searched, files, reason_of
 
-ANY = "any"
+if TYPE_CHECKING:
+    import pandas as pd
+
 TOO_LATE = "It was over before it could be cancelled."
-IN_VAIN = "Read once more, and none of it could be processed: all of it stays quarantined. Repair it, or the function, and retry again."
 BUSY = ("looking", "retrying", "forgetting", "cancelling")
 SHOWN = 3  # examples in the question whether to forget
-LEFT = 100  # files in the list of those that a change left as they are
-ALL = "\0"  # in the list of reasons; None would be no choice at all
-_CHOSEN = 90  # characters of a path in the list of files
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,43 @@ class _Asked:
     those: Chosen
     why: str | None = None
     last: dict[str, Any] | None = None
+
+
+class _Questions:
+    """The questions before a ledger forgets: whether that is meant at all, and whether the last copy of what was purged is meant, too."""
+
+    def __init__(self, answer: Callable[..., object], why: Field) -> None:
+        self.first = Question("", "Yes, forget", "No, keep", answer, why)
+        self.last = Question("last-", "Yes, delete the last copy", "No, keep", lambda yes: answer(yes, last_copy=yes))
+        self.both, self._why = (self.first, self.last), why.input
+        self._open: _Asked | None = None
+
+    def forget(self, those: Chosen, of: str, examples: list[str], *, whole: bool) -> None:
+        """Ask whether to forget `those`; `whole`: only whole files can be chosen."""
+        self._open = _Asked(those)
+        then = "They leave the ledger in one commit, and the next run reads them as new if the source still has them."
+        if whole:
+            then = f"{then} Without Spark a file leaves whole, with the good records that it has."
+        self.first.ask(f"Forget {of}? {then} Among them: {', '.join(examples[:SHOWN])}")
+
+    def last_copy(self, asked: _Asked, of: list[str]) -> None:
+        """Ask once more, since the last copy `of` these files would go."""
+        self._open = asked
+        many = f"{len(of):,} or more files" if len(of) == TOLD else files(len(of))
+        why = "The sources were purged, so this destination holds the last copy, and to forget it deletes it. Nothing was changed so far."
+        self.last.ask(f"Delete the last copy of {many}? {why} Among them: {', '.join(of[:SHOWN])}")
+
+    def closed(self) -> _Asked | None:
+        """Close the open question, and return it."""
+        asked, self._open = self._open, None
+        for question in self.both:
+            question.ask("")
+        return asked
+
+    def why(self) -> str:
+        """The reason that was typed, once."""
+        typed, self._why.value = self._why.value, ""
+        return str(typed)
 
 
 class LedgerInspector(CancelForm):
@@ -82,34 +117,28 @@ class LedgerInspector(CancelForm):
         source: Any = None, function: Callable[..., Any] | None = None, source_options: Mapping[str, Any] | None = None,
         page_size: int = 20,
     ) -> None:  # fmt: skip
-        self._dest, self._options, self._spark, self._page_size = os.fsdecode(dest), storage_options, spark, page_size
+        self._page_size = page_size
         self._retry_with: dict[str, Any] = {"source": source, "function": function, "storage_options": source_options}
-        self._ledger = quire.Ledger(dest, storage_options)
+        self._of = Opened(os.fsdecode(dest), storage_options, spark, quire.Ledger(dest, storage_options))
         super().__init__("quire-inspector")
-        self._rows: Page | None = None
-        self._searched = ("", ANY)  # what the page is of: the fields may have changed since
-        self._overview: tuple[Any, pd.DataFrame, pd.DataFrame] | None = None  # summary, commits, reasons: as the page, of one version
-        self._reasons = pd.DataFrame({"reason": [], "files": [], "tries": [], "example": []})
-        self._file: tuple[str, pd.DataFrame] | None = None
-        self._asked: _Asked | None = None
-        self._changed: Any = None  # what the last change has done
         self._build()
-        self._show_found(*self._look_at_all(self._searched, None))
+        self._view = LedgerView(*self._of.look(("", None), page_size, None, None))
+        self._show_all()
+        self._show_turned(self._view.page)
 
     # ------------------------------------------------------------------------------------------------------------ what it holds
     def _build(self) -> None:
         text, choice = widgets.Text, widgets.Dropdown
-        named = self._retry_with["source"]
+        named = os.fsdecode(given) if isinstance(given := self._retry_with["source"], str | os.PathLike) else ""
         self._fields |= {
             "path": Field(text, "path", "path", placeholder="/data/in/dt=2026-11-21, or any part of a name"),
             "status": Field(choice, "status", "status", options=[ANY, *STATES]),
             "file": Field(choice, "file", "file", options=[("", "")]),
             "reason": Field(choice, "reason", "reason", options=[("every reason", ALL)]),
-            "source": Field(text, "source", "source", placeholder="where they are read once more: /data/in"),
+            "source": Field(text, "source", "source", value=named, placeholder="where they are read once more: /data/in"),
             "why": Field(text, "why", "why", placeholder="stands in the log"),
         }
         self._inputs = {name: field.input for name, field in self._fields.items()}
-        self._inputs["source"].value = os.fsdecode(named) if isinstance(named, str | os.PathLike) else ""
         self._fields["path"].on_enter(self.find)
         for name in ("file", "reason"):
             self._inputs[name].layout.width = "auto"
@@ -119,38 +148,36 @@ class LedgerInspector(CancelForm):
         self._turners = Turners(self.turn)
         self._looking, self._changing = Running("look-", self.cancel), Running("change-", self.cancel)
         self._running = self._looking
-        self._ask = Question("", "Yes, forget", "No, keep", self.answer, self._fields["why"])
-        self._ask_last = Question("last-", "Yes, delete the last copy", "No, keep", lambda yes: self.answer(yes, last_copy=yes))
+        self._questions = _Questions(self.answer, self._fields["why"])
         refresh = self._button("Refresh", self.refresh, tooltip="Read the log to its end")
         find = self._button("Find", self.find, button_style="primary")
         look = self._button("Look", lambda: self.look(self._inputs["file"].value), tooltip="Which bytes of it are done")
         change = [
-            self._button("Retry", lambda: self.retry(self._chosen_reason()), tooltip="Read these files once more"),
-            self._button("Forget", lambda: self.forget(self._chosen_reason()), tooltip="Take them out of the ledger; asks first"),
+            self._button("Retry", lambda: self.retry(reason_of(self._inputs["reason"].value)), tooltip="Read these files once more"),
+            self._button(
+                "Forget", lambda: self.forget(reason_of(self._inputs["reason"].value)), tooltip="Take them out of the ledger; asks first"
+            ),
         ]
         path, status, file, reason, source, _ = self._fields.values()
-        self._lay_out(
-            "summary", refresh, "timeline", path, status, [find, self._turners], self._looking, "rows", file, look, "coverage", "reasons",
-            reason, source, change, self._ask, self._ask_last, self._changing, "result", "code",
-        )  # fmt: skip
+        rows = "summary", refresh, "timeline", path, status, [find, self._turners], self._looking, "rows", file, look, "coverage"
+        self._lay_out(*rows, "reasons", reason, source, change, *self._questions.both, self._changing, "result", "code")
 
     # ----------------------------------------------------------------------------------------------------------------- to look
     def find(self) -> None:
         """The first page of the rows that `path` and `status` choose, in the ledger as it is now."""
-        searched = (self.path.strip(), self.status)
-        self._begin("looking", lambda progress: self._look_at_all(searched, progress), self._show_found)
+        self._find(self._view.overview)
+
+    def _find(self, known: Overview | None) -> None:
+        searched, look = (self.path.strip(), None if self.status == ANY else self.status), self._of.look
+        self._begin("looking", lambda progress: look(searched, self._page_size, known, progress), self._show_found)
 
     def refresh(self) -> None:
         """The same, and all the rest of what is shown, too, whether or not anything was committed since."""
-        if self.state not in BUSY:
-            self._overview = None
-        self.find()
+        self._find(None)
 
     def turn(self, pages: int | None) -> None:
         """So many `pages` on, or back if it is negative; None: the first one. The pages are those of the version that was searched."""
-        page = self._rows
-        if page is None:
-            return
+        page = self._view.page
         offset = 0 if pages is None else max(page.offset + pages * page.limit, 0)
 
         def act(progress: Callable[[ProgressEvent], object]) -> tuple[Page]:
@@ -162,51 +189,36 @@ class LedgerInspector(CancelForm):
     def look(self, path: str) -> None:
         """Which bytes of a file are done, quarantined, held back or missing, and where they lie."""
         if path:
-            self._begin("looking", lambda _: (path, self._ledger.inspect.coverage(path)), self._show_file)
-
-    def _look_at_all(self, searched: tuple[str, str], progress: Callable[[ProgressEvent], object] | None) -> tuple[Any, ...]:
-        """The search and its page, after the overview, which is read again only after a new commit."""
-        ledger, (path, status) = self._ledger.refresh(), searched
-        page = ledger.rows(path, None if status == ANY else status, limit=self._page_size, progress=progress)
-        overview = self._overview
-        if overview is None or overview[0].version != ledger.version:
-            overview = (ledger.summary(), ledger.inspect.commits(last=pages.COMMITS), ledger.inspect.reasons(progress=progress))
-        return overview, searched, page
+            self._begin("looking", lambda _: (path, self._of.ledger.inspect.coverage(path)), self._show_file)
 
     # --------------------------------------------------------------------------------------------------------------- to change
     def retry(self, reason: str | None = None) -> None:
         """Read what was quarantined once more (for one `reason`, or all), and nothing else; its state is swapped in one commit."""
         self.answer(False)
-        those, typed = Chosen(reason, "", self._spark), self._inputs["source"].value.strip()
+        those, typed = Chosen(reason, "", self._of.spark), self._inputs["source"].value.strip()
         given = self._retry_with | ({"source": typed} if typed else {})
 
         def act(progress: Callable[[ProgressEvent], object]) -> tuple[Any, str]:
-            named, in_vain = those.named(self._ledger), False
+            named, in_vain = those.named(self._of.ledger), False
             try:
-                done = self._ledger.retry(**named, **given, spark=self._spark, progress=progress)
+                done = self._of.ledger.retry(**named, **given, spark=self._of.spark, progress=progress)
             except AllQuarantined as e:  # that is committed: what came of it is shown, and said to be in vain
                 done, in_vain = e.report, True
-            return done, self._written("retry", those.before, in_vain=in_vain, **those.told, **given)
+            return done, self._of.code("retry", those.before, in_vain=in_vain, **those.told, **given)
 
         self._begin("retrying", act, self._show_changed)
 
-    def _chosen_reason(self) -> str | None:
-        chosen: str = self._inputs["reason"].value
-        return None if chosen == ALL else chosen
-
     def forget(self, reason: str | None = None) -> None:
         """Ask whether to take what was quarantined (for one `reason`, or all) out of the ledger; `answer` says it."""
-        chosen = self._reasons if reason is None else self._reasons[self._reasons["reason"] == reason]
+        overview = self._view.overview
+        chosen = overview.reasons if reason is None else overview.reasons[overview.reasons["reason"] == reason]
         if self.state in BUSY or not len(chosen):
             return
         self.answer(False)
-        self._asked = _Asked(Chosen(reason, "state = 'quarantined'", self._spark))
-        files = self._summary.quarantined if reason is None else int(chosen["files"].sum())
-        what = f"Forget {_files(files)}{f' ({reason})' if reason else ''}?"
-        then = "They leave the ledger in one commit, and the next run reads them as new if the source still has them."
-        if isinstance(self._spark, quire.LocalRunner):  # only SQL chooses single rows
-            then = f"{then} Without Spark a file leaves whole, with the good records that it has."
-        self._ask.ask(f"{what} {then} Among them: {', '.join(chosen['example'].tolist()[:SHOWN])}")
+        n = overview.summary.quarantined if reason is None else int(chosen["files"].sum())
+        those = Chosen(reason, "state = 'quarantined'", self._of.spark)
+        whole = isinstance(self._of.spark, quire.LocalRunner)  # only SQL chooses single rows
+        self._questions.forget(those, f"{files(n)}{f' ({reason})' if reason else ''}", chosen["example"].tolist(), whole=whole)
 
     def answer(self, yes: bool, *, last_copy: bool = False) -> None:
         """Answer the open question: `yes` forgets, False leaves everything as it is.
@@ -215,25 +227,21 @@ class LedgerInspector(CancelForm):
         """
         if self.state in BUSY:
             return
-        asked, self._asked = self._asked, None
-        for question in (self._ask, self._ask_last):
-            question.ask("")
+        asked = self._questions.closed()
         if not yes or asked is None:
             return
-        those, why = asked.those, asked.why
-        if why is None:
-            why, self._inputs["why"].value = self._inputs["why"].value, ""
+        those, why = asked.those, self._questions.why() if asked.why is None else asked.why
 
         def act(progress: Callable[[ProgressEvent], object]) -> tuple[Any, Any]:
-            named = those.named(self._ledger)
+            named = those.named(self._of.ledger)
             last = last_copy and named == asked.last  # what has come since was in no question
             try:
-                done = self._ledger.forget(**named, reason=why, last_copy=last, spark=self._spark, progress=progress)
+                done = self._of.ledger.forget(**named, reason=why, last_copy=last, spark=self._of.spark, progress=progress)
             except RefusedError as e:
                 if not e.last_copies:
                     raise
                 return replace(asked, why=why, last=named), e.last_copies
-            return done, self._written("forget", those.before, **those.told, reason=why, last_copy=last or None)
+            return done, self._of.code("forget", those.before, **those.told, reason=why, last_copy=last or None)
 
         self._begin("forgetting", act, self._show_forgotten)
 
@@ -255,7 +263,7 @@ class LedgerInspector(CancelForm):
             if isinstance(error, Stopped):
                 words = ("Cancelled: what was shown before stays.", "")
                 if state != "looking":
-                    words = after_change(self._ledger, self._dest, self._options, "retry" if state == "retrying" else "forget")
+                    words = after_change(self._of.ledger, self._of.dest, self._of.options, "retry" if state == "retrying" else "forget")
                 self._running.say(*words)
                 self._set_state("cancelled")
             elif error is not None:
@@ -272,128 +280,81 @@ class LedgerInspector(CancelForm):
         self._running.busy(busy, stoppable=state != "cancelling")
         # While it only looks, buttons stay as they are: one that is disabled for a moment loses the keyboard's focus.
         held, buttons = busy and self._running is self._changing, self._buttons
-        for one in (buttons["refresh"], buttons["find"], self._ask.yes, self._ask_last.yes):
+        for one in (buttons["refresh"], buttons["find"], *(question.yes for question in self._questions.both)):
             one.disabled = held
         buttons["look"].disabled = held or len(self._inputs["file"].options) < 2
-        buttons["retry"].disabled = buttons["forget"].disabled = held or not len(self._reasons)
-        page = self._rows
-        self._turners.allow(not held and page is not None and page.offset > 0, not held and page is not None and page.more)
+        buttons["retry"].disabled = buttons["forget"].disabled = held or not len(self._view.overview.reasons)
+        page = self._view.page
+        self._turners.allow(not held and page.offset > 0, not held and page.more)
         super()._set_state(state)
 
     # ------------------------------------------------------------------------------------------------------------- what it shows
-    def _show_found(self, overview: tuple[Any, pd.DataFrame, pd.DataFrame], searched: tuple[str, str], page: Page) -> None:
-        self._show_all(overview)
-        self._searched = searched
+    def _show_found(self, overview: Overview, searched: Searched, page: Page) -> None:
+        known, self._view.overview = self._view.overview, overview
+        if overview is not known:
+            self._show_all()
+        self._view.searched = searched
         self._show_turned(page)
 
     def _show_turned(self, page: Page) -> None:
         self._show_page(page)
-        path, status = self._searched
-        state = None if status == ANY else status
-        self._give(page, self._written("rows", path=path, state=state, offset=page.offset or None, limit=page.limit))
+        path, state = self._view.searched
+        self._give(page, self._of.code("rows", path=path, state=state, offset=page.offset or None, limit=page.limit))
 
-    def _show_all(self, overview: tuple[Any, pd.DataFrame, pd.DataFrame]) -> None:
-        if overview is self._overview:
-            return
-        self._overview = overview
-        summary, commits, reasons = overview
-        self._summary, self._reasons = summary, reasons
-        self._commits, self._log = plots.commits(commits), pages.commits(commits, summary.commits)
-        self._put("summary", html.block(summary._repr_html_()))
-        picture = html.picture(self._commits.svg(), html.said(self._commits), self._places["timeline"].model_id)
-        self._put(
-            "timeline",
-            html.block(picture, html.details(self._log.caption, html.table("", self._log.header, self._log.rows, self._log.numbers))),
-        )
-        self._failed = pages.reasons(reasons, summary.quarantined)
-        self._put("reasons", self._failed.html())
-        options = [(f"every reason: {_files(summary.quarantined)}", ALL)]
-        counted = zip(reasons["reason"].tolist(), reasons["files"].tolist(), strict=True)
-        options += [(f"{_shortened(reason or '(none)')}: {_files(n)}", reason) for reason, n in counted if reason != OTHERS]
-        _fill(self._inputs["reason"], options, ALL)
+    def _show_all(self) -> None:
+        overview = self._view.overview
+        self._put("summary", html.block(overview.summary._repr_html_()))
+        self._put("timeline", overview.timeline(self._places["timeline"].model_id))
+        self._put("reasons", overview.quarantined.html())
+        _fill(self._inputs["reason"], overview.choices(), ALL)
         for part in (self._fields["reason"], self._fields["source"], self._buttons["retry"], self._buttons["forget"]):
-            part.layout.display = None if len(reasons) else "none"
+            part.layout.display = None if len(overview.reasons) else "none"
 
     def _show_page(self, page: Page) -> None:
-        self._rows = page
+        self._view.page = page
         self._put("rows", pages.rows(page).html())
-        paths = list(dict.fromkeys(page.table["path"].tolist()))
-        folder = pages.folder_of(paths)
-        choices = [("choose one of this page", ""), *((_shortened(path.removeprefix(folder)), path) for path in paths)]
-        _fill(self._inputs["file"], choices, "")
+        _fill(self._inputs["file"], self._view.paths(), "")
         self._set_state(self.state)
 
     def _show_file(self, path: str, coverage: pd.DataFrame) -> None:
-        self._file = (path, coverage)
-        picture = plots.coverage(coverage, path)
-        drawn = html.picture(picture.svg(), html.said(picture), self._places["coverage"].model_id)
-        self._put("coverage", html.block(drawn, pages.of_file(path, coverage).html()))
-        self._give(coverage, self._written("inspect.coverage", path=path))
+        self._view.file = (path, coverage)
+        self._put("coverage", self._view.covered(self._places["coverage"].model_id))
+        self._give(coverage, self._of.code("inspect.coverage", path=path))
 
     def _show_changed(self, changed: Any, code: str) -> None:
-        self._changed, self._file = changed, None
-        left = html.details(f"Left as it is: {_files(len(changed.left))}", html.table("", ("file", "why"), changed.left[:LEFT]))
-        in_vain = html.alert(IN_VAIN) if changed.all_quarantined else ""
-        self._put("result", html.block(in_vain, changed._repr_html_(), left if changed.left else ""))
+        view = self._view
+        view.changed, view.file = changed, None
+        self._put("result", view.result())
         self._put("coverage", "")
         self._give(changed, code)
-        overview, _, page = self._look_at_all(self._searched, None)
-        self._show_all(overview)
+        view.overview, _, page = self._of.look(view.searched, self._page_size, view.overview, None)
+        self._show_all()
         self._show_page(page)
 
     def _show_forgotten(self, changed: Any, code: Any) -> str | None:
         if not isinstance(changed, _Asked):
             self._show_changed(changed, code)
             return None
-        self._asked = changed
-        many = f"{len(code):,} or more files" if len(code) == TOLD else _files(len(code))
-        why = "The sources were purged, so this destination holds the last copy, and to forget it deletes it. Nothing was changed so far."
-        self._ask_last.ask(f"Delete the last copy of {many}? {why} Among them: {', '.join(code[:SHOWN])}")
+        self._questions.last_copy(changed, code)
         return "idle"
 
     def _give(self, result: Any, code: str) -> None:
         self._show_code(code, "The last call as Python:")
         self.result = result
 
-    def _written(self, call: str, before: str = "", **named: Any) -> str:
-        return as_code.ledger(self._dest, self._options is not None, self._spark, call, before, **named)
-
     def _messages(self) -> str:
         return "\n".join(running.message for running in (self._looking, self._changing) if running.message)
 
     def _lines(self) -> list[str]:
-        rows = pages.rows(self._rows).text() if self._rows is not None else ""
-        covered = repr(plots.coverage(self._file[1], self._file[0])) if self._file else ""
-        changed = "" if self._changed is None else str(self._changed)
-        commits = f"{self._commits.title}\n{self._commits.note}"
-        return [str(self._summary), commits, rows, covered, self._failed.text(), self._messages(), changed, self.code]
+        return self._view.lines(self._messages(), self.code)
 
     def _page(self) -> str:
-        covered = plots.coverage(self._file[1], self._file[0]) if self._file else None
-        return html.block(
-            self._places["summary"].value,
-            display.chart(self._commits.svg(), html.said(self._commits)),
-            self._places["rows"].value,
-            display.chart(covered.svg(), html.said(covered)) if covered else "",
-            self._places["reasons"].value,
-            html.note(self._messages()),
-            self._places["result"].value,
-            html.code(self.code),
-        )
+        return self._view.html(self._messages(), self.code, self._places)
 
 
 # ------------------------------------------------------------------------------------------------------------------------- helpers
-def _fill(given: Any, options: list[tuple[str, Any]], otherwise: Any) -> None:
+def _fill(given: Any, options: Options, otherwise: Any) -> None:
     """Give a list other options; what was chosen stays, if it is among them."""
     before = given.value
     given.options = options
     given.value = before if before in [value for _, value in options] else otherwise
-
-
-def _files(n: int) -> str:
-    return f"{n:,} {'file' if n == 1 else 'files'}"
-
-
-def _shortened(text: str) -> str:
-    text = printable(text)
-    return text if len(text) <= _CHOSEN else f"{text[: _CHOSEN // 3]}…{text[-2 * _CHOSEN // 3 :]}"
