@@ -119,6 +119,11 @@ def whole(value: Any, what: str, least: int, most: int = 1 << 62) -> int:
     return value
 
 
+def count(value: Any, what: str, least: int = 0) -> int | None:
+    """A whole number from `least` on, or None where it was left out; else UsageError."""
+    return None if value is None else whole(value, what, least)
+
+
 def flag(value: Any, what: str) -> bool:
     """True or False, or UsageError: what else counts as one of them is rather a mistake."""
     if not isinstance(value, bool):

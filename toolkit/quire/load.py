@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, Unpack
 
-from quire.arguments import flag, parse_target, refuse_needless, whole
+from quire.arguments import count, flag, parse_target, refuse_needless
 from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, Spec
 from quire.engine import request
@@ -78,8 +78,7 @@ def check(
     if newlines == "escape" and laid_out != "lines":
         raise UsageError("newlines='escape' is for format='lines'. In Parquet a value stays as it is.")
     choose(on_data_loss, ("fail", "record"), "on_data_loss")
-    if max_quarantined is not None:
-        whole(max_quarantined, "max_quarantined", 0)
+    count(max_quarantined, "max_quarantined")
     if until is not None and every is not None:
         raise UsageError("until= says where a call ends, and every= that it does not end. Leave one of them out.")
     if consumer_group is not None and (not isinstance(consumer_group, str) or not consumer_group):

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
-from quire.arguments import flag, parse_target, refuse_needless, seconds, whole
+from quire.arguments import count, flag, parse_target, refuse_needless, seconds, whole
 from quire.commit.committers import choice
 from quire.commit.entries import Spec
 from quire.commit.held import Held
@@ -208,8 +208,7 @@ def build(
          "partial_lines": partial_lines},
         {"transform=function": callable(transform), "planner='hash'": planner == "hash", "on_append='tail'": on_append == "tail"},
     )  # fmt: skip
-    if max_quarantined is not None:
-        whole(max_quarantined, "max_quarantined", 0)
+    count(max_quarantined, "max_quarantined")
     check_options(storage_options, source_options, dest_options)
     with about("source"):
         found = files.roots(source, {**(storage_options or {}), **(source_options or {})} or None, waits=waits)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from quire.arguments import flag, whole
+from quire.arguments import count, flag
 from quire.coverage import quarantine
 from quire.coverage.live import LiveFile, live
 from quire.errors import UsageError, about, quoted, scrub
@@ -71,7 +71,7 @@ class Inspect:
         count after it), records (in those that it has written), bytes (read; of topics: offsets), lost (offsets that retention had removed
         before), note.
         """
-        last = None if last is None else whole(last, "last", 1)
+        last = count(last, "last", 1)
         return tables.given("commits", lambda: browse.commits(self._ledger, last), as_, spark)
 
     def tasks(self, as_: str = "pandas", *, spark: Any = None) -> Any:
@@ -160,7 +160,7 @@ class Inspect:
 
         limit   so many of the newest commits, which reads little, however many there are
         """
-        of, limit = self._ledger, None if limit is None else whole(limit, "limit", 1)
+        of, limit = self._ledger, count(limit, "limit", 1)
         return tables.given("quarantined_records", lambda: quarantine.records(of._store, of._fold, limit), as_, spark)
 
     def reasons(

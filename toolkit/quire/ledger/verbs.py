@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quire import display
-from quire.arguments import flag, format_size, parse_target, refuse_needless, seconds, whole
+from quire.arguments import count, flag, format_size, parse_target, refuse_needless, seconds
 from quire.commit import names
 from quire.commit.entries import OFFSETS, UNSAID, Spec
 from quire.commit.held import Held
@@ -139,10 +139,8 @@ class Verbs:
         runner = runner_of(spark, self._store)
         spec = spec_of(Log(self._store).refresh())
         retry.check_functions(spec, function, reduce)
-        if max_attempts is not None:
-            whole(max_attempts, "max_attempts", 1)
-        if max_quarantined is not None:
-            whole(max_quarantined, "max_quarantined", 0)
+        count(max_attempts, "max_attempts", 1)
+        count(max_quarantined, "max_quarantined")
         if where is not None and paths is not None:
             raise UsageError("retry takes where= or paths=, not both.")
         largest = parse_target(max_file_size, "max_file_size")
@@ -185,8 +183,7 @@ class Verbs:
         Open pins keep their versions. Readers without a pin, which opened an older version, fail with "has expired". Merged checkpoints
         and segments go too, when they are older than `grace`: earlier readers and planners may continue for so long.
         """
-        if before_version is not None:
-            whole(before_version, "before_version", 0)
+        count(before_version, "before_version")
         done = expire.expire(self._store, before_version, seconds(grace, "grace"))
         self.refresh()
         return done
@@ -209,8 +206,7 @@ class Verbs:
 
     def pin(self, version: int | None = None) -> AbstractContextManager[int]:
         """Return a block that keeps a version (default: the last one) readable while it runs: `with ledger.pin() as version: …`."""
-        if version is not None:
-            whole(version, "version", 0)
+        count(version, "version")
         return expire.pin(self._store, version, self._spare)
 
     def pins(self) -> dict[str, int]:
