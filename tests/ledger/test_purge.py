@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -357,3 +358,79 @@ def test_a_ledger_that_names_files_of_the_destination_deletes_none_of_them(tmp_p
     assert go(ledger).files == 0
     assert snapshot(tmp_path / "out") == before
     assert len(names(source)) == 3
+
+
+class _Dies(BaseException):
+    """The process of one call dies, and nobody puts anything back."""
+
+
+@pytest.mark.parametrize("when", ["looked", "deleting"])
+def test_a_call_that_dies_beside_another_one_leaves_nothing_that_the_next_does_not_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Its file lies under a private name when the other one finds it gone, and after that one has looked what was left."""
+    source, ledger = gathered(tmp_path, {"a": b"a", "b": b"b", "c": b"c"})
+    for module in (comparing, purging):
+        monkeypatch.setattr(module, "ASKING", 1)
+    monkeypatch.setattr(purging, "ROWS", 1)
+    here: dict[str, Any] = {"source": source, "spark": LocalRunner(), "dry_run": False, "min_age": 0}
+    real_drop, real_delete, real_left = local._OpenDirectory.drop, purging._Deleting._delete, comparing.left_in
+    began, resume, state = threading.Event(), threading.Event(), {"first": True}
+
+    def dying() -> None:
+        with pytest.raises(_Dies):
+            quire.Ledger(tmp_path / "out").purge_sources(**here)
+
+    first = threading.Thread(target=dying, daemon=True)
+
+    def delete(self: Any, item: Any) -> Any:
+        path = item[0][0]["path"]
+        if when == "deleting" and path.endswith("b") and not resume.is_set():
+            resume.set()
+            first.join(10)
+        return real_delete(self, item)
+
+    def left_in(store: Any, folder: str) -> Any:
+        found = real_left(store, folder)
+        if when == "looked" and began.is_set() and not resume.is_set():
+            resume.set()  # it takes b now, after this look
+            first.join(10)
+        return found
+
+    with monkeypatch.context() as patch:
+        paused = purging._Deleting._some
+
+        def some(self: Any, rows: Any) -> None:
+            if state["first"] and not rows[0]["path"].endswith("b"):
+                return
+            if state["first"]:  # the call that will die, and has its rows already
+                state["first"] = False
+                began.set()
+                assert resume.wait(10)
+                patch.setattr(local._OpenDirectory, "give", lambda *_: True)
+                patch.setattr(local._OpenDirectory, "drop", lambda *_: (_ for _ in ()).throw(_Dies()))
+                try:
+                    paused(self, rows)
+                finally:
+                    patch.setattr(local._OpenDirectory, "drop", real_drop)
+                    patch.setattr(local._OpenDirectory, "give", real_give)
+                return
+            paused(self, rows)
+
+        real_give = local._OpenDirectory.give
+        patch.setattr(purging._Deleting, "_some", some)
+        patch.setattr(purging._Deleting, "_delete", delete)
+        patch.setattr(comparing, "left_in", left_in)
+        first.start()
+        assert began.wait(10)
+        if when == "looked":
+            (source / "a").unlink()  # so that the other call looks what lies there
+        found = go(ledger)
+    left = [name for name in os.listdir(source) if aside.is_private(name)]
+    if left:
+        assert "b" in why(found)
+        assert why(found)["b"] == comparing.AWAY.split(":")[0]
+    assert go(ledger).stays == {}
+    assert os.listdir(source) == []
+    assert states(ledger.refresh()) == {"purged"}
+    assert sorted(ledger.read(f"{source}/{name}") for name in "abc") == [b"a", b"b", b"c"]

@@ -43,6 +43,7 @@ CHANGED = "it has changed since it was gathered"
 PARTLY = "not all of it is done"
 DIFFERS = "its content is not what was gathered, though its version is the same"
 DAMAGED = "what was written of it cannot be read back as it was written"
+AWAY = "another call of purge_sources was about to delete it: call again, and what that call has left is finished"
 MOVED = "others have changed what the ledger says of it meanwhile"
 REFUSED = "it cannot be read or deleted"
 YOUNG = "it has changed within min_age, and may still be written to"
@@ -60,6 +61,7 @@ class Purging:
     named: Callable[[str], str] | None = None  # names an object of the plan; None: nothing is to be done, it is only said what would be
     newest: int | None = None  # what has changed later than that is too young
     bases: tuple[int, ...] = ()  # of the commits by which this call has begun
+    watched: bool = False  # another call, which may still be at work, has begun with some of the files before
 
 
 @dataclass
@@ -69,6 +71,7 @@ class Candidates:
     files: int = 0
     bytes: int = 0
     gone: int = 0
+    taken_over: int = 0  # of `files`, those with which another call had begun
     stays: dict[str, int] = field(default_factory=dict)
     examples: list[tuple[str, str]] = field(default_factory=list)
     runs: list[tuple[str, int]] = field(default_factory=list)  # objects of the plan, and their rows
@@ -82,6 +85,7 @@ class Candidates:
     def add(self, other: dict[str, Any]) -> None:
         """Also what another task has found."""
         self.files, self.bytes, self.gone = self.files + other["files"], self.bytes + other["bytes"], self.gone + other["gone"]
+        self.taken_over += other["taken_over"]
         self.stays = dict(Counter(self.stays) + Counter(other["stays"]))
         self.examples += [(path, why) for path, why in other["examples"]][: EXAMPLES - len(self.examples)]
         self.runs += [(name, rows) for name, rows in other["runs"]]
@@ -114,6 +118,7 @@ class Sources:
         """The files at their sources. First, files that a purge left when it died while deleting get their names back."""
         with ThreadPoolExecutor(ASKING) as pool:
             found = list(pool.map(self._look, rows))
+        self.look_anew()  # a call that dies while this one works leaves more of them
         found = [self._again(row) if entry is None and row["state"] == PURGING else entry for row, entry in zip(rows, found, strict=True)]
         self._hashed = self._hash(rows, found)
         return found
@@ -124,14 +129,30 @@ class Sources:
             store, name = self.at(row["path"])
             if not isinstance(store, Beside):
                 return None
-            folder, _, last = name.rpartition("/")
-            if (store.url, folder) not in self._private:
-                self._private[store.url, folder] = left_in(store, folder)
-            for private in self._private[store.url, folder].get(mark_of(last), ()):
+            for private in self._left(store, name):
                 store.give_back(private, name)
             return store.stat(name)
         except (StorageError, FormatError) as e:
             return str(e)
+
+    def _left(self, store: Store, name: str) -> list[str]:
+        """The private names of a file."""
+        folder, _, last = name.rpartition("/")
+        if (store.url, folder) not in self._private:
+            self._private[store.url, folder] = left_in(store, folder)
+        return self._private[store.url, folder].get(mark_of(last), [])
+
+    def away(self, path: str) -> bool:
+        """Whether a file that has lost its name lies under a private one, of another call, which may die before it is deleted."""
+        try:
+            store, name = self.at(path)
+            return isinstance(store, Beside) and bool(self._left(store, name))
+        except (StorageError, FormatError):
+            return True  # not known; the next call looks again
+
+    def look_anew(self) -> None:
+        """Forget which private names there are."""
+        self._private.clear()
 
     def _look(self, row: Row) -> Entry | str | None:
         """The file at its source, or why it cannot be looked up."""

@@ -85,17 +85,19 @@ def purge(
         )
     job = Purging(url, dest.options, fold(Log(dest.store()).refresh(), reader=True), roots, spec)
     before, verified, deleted, bases, version = Candidates(), Candidates(), Candidates(), list[int](), job.fold.version
+    watched = False
 
     def begin(log: Log, base: int, named: Callable[[str], str]) -> PlannedChange:
-        nonlocal verified
+        nonlocal verified, watched
         mine = replace(job, fold=fold(log, base), named=named, newest=_ago(min_age), bases=tuple(bases))
         verified = _spread(runner, purging.verify, mine, "no source was deleted")
         bases.append(base)
+        watched = watched or verified.taken_over > 0
         return _planned(verified)
 
     def end(log: Log, base: int, named: Callable[[str], str]) -> PlannedChange:
         nonlocal before
-        mine = replace(job, fold=fold(log, base), named=named, bases=tuple(bases))
+        mine = replace(job, fold=fold(log, base), named=named, bases=tuple(bases), watched=watched)
         if not bases:  # also what has no plan yet: this is its job, whose objects would stay for ever
             if mine.fold.said or mine.fold.base:
                 before = _spread(runner, purging.settle, mine, "no source was deleted")

@@ -17,6 +17,7 @@ from quire.coverage.tails import mark, prefix, reread
 from quire.errors import FormatError, StorageError
 from quire.ledger.comparing import (
     ASKING,
+    AWAY,
     CHANGED,
     MOVED,
     PARTLY,
@@ -114,6 +115,7 @@ class _Task:
             if self._marked(mine, entry):
                 self._finish(mine, PURGING)
                 self.found.files, self.found.bytes = self.found.files + 1, self.found.bytes + entry.size
+                self.found.taken_over += mine[0]["state"] == PURGING
 
     def _marked(self, rows: Sequence[Row], entry: Entry) -> bool:
         """Know by which bytes each row of a file is told from those of another one; False: it cannot be read, and stays."""
@@ -203,9 +205,13 @@ class _Deleting(_Task):
             of = self._rows_of({(row["path"], ordinal(row)) for row in rows})
             items = [(of[row["path"], ordinal(row)], entry) for row, entry in zip(rows, there, strict=True)]
             found = list(self._still(items))
-            for (mine, _), why in zip(found, pool.map(self._delete, found), strict=True):
+            answers = list(pool.map(self._delete, found))
+            self.sources.look_anew()
+            for (mine, _), why in zip(found, answers, strict=True):
                 path = mine[0]["path"]
-                if why == ("",):
+                if why == ("",) and self.job.watched and self.sources.away(path):
+                    self.found.stay(path, AWAY)
+                elif why == ("",):
                     self._finish(mine, PURGED)
                     self.found.files += 1
                     self.found.bytes += sum(row["length"] for row in mine)
