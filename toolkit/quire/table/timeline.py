@@ -1,0 +1,79 @@
+"""The timeline of a table: which instants have completed, and what their commits say.
+
+Source: Hudi's timeline of table version 6 (layout 1): one object for each state of an instant, directly in `.hoodie/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from quire.errors import FormatError
+from quire.storage import Entry, Store
+from quire.table.format import commits, names
+from quire.table.format.commits import Commit
+from quire.table.format.names import FOLDER, Instant
+
+PARALLEL = 16  # requests at once
+WRITES = ("commit", "deltacommit", "replacecommit")  # actions that bring files, as they are called when they have completed
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The instants of a table at one look, or those of them up to an instant, as they were then."""
+
+    store: Store = field(repr=False)
+    completed: tuple[Instant, ...]  # the writes among them, in their order
+    pending: tuple[Instant, ...]  # of every action; one that has been requested and is in flight stands once
+    first: str = ""  # of all completed writes
+    until: str = "~"  # later than every instant
+
+    def as_of(self, instant: str) -> Timeline:
+        """The same up to an instant."""
+        return replace(self, completed=tuple(i for i in self.completed if i.time <= instant), until=instant)
+
+    def holds(self) -> Callable[[str], bool]:
+        """Whether files of an instant are part of the table: it has completed, or it is older than all that the timeline still has.
+
+        Archiving takes the oldest instants off the timeline, so every reader of Hudi takes older files for completed ones.
+        """
+        times = {i.time for i in self.completed}
+        return lambda instant: instant in times or (instant < self.first and instant <= self.until)
+
+    def commit(self, instant: Instant) -> Commit:
+        """The content of a completed write."""
+        name = f"{FOLDER}/{instant.name}"
+        return commits.decode(self.store.get(name), f"{self.store.url}/{name}")
+
+    def replaced(self) -> dict[tuple[str, str], str]:
+        """(partition, file group) → the instant at which another took its place."""
+        ended = [i for i in self.completed if i.action == "replacecommit"]
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            found = list(pool.map(self.commit, ended))
+        ends = ((i.time, c.replaced) for i, c in zip(ended, found, strict=True))
+        return {(partition, group): time for time, replaced in ends for partition, ids in replaced.items() for group in ids}
+
+    def schema(self) -> str:
+        """The Avro schema of the newest write that gives one; "": none does."""
+        return next((text for i in reversed(self.completed) if (text := self.commit(i).schema)), "")
+
+
+def read(store: Store) -> Timeline:
+    """The timeline as it is now. Raises FormatError where two actions have one instant: no reader could order them."""
+    writes, pending, done = dict[str, Instant](), dict[str, Instant](), set[tuple[str, str]]()
+    for item in store.scan(FOLDER):
+        if not isinstance(item, Entry) or (found := names.instant(item.name.rpartition("/")[2])) is None:
+            continue
+        action = names.ACTIONS[found.action]
+        if found.state != "completed":
+            pending[found.time] = found
+            continue
+        done.add((found.time, action))
+        if action in WRITES and (other := writes.setdefault(found.time, found)) != found:
+            raise FormatError(
+                f"{store.url}/{FOLDER} has two writes at the instant {found.time}, {other.action} and {found.action}: no reader can tell "
+                f"which came first. Look who wrote them, and take one away."
+            )
+    waiting = (i for i in pending.values() if (i.time, names.ACTIONS[i.action]) not in done)
+    return Timeline(store, tuple(sorted(writes.values())), tuple(sorted(waiting)), min(writes, default=""))
