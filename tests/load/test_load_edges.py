@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 import types
@@ -19,8 +20,10 @@ from loading import exact, load, numbered, rows, topic
 from quire import RefusedError, StorageError, UsageError
 from quire.cli import main
 from quire.engine import loader
+from quire.engine.request import Settings, build
 from quire.errors import TransientError
 from quire.formats.parquet import RECORDS
+from quire.load import LoadSettings, check
 from quire.sources.kafka import client as kafka_client
 from quire.sources.kafka import offsets, positions
 from quire.sources.kafka.offsets import Fetched, Span
@@ -401,3 +404,19 @@ def test_the_client_tells_how_far_it_has_come(kafka: Mock, monkeypatch: pytest.M
         cluster.consumer.poll(0.05)
     assert cluster.fetched(name, [0]) == 50
     cluster.close()
+
+
+def test_an_option_that_does_not_exist_is_named_with_the_nearest_one(tmp_path: Path) -> None:
+    for given, words in (({"max_byte": 1}, "'max_byte'. Did you mean 'max_bytes'?"), ({"ever": 1}, "'ever'. Did you mean 'every'?")):
+        with refused(UsageError, 2, f"unknown option {words}"):
+            quire.load("kafka://127.0.0.1:1/t", tmp_path / "out", **given)  # type: ignore[arg-type]  # that is the point
+
+
+def test_the_settings_that_are_typed_are_those_that_are_checked_and_shown() -> None:
+    def keywords(function: Any) -> set[str]:
+        return {name for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+    assert {*LoadSettings.__annotations__, "every"} == keywords(check)
+    assert keywords(quire.load) == keywords(check) | {"spark", "max_runs", "progress", "stop"}
+    assert {*Settings.__annotations__, "waits"} == keywords(build)
+    assert keywords(quire.plan) == {*Settings.__annotations__, "spark", "progress"}
