@@ -20,7 +20,7 @@ from quire.table.format import config, names, schema
 from quire.table.table import Table
 
 LOCAL = quire.LocalRunner()
-COPY_ON_WRITE = sorted(name for name in jvm.tables() if "-cow-v6_" in name)
+COPY_ON_WRITE = [name for name in jvm.names() if "-cow-v6_" in name or name == "v6_none"]
 ROWS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 ONE, TWO, THREE = (f"2026112210300{i}000" for i in (1, 2, 3))
 A, B = "aaaaaaaa-0000-0000-0000-000000000000-0", "bbbbbbbb-0000-0000-0000-000000000000-0"
