@@ -56,7 +56,9 @@ def process(
 
     source      a directory's path or URL, a glob, a list of them, or of (url, options) pairs
     function    is given a `quire.Split` and its content; returns a pyarrow Table or RecordBatch, a pandas DataFrame, an iterable of dicts,
-                bytes (lines), or None. An exception of it quarantines the split; `split.quarantine(record, error)` quarantines one record
+                bytes (lines), or None. All that it gives for a split is held in memory before it is written: a generator without
+                an end fills that until the job is interrupted, and nothing of it is visible.
+                An exception of it quarantines the split; `split.quarantine(record, error)` quarantines one record
     dest        a directory of quire's own
     spark       a SparkSession; left out: `quire.session()`
     split       "file": content is a file's bytes | "lines": the bytes of the lines that begin in a range of about `split_size` (of
