@@ -43,7 +43,7 @@ def forge(out: Path, spec: dict[str, Any] | None = None, **columns: Any) -> None
     said = json.loads(entry.read_bytes())
     said["spec"] |= spec or {}
     if "path" in columns:
-        said["tasks"][0] |= {"first": columns["path"], "last": columns["path"]}
+        said["tasks"][0]["coverage"] |= {"first": columns["path"], "last": columns["path"]}
     entry.write_text(json.dumps(said))
 
 
