@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tables
+import table_model
 
 import model
 
@@ -51,4 +51,4 @@ def test_each_mistake_that_the_protocol_names_can_be_planted() -> None:
     text = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text().partition("## 11.")[2]
     lists = re.findall(r"\[([a-z][a-z0-9_, \n]+)\]", text)
     named = {name.strip() for names in lists for name in names.split(",")}
-    assert named == {*model.BUGS, *tables.BUGS}
+    assert named == {*model.BUGS, *table_model.BUGS}

@@ -40,7 +40,7 @@ class Overview:
         return plots.commits(self.commits)
 
     @property
-    def quarantined(self) -> pages.Table:
+    def quarantined(self) -> pages.Grid:
         """Why files are quarantined."""
         return pages.reasons(self.reasons, self.summary.quarantined)
 

@@ -18,7 +18,7 @@ from quire.ledger.ledger import Summary
 from quire.skew import SkewResult
 from quire_widgets import html
 from quire_widgets.form import line
-from quire_widgets.pages import Table
+from quire_widgets.pages import Grid
 
 COMMITS = 500  # in the picture
 LATEST = 20  # in the table
@@ -117,15 +117,15 @@ def ordered(seen: LoadView, order: str, topic: str) -> pd.DataFrame:
     return table.sort_values(by, ascending=[not falling, True, True][-len(by) :], na_position="last", kind="stable")
 
 
-def partitions(table: pd.DataFrame, offset: int, limit: int, *, several: bool) -> Table:
+def partitions(table: pd.DataFrame, offset: int, limit: int, *, several: bool) -> Grid:
     """A page of them; `several`: they may be of more than one topic."""
     page = table.iloc[offset : offset + limit]
     header = [name for name in _COLUMNS if (several if name == "topic" else _told(table, name))]
     rows = [tuple(_cell(name, row[name]) for name in header) for row in page.to_dict("records")]
     if not len(table):
-        return Table("No partitions.", header, [])
+        return Grid("No partitions.", header, [])
     caption = f"{offset + 1:,}–{offset + len(page):,} of {html.more_than(len(table), len(table), 'partition')}"
-    return Table(caption, [name.replace("_", " ") for name in header], rows, [name.replace("_", " ") for name in header if name != "topic"])
+    return Grid(caption, [name.replace("_", " ") for name in header], rows, [name.replace("_", " ") for name in header if name != "topic"])
 
 
 def _told(table: pd.DataFrame, name: str) -> bool:
@@ -143,7 +143,7 @@ def _cell(name: str, value: Any) -> str:
     return str(value) if name == "partition" else format_size(int(value)) if name == "bytes" else f"{int(value):,}"
 
 
-def commits(seen: LoadView) -> Table:
+def commits(seen: LoadView) -> Grid:
     """The last commits, the newest first."""
     last = seen.commits.iloc[::-1].head(LATEST)
     counts = ("records", "quarantined", "lost")
@@ -158,10 +158,10 @@ def commits(seen: LoadView) -> Table:
     )
     if not any(row[-1] for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
-    return Table(f"{html.more_than(len(last), total, 'commit')}, the newest first", header, rows, numbers)
+    return Grid(f"{html.more_than(len(last), total, 'commit')}, the newest first", header, rows, numbers)
 
 
-def reasons(seen: LoadView) -> Table:
+def reasons(seen: LoadView) -> Grid:
     """Why records were quarantined."""
     total = seen.summary.quarantined if seen.summary is not None else 0
     counted = int(seen.reasons["files"].sum())
@@ -170,10 +170,10 @@ def reasons(seen: LoadView) -> Table:
         (_cut(reason or "(none)"), f"{n:,}", tries, "/".join(example.split("/")[-2:]))
         for reason, n, tries, example in seen.reasons.itertuples(index=False, name=None)
     ]
-    return Table(caption, ("reason", "records", "times read", "for example in"), rows, ("records", "times read"))
+    return Grid(caption, ("reason", "records", "times read", "for example in"), rows, ("records", "times read"))
 
 
-def quarantined(seen: LoadView) -> Table:
+def quarantined(seen: LoadView) -> Grid:
     """The first records of the newest commits that are in quarantine."""
     rows = list[tuple[str, ...]]()
     for r in seen.quarantined.to_dict("records"):
@@ -181,17 +181,17 @@ def quarantined(seen: LoadView) -> Table:
         rows.append(("/".join(r["path"].split("/")[-2:]), f"{r['offset']:,}", _cut(why), _value(r)))
     total = seen.summary.quarantined if seen.summary else 0
     caption = f"{html.more_than(len(rows), total, 'record')} in quarantine; ledger.inspect.quarantined_records() has all"
-    return Table(caption, ("partition", "offset", "reason", "value"), rows, ("offset",))
+    return Grid(caption, ("partition", "offset", "reason", "value"), rows, ("offset",))
 
 
-def losses(seen: LoadView) -> Table:
+def losses(seen: LoadView) -> Grid:
     """Which partitions have lost offsets to retention before they were read."""
     table = seen.offsets[seen.offsets["lost"].fillna(0) > 0].sort_values("lost", ascending=False, kind="stable")
     if not len(table):
-        return Table("", (), ())
+        return Grid("", (), ())
     rows = [(f"{r['topic']}/{r['partition']}", f"{int(r['lost']):,}") for r in table.head(LOST).to_dict("records")]
     caption = f"Lost: {int(table['lost'].sum()):,} offsets that retention had removed before they were read, in "
-    return Table(caption + html.more_than(len(rows), len(table), "partition"), ("partition", "offsets"), rows, ("offsets",))
+    return Grid(caption + html.more_than(len(rows), len(table), "partition"), ("partition", "offsets"), rows, ("offsets",))
 
 
 def _cut(text: str) -> str:

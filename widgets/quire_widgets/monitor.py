@@ -21,7 +21,7 @@ from quire_widgets import as_code, html, load_pages
 from quire_widgets.call import Stopped, Watch, after_load, options_of
 from quire_widgets.form import Choice, Field, Form, Running, Shutter, Turners, line, place, shown
 from quire_widgets.load_pages import ORDERS, LoadView, Looking
-from quire_widgets.pages import Table
+from quire_widgets.pages import Grid
 
 BUSY = ("loading", "stopping")
 FIRST = 3.0  # seconds that the first look may take before the monitor is there without it
@@ -39,7 +39,7 @@ class _Partitions(widgets.VBox):  # type: ignore[misc]  # ipywidgets is publishe
         for given, name in ((order.input, "order"), (self._topic.input, "topic")):
             traitlets.link((given, "value"), (monitor, name))
         self._turners, self._table = Turners(monitor.turn), place("partitions")
-        self.rows = Table("", (), ())
+        self.rows = Grid("", (), ())
         super().__init__([order, self._topic, self._turners, self._table])
 
     def turn(self, pages: int | None) -> None:
@@ -347,7 +347,7 @@ def _check(source: object, transform: object, settings: Mapping[str, Any]) -> No
         raise UsageError(f"source= takes one URL, not {type(source).__name__}: for example 'kafka://host:9092/topic'.")
 
 
-def _wide(table: Table) -> str:
+def _wide(table: Grid) -> str:
     return html.scrolling(table.html(), table.caption)
 
 

@@ -34,7 +34,7 @@ EXAMPLE = 72  # characters of a path in the table of reasons
 
 
 @dataclass(frozen=True)
-class Table:
+class Grid:
     """A table with a caption, to be shown in a browser or as text."""
 
     caption: str
@@ -68,7 +68,7 @@ def folder_of(paths: Sequence[str]) -> str:
     return shared if shared.count("/") > 2 else ""  # more than file:// or s3://
 
 
-def rows(page: Page) -> Table:
+def rows(page: Page) -> Grid:
     """A page of the ledger. The names of data files are not in it: `of_file` tells them."""
     table = page.table
     folder = folder_of(table["path"].tolist())
@@ -81,28 +81,28 @@ def rows(page: Page) -> Table:
     ]
     header, found = _without(header, found, "from", "0")
     header, found = _without(header, found, "reason", "")
-    return Table(page.words, header, found, ("from", "bytes", "commit"), folder)
+    return Grid(page.words, header, found, ("from", "bytes", "commit"), folder)
 
 
-def reasons(found: pd.DataFrame, quarantined: int) -> Table:
+def reasons(found: pd.DataFrame, quarantined: int) -> Grid:
     """Why files were quarantined."""
     counted = int(found["files"].sum())
     what = f"Quarantined: {html.more_than(counted, quarantined, 'file')}, by reason" if quarantined else "Nothing is quarantined."
     table = [
         (_cut(reason), f"{files:,}", tries, _end(example)) for reason, files, tries, example in found.itertuples(index=False, name=None)
     ]
-    return Table(what, ("reason", "files", "times read", "for example"), table, ("files", "times read"))
+    return Grid(what, ("reason", "files", "times read", "for example"), table, ("files", "times read"))
 
 
-def commits(found: pd.DataFrame, total: int) -> Table:
+def commits(found: pd.DataFrame, total: int) -> Grid:
     """When each commit was made, and what it did; the last ones."""
     table = [(row["version"], row["verb"], row["time"], *(f"{row[c]:,}" for c in _COUNTS), row["note"]) for row in found.to_dict("records")]
     caption = f"{html.more_than(len(found), total, 'commit')}, with their times"
     header, table = _without(["commit", "verb", "time", *(c.replace("_", " ") for c in _COUNTS), "note"], table, "note", "")
-    return Table(caption, header, table, ("commit", *(c.replace("_", " ") for c in _COUNTS)))
+    return Grid(caption, header, table, ("commit", *(c.replace("_", " ") for c in _COUNTS)))
 
 
-def of_file(path: str, coverage: pd.DataFrame) -> Table:
+def of_file(path: str, coverage: pd.DataFrame) -> Grid:
     """The ranges of one file: where each lies, or why it was quarantined."""
     table = [
         (f"{start:,}", f"{length:,}", state, "" if pd.isna(commit) else int(commit), data_file or "", _cut(reason))
@@ -113,7 +113,7 @@ def of_file(path: str, coverage: pd.DataFrame) -> Table:
     ]  # fmt: skip
     header, table = _without(["from", "bytes", "status", "commit", "data file", "reason"], table, "data file", "")
     header, table = _without(header, table, "reason", "")
-    return Table(path, header, table[:RANGES], ("from", "bytes", "commit"))
+    return Grid(path, header, table[:RANGES], ("from", "bytes", "commit"))
 
 
 def _without(header: list[str], rows: list[tuple[Any, ...]], name: str, value: str) -> tuple[list[str], list[tuple[Any, ...]]]:

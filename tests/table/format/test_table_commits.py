@@ -9,7 +9,7 @@ import pytest
 
 from quire.errors import FormatError
 from quire.table.format import commits, names
-from quire.table.format.commits import Commit, RuntimeStats, WriteStat
+from quire.table.format.commits import CommitMetadata, RuntimeStats, WriteStat
 
 GROUP, T = "88163884-fef0-4aab-865d-c72327a8a1d5-0", "20240707001301554"
 PATH = f"20/{GROUP}_0-74-110_{T}.parquet"
@@ -32,7 +32,7 @@ WRITTEN = {
     "extraMetadata": {"schema": "{}"},
     "operationType": "UPSERT",
 }  # fmt: skip
-COMMIT = Commit(
+COMMIT = CommitMetadata(
     partition_to_write_stats={
         "20": [
             WriteStat(
@@ -62,7 +62,7 @@ def test_a_commit_is_written_as_the_jvm_writes_it() -> None:
 def test_log_files_and_replaced_groups_have_fields_of_their_own() -> None:
     log = f".{GROUP}_{T}.log.1_0-1-2"
     stat = WriteStat(file_id=GROUP, path=log, log_version=1, log_offset=0, base_file="", log_files=[log])
-    commit = Commit(
+    commit = CommitMetadata(
         partition_to_write_stats={"": [stat]}, extra_metadata={"schema": "{}"}, partition_to_replace_file_ids={"": [GROUP]},
         operation_type="CLUSTER",
     )  # fmt: skip
@@ -75,7 +75,7 @@ def test_log_files_and_replaced_groups_have_fields_of_their_own() -> None:
 
 def test_a_commit_needs_a_schema_as_its_readers_do() -> None:
     with pytest.raises(ValueError, match="schema"):
-        commits.encode(Commit())
+        commits.encode(CommitMetadata())
 
 
 def test_fields_of_other_writers_are_passed_over_and_missing_ones_are_their_defaults() -> None:
@@ -83,7 +83,7 @@ def test_fields_of_other_writers_are_passed_over_and_missing_ones_are_their_defa
     least = commits.decode(json.dumps({"partitionToWriteStats": {"20": [{"fileId": GROUP, "path": PATH}]}}).encode(), "it")
     assert [(stat.num_writes, stat.path) for _, stat, _ in least.files()] == [(0, PATH)]
     assert least.schema is None
-    assert commits.decode(b"{}", "it") == Commit()
+    assert commits.decode(b"{}", "it") == CommitMetadata()
 
 
 @pytest.mark.parametrize(

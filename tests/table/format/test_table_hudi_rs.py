@@ -16,7 +16,7 @@ from trips import COLUMNS, T1, T2, T3, TOKEN, rows
 from quire.table.format import names, schema
 from quire.table.format.base_file import BaseFileWriter
 from quire.table.format.bloom import Filter
-from quire.table.format.commits import Commit, WriteStat, encode
+from quire.table.format.commits import CommitMetadata, WriteStat, encode
 from quire.table.format.config import EVENT_TIME, TableConfig, partition_metadata
 from quire.table.format.keys import partition_paths, record_keys
 
@@ -54,7 +54,7 @@ class Folder:
             (folder / names.PARTITION_METADATA).write_bytes(partition_metadata(instant, len(fields)))
             (folder / name.name).write_bytes(sink.getvalue())
             stats.setdefault(partition, []).append(stat(f"{partition}/{name.name}".lstrip("/"), partition, count, size))
-        commit = Commit(
+        commit = CommitMetadata(
             partition_to_write_stats=stats,
             operation_type=operation,
             extra_metadata={"schema": schema.to_avro(COLUMNS, self.config.name)},

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from quire.errors import FormatError
 from quire.storage import Entry, Store
 from quire.table.format import commits, names
-from quire.table.format.commits import Commit
+from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import FOLDER, Instant
 
 PARALLEL = 16  # requests at once
@@ -41,7 +41,7 @@ class Timeline:
         times = {i.time for i in self.completed}
         return lambda instant: instant in times or (instant < self.first and instant <= self.until)
 
-    def commit(self, instant: Instant) -> Commit:
+    def commit(self, instant: Instant) -> CommitMetadata:
         """The content of a completed write."""
         name = f"{FOLDER}/{instant.name}"
         return commits.decode(self.store.get(name), f"{self.store.url}/{name}")

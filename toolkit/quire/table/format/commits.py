@@ -61,7 +61,7 @@ class WriteStat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     records_stats: dict[str, msgspec.Raw] | UnsetType | None = UNSET
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class CommitMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A completed commit, deltacommit or replacecommit; the last field is a replacecommit's: partition → file groups that ended."""
 
     partition_to_write_stats: dict[str, list[WriteStat]] = {}
@@ -90,17 +90,17 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 # Built here, not at their first use: msgspec builds what it knows of a Struct without a lock, and two threads that do so at once may end
 # the process.
-_encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(Commit)
+_encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(CommitMetadata)
 
 
-def encode(commit: Commit) -> bytes:
+def encode(commit: CommitMetadata) -> bytes:
     """The content of a completed instant; always give it a schema: readers need one, also of a commit without a file."""
     if not commit.schema:
         raise ValueError("a commit needs its table's schema")
     return _encoder.encode(commit)
 
 
-def decode(data: bytes, where: str) -> Commit:
+def decode(data: bytes, where: str) -> CommitMetadata:
     """A completed instant's content with each of its paths checked; FormatError in one line where it is damaged or leads astray."""
     if not data:
         raise FormatError(

@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from quire.errors import FormatError, UsageError
+from quire.formats.damage import ARROW
 
 META = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path", "_hoodie_file_name")
 LARGEST = 16 << 20  # bytes of a schema
@@ -174,7 +175,7 @@ def from_avro(text: str | bytes, where: str) -> pa.Schema:
         return pa.schema([kind.field(i) for i in range(kind.num_fields)])
     except FormatError:
         raise
-    except (msgspec.MsgspecError, RecursionError, UnicodeError, pa.ArrowException, *_SchemaError) as e:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError, *ARROW, *_SchemaError) as e:
         raise FormatError(f"{where} has a damaged schema ({type(e).__name__}: {str(e)[:200]}). Restore it from a copy.") from e
 
 

@@ -1,0 +1,26 @@
+"""The protocol of tables holds in every order of small cases (`table_model.py`), and each mistake that docs/protocol.md names breaks it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import table_model
+
+LONG = {"a slice is lost, two batches", "another program writes beside two batches"}  # a minute each
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(one, id=one.name, marks=[pytest.mark.nightly] if one.name in LONG else []) for one in table_model.CASES]
+)
+@pytest.mark.timeout(600)
+def test_a_table_s_protocol_holds_in_every_order(case: table_model.Case) -> None:
+    why, way, _ = table_model.check(case)
+    assert why is None, "\n".join([str(why), *way])
+
+
+@pytest.mark.parametrize("name", table_model.BUGS)
+def test_a_mistake_of_a_table_is_found(name: str) -> None:
+    why, *_ = table_model.check(replace(table_model.BUGS[name], bug=name))
+    assert why is not None, "it was not found"
+    assert not why.startswith("LIMIT"), why
