@@ -63,12 +63,11 @@ def test_closing_ends_the_thread_and_what_it_reads() -> None:
         finally:
             ended.append(threading.current_thread().name)
 
-    before = threading.active_count()
     found = ahead(make)
     assert next(found) == 1
     found.close()
     assert ended == ["quire-ahead"]
-    assert threading.active_count() == before
+    assert not [thread for thread in threading.enumerate() if thread.name == "quire-ahead"]
 
 
 def test_an_end_that_nobody_meant_is_not_taken_for_the_last_item(monkeypatch: pytest.MonkeyPatch) -> None:

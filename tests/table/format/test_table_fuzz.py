@@ -51,7 +51,7 @@ def a_base_file() -> bytes:
 def a_commit() -> bytes:
     stat = commits.WriteStat(file_id=GROUP, path=f"x/{BASE.name}", partition_path="x", num_writes=40)
     return commits.encode(
-        commits.Commit(
+        commits.CommitMetadata(
             partition_to_write_stats={"x": [stat]}, extra_metadata={"schema": schema.to_avro(COLUMNS, "t")},
             partition_to_replace_file_ids={"x": [GROUP]}
         )
