@@ -61,7 +61,7 @@ demo: $(STAMP)-core ## 5,000 small files become a few large ones, exactly once
 
 .PHONY: test
 test: $(STAMP)-test $(HUDI) ## all tests but the slow lanes below, then every notebook, cell by cell
-	$(TIDY) $(BIN)/python -m pytest $(BOTH) --no-loadscope-reorder # tests/conftest.py says which files begin first
+	$(TIDY) $(BIN)/python -m pytest $(BOTH)
 	$(TIDY) $(BIN)/python -m pytest $(BOTH) $(NBVAL) notebooks
 
 .PHONY: test-services
