@@ -8,6 +8,7 @@ from typing import Any
 
 import jvm
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hudi import HudiReadOptions, HudiTableBuilder
@@ -163,6 +164,10 @@ def test_what_no_reader_can_read_is_one_line(tmp_path: Path) -> None:
     completed(folder, ONE, base(folder, A, ONE, {1: "a"}))
     with refused(UsageError, 2, "no column 'nmae'", "name"):
         table.snapshot(spark=LOCAL, columns=["nmae"])
+    with refused(UsageError, 2, "a list of names", "['id']"):
+        table.snapshot(spark=LOCAL, columns="id")
+    with refused(UsageError, 2, "where cannot be computed", "nmae"):
+        table.snapshot(spark=LOCAL, where=pc.field("nmae") > 1)
     for wrong in ("yesterday", 7, "2026", "２０２６１１２２１０３００１"):
         with refused(UsageError, 2, "as_of takes an instant"):
             table.as_of(wrong)  # type: ignore[arg-type]
@@ -184,6 +189,29 @@ def test_what_no_reader_can_read_is_one_line(tmp_path: Path) -> None:
     name.write_bytes(name.read_bytes()[:-9])
     with refused(FormatError, 2, name.name, "cannot be read"):
         table.snapshot(spark=LOCAL)
+
+
+def test_a_missing_value_in_a_column_that_needs_one_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = created(tmp_path)
+    name = f"{A}_0-1-2_{ONE}.parquet"
+    pq.write_table(pa.table({**{column: ["x"] for column in schema.META}, "id": pa.array([1])}), folder / name)
+    monkeypatch.setitem(globals(), "ROWS", pa.schema([ROWS.field("id"), ROWS.field("name").with_nullable(False)]))
+    completed(folder, ONE, name)
+    with refused(FormatError, 2, name, "cannot be read"):
+        Table(folder).snapshot(spark=LOCAL)
+
+
+def test_columns_that_spark_lacks_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql.pandas import types
+
+    def lacks(*_: object) -> None:
+        raise TypeError("no such type")
+
+    folder = created(tmp_path)
+    completed(folder, ONE, base(folder, A, ONE, {1: "a"}))
+    monkeypatch.setattr(types, "from_arrow_schema", lacks)
+    with refused(UsageError, 2, "Spark has no such columns", "LocalRunner"):
+        Table(folder).snapshot(spark=object())
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def batches(store: Store, name: str, schema: pa.Schema) -> Iterator[pa.RecordBat
             rows = file.read_row_group(group, there)
             missing = [pa.nulls(rows.num_rows, f.type) if f.name not in there else rows.column(f.name) for f in schema]
             yield from pa.table(missing, schema.names).cast(schema).to_batches()
-    except ARROW as e:
+    except (*ARROW, ValueError) as e:  # the latter for a null in a column that has none
         raise FormatError(
             f"the base file {store.url}/{name} cannot be read with the columns of its table: {scrub(str(e), 200)}. Look who wrote it."
         ) from e
@@ -44,7 +44,10 @@ def table(
     if where is not None and not isinstance(where, pc.Expression):
         raise UsageError(f"without Spark where is a condition of pyarrow, as pyarrow.compute.field('id') > 7, and not {quoted(where)}")
     found = pa.Table.from_batches((batch for one in slices for batch in batches(store, one.name, schema)), schema)
-    return (found if where is None else found.filter(where)).select(columns)
+    try:
+        return (found if where is None else found.filter(where)).select(columns)
+    except ARROW as e:
+        raise UsageError(f"where cannot be computed from the columns of {store.url}: {scrub(str(e), 200)}") from e
 
 
 def frame(
@@ -54,7 +57,11 @@ def frame(
     """The rows as a Spark DataFrame: by Spark's own reader, where it reaches the store, else through quire's storage."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    url, kinds = store.url, from_arrow_schema(schema)
+    url = store.url
+    try:
+        kinds = from_arrow_schema(schema)
+    except Exception as e:  # of pyspark
+        raise UsageError(f"Spark has no such columns as {url} has: {scrub(str(e), 200)}. Read it with spark=quire.LocalRunner().") from e
     names = [one.name for one in slices]
     if names and all(_PLAIN.fullmatch(f"{url}/{name}") for name in names):
         # The directories do not become columns: the base files have these, too.

@@ -76,6 +76,8 @@ class Table:
         `columns`: some of them, in that order (default: all, behind the five that Hudi keeps). `where`: a condition as Spark takes it;
         without Spark one of pyarrow. Raises UsageError for a column that is not there.
         """
+        if isinstance(columns, str):
+            raise UsageError(f"columns takes a list of names, as [{columns!r}], and not one text.")
         store = self._store
         line = self._timeline(store)
         rows = self._columns(line)

@@ -86,6 +86,7 @@ def _batch(
         counts.stale += int((~wins).sum())
         hits, found = hits[wins], found[wins]
     own = batch.select(brought.rows.schema.names)
+    pieces, changed = [own], 0
     keys, times, seqnos = (batch.column(name) for name in (KEY, TIME, SEQNO))
     if len(hits):
         # Rows of both after one another, and for each row of the file the one that takes its place.
@@ -95,13 +96,16 @@ def _batch(
         goes[hits] = np.asarray(brought.deletes.take(pa.array(found)))
         stays = pa.array(~goes)
         both = pa.Table.from_batches([own, brought.rows.cast(own.schema)]).take(pa.array(taken[~goes]))
-        own = both.combine_chunks().to_batches()[0] if both.num_rows else own.slice(0, 0)
-        new = pa.array(ours[~goes])
+        pieces, new = both.to_batches(), pa.array(ours[~goes])
         nothing = pa.scalar(None, pa.string())
         keys = keys.filter(stays)
         times, seqnos = (pc.if_else(new, nothing, each.filter(stays)) for each in (times, seqnos))
         counts.deletes += int(goes.sum())
-        counts.updates += len(hits) - int(goes.sum())
-    counts.kept += own.num_rows - int(len(hits) and new.true_count)
-    if own.num_rows:
-        yield Rewritten(own, keys, times, seqnos)
+        changed = len(hits) - int(goes.sum())
+    counts.updates += changed
+    counts.kept += len(keys) - changed
+    start = 0
+    for rows in pieces:  # several, where text is longer than one array can hold
+        if n := rows.num_rows:
+            yield Rewritten(rows, *(each.slice(start, n) for each in (keys, times, seqnos)))
+        start += n
