@@ -20,14 +20,18 @@ CLOUD   := $(VENV)/committers/of-$(shell cksum < tests/services/committers/pom.x
 KAFKA   := $(VENV)/kafka/of-$(shell cksum < tests/services/kafka/pom.xml | cut -d ' ' -f 1)
 # And Spark's own connector to it, which loads are measured against.
 PEER    := $(VENV)/connector/of-$(shell cksum < tests/benchmarks/kafka/pom.xml | cut -d ' ' -f 1)
+# And Delta, which tables are measured against, with a Spark that it fits, in an environment of its own.
+DELTA   := $(VENV)/delta/of-$(shell cat tests/benchmarks/table/pom.xml tests/benchmarks/table/requirements.txt | cksum | cut -d ' ' -f 1)
+# And JVM Hudi, with a Spark that it fits, in an environment of its own.
+SPARK35 := $(VENV)/spark35/of-$(shell cat tests/services/jvm_hudi/pom.xml tests/services/jvm_hudi/requirements.txt | cksum | cut -d ' ' -f 1)
 # Tables that JVM Hudi has written, which the source archive of hudi-rs has for its own tests.
 HUDI    := $(VENV)/hudi/of-$(shell grep '^hudi==' constraints.txt | cksum | cut -d ' ' -f 1)
 # Tests have a temporary directory of their own, which goes with them; Jupyter's settings and the user's are not looked at.
 # Matplotlib's list of fonts stays: it takes a while to make.
 TIDY := tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && TMPDIR=$$tmp IPYTHONDIR=$$tmp/ipython JUPYTER_CONFIG_DIR=$$tmp/jupyter \
     JUPYTER_DATA_DIR=$$tmp/jupyter/data JUPYTER_RUNTIME_DIR=$$tmp/jupyter/run MPLCONFIGDIR="$(CURDIR)/$(VENV)/matplotlib"
-# Two processes, each with services and a Spark of its own; the tests of a file stay together.
-BOTH := --numprocesses 2 --dist loadfile
+# Three processes, each with services and a Spark of its own, since tests wait a third of their time; the tests of a file stay together.
+BOTH := --numprocesses 3 --dist loadfile
 # Every cell's output is compared with what is kept.
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with notebooks/nbval.cfg --nbval-cell-timeout 300 --nbval-kernel-startup-timeout 180
 # The Java that is there, or one that is installed.
@@ -65,7 +69,7 @@ test: $(STAMP)-test $(HUDI) ## all tests but the slow lanes below, then every no
 	$(TIDY) $(BIN)/python -m pytest $(BOTH) $(NBVAL) notebooks
 
 .PHONY: test-services
-test-services: $(STAMP)-test $(HDFS) $(CLOUD) $(KAFKA) ## what needs HDFS and Kafka (Java 17 or newer, and Maven), and what takes long: clusters, sessions, kills
+test-services: $(STAMP)-test $(HDFS) $(CLOUD) $(KAFKA) $(SPARK35) ## what needs HDFS, Kafka and JVM Hudi (Java 17 or newer, and Maven), and what takes long: clusters, sessions, kills
 	$(TIDY) $(BIN)/python -m pytest $(BOTH) -m "services and not nightly"
 
 .PHONY: test-browser
@@ -106,9 +110,9 @@ format: $(STAMP)-dev ## put the code into its form
 ##@ Check at length
 
 .PHONY: bench
-bench: $(STAMP)-test $(KAFKA) $(PEER) ## measure against the peers, in the same run: about two hours, 8 GB of disk (AT=directory)
+bench: $(STAMP)-test $(KAFKA) $(PEER) $(SPARK35) $(DELTA) ## measure against the peers, in the same run: hours, 12 GB of disk (AT=directory)
 	@failed=; for one in populate gather first_task rerun ledger memory objects objects_s3 reading_cpu endtoend publish \
-	    kafka kafka_loop kafka_memory table_bloom; do \
+	    kafka kafka_loop kafka_memory table_bloom table_open table_memory table_load table_peers; do \
 	    echo; echo "== $$one"; $(BIN)/python tests/benchmarks/$$one.py $(if $(AT),--at $(AT)) || failed="$$failed $$one"; \
 	done; [ -z "$$failed" ] || { echo "not all promises hold:$$failed" >&2; exit 1; }
 
@@ -197,6 +201,17 @@ $(KAFKA): | $(BIN)/python
 	rm -rf $(VENV)/kafka/repository
 	@touch $@
 
+$(SPARK35): | $(BIN)/python
+	@command -v mvn > /dev/null || { echo "The tests of JVM Hudi need Java and Maven: install them (apt-get install maven openjdk-17-jre-headless)." >&2; exit 1; }
+	@echo "Getting Spark 3.5 and JVM Hudi: some 500 MB."
+	rm -rf $(VENV)/spark35
+	$(BIN)/python -m venv $(VENV)/spark35
+	$(VENV)/spark35/bin/python -m pip install --disable-pip-version-check --no-cache-dir -r tests/services/jvm_hudi/requirements.txt
+	mvn -B -q -f tests/services/jvm_hudi/pom.xml -Dmaven.repo.local="$(CURDIR)/$(VENV)/spark35/repository" \
+	    dependency:copy -DoutputDirectory="$(CURDIR)/$(VENV)/spark35/jars"
+	rm -rf $(VENV)/spark35/repository
+	@touch $@
+
 $(PEER): | $(BIN)/python
 	@command -v mvn > /dev/null || { echo "Loads are measured against Spark's connector to Kafka, which needs Java and Maven: install them (apt-get install maven openjdk-17-jre-headless)." >&2; exit 1; }
 	@echo "Getting Spark's connector to Kafka: some 10 MB."
@@ -204,6 +219,17 @@ $(PEER): | $(BIN)/python
 	mvn -B -q -f tests/benchmarks/kafka/pom.xml -Dmaven.repo.local="$(CURDIR)/$(VENV)/connector/repository" \
 	    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$(VENV)/connector/jars"
 	rm -rf $(VENV)/connector/repository
+	@touch $@
+
+$(DELTA): | $(BIN)/python
+	@command -v mvn > /dev/null || { echo "Tables are measured against Delta, which needs Java and Maven: install them (apt-get install maven openjdk-17-jre-headless)." >&2; exit 1; }
+	@echo "Getting Spark 4.2 and Delta: some 500 MB."
+	rm -rf $(VENV)/delta
+	$(BIN)/python -m venv $(VENV)/delta
+	$(VENV)/delta/bin/python -m pip install --disable-pip-version-check --no-cache-dir -r tests/benchmarks/table/requirements.txt
+	mvn -B -q -f tests/benchmarks/table/pom.xml -Dmaven.repo.local="$(CURDIR)/$(VENV)/delta/repository" \
+	    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$(CURDIR)/$(VENV)/delta/jars"
+	rm -rf $(VENV)/delta/repository
 	@touch $@
 
 $(HUDI): | $(BIN)/python

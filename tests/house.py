@@ -187,7 +187,12 @@ def spelled() -> set[tuple[str, str]]:
     of those.
     """
     exported = [getattr(quire, name) for name in quire.__all__]
-    methods = [each for of in (*exported, Inspect) if isinstance(of, type) for each in inspect.getmembers(of, inspect.isfunction)]
+    methods = [
+        each
+        for of in (*exported, Inspect)
+        if isinstance(of, type)
+        for each in inspect.getmembers(of, lambda of: inspect.isfunction(of) or inspect.ismethod(of))
+    ]
     public = [of for of in exported if inspect.isfunction(of)] + [each for name, each in methods if not name.startswith("_")]
     return {(of.__module__, of.__qualname__) for each in public for of in (each, getattr(each, "spelled", each))}
 

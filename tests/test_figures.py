@@ -141,3 +141,13 @@ def test_what_the_killed_loaders_lost_or_doubled_is_what_the_notebook_has_counte
 
 def test_so_many_objects_are_read_at_a_time_as_it_says() -> None:
     assert figures(f"objects are read {N} at a time in a task \\(HDFS: {N};", document("places")) == [window.FLIGHT, hdfs_read.FLIGHT]
+
+
+def test_tables_are_as_fast_as_it_says() -> None:
+    section = RESULTS[RESULTS.index("## Tables against their peers") :]
+    told = re.findall(rf"(?m)^\| ([a-z][^|]*) \| {N} × \| {N} × \|$", document("table").partition("## How fast?")[2])
+    works = ("bulk insert", "upsert 10 %", "upsert 1 %", "delete 1 %", "snapshot", "changes of 1 %", "changes of 1 % and deletes of 1 %")
+    assert [work for work, *_ in told] == list(works)
+    for work, *ratios in told:
+        measured = [rf"^\| {re.escape(work)} +\| {way} +\|(?:[^|]*\|){{4}} *{N} × *\|" for way in ("hudi", "delta")]
+        assert [float(each) for each in ratios] == [figures(pattern, section)[0] for pattern in measured]

@@ -673,10 +673,10 @@ VERBS = [
 
 
 class History:
-    """A source of some names on disk, its destination, and readers with pins."""
+    """A source of some names on disk, its destination, and readers with pins; `lined`: a function quarantines single lines of its files."""
 
-    def __init__(self, place: Path) -> None:
-        self.source, self.dest, self.clock = place / "in", place / "out", 1
+    def __init__(self, place: Path, *, lined: bool = False) -> None:
+        self.source, self.dest, self.clock, self.lined = place / "in", place / "out", 1, lined
         self.pins, self.kept = ExitStack(), dict[int, list[bytes]]()
         write(self.source, {"f0": b'{"n":0}'})
         self.do("gather", 0)
@@ -690,16 +690,22 @@ class History:
         if verb in ("write", "break"):
             self.clock += 1
             content = b'{"n":%d}' % self.clock if verb == "write" else b"{" * self.clock
+            content = b"{\n" * (verb == "break") + b'{"n":%d}\n{\n' % self.clock + content if self.lined and i else content
             write(self.source, {path.name: content})
             os.utime(path, (self.clock, self.clock))
         elif verb in ("gather", "reprocess"):
-            gather(self.source, self.dest, transform="json", on_change="reprocess" if verb == "reprocess" else "ignore")
+            how = {"on_change": "reprocess" if verb == "reprocess" else "ignore"}
+            if self.lined:
+                words = {"split": "lines", "format": "lines", "function_version": "1", "max_quarantined": MANY}
+                quire.process(self.source, self.dest, whole_lines, **words, **how, **HERE)
+            else:
+                gather(self.source, self.dest, transform="json", **how)
         else:
             self.change(verb, path, self.ledger)
 
     def change(self, verb: str, path: Path, ledger: quire.Ledger) -> None:
         if verb == "purge":
-            ledger.purge_sources(self.source, min_age=0, dry_run=False, spark=HERE["spark"])
+            ledger.purge_sources(self.source, min_age=0, dry_run=False, derived=self.lined, spark=HERE["spark"])
         elif verb.startswith("forget"):
             done = answer(lambda: ledger.forget(path, last_copy=verb == "forget last", **HERE))
             if done is not None:
@@ -707,7 +713,7 @@ class History:
         elif verb == "compact":
             ledger.compact(**HERE)
         elif verb == "retry":
-            ledger.retry(self.source, max_quarantined=MANY, **HERE)
+            ledger.retry(self.source, max_quarantined=MANY, function=whole_lines if self.lined else None, **HERE)
         elif verb == "pin":
             version = self.pins.enter_context(ledger.pin())
             self.kept[version] = lines(ledger.as_of(version))
@@ -731,9 +737,21 @@ class History:
         sums.check_history(ledger)
         for version, there in self.kept.items():
             assert lines(ledger.as_of(version)) == there, f"version {version} was pinned"
-        for path in self.source.iterdir() if verb == "reprocess" else ():
+        for path in self.source.iterdir() if verb == "reprocess" and not self.lined else ():
             if path.read_bytes().endswith(b"}"):
                 assert ledger.read(path).strip() == path.read_bytes(), f"{path.name} is gathered as it is"
+
+
+def whole_lines(split: quire.Split, content: bytes) -> bytes:
+    """The lines of a split that end as they should; the others are quarantined."""
+    at, good = 0, list[bytes]()
+    for line in content.splitlines(keepends=True):
+        if line.rstrip().endswith(b"}"):
+            good.append(line.rstrip() + b"\n")
+        else:
+            split.quarantine(line, ValueError("no end"), offset=at)
+        at += len(line)
+    return b"".join(good)
 
 
 def lines(ledger: quire.Ledger) -> list[bytes]:
@@ -742,9 +760,10 @@ def lines(ledger: quire.Ledger) -> list[bytes]:
 
 
 @tries(1)
-@given(st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 2)), min_size=4, max_size=8))
+@given(st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 2)), min_size=4, max_size=8), st.booleans())
+@example(steps=[("break", 1), ("gather", 0), ("retry", 0), ("write", 1), ("reprocess", 0), ("forget", 1)], lined=True)
 @example(
-    [
+    steps=[
         ("write", 1),
         ("gather", 0),
         ("purge", 0),
@@ -754,11 +773,12 @@ def lines(ledger: quire.Ledger) -> list[bytes]:
         ("compact", 0),
         ("forget last", 1),
         ("expire", 0),
-    ]
+    ],
+    lined=False,
 )
-def test_in_any_history_totals_equal_the_rows_and_what_was_purged_or_pinned_stays(steps: list[tuple[str, int]]) -> None:
+def test_in_any_history_totals_equal_the_rows_and_what_was_purged_or_pinned_stays(steps: list[tuple[str, int]], lined: bool) -> None:
     with tempfile.TemporaryDirectory() as place:
-        history = History(Path(place))
+        history = History(Path(place), lined=lined)
         with history.pins:
             for verb, i in steps:
                 before = history.purged()

@@ -126,6 +126,23 @@ def test_bytes_become_lines_and_none_is_done_without_output(tmp_path: Path) -> N
     assert not calls, "the function was called for what is done"
 
 
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([{"a": 2**64}], "the column 'a' holds a whole number of more than 64 bits: let the function give text or a decimal"),
+        ([{"a": ["\ud800"]}], "the column 'a' holds text with half of a surrogate pair, which is not valid Unicode"),
+        ([{"\ud800": 1}], r"the rows have the column '\ud800', whose name is not valid Unicode"),
+        ([{"a": 1}, {1: 2}], "the function returned a dict (item 2) with a key that is int: columns have text for names"),
+        ([{"a": object()}], "the column 'a' holds values of several types, or of one that Arrow does not know"),
+    ],
+    ids=["number", "text", "name", "key", "object"],
+)
+def test_the_reason_says_what_it_is_that_cannot_become_a_column(tmp_path: Path, rows: Any, reason: str) -> None:
+    source = write(tmp_path / "in", {"a": b"x"})
+    ((_, found),) = process(source, tmp_path / "out", lambda split, content: rows, function_version="1", max_quarantined=1).quarantined
+    assert found.startswith(f"TypeError: {reason}")
+
+
 def test_the_columns_are_those_of_the_first_rows_and_stay(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a": b"[]", "b": b'[{"n": 1, "tag": null}]', "c": b'[{"n": 2, "tag": "x"}]'})
     dest = tmp_path / "out"

@@ -99,6 +99,15 @@ def test_a_finished_job_is_not_another_calls_open_one(tmp_path: Path, died: Any)
     check(source, tmp_path / "out")
 
 
+def test_empty_directories_of_a_writer_that_died_before_its_first_file_go(tmp_path: Path) -> None:
+    """Also of a job that nobody has heard of: it had not frozen its plan."""
+    source, out = write(tmp_path / "in", documents(5)), tmp_path / "out"
+    gather(source, out)
+    (out / "_quire/jobs/7-0123456789abcdef/attempts/0-0123456789ab").mkdir(parents=True)
+    quire.recover(out)
+    assert not list(out.glob("_quire/jobs/*"))
+
+
 def test_an_unknown_job_is_one_clear_line_that_names_the_open_ones(tmp_path: Path, died: Any) -> None:
     source = write(tmp_path / "in", documents(4))
     job = died("commit", source, tmp_path / "out")

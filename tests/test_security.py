@@ -68,7 +68,7 @@ def test_every_attack_of_the_list_has_a_test_and_every_test_here_is_in_the_list(
     assert len(rows) > 20
     named = set[str]()
     for row in rows:
-        tests = re.findall(r"`(?:tests/)?((?:\w+/)?test_\w+\.py)::(test_\w+)`", row) + [
+        tests = re.findall(r"`(?:tests/)?((?:\w+/)*test_\w+\.py)::(test_\w+)`", row) + [
             ("test_security.py", t) for t in re.findall(r"`(test_\w+)`", row)
         ]
         assert tests, f"no test: {row}"

@@ -46,8 +46,6 @@ __all__ = ["NativeStore", "canonical", "normalise", "opened"]
 
 PORT = "8020"  # of a namenode, unless it is set otherwise
 FLIGHT = 32  # reads at once, each in a thread of libhdfs
-OWN = "_quire"
-TEMPORARY = f"{OWN}/tmp"  # noqa: S108 - below the root
 TRIES = 20  # to write what clean-ups take away at the same time
 _PLACE = re.compile(r"//([A-Za-z0-9][A-Za-z0-9._-]*)(?::(\d{1,5}))?(/.*)?", re.DOTALL)
 _ADDRESS = re.compile(r"dfs\.namenode\.rpc-address\.([^.]+)\.[^.]+")  # Hadoop's setting for one namenode of a name service
@@ -264,7 +262,7 @@ class NativeStore(WithoutUploads):
         self._new(name)
         fits(self.shown(name), data)
         for _ in range(TRIES):
-            temporary = f"{TEMPORARY}/{uuid.uuid4().hex}"
+            temporary = f"{self.temporary}/{uuid.uuid4().hex}"
             try:
                 with self.explained("write", name), self.begun(temporary) as file:
                     file.write(data)
@@ -331,8 +329,8 @@ class NativeStore(WithoutUploads):
 
     def sweep(self, folder: str) -> None:
         """Temporary files lie in one directory and their writers write them again if they are gone: all can go."""
-        if folder.split("/", maxsplit=1)[0] == OWN:
-            self.remove_tree(TEMPORARY)
+        if f"{folder}/".startswith(f"{self.state}/"):
+            self.remove_tree(self.temporary)
 
 
 def _entry(name: str, info: Any) -> Entry:

@@ -211,6 +211,8 @@ def requests(job: Job, looks: int) -> list[Asked]:
         Asked("the log, the plan's head, what is there already", "read", 23 + long),
         Asked("the log, the plan's head", "write", 3 + long),
         Asked("the log, the plan's head, what is there already", "list", 21),
+        Asked("whether the destination is a table", "list", 1),
+        Asked("whether the destination is a table", "look", 1),
         Asked("the plan before and after it counts", "look", 2),
         Asked("which tasks are done, and what to tidy", "list", 3 * pages(n) + pages(plan.chunks + 2)),
         Asked("tidying: manifests and plan", "delete", n + plan.chunks + 2),

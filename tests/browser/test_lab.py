@@ -213,6 +213,7 @@ class Selector(Inspector):
         "03_skip_ledger.ipynb",
         "04_committers.ipynb",
         "05_kafka_exactly_once.ipynb",
+        "07_incremental_table.ipynb",
     ],
 )
 def test_a_notebook_runs_in_the_browser_as_it_was_kept(page: Any, address: str, folder: Path, name: str) -> None:

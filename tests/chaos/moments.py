@@ -69,6 +69,13 @@ CLEAN_UP = [
     Moment("clean-up", f"^os.remove {JOB}/plan.entry"),
     Moment("clean-up", f"^os.remove {JOB}/plan.entry", after=True),
 ]
+ROUNDS = [  # of a table, whose tasks beyond the plan's sort and write; then its instant appears
+    Moment("in a task", f"^open {JOB}/attempts/[1-9]", most=6),
+    Moment("in a task", f"^open {JOB}/attempts/[1-9]", after=True, most=6),
+    Moment("publish", r"^os.rename D/\.hoodie/\d+\.(commit\.requested|inflight)$", most=1),
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.commit"),
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.commit", after=True),
+]
 # By requests to a service: where uploads wait, and where files are renamed.
 _PIECE = rf"^(body of )?(PUT|POST) (D/(?!_quire)\S+ (block|uploads|partNumber)$|{JOB}/attempts/)"
 _VISIBLE = "D/(?!_quire)\\S+ (blocklist|uploadId|RENAME)"

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from moments import CLEAN_UP, FREEZING, IN_A_TASK, JOB_COMMIT, PUBLISHED, RENAMES, TASK_COMMIT, Moment
+from moments import CLEAN_UP, FREEZING, IN_A_TASK, JOB_COMMIT, PUBLISHED, RENAMES, ROUNDS, TASK_COMMIT, Moment
 from processes import driver
 from test_drivers import kill
 from test_spark import FOREVER, kill_driver, kill_worker
 from test_stores import PATIENCE, go_away
-from topics import broker_part, loaded
+from topics import LoadedIntoTable, broker_part, loaded
 
 from services.kafka_broker import Cluster, broker
 from services.kafka_designs import Died, acknowledged, beside
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 OPENING = IN_A_TASK[2:]  # its data file, which it fills while it reads
 STEPS: list[Moment] = [*FREEZING, *OPENING, *TASK_COMMIT, *JOB_COMMIT, *RENAMES, *PUBLISHED, *CLEAN_UP]
+INTO_A_TABLE = [*FREEZING, *TASK_COMMIT, *JOB_COMMIT, *RENAMES, *PUBLISHED, *ROUNDS]
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,20 @@ def test_loaders_killed_at_each_step(kafka: Cluster, number: int, tmp_path: Path
         killed = sum(kill(s, card) for card in cards[number::3])
         s.recover()
     assert killed >= 10
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("number", range(3))
+def test_loaders_into_a_table_killed_at_each_step(kafka: Cluster, number: int, tmp_path: Path, tale: Tale) -> None:
+    """Also of the sort, of a round and of the publication of an instant."""
+    cards: list[Moment | str] = [*INTO_A_TABLE, *INTO_A_TABLE, *["call"] * 13, *["time"] * 13]
+    tale.rng("cards of tables").shuffle(cards)
+    with loaded(f"loads into a table {number}", tmp_path, tale, kafka, kind=LoadedIntoTable) as s:
+        s.add(100)
+        killed = sum(kill(s, card) for card in cards[number::3])
+        s.recover()
+    assert killed >= 17
 
 
 @pytest.mark.chaos

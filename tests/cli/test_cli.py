@@ -22,8 +22,9 @@ import pytest
 
 import quire
 from checker import check, tree, with_newline
+from commands import Run, answer, one_line
 from gathering import documents, gather, write
-from quire.cli import app, show, upkeep
+from quire.cli import app, show
 from quire.commit import protocol
 from quire.errors import QuireError
 from quire.ledger import tables
@@ -33,47 +34,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 QUIRE = [sys.executable, "-m", "quire.cli"]
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Call main() as the console script does: (exit code, output, errors). Spark's place is taken by this process."""
-
-    @contextmanager
-    def here(master: str | None) -> Iterator[Any]:
-        yield quire.LocalRunner()
-
-    for module in (app, upkeep):
-        monkeypatch.setattr(module, "spark_of", here)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code = 0
-        try:
-            app.main([str(a) for a in arguments])
-        except SystemExit as e:
-            code = int(e.code or 0)
-        out, err = capfdbinary.readouterr()
-        return code, out.decode("utf-8", "surrogateescape"), err.decode()
-
-    return call
-
-
-def answer(result: tuple[int, str, str], code: int = 0) -> Any:
-    """The JSON that a verb printed; strict, so NaN is none."""
-    assert result[0] == code, result
-    assert result[1].count("\n") == 1
-    return json.loads(result[1], parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
-
-
-def one_line(result: tuple[int, str, str], code: int, *words: str) -> None:
-    found, out, err = result
-    assert (found, out) == (code, "")
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert err.rstrip("\n").isprintable()
-    for word in words:
-        assert word in err, err
 
 
 @pytest.fixture
@@ -93,6 +53,8 @@ COMMANDS = [
     "ledger deleted", "ledger changed", "ledger purge-sources", "ledger import-markers", "ledger export-markers",
     "ledger rows", "ledger reasons", "ledger commits", "ledger quarantined-records", "ledger unprocessed", "load", "ledger offsets",
     "ledger lag", "committer", "committer advise", "committer check", "committer inspect", "committer lab", "committer sweep",
+    "table", "table create", "table show", "table upsert", "table insert", "table bulk-insert", "table delete", "table snapshot",
+    "table changes", "table timeline",
 ]  # fmt: skip
 
 
@@ -151,7 +113,7 @@ def test_the_verbs_are_those_of_the_design_and_each_has_its_help(run: Run) -> No
         if not isinstance(command, click.Group) and name != "ledger read":
             assert "--json" in out, "everywhere but where a file's own bytes are printed"
     assert run("--version") == (0, f"quire, version {quire.__version__}\n", "")
-    for group in ((), ("ledger",)):
+    for group in ((), ("ledger",), ("table",)):
         code, out, err = run(*group)
         assert (code, out) == (2, "")
         assert "Commands:" in err
@@ -212,7 +174,8 @@ def test_consolidate_and_plan(run: Run, tmp_path: Path) -> None:
 
 def test_recover(run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert answer(run("recover", place / "out", "--json")) == {
-        "dest": f"file://{place}/out", "published": [], "given_up": [], "open": [], "version": 2,
+        "dest": f"file://{place}/out", "published": [], "given_up": [], "open": [], "version": 2, "foreign": [],
+        "rolled_back": [], "lost_updates": [],
     }  # fmt: skip
     write(place / "in", {"more.xml": b"<a/>"})
     with monkeypatch.context() as patch:
@@ -493,7 +456,7 @@ def test_what_the_pages_say_exists() -> None:
         assert any(option in p.opts for c in every().values() for p in c.params) or option == "--help"
     names = set(re.findall(r"`?quire\.([A-Za-z_.]+)[(`]", described))
     assert {"consolidate", "plan", "process", "load", "read", "Ledger", "recover", "skew.check"} <= names
-    for name in names - {"stores", "committers"}:  # the two groups of entry points
+    for name in names - {"stores", "committers", "indexes"}:  # the groups of entry points
         assert pkgutil.resolve_name(f"quire.{name}") is not None
 
 

@@ -47,6 +47,12 @@ TAILS = [*cases(["tails"], ["rename"], ["hdfs"]), *slow(*cases(["tails"], ["uplo
 SMALL = [*cases(["few"], ["rename", "rename_v2"], ["hdfs"]), *cases(["few"], ["upload"], ["s3"])]
 UPLOADS = cases(["few"], ["upload"], ["s3", "azure"])
 DISK = cases(["few"], ["rename", "rename_v2"], ["disk"])
+TABLES = [
+    *cases(["few"], ["rename"], [sim.TABLES["disk"], sim.TABLES["nfs"]]),
+    *cases(["few"], ["upload"], [sim.TABLES["s3"]]),
+    *slow(*cases(["lines"], ["rename"], [sim.TABLES["hdfs"]])),
+    *slow(*cases(["parquet"], ["upload"], [sim.TABLES["azure"]])),
+]
 
 
 def plain(case: Case) -> str:
@@ -164,6 +170,18 @@ def test_crash_on_disk(case: Case) -> None:
         *sample(ways.answers(case), 10, seed=5),
         *sample(ways.power(case), few, seed=6),
         *ways.lasting(case, ("rename", "link")),
+    ]:
+        scenario()
+
+
+@pytest.mark.parametrize("case", TABLES, ids=plain)
+def test_crash_in_the_store_of_a_table(case: Case) -> None:
+    """All goes on as elsewhere, and at no moment anything of quire's lies where readers of tables look for data."""
+    few = 6 if case.kind.disk else 10
+    for scenario in [
+        *sample(ways.crashes(case.fill(), reads=False), few, seed=12),
+        *sample(ways.answers(case), few // 2, seed=13),
+        *sample(ways.power(case) if case.kind.disk else iter(()), few, seed=14),
     ]:
         scenario()
 

@@ -13,7 +13,9 @@ import msgspec
 import pytest
 
 from quire.commit import checkpoints, entries
+from quire.table import rounds, settings
 from quire.table.format import commits
+from quire.table.write import write
 
 SOURCES = [p for root in ("toolkit", "widgets") for p in (Path(__file__).parents[2] / root).rglob("*.py")]
 # What is imported before costs most of the time, and builds nothing of msgspec's.
@@ -67,7 +69,7 @@ def _structs(kind: typing.Any) -> set[str]:
 
 def test_what_msgspec_knows_is_built_when_a_module_is_imported() -> None:
     """At its first use msgspec builds it without a lock, and two threads end the process."""
-    assert checkpoints.Checkpoint in entries._decoders
+    assert {checkpoints.Checkpoint, rounds.Round, settings.Settings, write.Written} <= set(entries._decoders)
     built = set().union(*map(_structs, [*entries._decoders, commits.CommitMetadata])) | {"_Head"}
     defined, elsewhere = set[str](), set[str]()
     for file in SOURCES:
@@ -84,6 +86,7 @@ def test_what_msgspec_knows_is_built_when_a_module_is_imported() -> None:
         "entries.py": ("Encoder", "Decoder", "format"),
         "commits.py": ("Encoder", "Decoder"),
         "schema.py": ("encode", "decode"),
+        "rows.py": ("Decoder",),
     }
     assert elsewhere == {f"{file}: msgspec.json.{what}" for file, found in allowed.items() for what in found}
     assert isinstance(commits._decoder, msgspec.json.Decoder)

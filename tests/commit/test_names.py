@@ -9,8 +9,10 @@ import pyarrow.dataset
 import pytest
 
 import sim
+from gathering import refused
 from matrix import cases
 from quire.commit import names
+from quire.errors import FormatError
 from quire.formats import COMPRESSIONS, FORMATS, extension
 from sim.ways import Case
 from sim.witness import DATA, taken_for_data
@@ -58,3 +60,39 @@ def test_no_suffix_of_quire_s_own_is_that_of_a_data_format() -> None:
             assert DATA.search(final), "the witness knows them all"
             assert not DATA.search(names.staged(f"0-{'0' * 16}", 0, "0" * 12, final))
     assert not [suffix for suffix in (names.ENTRY, names.ROWS, names.STAGED) if DATA.search(suffix)]
+
+
+GROUP, MINE, OTHER = "aaaaaaaa-0000-0000-0000-000000000000-0", "0000010000ff", "0000010000fe"
+TOKEN, AT = "7-1-255", "20261122103000000"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{GROUP}_{TOKEN}_{AT}.parquet",
+        f"city=sf/day=1/{GROUP}_{TOKEN}_{AT}.parquet",
+        f"_quire/changes/{AT}/city=sf/{GROUP}_{TOKEN}.rows",
+    ],
+)
+def test_a_base_file_of_a_table_and_what_it_has_changed_are_data_files_of_their_attempt(name: str) -> None:
+    names.check_data_file(name, "1-0123456789abcdef", 3, MINE)
+    with refused(FormatError, 2, "is not a data file of task 3", "nothing was touched"):
+        names.check_data_file(name, "1-0123456789abcdef", 3, OTHER)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f".hoodie/{GROUP}_{TOKEN}_{AT}.parquet",
+        f"_quire/log/{GROUP}_{TOKEN}_{AT}.parquet",
+        f"_quire/changes/{AT}/../log/{GROUP}_{TOKEN}.rows",
+        f"_quire/changes/now/{GROUP}_{TOKEN}.rows",
+        f"../{GROUP}_{TOKEN}_{AT}.parquet",
+        f"/{GROUP}_{TOKEN}_{AT}.parquet",
+        f"{GROUP}_{TOKEN}_2026.parquet",
+        f".hoodie/{AT}.commit",
+    ],
+)
+def test_no_entry_names_the_timeline_or_an_object_of_quire_s_as_a_table_s_data(name: str) -> None:
+    with refused(FormatError, 2, "nothing was touched"):
+        names.check_data_file(name, "1-0123456789abcdef", 3, MINE)

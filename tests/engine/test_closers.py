@@ -34,13 +34,14 @@ class Instant(ShuffleCloser):
 
     name = "instant"
 
-    def before_published(self, store: Store, commit: Commit) -> None:
+    def before_published(self, store: Store, commit: Commit, number: int) -> None:
         """Put the list if absent."""
         CALLS.append(commit.job)
         log, files = Log(store).refresh(), [file.name for task in commit.tasks for file in task.data_files]
         assert files, "what a commit shows is in its entry"
         assert all(store.stat(name) for name in files), "the data files are in their places"
         assert log.published(commit.job) is None, "and the log does not say so yet"
+        assert isinstance(log.entries[number - 1], Commit)
         store.put_if_absent(f"{commit.job}.instant", json.dumps(files).encode())
 
 

@@ -19,7 +19,7 @@ from quire.commit.entries import PlanHead
 from quire.commit.log import Log
 from quire.engine import driver, request
 from quire.engine.attempt import Work
-from quire.engine.closers import shuffle
+from quire.engine.closers import shuffle, staged
 from quire.engine.request import Request
 from quire.errors import QuireError, RefusedError, UsageError
 from quire.progress import Progress
@@ -193,14 +193,14 @@ def test_parts_that_do_not_agree_with_what_they_were_given_are_refused(tmp_path:
 
 def test_rows_that_a_task_has_staged_and_the_shuffle_does_not_find_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, dest = write(tmp_path / "in", {"a": b"1\n2\n3\n"}), tmp_path / "out"
-    real = shuffle._parts
+    real = staged.parts
 
     def shorter(job: str, tasks: Any) -> Any:
         parts = real(job, tasks)
         (dest / parts[0].name).write_bytes(b"1\n2\n")
         return parts
 
-    monkeypatch.setattr(shuffle, "_parts", shorter)
+    monkeypatch.setattr(staged, "parts", shorter)
     with refused(QuireError, 3, "holds 2 rows", "counted 3", "abort="):
         gather(source, dest, lambda found: found, transform="lines", format="lines")
     assert Log(connect(normalise(dest))).refresh().entries == []

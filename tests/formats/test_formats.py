@@ -26,7 +26,7 @@ from quire.errors import QuireError
 from quire.formats import PAIRS, compression_for, extension, lines, pair
 from quire.formats.folders import FolderWriter
 from quire.formats.lines import FRAME, FrameWriter, contents, cursor
-from quire.formats.parquet import CONTENT, ParquetWriter, RowReader, checksum
+from quire.formats.parquet import CONTENT, WHOLE, ParquetWriter, RowReader, checksum, open_file
 from quire.storage import Store, connect
 
 COMPRESSIONS = ["none", "gzip", "zstd"]
@@ -312,3 +312,20 @@ def test_a_line_that_no_value_can_hold_is_said_and_never_cut(monkeypatch: pytest
             list(lines.batches(connect("memory://long"), "f", "gzip"))
     monkeypatch.setattr(lines, "contents", lambda *_: [b"x" * 900, b"\n" + b"y" * 900 + b"\n"])
     assert [b.to_pylist() for b in lines.batches(connect("memory://long"), "f", "gzip")] == [[{"value": c * 900}] for c in (b"x", b"y")]
+
+
+@pytest.mark.parametrize(("rows", "requests"), [(1_000, 1), (100_000, 2 + 4)])
+def test_a_small_parquet_file_is_one_request_and_a_long_one_what_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, requests: int
+) -> None:
+    """A change file has a few kilobytes in a dozen columns: a request for each would cost more than a scan, where a store is far away."""
+    table = pa.table({name: random.Random(name).sample(range(10**9), rows) for name in "abcdefgh"})
+    pq.write_table(table, tmp_path / "some.parquet")
+    assert ((tmp_path / "some.parquet").stat().st_size <= WHOLE) == (requests == 1)
+    store, asked = connect(f"file://{tmp_path}"), list[tuple[int, int]]()
+    read = store.get_range
+    monkeypatch.setattr(store, "get_range", lambda name, start, length: asked.append((start, length)) or read(name, start, length))
+    found = open_file(store, "some.parquet").read_row_group(0, ["a", "c", "e", "g"])
+    assert found.equals(table.select(["a", "c", "e", "g"]))
+    assert len(asked) <= requests
+    assert sum(length for _, length in asked) < WHOLE + table.nbytes * 3 // 4

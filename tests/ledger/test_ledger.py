@@ -17,7 +17,7 @@ from gathering import documents, gather, refused, write
 from quire import Ledger, LocalRunner
 from quire.commit import protocol
 from quire.errors import QuireError, UsageError
-from quire.ledger.ledger import Location
+from quire.ledger.ledger import Location, _check_whole
 from quire.sources import transforms
 from quire.sources.splits import FileInfo
 from quire.storage import connect
@@ -56,6 +56,25 @@ def test_the_original_bytes_of_every_file_come_back(tmp_path: Path, transform: s
         with ledger.open(path) as stream:
             assert stream.read(7) + stream.read() == content
     assert ledger.verify(spark=LocalRunner()).ok
+
+
+@pytest.mark.parametrize(
+    ("version", "size"),
+    [
+        ("1795456796000000000-9", 9), ("-315619200000000000-9", 9), ("1795456796000-9-16431", 9),
+        ("xxh3-128:0123456789abcdef0123456789abcdef-9", 9),
+        ('"d41d8cd98f00b204e9800998ecf8427e-2000"', 0), ("d41d8cd98f00b204e9800998ecf8427e-2000", 0), ("0x8DC0FFEE-9", 0),
+    ],
+)  # fmt: skip
+def test_a_part_of_a_file_is_told_from_all_of_it_by_versions_that_say_its_size(version: str, size: int) -> None:
+    """On a disk, of HDFS (they end with the inode's number), and of content; the etag of an object may end with the number of its parts."""
+    for length in (4, 9):
+        found = [Location("p", version, 0, length, "done", None, "f", 0, 0, length, 1, "0", 1, "a")]
+        if length < size:
+            with pytest.raises(QuireError, match="only a part of p was gathered"):
+                _check_whole(found)
+        else:
+            _check_whole(found)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])

@@ -25,7 +25,7 @@ from quire.ledger import comparing, forget, purge, purging
 from quire.planning import drops
 from quire.planning.pack import read_drops
 from quire.planning.rewriting import Live, rewriting
-from quire.storage import connect
+from quire.storage import aside, connect, local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -285,6 +285,31 @@ def test_the_last_copy_is_forgotten_only_by_who_says_so(tmp_path: Path) -> None:
         Ledger(dest).read(source / "d/a")
 
 
+@pytest.mark.parametrize("how", ["paths", "file"])
+def test_what_a_dead_purge_was_about_to_delete_is_not_forgotten(tmp_path: Path, how: str) -> None:
+    """Only its rows let the next purge find the file, which lies under a private name."""
+    source, dest = write(tmp_path / "in", {"a": b"a\n"}), tmp_path / "out"
+    gather(source, dest)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local._OpenDirectory, "drop", die)
+        patch.setattr(local._OpenDirectory, "give", lambda *_: True)
+        with pytest.raises(KeyboardInterrupt):
+            go(dest)
+    assert [aside.is_private(path.name) for path in source.iterdir()] == [True]
+    ledger = Ledger(dest)
+    given = {"paths": source / "a", "file": ledger.inspect.files()["data_file"][0]}[how]
+    for last_copy in (False, True):
+        with refused(RefusedError, 2, "1 of the files", "purge_sources", "has not ended", "/a"):
+            ledger.forget(**{how: given}, last_copy=last_copy, **HERE)
+    go(dest)
+    assert (list(source.iterdir()), states(dest, source / "a")) == ([], ["purged"])
+    assert Ledger(dest).forget(source / "a", last_copy=True, **HERE).files_out == 1
+
+
 def test_a_source_that_a_writer_may_still_hold_open_stays(tmp_path: Path) -> None:
     source, dest = write(tmp_path / "in", {"app.log": b"one\n"}), tmp_path / "out"
     new(source, "old.log", b"old\n", 7200)
@@ -311,7 +336,7 @@ def test_a_purged_file_does_not_leave_with_another_one_of_its_name_in_one_data_f
     Ledger(dest).compact("1000 B", **HERE)
     log = Log(connect(f"file://{dest}")).refresh()
     folded = fold(log)
-    rows = folded.rows(log.store, ["data_file", "path", "version", "start", "length", "state"]).drop_columns(["commit"])
+    rows = folded.rows(log.store, drops.DROPS.names).drop_columns(["commit"])
     done = rows.filter(pc.equal(rows.column("state"), "done")).slice(0, 1)
     assert len(set(rows.column("data_file").drop_null().to_pylist())) == 1, "both lie in one data file"
     leaving = forget.with_riders(log.store, folded, done)
@@ -332,7 +357,10 @@ def test_what_chooses_rows_by_a_condition_refuses_the_last_copy(tmp_path: Path, 
 def test_a_task_that_takes_rows_out_reads_those_of_its_own_data_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drops, "PIECE", 10)
     store, n = connect("memory://drops"), 100
-    rows = [{"data_file": f"f{i % n:03}", "path": f"p{i}", "version": "v", "start": 0, "length": 1, "state": "done"} for i in range(3 * n)]
+    rows = [
+        {"data_file": f"f{i % n:03}", "path": f"p{i}", "version": "v", "start": 0, "length": 1, "state": "done", "records": 1}
+        for i in range(3 * n)
+    ]
     named = count()
     put = drops.put_drops(store, pa.Table.from_pylist(rows, drops.DROPS), lambda kind: f"{kind}-{next(named)}")
     tasks = rewriting(put, {f"f{i:03}": Live(f"f{i:03}", 1, "", 1) for i in range(n)}, 1)

@@ -12,7 +12,7 @@ import pytest
 
 from gathering import documents, gather, refused, snapshot, write
 from quire import Ledger, LocalRunner, recover
-from quire.errors import QuireError, UsageError
+from quire.errors import FormatError, QuireError, UsageError
 from quire.ledger import tables, verbs
 from quire.ledger.inspect import Inspect
 from quire.spark.runner import OnSpark
@@ -174,3 +174,18 @@ def test_a_ledger_of_a_newer_quire_is_refused_and_left_alone(tmp_path: Path) -> 
         with refused(QuireError, 2, "newer quire", "Update quire", "00000000000000000003.entry"):
             call()
     assert snapshot(tmp_path / "out") == before
+
+
+def test_a_damaged_segment_is_one_line_wherever_spark_has_read_it(tmp_path: Path, spark: SparkSession) -> None:
+    source, dest = write(tmp_path / "in", {"a": b"1\n"}), tmp_path / "out"
+    gather(source, dest)
+    (segment,) = (dest / "_quire/ledger").glob("*.rows")
+    segment.write_bytes(segment.read_bytes()[:-9] + b"PAR0 PAR0")
+    ledger = Ledger(dest)
+    for question in (
+        lambda: ledger.inspect.splits(spark=spark),
+        lambda: ledger.inspect.splits("start = 0", "arrow", spark=spark),
+        lambda: ledger.forget(where="start = 0", spark=spark, progress=False),
+    ):
+        with refused(FormatError, 2, segment.name, "is damaged"):
+            question()

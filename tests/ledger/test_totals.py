@@ -75,6 +75,37 @@ def test_partitions_that_were_known_before_are_counted_by_partition_whatever_the
     assert (again.known, again.gathered) == (2, 0)
 
 
+def test_a_file_counts_though_its_first_record_is_quarantined_retried_or_replaced(tmp_path: Path) -> None:
+    repaired = False
+
+    def careful(split: quire.Split, content: bytes) -> bytes:
+        bad = [line for line in content.splitlines(keepends=True) if line.startswith(b"x") and not repaired]
+        for line in bad:
+            split.quarantine(line, ValueError("bad"))
+        return b"".join(line for line in content.splitlines(keepends=True) if line not in bad)
+
+    def run(**how: Any) -> quire.Report:
+        return quire.process(source, dest, careful, split="lines", function_version="1", format="lines", **how, **HERE)
+
+    source, dest = write(tmp_path / "in", {"a": b"x0\n1\n", "b": b"x2\n", "c": b"3\n"}), tmp_path / "out"
+    report = run(max_quarantined=9)
+    sums.check_report(quire.Ledger(dest), report)
+    assert (report.files, report.skipped, len(report.quarantined)) == (3, 0, 2)
+    assert told(dest)[2:] == (3, 2)
+    assert run().skipped == 3
+    quire.Ledger(dest).retry(source, function=careful, max_quarantined=9, **HERE)
+    assert told(dest)[2:] == (3, 2), "quarantined once more"
+    write(source, {"a": b"x000\n11\n", "b": b"x222\n"})
+    run(on_change="reprocess", max_quarantined=9)
+    assert told(dest)[2:] == (3, 2), "as quarantined as before, in another version"
+    repaired = True
+    assert quire.Ledger(dest).retry(source, function=careful, **HERE).gathered == 2
+    assert told(dest)[2:] == (3, 0)
+    quire.Ledger(dest).checkpoint(spark=HERE["spark"])
+    quire.Ledger(dest).forget(source / "a", **HERE)
+    assert told(dest)[2:] == (2, 0)
+
+
 @pytest.mark.parametrize("bad", [set(), {5}, {0}, {0, 1, 9}, set(range(10))], ids=str)
 @pytest.mark.parametrize("size", ["64 MiB", "300 B"])
 def test_a_forgotten_file_counts_once_however_much_of_it_was_quarantined(tmp_path: Path, bad: set[int], size: str) -> None:

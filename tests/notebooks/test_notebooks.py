@@ -28,7 +28,7 @@ KEPT = pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
 def test_there_are_notebooks() -> None:
     expected = {
         "00_quickstart.ipynb", "01_small_files_and_skew.ipynb", "02_cloud_stores.ipynb", "03_skip_ledger.ipynb", "04_committers.ipynb",
-        "05_kafka_exactly_once.ipynb",
+        "05_kafka_exactly_once.ipynb", "07_incremental_table.ipynb",
     }  # fmt: skip
     assert expected <= {path.name for path in notebooks()}
 
@@ -124,6 +124,11 @@ DIFFERS = [
     ("quire ledger quarantined /tmp/quire-ab1_cd2e/out", "/tmp/quire-ab1_cd2e", "/tmp/quire"),
     ("the last one 2026-11-21T17:25:06.123+00:00", "2026-11-21T17:25:06.123+00:00", "?"),
     ("        1     20      7.14     2.90              6.90", "     2.90              6.90", "  ?  ?"),
+    ("  upsert  instant 20261123172946585", "20261123172946585", "?"),
+    ("<th>seconds</th><td style='x'>3.3</td>", ">3.3<", ">?<"),
+    ("TableReport(upsert, data_files=2, seconds=3.3, version=2)", "3.3", "?"),
+    ("an upsert  1,200,000  ≈ 0.24 s\n", "0.24", "?"),
+    ("an upsert  1,200,000  ≈ 1e-09 s", "1e-09", "?"),
     ("      256  1,000  1,828.57        2          1,000.25\n", "        2          1,000.25", "  ?  ?"),
 ]
 
@@ -139,7 +144,7 @@ def test_what_differs_from_run_to_run_is_replaced_and_nothing_beside_it(text: st
 COMPARED = [
     "4,000 files", "tasks  64", "missing abs(): Part 0 has 2.08 times", "42.6%", "p = 0.91", "1,980", "version=2", "9.5 MiB (512 KiB)",
     "dt=2026-11-21/part", "chi-square 219.0, 7 degrees", "1.5 s", "http://localhost/quire-ab1_cd2e",
-    "0  1,988,904  2,248,642.12   0.88  1.07",
+    "0  1,988,904  2,248,642.12   0.88  1.07", "20261123172946", "17.9 MiB)</td>", "<th>inserted</th><td>2.4</td>", "≈ 1,024 files",
 ]  # fmt: skip
 
 

@@ -84,6 +84,11 @@ def account_table(*rows: tuple[str, str, int, int, int]) -> pd.DataFrame:
     return pd.DataFrame(list(rows), columns=ACCOUNTS)
 
 
+def way_table(*rows: tuple[str, int, float]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows), columns=["way", "bytes", "seconds"])
+
+
+WAYS = way_table(("all files written again", 18_000_000, 1.93), ("an upsert", 1_200_000, 0.24), ("nothing new", 0, 0.0))
 DESIGNS = account_table(
     ("at least once", "before the acknowledgement", 1100, 100, 0),
     ("offsets beside data", "between the two", 1100, 0, 1000),
@@ -191,6 +196,12 @@ PICTURES: dict[str, Any] = {
     "hostile accounts": lambda: plots.accounts(account_table(*((who, who, n, 1, 1) for who, n in HOSTILE.items()))),
     "200 accounts": lambda: plots.accounts(account_table(*((f"load {k}", "", 10, 0, 0) for k in range(200)))),
     "no accounts": lambda: plots.accounts(account_table()),
+    "ways": lambda: plots.ways(WAYS),
+    "1 way": lambda: plots.ways(way_table(("a", 0, 0.0))),
+    "ways of all sizes": lambda: plots.ways(way_table(*((f"way {k}", 10**k, 10.0 ** (k - 9)) for k in range(19)))),
+    "hostile ways": lambda: plots.ways(way_table(*((way, n, n) for way, n in HOSTILE.items()))),
+    "200 ways": lambda: plots.ways(way_table(*((f"way {k}", 7, k) for k in range(200)))),
+    "no ways": lambda: plots.ways(way_table()),
 }  # fmt: skip
 
 
@@ -585,6 +596,32 @@ def test_a_ledger_is_asked_for_its_commits_and_a_files_coverage() -> None:
         plots.coverage(Known())
 
 
+# --- ways ---
+
+
+def test_what_each_way_moves_and_takes_stands_behind_its_bars() -> None:
+    picture = plots.ways(WAYS)
+    told = texts(picture).split("\n")
+    assert [told.count(one) for one in ("17.2 MiB", "1.1 MiB", "0 B", "≈ 1.9 s", "≈ 0.24 s", "≈ 0 s")] == [1] * 6
+    assert picture.title == "nothing new: 0 % of the bytes of “all files written again”"
+    assert plots.ways(WAYS.head(2)).title == "an upsert: 6.7 % of the bytes of “all files written again”"
+    assert plots.ways(way_table(("a", 9, 1), ("b", 99, 2))).title == "b: 1,100 % of the bytes of “a”"
+    assert plots.ways(way_table(("a", 0, 1), ("b", 99, 2))).title == "2 ways, at most 99 B"
+    assert picture.table["took"].tolist() == ["≈ 1.9 s", "≈ 0.24 s", "≈ 0 s"]
+
+
+def test_the_seconds_of_ways_are_a_group_of_their_own() -> None:
+    """What notebooks/nbval.cfg replaces; bytes are compared."""
+
+    def without(picture: plots.Picture) -> str:
+        return re.sub(r'(?s)<g id="measured">.*?\n  </g>', "", picture.svg())
+
+    slower = plots.ways(WAYS.assign(seconds=[3.0, 8.0, 123.4]))
+    assert slower.svg() != PICTURES["ways"]().svg()
+    assert without(slower) == without(PICTURES["ways"]())
+    assert without(plots.ways(WAYS.assign(bytes=[18_000_000, 2_400_000, 0]))) != without(slower)
+
+
 # --- what is given ---
 
 
@@ -643,6 +680,11 @@ def test_what_is_lost_or_double_is_said_beside_its_bar_and_what_is_exact_is_mark
         (plots.accounts, DESIGNS.drop(columns="killed"), "no column 'killed'"),
         (plots.accounts, DESIGNS.assign(double=-1), "double is -1"),
         (plots.accounts, DESIGNS.assign(lost=2000), "lost is 2,000 in a row of the table, and only 1,100 were expected"),
+        (plots.ways, 3, "ways draws a table of ways and what they cost, not 3"),
+        (plots.ways, WAYS.drop(columns="bytes"), "no column 'bytes'"),
+        (plots.ways, WAYS.assign(bytes=0.5), "bytes is 0.5 in a row"),
+        (plots.ways, WAYS.assign(seconds=-1), "seconds is -1 in a row"),
+        (plots.ways, WAYS.assign(seconds="long"), "seconds is 'long' in a row"),
         (lambda what: plots.rates(what, 0), FLIGHTS, "round_trip is 0"),
         (lambda what: plots.rates(what, "far"), FLIGHTS, "round_trip='far' is not a time span"),
     ],
@@ -670,6 +712,8 @@ def test_nothing_is_drawn_as_nothing() -> None:
         (plots.accounts(account_table()), "no records"),
         (plots.accounts(pd.DataFrame()), "no records"),
         (plots.coverage(pd.DataFrame()), "no ranges"),
+        (plots.ways(way_table()), "no ways"),
+        (plots.ways(pd.DataFrame()), "no ways"),
     ):
         assert told in texts(picture)
         assert picture.table.empty

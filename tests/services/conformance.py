@@ -28,6 +28,7 @@ import pytest
 from quire.errors import FormatError, NotFoundError, StorageError
 from quire.storage import Copying, Entry, Folder, ReadRequest, Seeking, Store, Trouble, Vanished, remove_version
 from quire.storage.retry import again
+from quire.storage.within import Within
 
 MiB = 1 << 20
 
@@ -81,7 +82,8 @@ def asked(store: Store, *names: str) -> list[ReadRequest]:
 
 def shown(store: Store) -> list[tuple[str, bool]]:
     """What one sees at the root, but for the store's own temporary files."""
-    return sorted(item for item in store.peek() if item[0] != "_quire")
+    own = {"_quire", getattr(store, "state", "_quire").partition("/")[0]}
+    return sorted(item for item in store.peek() if item[0] not in own)
 
 
 def pieces_expire(store: Store) -> bool:
@@ -280,6 +282,22 @@ def test_rename_moves_an_object_in_one_step_or_is_refused(store: Store) -> None:
         with pytest.raises(NotFoundError):
             store.rename("_quire/a", new)
     assert [e.name for e in store.walk()] == ["new/dir/b"]
+
+
+def test_a_stores_own_files_lie_with_those_of_quire(store: Store) -> None:
+    """In a table that is another directory: in any other, readers of tables take a temporary file for data."""
+    table = store if isinstance(store, Within) else Within(store)
+    table.put("a", b"1")
+    assert table.put_if_absent("_quire/log/b", b"2")
+    assert not table.put_if_absent("_quire/log/b", b"3")
+    sink = table.create("c/d")
+    sink.write(b"4")
+    sink.close()
+    assert sorted(e.name for e in table.inner.walk()) == [".hoodie/_quire/log/b", "a", "c/d"]
+    assert not table.inner.is_folder("_quire"), "what the store makes by itself lies below its `state`"
+    table.remove("_quire/log/b")
+    table.sweep("_quire")
+    assert sorted(e.name for e in table.inner.walk()) == ["a", "c/d"]
 
 
 # ------------------------------------------------------------------------------------------------------------------ listing

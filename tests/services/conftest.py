@@ -12,6 +12,7 @@ pytest.register_assert_rewrite("services.conformance")
 
 from matrix import Line  # noqa: E402 (what stands above must come first)
 from quire.storage import Store, bare, normalise  # noqa: E402
+from quire.storage.within import Within  # noqa: E402
 from services import kafka_broker, s3  # noqa: E402
 from services.azurite import azurite, connection_string  # noqa: E402
 from services.example import hdfs_native  # noqa: E402
@@ -28,6 +29,11 @@ KINDS = [
     "seaweedfs",
     pytest.param("moto", marks=pytest.mark.services),
     pytest.param("hdfs", marks=pytest.mark.services),
+    # The same, as the store of a table.
+    "table+memory",
+    "table+local",
+    "table+hdfs-native",
+    *(pytest.param(f"table+{kind}", marks=pytest.mark.services) for kind in ("azurite", "seaweedfs", "moto", "hdfs")),
 ]
 
 
@@ -97,19 +103,24 @@ def kafka() -> Iterator[kafka_broker.Cluster]:
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """A new and empty store of each kind."""
-    place = f"{uuid.uuid4().hex}/root"
-    if request.param == "hdfs-native":
+    kind = request.param.removeprefix("table+")
+    found = _opened(kind, f"{uuid.uuid4().hex}/root", request, tmp_path)
+    return found if kind == request.param else Within(found)
+
+
+def _opened(kind: str, place: str, request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if kind == "hdfs-native":
         node = Namenode(tmp_path / "hdfs")
         request.getfixturevalue("monkeypatch").setattr(hdfs_native, "_connect", lambda *_: node)
         return bare(f"hdfs://node/{place}")
-    if request.param == "local":
+    if kind == "local":
         return bare(normalise(tmp_path / "root"))
-    if request.param == "azurite":
+    if kind == "azurite":
         endpoint = request.getfixturevalue("azurite_endpoint")
         return bare(f"abfs://tests/{place}", {"connection_string": connection_string(endpoint)})
-    if request.param in ("seaweedfs", "moto"):
-        made = s3.SeaweedStore if request.param == "seaweedfs" else bare
-        return made(f"s3://{s3.BUCKET}/{place}", s3.options(request.getfixturevalue(request.param)))
-    if request.param == "hdfs":
+    if kind in ("seaweedfs", "moto"):
+        made = s3.SeaweedStore if kind == "seaweedfs" else bare
+        return made(f"s3://{s3.BUCKET}/{place}", s3.options(request.getfixturevalue(kind)))
+    if kind == "hdfs":
         return bare(f"{request.getfixturevalue('hdfs_cluster').url}{HOME}/{place}", {"user": USER})
     return bare(f"memory://{place}")

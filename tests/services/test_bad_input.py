@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 from azure.storage.blob import generate_container_sas
 
+import quire
 from gathering import gather, not_taken, write
-from quire.errors import QuireError, TransientError
+from quire.errors import QuireError, StorageError, TransientError
 from quire.storage import retry, window
 from services import s3
 from services.azurite import ACCOUNT, KEY, connection_string
@@ -183,6 +184,15 @@ def test_a_firewall_or_a_wrong_clock(scheme: str, reached: Reached, answer: Says
     with scripted(lambda _: answer) as (endpoint, came):
         both_ways(f"{scheme}://tests/x", reached(endpoint), local, out, *words)
         assert len(came) <= 4, "nothing is asked again"
+
+
+@pytest.mark.parametrize("call", [quire.Ledger, quire.recover, quire.read])
+def test_who_looks_whether_it_is_a_table_is_told_why_nobody_may(call: Callable[..., object]) -> None:
+    """An answer to a look at one object has no body, and so no reason."""
+    error = b"<Error><Code>InvalidAccessKeyId</Code><Message>none</Message></Error>"
+    says = {"Content-Type": "application/xml"}
+    with scripted(lambda _: (403, says, error)) as (endpoint, _), pytest.raises(StorageError, match="does not know this access key"):
+        call("s3://tests/x", storage_options=to_s3(endpoint))
 
 
 @pytest.mark.parametrize(("scheme", "reached"), KINDS)

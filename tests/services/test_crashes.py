@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ import sim
 from matrix import Line, cases, sample
 from quire.errors import NotFoundError
 from quire.storage import bare
+from quire.storage.within import PLACE, marked
 from services.kinds import kind
 from services.outside import on_s3
 from sim import ways
@@ -38,18 +40,20 @@ def _empty() -> Iterator[None]:
 
 @pytest.mark.services
 @pytest.mark.parametrize(
-    ("service", "committer"),
+    ("service", "committer", "table"),
     [
-        ("azurite", "upload"),
-        ("seaweedfs", "upload"),
-        ("hdfs-real", "rename"),
-        pytest.param("hdfs-real", "rename_v2", marks=pytest.mark.nightly),
+        ("azurite", "upload", False),
+        ("seaweedfs", "upload", False),
+        ("seaweedfs", "upload", True),
+        ("hdfs-real", "rename", False),
+        ("hdfs-real", "rename", True),
+        pytest.param("hdfs-real", "rename_v2", False, marks=pytest.mark.nightly),
     ],
 )
-def test_crashes(service: str, committer: str, request: pytest.FixtureRequest, tried: Callable[[Line], None]) -> None:
+def test_crashes(service: str, committer: str, table: bool, request: pytest.FixtureRequest, tried: Callable[[Line], None]) -> None:
     """Each byte once, and no upload, block list or temporary file left over, whatever the request that was the last one."""
     fixture = {"azurite": "azurite_endpoint", "hdfs-real": "hdfs_cluster"}.get(service, service)
-    found: Any = kind(service, request.getfixturevalue(fixture))
+    found: Any = replace(kind(service, request.getfixturevalue(fixture)), table=table)
     (case,) = cases(["few"], [committer], [found])
     line = sample(case, EACH, SEED)
     tried(line)
@@ -57,17 +61,19 @@ def test_crashes(service: str, committer: str, request: pytest.FixtureRequest, t
 
 
 @pytest.mark.parametrize("name", ["_quire/log/00000000000000000001.entry", "_quire/jobs/0-1/tasks/0.entry"])
-def test_a_write_that_ended_before_its_first_byte_is_none(name: str, seaweedfs: str) -> None:
+@pytest.mark.parametrize("table", [False, True])
+def test_a_write_that_ended_before_its_first_byte_is_none(name: str, table: bool, seaweedfs: str) -> None:
     """SeaweedFS keeps an empty object of it: for readers it is not there, and of those who write it again exactly one wins."""
     with on_s3(seaweedfs)() as place:
-        store = bare(place.url, place.options)
-        place.put(name, b"")
+        url = marked(place.url) if table else place.url
+        store = bare(url, place.options)
+        place.put(f"{PLACE}/{name.partition('/')[2]}" if table else name, b"")
         assert store.stat(name) is None
         assert list(store.walk()) == []
         with pytest.raises(NotFoundError):
             store.get(name)
         with ThreadPoolExecutor(4) as pool:
-            won = list(pool.map(lambda i: bare(place.url, place.options).put_if_absent(name, b"%d" % i), range(4)))
+            won = list(pool.map(lambda i: bare(url, place.options).put_if_absent(name, b"%d" % i), range(4)))
         assert won.count(True) == 1
         assert store.get(name) == b"%d" % won.index(True)
         assert not store.put_if_absent(name, b"late")
@@ -75,7 +81,7 @@ def test_a_write_that_ended_before_its_first_byte_is_none(name: str, seaweedfs: 
 
 def test_the_matrix_would_tell(seaweedfs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were that object taken for an entry of the log, nobody could go on: a crash at the right moment shows it."""
-    monkeypatch.setattr("quire.storage.s3.store._cut_off", lambda _: False)
+    monkeypatch.setattr("quire.storage.s3.store.S3Store._cut_off", lambda *_: False)
     (case,) = cases(["few"], ["upload"], [kind("seaweedfs", seaweedfs)])
     scenarios = ways.crashes(case.fill(), reads=False)
     begun = next(scenario for scenario in scenarios if "begun" in scenario.said and "_quire/log/" in scenario.said)

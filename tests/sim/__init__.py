@@ -20,13 +20,13 @@ An observer looks at the destination after each change, and `check` at the end; 
 from quire.storage import memory
 from sim.disk import LEFT, Disk
 from sim.drivers import Scheduler, run
-from sim.kinds import KINDS, UNFIT, Kind
+from sim.kinds import KINDS, TABLES, UNFIT, Kind
 from sim.stores import SimSink, SimStore
 from sim.witness import Log, Observer, Tree, check, expected, forget_all, objects
 from sim.world import DEST, POWER, SOURCE, Actor, Crash, Endless, World, about, always, below, doing, first_writes, never
 
 __all__ = [
-    "DEST", "KINDS", "LEFT", "POWER", "SOURCE", "UNFIT", "Actor", "Crash", "Disk", "Endless", "Kind", "Log", "Observer", "Scheduler",
-    "SimSink", "SimStore", "Tree", "World", "about", "always", "below", "check", "doing", "expected", "first_writes", "forget_all",
-    "memory", "never", "objects", "run",
+    "DEST", "KINDS", "LEFT", "POWER", "SOURCE", "TABLES", "UNFIT", "Actor", "Crash", "Disk", "Endless", "Kind", "Log", "Observer",
+    "Scheduler", "SimSink", "SimStore", "Tree", "World", "about", "always", "below", "check", "doing", "expected", "first_writes",
+    "forget_all", "memory", "never", "objects", "run",
 ]  # fmt: skip

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from quire.storage import within
 
 if TYPE_CHECKING:
     from sim.wire import Opens
@@ -23,13 +25,18 @@ class Kind:
     reorders: bool = False  # listings come in any order
     disk: bool = False  # the local store by real system calls; what was not fsynced goes in a power cut
     service: Opens | None = None  # a real one, which keeps its promises itself: where a new and empty place on it is opened
+    table: bool = False  # the destination is a table, and what is quire's in it lies below `.hoodie/_quire/`
 
     def __repr__(self) -> str:
-        return f"KINDS[{self.name!r}]"
+        return f"TABLES[{self.name.removeprefix('table on ')!r}]" if self.table else f"KINDS[{self.name!r}]"
 
     @property
     def url(self) -> str:
-        return "" if self.real else "memory://dest"  # what is real lies where its world makes it
+        return "" if self.real else self.marked("memory://dest")  # what is real lies where its world makes it
+
+    def marked(self, url: str) -> str:
+        """The URL as the destination of this kind."""
+        return within.marked(url) if self.table else url
 
     @property
     def real(self) -> bool:
@@ -51,6 +58,9 @@ _ALL = (
     Kind("azure", _offers("upload", "copy"), "blocks", rename="copy", streams="hidden", reorders=True),
 )
 KINDS = {kind.name: kind for kind in _ALL}
+
+# The stores of tables: all that is quire's is the same there, but for its place.
+TABLES = {kind.name: replace(kind, name=f"table on {kind.name}", table=True) for kind in _ALL}
 
 # No quire may work on these: the tests must find out. (Both claim to be fit: `can_rename` and the answers of puts.)
 UNFIT = {

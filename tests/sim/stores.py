@@ -112,7 +112,7 @@ class SimStore:
         world = self.world
         if not world.kind.lag or world.actor is None:
             return False
-        when, by = world.made.get((self.url, name), (-world.kind.lag, None))
+        when, by = world.made.get((self.url, world.known_as(name)), (-world.kind.lag, None))
         return by is not None and by is not world.actor and len(world.history) < when + world.kind.lag and world.random.random() < 0.5
 
     def scan(self, folder: str = "", **options: Any) -> Iterator[Any]:

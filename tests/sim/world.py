@@ -7,6 +7,7 @@ import functools
 import importlib
 import pkgutil
 import random
+import re
 import sys
 import tempfile
 import threading
@@ -21,7 +22,7 @@ from quire import storage
 from quire.errors import StorageError, TransientError
 from quire.sources.kafka import client as kafka_client
 from quire.sources.kafka import offsets
-from quire.storage import memory, retry
+from quire.storage import memory, retry, within
 from sim import topics
 from sim.disk import Disk
 from sim.kinds import KINDS, Kind
@@ -194,13 +195,13 @@ class World:
             if self.kind.disk:
                 where = stack.enter_context(tempfile.TemporaryDirectory(prefix="quire-sim-"))
                 self.disk = stack.enter_context(Disk(where, self).installed())
-                self.dest = f"file://{self.disk.root}/dest"
+                self.dest = self.kind.marked(f"file://{self.disk.root}/dest")
             if self.kind.service is not None:
                 self.wire = stack.enter_context(Wire(stack.enter_context(self.kind.service()), self).installed())
-                self.dest = self.wire.url
-            if self.kind.real and (observer := self.watched.pop(DEST, None)):
-                observer.see(self.dest, self.there)
-                self.watched[self.dest] = observer
+                self.dest = self.kind.marked(self.wire.url)
+            if (self.kind.real or self.kind.table) and (observer := self.watched.pop(DEST, None)):
+                observer.see(within.plain(self.dest), self.there)
+                self.watched[within.plain(self.dest)] = observer
             try:
                 yield self
             finally:
@@ -219,24 +220,40 @@ class World:
 
         if self.wire is not None and storage.below(url, self.dest):
             options = self.wire.place.options
-        return retry.Retrying(SimStore(bare(url, options), self) if url.startswith("memory://") else bare(url, options), on_retry)
+        if url.startswith("table+memory://"):
+            store: Any = within.Within(SimStore(bare(within.plain(url), options), self))
+        else:
+            store = SimStore(bare(url, options), self) if url.startswith("memory://") else bare(url, options)
+        return retry.Retrying(store, on_retry)
 
     def there(self) -> Mapping[str, bytes]:
-        """What lies in the destination, seen by nobody."""
+        """What lies in the destination, seen by nobody; in a table what is quire's by the names that it goes by."""
         from sim.witness import objects
 
         if self.wire is not None:
-            return self.wire.place.objects()
-        return objects(self.dest) if self.disk is None else self.disk.objects("dest")
+            found: Mapping[str, bytes] = self.wire.place.objects()
+        else:
+            found = objects(within.plain(self.dest)) if self.disk is None else self.disk.objects("dest")
+        return {self.known_as(name): data for name, data in found.items()}
 
     def folders(self) -> list[str]:
         """The directories in it, where there is such a thing."""
         if self.wire is not None:
-            return self.wire.place.folders()
-        return [] if self.disk is None else self.disk.folders("dest")
+            found: list[str] = self.wire.place.folders()
+        else:
+            found = [] if self.disk is None else self.disk.folders("dest")
+        return [self.known_as(name) for name in found if not (self.kind.table and name == within.HOME)]
+
+    def known_as(self, name: str) -> str:
+        """The name of what lies in the destination. In a table nothing of quire's lies anywhere else than it should."""
+        if not self.kind.table:
+            return name
+        assert name.partition("/")[0] != "_quire", f"{name} is written into a table, where readers take it for data"
+        return re.sub(r"^\.hoodie/(?=_quire(?:/|$))", "", name)
 
     def do(self, store: Any, op: str, name: str, effect: Callable[[], Any], changes: bool, half: Callable[..., Any] | None = None) -> Any:
         """One operation of whoever acts, with what befalls it."""
+        name = self.known_as(name)
         actor = self.actor
         if actor is None:
             self._unnamed += 1
@@ -320,14 +337,14 @@ class World:
         """The uploads into the destination that are open, and that somebody has to give up."""
         if self.wire is not None:
             return self.wire.place.waiting() if self.kind.uploads == "apart" else []
-        return [name for name, _ in memory.MemoryStore(self.dest).pending()] if self.kind.uploads == "apart" else []
+        return [name for name, _ in memory.MemoryStore(within.plain(self.dest)).pending()] if self.kind.uploads == "apart" else []
 
     def expire(self) -> None:
         """So much time passes that the store drops all uploads that are open."""
         if self.wire is not None:
             self.wire.place.expire()
         else:
-            store = memory.MemoryStore(self.dest)
+            store = memory.MemoryStore(within.plain(self.dest))
             for name, handle in list(store.pending()):
                 store.give_up(name, handle)
         self.history.append(("", "all uploads expire", "", ""))

@@ -16,7 +16,7 @@ from hudi import HudiReadOptions, HudiTableBuilder
 import quire
 from gathering import refused
 from quire.errors import FormatError, RefusedError, UsageError
-from quire.table import timeline
+from quire.table import reading, timeline
 from quire.table.format import config, names, schema
 from quire.table.table import Table
 
@@ -191,6 +191,14 @@ def test_what_no_reader_can_read_is_one_line(tmp_path: Path) -> None:
         table.snapshot(spark=LOCAL)
 
 
+def test_a_session_that_is_none_is_one_line(tmp_path: Path) -> None:
+    table = Table(created(tmp_path / "t"))
+    completed(tmp_path / "t", ONE, base(tmp_path / "t", A, ONE, {1: "a"}))
+    for read in (lambda: table.snapshot(spark="local"), lambda: table.changes("00000000000000", spark="local")):
+        with refused(UsageError, 2, "spark= takes a SparkSession, not 'local'"):
+            read()
+
+
 def test_a_missing_value_in_a_column_that_needs_one_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = created(tmp_path)
     name = f"{A}_0-1-2_{ONE}.parquet"
@@ -210,15 +218,15 @@ def test_columns_that_spark_lacks_are_one_line(tmp_path: Path, monkeypatch: pyte
     folder = created(tmp_path)
     completed(folder, ONE, base(folder, A, ONE, {1: "a"}))
     monkeypatch.setattr(types, "from_arrow_schema", lacks)
+    store, found, rows, wanted, merging = Table(folder)._newest(None)
     with refused(UsageError, 2, "Spark has no such columns", "LocalRunner"):
-        Table(folder).snapshot(spark=object())
+        reading.frame(object(), store, None, found, rows, wanted, None, merging)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
         ({"hoodie.table.version": "8"}, "version 8"),
-        ({"hoodie.table.type": "MERGE_ON_READ"}, "merge-on-read"),
         ({"hoodie.datasource.write.drop.partition.columns": "true"}, "partition columns"),
     ],
 )

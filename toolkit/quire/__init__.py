@@ -8,6 +8,8 @@
     df = quire.read("/data/out")
     ledger = quire.Ledger("/data/out")
     quire.recover("/data/out")                                              # what any job does first
+    table = quire.Table.create("/data/trips", key="id", ordering="at")      # a table that takes updates; then quire.Table("/data/trips")
+    report = table.upsert(df)                                               # a quire.TableReport
 
     quire.consolidate(source, dest, spark=quire.LocalRunner())              # without Spark
     quire.consolidate(source, dest, progress=lambda event: print(event))    # each event is a quire.ProgressEvent
@@ -48,6 +50,8 @@ from quire.spark.runner import LocalRunner
 from quire.spark.session import session
 from quire.spark.shipping import install_on
 from quire.storage.secret import secret
+from quire.table.table import Table
+from quire.table.writing import TableReport
 
 __version__ = "0.1.0"
 
@@ -70,6 +74,8 @@ __all__ = [
     "Report",
     "Split",
     "StorageError",
+    "Table",
+    "TableReport",
     "TooManyQuarantined",
     "TransientError",
     "UsageError",

@@ -13,7 +13,7 @@ from quire.commit import protocol
 from quire.commit.log import Log
 from quire.engine import kinds, request
 from quire.engine.driver import check_destination, check_found, check_spec, gather
-from quire.engine.loop import checked, repeat
+from quire.engine.loop import again, checked, repeat
 from quire.engine.report import Report, changed_since
 from quire.engine.request import Request, Settings, build, shows
 from quire.errors import about, printable
@@ -25,6 +25,7 @@ from quire.planning.changes import Changes
 from quire.progress import Progress, ProgressEvent
 from quire.skew import SkewResult
 from quire.spark.runner import Runner, runner_of
+from quire.table.into import into, place
 
 if TYPE_CHECKING:
     import pandas as pd  # below, it is imported where it is used: Spark's workers start without it
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
 @interruptible
 def consolidate(
     source: Any, dest: Any, *, spark: Any = None, every: str | float | None = None, max_runs: int | None = None,
-    progress: bool | Callable[[ProgressEvent], object] = True,     **settings: Unpack[Settings],
+    progress: bool | Callable[[ProgressEvent], object] = True, operation: str | None = None, **settings: Unpack[Settings],
 ) -> Report:  # fmt: skip
     """Gather the files below `source` into large files below `dest`, and remember each of them.
 
     A second call gathers only what is new. A call that was killed anywhere is rolled forward or taken up by the next one.
 
     source       a directory's path or URL, a glob, a list of them, or of (url, options) pairs
-    dest         a directory of quire's own (made if it is not there)
+    dest         a directory of quire's own (made if it is not there), or a table (`quire.Table`, or where one lies)
     spark        a SparkSession; left out: `quire.session()`
     transform    "lines" (each ended by one newline) | "raw" | "xml" | "json" (one line a document) | function(content, file)
     format       "lines" | "raw" | "parquet"; left out: what fits the transform
@@ -67,6 +68,7 @@ def consolidate(
     max_file_size  files above it are quarantined where the transform has to hold them whole, "256 MiB"
     keep_messages  keep the text of what a function raises (it may hold data); its class and place are kept anyway
     function_version  names the edition of a function instead of a hash of its source
+    operation    into a table: "upsert" (left out), "insert", "bulk_insert" of the columns that a function gives
     allow_nonempty       allow a destination that holds other files
     every, max_runs   again and again, "1 min" apart, until a signal (which lets the commit under way end) or `max_runs`
     storage_options, source_options, dest_options   for the stores
@@ -76,21 +78,29 @@ def consolidate(
     Returns the report (of the last run). Raises UsageError, TooManyQuarantined, AllQuarantined or another QuireError, each in one line.
     """
     request.check_names(settings)
-    made = build(source, dest, waits=every is not None, **settings)
-    return repeat(made, runner_of(spark, made.store(), made.roots), Progress(progress), every, max_runs)
+    times, bars = again(every, max_runs), Progress(progress)
+    made = into(build(source, place(dest), waits=every is not None, **settings), operation)
+    return repeat(made, runner_of(spark, made.store(), made.roots), bars, times)
 
 
 @shows(build, "waits")
 @interruptible
 def plan(
-    source: Any, dest: Any, *, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True, **settings: Unpack[Settings]
+    source: Any,
+    dest: Any,
+    *,
+    spark: Any = None,
+    progress: bool | Callable[[ProgressEvent], object] = True,
+    operation: str | None = None,
+    **settings: Unpack[Settings],
 ) -> Plan:
     """Look before you run: return the `Plan` of what `quire.consolidate` with the same arguments would do, and its errors.
 
     Nothing that a later run would pick up is left.
     """
     request.check_names(settings)
-    made = build(source, dest, **settings)
+    bars = Progress(progress)
+    made = into(build(source, place(dest), **settings), operation)
     runner = runner_of(spark, made.store(), made.roots)
     store = made.store()
     with about("dest"):
@@ -98,7 +108,7 @@ def plan(
         log = Log(store).refresh()
         check_spec(log, made)
     base = log.settled_version()
-    found = planning.make(kinds.named(made.spec.kind).plan, runner, log, base, made.identity.job(base), made.wanted(), Progress(progress))
+    found = planning.make(kinds.named(made.spec.kind).plan, runner, log, base, made.identity.job(base), made.wanted(), bars)
     check_found(log, made, found)
     return Plan(made, runner, found)
 
@@ -213,7 +223,7 @@ class Plan:
         """All of it but the files, as JSON takes it."""
         listed, differing = self._planned.listed, self._planned.listed.differing
         return {
-            "dest": self._options.dest, "listed": listed.files, "skipped": listed.done, "files": listed.new, "bytes": self.bytes,
+            "dest": self._options.shown, "listed": listed.files, "skipped": listed.done, "files": listed.new, "bytes": self.bytes,
             "estimate": self.estimate, "changed": differing.reported.count, "longer": differing.longer, "outdated": differing.outdated,
             "young": listed.young, "links": listed.links, "unreadable": listed.unreadable.count,
             "troubles": [list(t) for t in listed.unreadable.examples],
@@ -224,17 +234,17 @@ class Plan:
         parts = [f"{path}: {reason}" for path, reason in self._planned.listed.unreadable.examples[:5]]
         if self._planned.listed.differing.reported.count:
             made = self._options
-            parts.append(changed_since(made.dest, ", ".join(root.url for root in made.roots), reduce=bool(made.spec.reduce)))
+            parts.append(changed_since(made.shown, ", ".join(root.url for root in made.roots), reduce=bool(made.spec.reduce)))
         return "\n".join(map(printable, parts))
 
     def __str__(self) -> str:
         listed = self._planned.listed
         if not (listed.files or listed.young or listed.links or listed.deleted.count or listed.unreadable.count):
-            return printable(f"plan for {self._options.dest}: nothing is there to gather.")
-        return display.lines(f"plan for {self._options.dest}", self._facts(), self._note())
+            return printable(f"plan for {self._options.shown}: nothing is there to gather.")
+        return display.lines(f"plan for {self._options.shown}", self._facts(), self._note())
 
     def __repr__(self) -> str:
-        return f"Plan({self._options.dest!r}, files={self._planned.listed.new:,}, bytes={self.bytes:,}, tasks={len(self._planned.tasks)})"
+        return f"Plan({self._options.shown!r}, files={self._planned.listed.new:,}, bytes={self.bytes:,}, tasks={len(self._planned.tasks)})"
 
     def _repr_html_(self) -> str:
-        return display.facts(f"plan for {self._options.dest}", self._facts(), self._note())
+        return display.facts(f"plan for {self._options.shown}", self._facts(), self._note())

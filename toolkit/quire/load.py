@@ -12,7 +12,7 @@ from quire.commit.committers import choice
 from quire.commit.entries import OFFSETS, Spec
 from quire.engine import request
 from quire.engine.loader import LoadCall, LoadRequest
-from quire.engine.loop import repeat
+from quire.engine.loop import again, repeat
 from quire.engine.report import LoadReport
 from quire.engine.request import shows
 from quire.engine.take_up import Identity
@@ -32,7 +32,8 @@ from quire.sources.kafka.until import Until
 from quire.sources.transforms import schemas
 from quire.sources.transforms.convert import Convert
 from quire.spark.runner import runner_of
-from quire.storage import canonical, connect
+from quire.storage import connect, destination
+from quire.table.into import into, place
 
 LARGEST = 1.5  # times the target a data file may become, as tasks are cut by a guess: else each would end in a tiny second file
 
@@ -54,6 +55,7 @@ class LoadSettings(TypedDict, total=False):
     consumer_group: str | None
     function_version: str | None
     committer: str
+    operation: str | None
     allow_nonempty: bool
     storage_options: Mapping[str, Any] | None
     source_options: Mapping[str, Any] | None
@@ -65,8 +67,8 @@ def check(
     schema: Any = None, partition_by: str | None = None, newlines: str = "quarantine", compression: str | None = None,
     target_size: str | int = "256 MiB", max_bytes: str | int | None = None, on_data_loss: str = "fail",
     max_quarantined: int | None = None, keep_messages: bool = False, consumer_group: str | None = None, function_version: str | None = None,
-    committer: str = "auto", allow_nonempty: bool = False, storage_options: Any = None, source_options: Any = None,
-    dest_options: Any = None,
+    committer: str = "auto", operation: str | None = None, allow_nonempty: bool = False, storage_options: Any = None,
+    source_options: Any = None, dest_options: Any = None,
 ) -> LoadCall:  # fmt: skip
     """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
     request.check_options(storage_options, source_options, dest_options)
@@ -91,7 +93,7 @@ def check(
         if is_kafka(dest):
             raise UsageError(f"the destination {quoted(dest, 100)} is Kafka, which quire only reads. Give a directory.")
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
-        to = canonical(dest, to_options)
+        to = destination(place(dest), to_options)
         by = choice(committer, connect(to, to_options))
     target, columns = parse_target(target_size), None if schema is None else schemas.canonical(schema)
     if partition_by is not None:
@@ -118,7 +120,7 @@ def check(
         Cut("balanced", "flat", 1, "xxh64", target, True), max_quarantined=max_quarantined,
         allow_nonempty=flag(allow_nonempty, "allow_nonempty"), most=None if max_bytes is None else parse_target(max_bytes, "max_bytes"),
     )  # fmt: skip
-    return LoadCall(made, end, consumer_group)
+    return LoadCall(into(made, operation), end, consumer_group)
 
 
 @shows(check)
@@ -135,7 +137,7 @@ def load(
     one wins, and the other loads the rest.
 
     source        "kafka://host:9092[,host:9092…]/topic[,topic…]"; what is not a topic's name is a regular expression for whole names
-    dest          a directory of quire's own
+    dest          a directory of quire's own, or a table (`quire.Table`, or where one lies)
     transform     function(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch, which makes columns of records; left out: the records as
                   they are: key, value, headers, topic, partition, offset, timestamp, timestamp_type. Records for which it raises are
                   quarantined, each with its offset and the reason; so it should say the same of a record whatever stands beside it
@@ -146,12 +148,13 @@ def load(
     format        "parquet" | "lines": the values, each ended by a newline
     newlines      with format="lines", of a value that holds one: "quarantine" | "escape" (newline as \n, backslash as \\)
     schema        of the function's columns, as in `quire.process`; left out: those of the destination, else those that it gives for the
-                  first records. It is frozen; what does not fit is quarantined
+                  first records (into a table: the first new ones). It is frozen; what does not fit is quarantined
     partition_by  a column, by whose values files lie in directories; "date", where no column has this name, is the timestamp's day (UTC)
     compression   "none" | "gzip" | "zstd"
     target_size   bytes of a data file
     max_bytes     of records in one commit, as far as can be guessed before they are read; left out: as much as there is
     on_data_loss  of records that retention has removed before they were read: "fail" | "record": the loss is written into the ledger
+    operation     into a table: "upsert" (left out), "insert", "bulk_insert"; the rows and the offsets are one commit
     max_quarantined, keep_messages, function_version, committer, allow_nonempty   as in `quire.consolidate`
     consumer_group  its committed offsets follow the ledger after each commit, for tools that watch them (the report says where they do not)
     source_options  for Kafka's client, by librdkafka's names: {"security.protocol": "SASL_SSL", "sasl.password": quire.secret("PW"), …}
@@ -165,11 +168,11 @@ def load(
     call = check(source, dest, transform, every=every, **settings)
     if stop is not None and not isinstance(stop, threading.Event):
         raise UsageError(f"stop={quoted(stop)} is not a threading.Event, which ends the call after a commit once it is set.")
-    bars = Progress(progress, "range")
+    times, bars = again(every, max_runs), Progress(progress, "range")
     runner = runner_of(spark, call.request.store(), call.request.roots)
     with about("source"):
         cluster_of(call.request.topics.servers, call.request.topics.options).reach()
-    found = repeat(call.request, runner, bars, every, max_runs, functools.partial(call.decided, bars), call.told, stop)
+    found = repeat(call.request, runner, bars, times, functools.partial(call.decided, bars), call.told, stop)
     assert isinstance(found, LoadReport)
     return found
 

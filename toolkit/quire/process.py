@@ -16,13 +16,14 @@ from quire.coverage.live import live
 from quire.engine import request
 from quire.engine.closers import Reduce
 from quire.engine.driver import check_destination, check_spec
-from quire.engine.loop import repeat
+from quire.engine.loop import again, repeat
 from quire.engine.report import Report
 from quire.engine.request import Request, shows
 from quire.errors import UsageError, about, choose
 from quire.formats import parquet
 from quire.interrupts import interruptible
-from quire.planning.first import first_files
+from quire.planning.first import first_files, new_files
+from quire.planning.listing import Listing
 from quire.progress import Progress, ProgressEvent
 from quire.sources.files import Root
 from quire.sources.ranges import read
@@ -34,6 +35,7 @@ from quire.sources.transforms.functions import WrongTypeError
 from quire.sources.transforms.processing import SPLITS, UNCUT, ProcessFunction, Processing
 from quire.spark.runner import runner_of
 from quire.storage import Entry, Store, Unreadable, Vanished
+from quire.table.into import into, place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +49,7 @@ SAMPLE = 1 << 20  # bytes of lines that are given to the function for that
 def process(
     source: Any, dest: Any, function: ProcessFunction, *, spark: Any = None, split: str = "file", split_size: str | int = "64 MiB",
     schema: Any = None, format: str | None = None, reduce: Reduce | None = None, every: str | float | None = None,
-    max_runs: int | None = None, progress: bool | Callable[[ProgressEvent], object] = True, **settings: Any,
+    max_runs: int | None = None, progress: bool | Callable[[ProgressEvent], object] = True, operation: str | None = None, **settings: Any,
 ) -> Report:  # fmt: skip
     """Call `function(split, content)` once for each split of the files below `source`, and gather what it returns below `dest`.
 
@@ -59,20 +61,21 @@ def process(
                 bytes (lines), or None. All that it gives for a split is held in memory before it is written: a generator without
                 an end fills that until the job is interrupted, and nothing of it is visible.
                 An exception of it quarantines the split; `split.quarantine(record, error)` quarantines one record
-    dest        a directory of quire's own
+    dest        a directory of quire's own, or a table (`quire.Table`, or where one lies)
     spark       a SparkSession; left out: `quire.session()`
     split       "file": content is a file's bytes | "lines": the bytes of the lines that begin in a range of about `split_size` (of
                 what is compressed, as `.gz`, the file's bytes: it is not cut) | "row_groups": a pyarrow Table of the row groups of a
                 Parquet file that begin in such a range
     split_size  bytes; the ledger counts ranges, so another size later repeats nothing
     schema      the columns of the rows: a pyarrow Schema, or a text as `"id long, price decimal(10, 2), tags array<string>"`. Left out:
-                those of the destination, else those of the first rows that the function gives for the first files, for which it is
-                called once more on the driver. It is frozen with the plan. Rows are cast to it; a split whose rows lose something by that,
-                or have other columns, is quarantined
+                those of the destination, else those of the first rows that the function gives for the first files (into a table: the
+                first new ones), for which it is called once more on the driver. It is frozen with the plan. Rows are cast to it; a split
+                whose rows lose something by that, or have other columns, is quarantined
     format      "parquet" (rows) | "lines" (bytes); left out: what the function gives
     reduce      a function from a DataFrame to a DataFrame (a group, a sort, a join): all rows of a job go through it together, and what
                 it gives is written; its files and all splits are one commit. See docs/together.md
     function_version  names the edition of the functions instead of a hash of their source
+    operation   into a table: "upsert" (left out), "insert", "bulk_insert"; the rows and the splits are one commit
 
     The other settings are those of `quire.consolidate`; `max_quarantined` counts quarantined records too, `on_append="tail"` goes with
     split="lines". Returns the report (of the last run). Raises UsageError, TooManyQuarantined, AllQuarantined (also where all
@@ -82,9 +85,13 @@ def process(
         raise UsageError("process takes a function, and no transform. Use quire.consolidate for transforms.")
     request.check_names(settings)
     settings["waits"] = every is not None
-    call = check(source, dest, function, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, **settings)
+    times, bars = again(every, max_runs), Progress(progress)
+    call = check(
+        source, dest, function, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, operation=operation,
+        **settings,
+    )  # fmt: skip
     made = call.options(call.format or "parquet", call.columns)
-    return repeat(made, runner_of(spark, made.store(), made.roots), Progress(progress), every, max_runs, call.decided)
+    return repeat(made, runner_of(spark, made.store(), made.roots), bars, times, call.decided)
 
 
 def check(
@@ -113,8 +120,9 @@ def check(
         {"on_append='tail'": on_append == "tail", "split='lines' or 'row_groups'": split != "file"},
     )
     call = ProcessCall(
-        source, function, dest, split, longest, columns, format or (columns and "parquet"), on_append, flush, reduce, settings
-    )
+        source, function, place(dest), split, longest, columns, format or (columns and "parquet"), on_append, flush, reduce, settings,
+        settings.pop("operation", None),
+    )  # fmt: skip
     most = call.options(call.format or "parquet", columns).convert.max_file_size
     if split == "lines" and longest > most:
         with about("split_size"):
@@ -137,6 +145,7 @@ class ProcessCall:
     flush: bool
     reduce: Reduce | None
     settings: dict[str, Any] = field(repr=False)
+    operation: str | None = None
 
     def options(self, format: str, columns: pa.Schema | None) -> Request:
         """The call as a job, with this format and these columns (None: the first rows of each task say them)."""
@@ -160,7 +169,8 @@ class ProcessCall:
             convert=replace(made.convert, holds=holds, process=processing),
             policy=replace(made.policy, on_append=self.on_append, flush=self.flush),
         )  # fmt: skip
-        return job if self.reduce is None else request.reducing(job, self.reduce, self.settings.get("function_version"))
+        job = job if self.reduce is None else request.reducing(job, self.reduce, self.settings.get("function_version"))
+        return into(job, self.operation)
 
     def decided(self, made: Request) -> Request:
         """With format and columns as the destination has them, or an open job of the same call, or else as the function gives them."""
@@ -171,17 +181,32 @@ class ProcessCall:
             spec = log.spec()
             if spec is not None:
                 check_spec(log, self.options(kind or spec.format, columns))
-                kind, there = spec.format, _columns_of(store, log)
-                columns = schemas.agreed(there, columns, made.dest)
+                kind = spec.format
+                if made.takes is None:
+                    columns = schemas.agreed(_columns_of(store, log), columns, made.shown)
         if kind is None or (kind == "parquet" and columns is None):
-            kind, columns = _of_open_job(store, log, made) or self._of_first_rows(made, kind)
+            found = _of_open_job(store, log, made)
+            kind, columns = found or self._of_first_rows(made, kind, log)
+            if found is not None:
+                return self.options(kind, columns)
+        if made.takes and columns is not None:
+            with about("schema"):
+                columns = made.takes(columns)
         return self.options(kind, columns)
 
-    def _of_first_rows(self, made: Request, format: str | None) -> tuple[str, pa.Schema | None]:
-        """The columns that the function gives for the first files: the first rows name them, later ones type those without a value."""
+    def _of_first_rows(self, made: Request, format: str | None, log: Log) -> tuple[str, pa.Schema | None]:
+        """The columns that the function gives for the first files, of a table the first new ones.
+
+        The first rows name them, later ones type those without a value.
+        """
         processing, first, wrong = made.convert.process, None, None  # the columns so far, and why they do not do
         assert processing is not None
-        for root, entry in first_files(made.roots, made.wanted().selection, LOOKED_AT):
+        wanted = made.wanted()
+        if made.takes is None:
+            files = first_files(made.roots, wanted.selection, LOOKED_AT)
+        else:
+            files = new_files(Listing(made.dest, made.dest_options, "", "", made.roots, wanted.selection, fold(log), made.cut), LOOKED_AT)
+        for root, entry in files:
             found = _given(processing, root, entry)
             if found is None:
                 continue
@@ -196,7 +221,7 @@ class ProcessCall:
                 return "lines", None
             try:
                 first = unify(first, found.schema)
-                return "parquet", storable(first)
+                return "parquet", storable(made.takes(first) if made.takes else first)
             except DiffersError:  # the first rows say the columns
                 pass
             except WrongTypeError as e:

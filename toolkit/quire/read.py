@@ -20,13 +20,16 @@ from quire.coverage.finished import gathered
 from quire.coverage.fold import Fold, Source, fold
 from quire.coverage.live import LiveFile
 from quire.coverage.live import live as live_files
-from quire.errors import FormatError, QuireError, StorageError, UsageError
+from quire.errors import FormatError, QuireError, RefusedError, StorageError, UsageError
 from quire.formats import lines, parquet, partitions
 from quire.formats.damage import ARROW
 from quire.interrupts import interruptible
 from quire.sources.transforms import schemas
 from quire.spark.runner import frame_of
-from quire.storage import Store, canonical, connect
+from quire.spark.visibility import is_literal
+from quire.storage import Store, connect, destination
+from quire.storage.within import is_marked, is_table, plain
+from quire.table.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,8 +50,12 @@ def read(
     the directories `name=value` are columns too, where all files have the same ones: of the column's own type where quire has made them
     (`partition_by`), else int, long, double, date or string, as Spark infers them (Parquet: whatever Spark
     infers). `storage_options` are those of the store. Raises UsageError for a version that is not there.
+
+    A table gives its rows at the newest instant, whoever has written them (`quire.Table.snapshot`); it has no versions.
     """
-    url = canonical(dest, storage_options)
+    url = destination(dest, storage_options)
+    if is_marked(url):
+        return _table(plain(url), spark, version, storage_options)
     store = connect(url, storage_options)
     log, spec, files, folded, folders = _holding(store, version)
     if spec is None:
@@ -76,6 +83,15 @@ def read(
 
     schema = ("value binary" if of_lines else "path string, content binary") + columns
     return frame_of(spark, len(items), read, schema, url)
+
+
+def _table(url: str, spark: Any, version: int | None, options: Mapping[str, Any] | None) -> DataFrame:
+    if version is not None:
+        raise UsageError(
+            f"{url} is a table, which has instants and no versions: quire.Table({url!r}).as_of('20261122103000000').snapshot()"
+        )
+    found: DataFrame = Table(url, storage_options=options).snapshot(spark=spark)
+    return found
 
 
 def _log(store: Store, version: int | None) -> tuple[Log, int]:
@@ -168,7 +184,7 @@ def _parquet(
     found = parquet.open_file(store, files[0]).schema_arrow
     made = _partitions(files, found.names, by) if spec.layout == "directories" else {}
     url, reader = store.url, spark.read.option("basePath", store.url) if made else spark.read.option("recursiveFileLookup", True)
-    plain = all(_PLAIN.fullmatch(f"{url}/{name}") for name in files) and (not made or _only(files, made))
+    plain = all(is_literal(f"{url}/{name}") for name in files) and (not made or _only(files, made))
     if plain and not by:
         return reader.parquet(*[f"{url}/{name}" for name in files])
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -191,6 +207,8 @@ def _parquet(
 
 def first_rows(store: Store, limit: int) -> Iterator[Any]:
     """The first rows of a destination, without Spark: bytes a line, or a dict a row or file (for the shell)."""
+    if is_table(store):
+        raise RefusedError(f"{store.url} is a table: read it with quire.Table({store.url!r}).snapshot(), or any reader of Hudi.")
     log, spec, files, folded, _ = _holding(store)
     if spec is None:
         raise _nothing(store)
@@ -223,9 +241,6 @@ def _rows_of(store: Store, name: str, spec: Spec, by: Mapping[str, pa.DataType])
 
 
 # ---------------------------------------------------------------------------------------------------------- partition columns
-_PLAIN = re.compile(r"file:///[A-Za-z0-9_./=+@,~-]*")
-
-
 def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 

@@ -56,7 +56,8 @@ class Hook:
             return None
         for name, root in self.roots:
             if path.startswith(root) and path[len(root) : len(root) + 1] in ("", "/"):
-                return f"{event} {name}{path[len(root) :]}" + (kind(args[0]) if event == "os.link" else "")
+                below = path[len(root) :].replace("/.hoodie/_quire", "/_quire", 1)  # of a table, by the names that all know
+                return f"{event} {name}{below}" + (kind(args[0]) if event == "os.link" else "")
         # Within a tree that is being removed, names are relative.
         return f"{event} {path}" if event in ("os.remove", "os.rmdir") and not path.startswith("/") else None
 

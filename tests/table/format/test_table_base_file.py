@@ -79,6 +79,23 @@ def test_the_footer_has_what_an_index_and_other_readers_need() -> None:
     )
 
 
+def test_only_columns_whose_values_come_again_have_a_dictionary() -> None:
+    n, sink = 2 * base_file.SAMPLE, io.BytesIO()
+    kinds = pa.schema([("id", pa.string()), ("at", pa.timestamp("us", "UTC")), ("often", pa.int64()), ("null", pa.string())])
+    ids = pa.array([f"{i:06d}" for i in range(n)])
+    batch = pa.record_batch(
+        [ids, pa.array(range(n), kinds.field("at").type), pa.array([i % 5000 for i in range(n)]), pa.nulls(n, pa.string())], schema=kinds
+    )
+    writer = BaseFileWriter(sink, names.BaseFile(GROUP, TOKEN, T1), "", kinds, table="t", keys_filter=Filter.sized(n))
+    writer.write(batch, ids)
+    writer.close()
+    group = pq.read_metadata(io.BytesIO(sink.getvalue())).row_group(0)
+    found = {group.column(i).path_in_schema for i in range(group.num_columns) if group.column(i).has_dictionary_page}
+    assert found >= {"often", "_hoodie_commit_time", "_hoodie_file_name"}
+    assert not found & {"id", "at", "_hoodie_record_key", "_hoodie_commit_seqno"}
+    assert pq.read_table(io.BytesIO(sink.getvalue())).select(kinds.names).to_batches() == [batch]
+
+
 def test_a_file_whose_rows_are_all_deleted_has_no_keys() -> None:
     data, _ = written()
     footer = read_footer(data, "it")

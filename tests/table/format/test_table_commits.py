@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
+import fastavro
 import pytest
 
+from gathering import refused
 from quire.errors import FormatError
 from quire.table.format import commits, names
 from quire.table.format.commits import CommitMetadata, RuntimeStats, WriteStat
@@ -71,6 +74,16 @@ def test_log_files_and_replaced_groups_have_fields_of_their_own() -> None:
     assert f'"runtimeStats":null,"logVersion":1,"logOffset":0,"baseFile":"","logFiles":["{log}"]}}' in text
     assert commits.decode(text.encode(), "it") == commit
     assert (commit.replaced, COMMIT.replaced) == ({"": [GROUP]}, {})
+
+
+def test_avro_by_which_few_bytes_mean_very_many_values_is_refused_unread() -> None:
+    """An array of a thousand million records without a field has ten bytes."""
+    sink, nothing = io.BytesIO(), {"type": "array", "items": {"type": "record", "name": "n", "fields": []}}
+    fastavro.writer(sink, {"type": "record", "name": "r", "fields": [{"name": "x", "type": nothing}]}, [{"x": [{}] * 3}])
+    data = sink.getvalue()
+    assert data.count(b"\x06\0") == 1
+    with refused(FormatError, 2, "a list of structs without a field"):
+        commits.decode_avro(data.replace(b"\x04\x06\0", b"\x0e\x80\xa8\xd6\xb9\x07\0"), "it")
 
 
 def test_a_commit_needs_a_schema_as_its_readers_do() -> None:

@@ -8,16 +8,18 @@ import json
 import os
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hostile import one_line
-from quire.errors import FormatError
-from quire.table.format import bloom, commits, names, schema
+from quire.errors import FormatError, RefusedError
+from quire.table.format import bloom, commits, log_content, log_file, names, schema
 from quire.table.format.base_file import BaseFileWriter, open_base_file, read_footer
 from quire.table.format.config import TableConfig
 
@@ -58,6 +60,47 @@ def a_commit() -> bytes:
     )  # fmt: skip
 
 
+def a_newer_commit() -> bytes:
+    """As a timeline of layout 2 has it."""
+    text = {"type": "map", "values": ["null", "string"]}
+    stat = [{"name": name, "type": ["null", "string"]} for name in ("fileId", "path")] + [{"name": "numWrites", "type": "long"}]
+    many = {"type": "array", "items": {"type": "record", "name": "HoodieWriteStat", "fields": stat}}
+    fields = [{"name": "partitionToWriteStats", "type": {"type": "map", "values": many}}, {"name": "extraMetadata", "type": text}]
+    said = json.loads(a_commit())
+    sink = io.BytesIO()
+    fastavro.writer(sink, {"type": "record", "name": "HoodieCommitMetadata", "fields": fields}, [said])
+    return sink.getvalue()
+
+
+def a_log_file() -> bytes:
+    rows = pa.RecordBatch.from_pylist([{"id": f"key-{i}", "s": {"l": [1, i]}} for i in range(40)], schema.with_meta(COLUMNS))
+    gone = [log_content.Delete(f"key-{i}", "x", ("Long", i)) for i in range(40)]
+    avro = schema.to_avro(COLUMNS, "t", meta=True)
+    sink = io.BytesIO()
+    for row in rows.to_pylist():
+        datum = io.BytesIO()
+        fastavro.schemaless_writer(datum, fastavro.parse_schema(json.loads(avro)), row)
+        sink.write(datum.tell().to_bytes(4) + datum.getvalue())
+    words = {log_file.INSTANT: T, log_file.SCHEMA: avro}
+    blocks = [
+        log_content.of_deletes(T, avro, gone), log_file.rollback(T, T), log_content.of_rows(T, pa.Table.from_batches([rows]), "t"),
+        log_file.Block(log_file.AVRO, words, b"\0\0\0\3\0\0\0\x28" + sink.getvalue()),
+    ]  # fmt: skip
+    return b"".join(map(log_file.encode, blocks))
+
+
+def use_log(data: bytes) -> int:
+    """All that is asked of a log file."""
+    found = 0
+    for block in log_file.decode(data, "it"):
+        if block.kind == log_file.DELETES:
+            found += len(log_content.deletes(block, "it"))
+        elif block.kind in (log_file.AVRO, log_file.PARQUET):
+            with suppress(RefusedError):  # of rows that lack columns
+                found += log_content.rows(block, schema.with_meta(COLUMNS).names, "it").num_rows
+    return found
+
+
 def use_file(data: bytes) -> None:
     """All that is asked of a base file's footer."""
     footer = read_footer(data, "it")
@@ -69,12 +112,13 @@ CODECS: dict[str, tuple[Callable[[], bytes], Callable[[bytes], Any]]] = {
     "properties": (TableConfig(name="t", key=("id",), schema=schema.to_avro(COLUMNS, "t")).to_properties,
     lambda x: TableConfig.from_properties(x, "it")),
     "commit": (a_commit, lambda x: commits.decode(x, "it")),
+    "newer commit": (a_newer_commit, lambda x: commits.decode_avro(x, "it")),
     "schema": (lambda: schema.to_avro(COLUMNS, "t", meta=True).encode(), lambda x: schema.from_avro(x, "it")),
     "filter": (lambda: base64.b64decode(a_filter().serialise()), lambda x: bloom.parse(base64.b64encode(x), bloom.SIMPLE, "it")),
     "growing filter": (lambda: base64.b64decode(a_growing_filter().serialise()),
     lambda x: bloom.parse(base64.b64encode(x), bloom.DYNAMIC, "it")),
     "filter's text": (lambda: a_filter().serialise().encode(), lambda x: bloom.parse(x, bloom.SIMPLE, "it")),
-    "base file": (a_base_file, use_file),
+    "base file": (a_base_file, use_file), "log file": (a_log_file, use_log),
 }  # fmt: skip
 
 
@@ -154,7 +198,11 @@ def test_any_json_is_an_object_or_one_line(value: Any) -> None:
     answer(lambda: schema.from_avro(json.dumps({"type": "record", "name": "r", "fields": [{"name": "a", "type": value}]}), "it"))
 
 
-@given(st.text() | st.from_regex(r"\.?[0-9a-f-]{0,40}_[0-9-]{0,20}_[0-9]{0,17}\.(parquet|log\.\d_[0-9-]+)"))
+@given(
+    st.text()
+    | st.from_regex(r"\.?[0-9a-f-]{0,40}_[0-9-]{0,20}_[0-9]{0,17}\.(parquet|log\.\d_[0-9-]+)")
+    | st.from_regex(r"[0-9]{17}(_[0-9]{17})?\.(commit|inflight|replacecommit|clustering)(\.inflight)?", fullmatch=True)
+)
 @settings(max_examples=150 * TIMES, deadline=None, derandomize=TIMES == 1, database=None)
 def test_any_name_is_one_that_is_written_the_same_or_none(name: str) -> None:
     for found in (names.base_file(name), names.log_file(name)):

@@ -13,6 +13,7 @@ from quire.table.format import names
 from quire.table.format.names import ACTIONS, BaseFile, Instant, LogFile
 
 GROUP, T = "88163884-fef0-4aab-865d-c72327a8a1d5-0", "20240707001301554"
+TO = "20240707001302554"
 BASE = f"{GROUP}_0-74-110_{T}.parquet"
 LOG = f".{GROUP}_{T}.log.2_1-0-1"
 NOW = dt.datetime(2026, 11, 22, 9, 30, 15, 123_999, dt.UTC)
@@ -67,10 +68,13 @@ def test_every_instant_is_read_back() -> None:
     assert Instant(T, "commit", "inflight").name == f"{T}.inflight"
     assert Instant(T, "compaction").name == f"{T}.commit"
     assert names.instant(f"{T[:14]}.commit") == Instant(T[:14], "commit")
+    ended = Instant(T, "replacecommit", ended=TO)
+    assert (names.instant(ended.name), ended.name) == (ended, f"{T}_{TO}.replacecommit"), "layout 2 says when it completed"
 
 
 @pytest.mark.parametrize(
-    "name", ["", T, f"{T}.", f"{T}.x", f"{T}.commit.done", f"{T}.commit.inflight", f"{T}.compaction", f".{T}.commit.crc", f"{T}_{T}.commit",
+    "name", ["", T, f"{T}.", f"{T}.x", f"{T}.commit.done", f"{T}.commit.inflight", f"{T}.compaction", f".{T}.commit.crc",
+             f"{T}_{T}.commit.requested", f"{T}_{T}.inflight", f"{T}_1.commit", f"{T}_.commit", f"{T}_{T}.clustering",
              "hoodie.properties", f"{T}.commit\n", f"a{T}.commit", f"{T}.requested", "archived"]
 )  # fmt: skip
 def test_another_name_is_not_an_instant(name: str) -> None:

@@ -23,13 +23,15 @@ from typing import Any, TypeVar
 import click
 
 import quire
+from quire.cli import table
 from quire.cli.committer import COMMITTER
 from quire.cli.function import function_of
 from quire.cli.lab import LAB
 from quire.cli.load import OFFSETS, load, without_secrets
 from quire.cli.pages import PAGES
-from quire.cli.show import AS_JSON, MASTER, QUIET, as_line, frame, show, shown, spark_of
+from quire.cli.show import AS_JSON, LIMIT, MASTER, MOST_ROWS, QUIET, as_line, frame, show, shown, spark_of
 from quire.cli.upkeep import UPKEEP
+from quire.engine.loop import again
 from quire.engine.report import named
 from quire.engine.request import LAYOUTS, PLANNERS
 from quire.errors import QuireError, UsageError, choose, printable, scrub
@@ -37,9 +39,11 @@ from quire.planning.changes import Changes
 from quire.planning.hashing import FUNCTIONS
 from quire.process import check
 from quire.read import first_rows
-from quire.storage import canonical, connect
+from quire.spark.shipping import one_line
+from quire.storage import connect, destination
+from quire.storage.within import is_marked
+from quire.table.into import into
 
-MOST_ROWS = (1 << 31) - 1  # that Spark counts to
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The options of consolidate and plan, with the names and defaults that they have in Python.
@@ -69,6 +73,7 @@ _JOB = [
     click.option("--partial-lines", default="hold", show_default=True, help="hold or take a last line without newline (tail)."),
     click.option("--max-file-size", default="256 MiB", show_default=True, help="Larger files are quarantined, if they must be held whole."),
     click.option("--allow-nonempty", is_flag=True, help="Allow a destination that holds other files."),
+    click.option("--operation", help="Into a table: upsert (default), insert or bulk_insert."),
     MASTER,
 ]
 
@@ -145,6 +150,7 @@ def consolidate(
 ) -> None:
     """Gather the files below SOURCE… into large files below DEST."""
     settings, master = _settings(given)
+    again(every, max_runs)
     _check_first(source, dest, {**settings, "waits": every is not None})
     with spark_of(master) as spark, shown(as_json):
         show(quire.consolidate(_source(source), dest, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings), as_json)
@@ -183,6 +189,7 @@ def process(
     settings, master = _settings(given)
     work = function_of(function)
     settings["reduce"] = function_of(settings["reduce"]) if settings.get("reduce") else None
+    again(every, max_runs)
     check(_source(source), dest, work, waits=every is not None, **settings)
     with spark_of(master) as spark, shown(as_json):
         report = quire.process(_source(source), dest, work, spark=spark, every=every, max_runs=max_runs, progress=not quiet, **settings)
@@ -193,7 +200,7 @@ def _check_first(source: tuple[str, ...], dest: str, settings: Mapping[str, Any]
     """A wrong argument is said at once, not after Spark's start."""
     from quire.engine import request
 
-    request.build(_source(source), dest, **settings)
+    into(request.build(_source(source), dest, **{k: v for k, v in settings.items() if k != "operation"}), settings["operation"])
 
 
 def _source(source: tuple[str, ...]) -> str | list[str]:
@@ -272,11 +279,12 @@ def populate(directory: str, as_json: bool, quiet: bool, **given: Any) -> None:
 
 @cli.command()
 @click.argument("dest")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(0), help="Rows at most.")
+@LIMIT
 @AS_JSON
 def read(dest: str, limit: int, as_json: bool) -> None:
-    """Print the first rows of what DEST holds: lines as they are, others as JSON."""
-    for row in first_rows(connect(canonical(dest)), min(limit, sys.maxsize)):
+    """Print the first rows of what DEST holds, a destination or a table: lines as they are, others as JSON."""
+    url = destination(dest)
+    for row in table.first_rows(quire.Table(url), limit) if is_marked(url) else first_rows(connect(url), min(limit, sys.maxsize)):
         if as_json:
             click.echo(as_line({"value": row} if isinstance(row, bytes) else row))
         elif isinstance(row, bytes):
@@ -344,14 +352,16 @@ def read_one(dest: str, path: str) -> None:
 @ledger.command()
 @click.argument("dest")
 @click.option("--where", help="A condition in SQL: \"state = 'quarantined'\".")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(0), help="Rows at most.")
+@LIMIT
 @MASTER
 @AS_JSON
 def splits(dest: str, where: str | None, limit: int, master: str | None, as_json: bool) -> None:
     """The ledger's rows, read on Spark."""
     found = quire.Ledger(dest)
     with spark_of(master) as spark:
-        frame(found.inspect.splits(where, "spark", spark=spark).limit(min(limit, MOST_ROWS)).toPandas(), as_json, "no row")
+        with one_line():
+            rows = found.inspect.splits(where, "spark", spark=spark).limit(min(limit, MOST_ROWS)).toPandas()
+        frame(rows, as_json, "no row")
 
 
 @ledger.command()
@@ -407,6 +417,16 @@ def verify(dest: str, master: str | None, as_json: bool) -> None:
 cli.add_command(load)
 for command in (*UPKEEP, *PAGES, *OFFSETS):
     ledger.add_command(command)
+
+
+# ------------------------------------------------------------------------------------------------------------------------- table
+@cli.group("table")
+def tables() -> None:
+    """Tables that take updates by key, in the format of Apache Hudi."""
+
+
+for command in table.TABLE:
+    tables.add_command(command)
 
 
 # --------------------------------------------------------------------------------------------------------------------- committer

@@ -10,6 +10,7 @@ import click
 import quire
 from quire.cli.function import function_of
 from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, frame, kafka_options, show, shown, spark_of
+from quire.engine.loop import again
 from quire.load import check
 from quire.sources.kafka.topics import hides
 
@@ -47,6 +48,7 @@ def _until(text: str | None) -> Any:
 @click.option("--function-version", help="Names the edition of the function instead of a hash of its source.")
 @click.option("--committer", default="auto", show_default=True, help="auto, rename, rename_v2, upload or copy.")
 @click.option("--allow-nonempty", is_flag=True, help="Allow a destination that holds other files or topics.")
+@click.option("--operation", help="Into a table: upsert (default), insert or bulk_insert.")
 @click.option("--every", help="Again and again, this far apart ('10 s'), until Ctrl-C.")
 @click.option("--max-runs", type=int, help="With --every: how often.")
 @KAFKA_OPTION
@@ -59,6 +61,7 @@ def load(source: str, dest: str, max_runs: int | None, master: str | None, as_js
     options = kafka_options(given.pop("options"), given.pop("secrets"))
     function = None if (transform := given.pop("transform")) is None else function_of(transform)
     settings = {**given, "until": _until(given["until"]), "source_options": options}
+    again(given["every"], max_runs)
     check(source, dest, function, **settings)  # a wrong argument is said at once, not after Spark's start
     with spark_of(master) as spark, shown(as_json):
         show(quire.load(source, dest, function, spark=spark, max_runs=max_runs, progress=not quiet, **settings), as_json)

@@ -13,7 +13,9 @@ import click
 import quire
 from quire.errors import AllQuarantined, UsageError, printable
 
+MOST_ROWS = (1 << 31) - 1  # that Spark counts to
 WIDE = 120  # characters of a column, at most
+_FLAGS: dict[str, Any] = {"true": True, "false": False}
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 QUIET = click.option("--quiet", is_flag=True, help="No progress bars.")
@@ -26,17 +28,32 @@ KAFKA_SECRET = click.option(
 )
 
 
+STORE_OPTION = click.option("--option", "options", multiple=True, help="For the table's store, NAME=VALUE (again for more); see --secret.")
+STORE_SECRET = click.option(
+    "--secret", "secrets", multiple=True, help="Likewise NAME=VARIABLE: the value is looked up in this variable of the environment."
+)
+LIMIT = click.option("--limit", "-n", default=20, show_default=True, type=click.IntRange(0), help="Rows at most.")
+
+
 def kafka_options(options: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, Any] | None:
     """A command's options for Kafka's client, or nothing."""
+    return _named(options, secrets, "sasl.mechanism=PLAIN") or None
+
+
+def store_options(options: tuple[str, ...], secrets: tuple[str, ...]) -> dict[str, Any] | None:
+    """A command's options for a store, or nothing; a flag's value is the word true or false."""
+    found = _named(options, secrets, "endpoint_url=http://127.0.0.1:9000")
+    return {name: _FLAGS.get(value, value) if isinstance(value, str) else value for name, value in found.items()} or None
+
+
+def _named(options: tuple[str, ...], secrets: tuple[str, ...], example: str) -> dict[str, Any]:
     found = dict[str, Any]()
     for text, secret in [*((text, False) for text in options), *((text, True) for text in secrets)]:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise UsageError(
-                f"--{'secret' if secret else 'option'} takes NAME={'VARIABLE' if secret else 'VALUE'}, as sasl.mechanism=PLAIN."
-            )
+            raise UsageError(f"--{'secret' if secret else 'option'} takes NAME={'VARIABLE' if secret else 'VALUE'}, as {example}.")
         found[name] = quire.secret(value) if secret else value
-    return found or None
+    return found
 
 
 def show(result: Any, as_json: bool) -> None:

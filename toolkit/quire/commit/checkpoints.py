@@ -1,10 +1,10 @@
 """Checkpoints, as the log reads them: what a settled version holds, so that a reader goes on from it and needs no entry before it.
 
 A checkpoint is a head and pieces, written by `coverage.checkpoint`: the ledger's rows by ranges of paths (`rows`), one row an entry
-of the log (`history`), the live data files (`files`), and what was merged (`merged`: segments, and parts of entries). It says nothing
-that the log does not: whoever finds none, reads the log from its beginning. It counts when its head is there and every piece that the
-head names; one that lacks a piece is passed over, since a writer may have slept while its pieces were swept. One that is there and
-damaged is an error.
+of the log (`history`), the live data files (`files`), what was merged (`merged`: segments, and parts of entries), and a table's instants
+(`instants`). It says nothing that the log does not: whoever finds none, reads the log from its beginning. It counts when its head is
+there and every piece that the head names; one that lacks a piece is passed over, since a writer may have slept while its pieces were
+swept. One that is there and damaged is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit import names
-from quire.commit.entries import FORMAT, Abort, Commit, Entry, Expired, Natural, Pin, Published, Unpin, decode, stored
+from quire.commit.entries import FORMAT, Abort, Commit, Entry, Expired, Foreign, Natural, Pin, Published, Unpin, decode, stored
 from quire.errors import FormatError, NotFoundError
 from quire.formats.parquet import DAMAGED, OwnParquet
 from quire.storage import Entry as File
@@ -36,6 +36,8 @@ FILES = pa.schema(
         for name in ("data_file", "bytes", "records", "commit", "verb", "task", "directory", "first", "last")
     ]
 )
+# Of a table: `job` has written it ("": another program has, or nothing of it appeared); `undone`: the entry that says so, or 0.
+INSTANTS = pa.schema([pa.field("instant", pa.string(), False), pa.field("job", pa.string(), False), pa.field("undone", pa.int64(), False)])
 MERGED = pa.schema([pa.field("name", pa.string(), False), pa.field("commit", pa.int64(), False)])
 
 
@@ -90,6 +92,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     history: tuple[CheckpointPiece, ...] = ()
     files: tuple[CheckpointPiece, ...] = ()
     merged: tuple[CheckpointPiece, ...] = ()
+    instants: tuple[CheckpointPiece, ...] = ()
     format: int = FORMAT
 
     @property
@@ -170,6 +173,10 @@ def history_row(number: int, entry: Entry) -> tuple[Any, ...]:
         note = f"lost tasks: {', '.join(map(str, entry.lost))}"
     if isinstance(entry, Expired):
         note = f"versions before {entry.below} can no longer be read"
+    if isinstance(entry, Foreign):
+        found = [f"instants of other programs, up to {max(entry.instants)}"] if entry.instants else []
+        found += [f"rolled back by another program: {job}" for job in entry.undone]
+        note = "; ".join([*found, *(f"updates of {lost.lost} lost by {lost.by}" for lost in entry.lost)])
     if isinstance(entry, Pin | Unpin):
         note = f"version {entry.version}{_pinned(entry.id)}"
     return (
@@ -221,5 +228,5 @@ def complete(store: Store, checkpoint: Checkpoint) -> bool:
     """Whether all pieces are there, at their length."""
     folder = names.checkpoint_folder(checkpoint.version, checkpoint.id)
     there = {e.name: e.size for e in store.walk(folder)}
-    named = [x for kind in ("rows", "history", "files", "merged") for x in checkpoint.pieces(kind)]
+    named = [x for kind in ("rows", "history", "files", "merged", "instants") for x in checkpoint.pieces(kind)]
     return all(there.get(name) == piece.size for name, piece in named)

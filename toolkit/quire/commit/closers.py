@@ -5,20 +5,24 @@ A closer writes all that its job shows (`quire.engine.closers`). Whoever publish
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from quire.commit.entries import CLAIM, Commit
+from quire.commit.entries import CLAIM, TABLE, Commit, Entry
 from quire.errors import FormatError
 from quire.packaging import Registry
 from quire.storage import Store
+from quire.storage.within import is_table
+
+if TYPE_CHECKING:
+    from quire.commit.log import Log
 
 
 @runtime_checkable
 class Finishing(Protocol):
     """An offer that a closer may make beside: a step of its own in each publication, as a table's completed instant."""
 
-    def before_published(self, store: Store, commit: Commit) -> None:
-        """Complete a commit whose data files are all in place, from its entry alone; `published` follows.
+    def before_published(self, store: Store, commit: Commit, number: int) -> None:
+        """Complete a commit whose data files are all in place, from its entry alone, which has a `number`; `published` follows.
 
         Anyone may call it, again and again, several at once, also after a crash and where the log says `published` by now. Where output
         was lost it is not called: such a commit does not count.
@@ -26,9 +30,19 @@ class Finishing(Protocol):
         ...
 
 
+@runtime_checkable
+class Following(Protocol):
+    """An offer that a closer may make beside: to read what programs without quire have done to a destination, as to a table's timeline."""
+
+    def follow(self, log: Log) -> Entry | None:
+        """The entry that the log, read to its tip, needs for it; None: it says it already. Each call asks before anything else."""
+        ...
+
+
 REGISTRY = Registry(
-    "quire.closers", "closer {!r}", {"shuffle": "quire.engine.closers.shuffle:ShuffleCloser"}, needs=("close",),
-    reserved=(CLAIM,), docs="quire.engine.closers.Closer",
+    "quire.closers", "closer {!r}",
+    {"shuffle": "quire.engine.closers.shuffle:ShuffleCloser", "table": "quire.table.closer:TableCloser"},
+    needs=("close",), reserved=(CLAIM,), docs="quire.engine.closers.Closer",
 )  # fmt: skip
 
 
@@ -41,6 +55,12 @@ def named(name: str, job: str, state: str) -> Any:
             f"Update quire, install the package that brings it, or look who wrote it."
         )
     return found
+
+
+def follower(store: Store) -> Following | None:
+    """The closer that reads what others have done to the destination at `store`; None: nobody but quire writes there."""
+    found = REGISTRY.make(TABLE) if is_table(store) else None
+    return found if isinstance(found, Following) else None
 
 
 def step(commit: Commit) -> Finishing | None:

@@ -86,6 +86,15 @@ class Adopting(Protocol):
         ...
 
 
+@runtime_checkable
+class Marking(Protocol):
+    """An offer that a committer may make beside, where what waits of a table's base files lies outside of the folders of jobs."""
+
+    def marks(self, store: Store) -> set[str]:
+        """The marks (`names.mark`) of the jobs that have left some."""
+        ...
+
+
 REGISTRY = Registry(
     "quire.committers", "committer {!r}",
     {

@@ -6,6 +6,7 @@ types here, names in `names.py`. A field has a default only where an object with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from quire.storage.base import safe
 FORMAT = 1
 # The kinds of input that the rest of quire speaks of by name; each is a file in `engine/kinds/`.
 FILES, SPLITS, OFFSETS = "files", "splits", "offsets"  # whole files or their ranges; what a function is given of them; Kafka's topics
+TABLE = "table"  # the closer of what goes into a table, whose commits may be of any transforms
 CLAIM = "claim"  # splits that a user's own job reads, and the transform of what it has written
 PURGE = "purge"  # the verb of commits that say which sources are deleted
 WRITE = "write"  # the verb of a user's own job that calls the committer itself: its tasks cover no splits
@@ -77,7 +79,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pieces: Natural = 0  # rows of the segment beyond one a split: of splits that such records cut
     held: Natural = 0  # rows for last lines without newline, held back
     waiting: Natural = 0  # splits that hold nothing else
-    files_in: Natural = 0  # files gathered whole, or their first range
+    files_in: Natural = 0  # files gathered whole, or their first range, also where its first record is quarantined
     bytes_in: Natural = 0
     started: Seconds = 0.0  # seconds since 1970, by the clock of the machine that did it: for people alone
     seconds: Seconds = 0.0
@@ -114,6 +116,20 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     schema: str = ""  # of the rows that a user's function gave
     schema_of: str = ""  # the first file that gave such rows
     differs: str = ""  # the first file whose rows have other columns than the destination, and which
+
+    @property
+    def instant(self) -> str:
+        """The time on the timeline, of a round that closes a job into a table; else ""."""
+        return str(self.stats.written.get("instant", ""))
+
+    @property
+    def records(self) -> int:
+        """Lines or rows in its data files; of a round that closes a job into a table, the rows that came: files hold others beside them."""
+        counts = self.stats.written.get("counts")
+        if not self.instant or not isinstance(counts, dict):
+            return sum(file.records for file in self.data_files)
+        said = [counts.get(what, 0) for what in ("inserts", "updates", "deletes", "stale", "duplicates")]
+        return sum(count for count in said if type(count) is int)
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -177,10 +193,10 @@ class PlanHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The work of the job: it reads files ("run"), or changes what is there ("forget", "compact", …)."""
         return str(self.intent.get("verb", "run"))
 
-    @property
-    def results(self) -> int:
-        """The tasks of the job: those of its plan, and the one that closes it."""
-        return self.tasks + bool(self.closer)
+    def complete(self, results: Sequence[int]) -> bool:
+        """Whether these are the numbers of its tasks: those of its plan, and of the one that closes it (the last of several rounds)."""
+        planned, closing = results[: self.tasks], results[self.tasks :]
+        return list(planned) == list(range(self.tasks)) and len(closing) == bool(self.closer) and all(n >= self.tasks for n in closing)
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="commit"):
@@ -247,6 +263,26 @@ class Expired(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     format: int = FORMAT
 
 
+class LostUpdate(msgspec.Struct, frozen=True, array_like=True):
+    """File groups of which an instant's slices were built without those of an earlier one, whose updates are lost there."""
+
+    lost: str
+    by: str
+    groups: Natural
+
+
+class Foreign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="foreign"):
+    """Changes that other programs have made to a table's timeline; they conflict as a commit does."""
+
+    instants: tuple[str, ...]  # that they have completed
+    undone: tuple[str, ...]  # jobs of ours whose instants they have rolled back: from here on these do not count
+    groups: tuple[str, ...]  # the file groups that they have touched
+    inserts: tuple[str, ...]  # the partitions into which they may have inserted
+    lost: tuple[LostUpdate, ...]
+    time: str
+    format: int = FORMAT
+
+
 class Pin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="pin"):
     """A reader's wish that this version stays readable."""
 
@@ -265,7 +301,7 @@ class Unpin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     format: int = FORMAT
 
 
-Entry = Commit | Abort | Published | Expired | Pin | Unpin
+Entry = Commit | Abort | Published | Expired | Foreign | Pin | Unpin
 Part = Manifest | LeftOut  # a row of an entry's part
 S = TypeVar("S")
 

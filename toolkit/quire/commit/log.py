@@ -7,9 +7,11 @@ number of an entry: version v is what the entries 1..v say.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 from quire.commit import names
-from quire.commit.entries import Abort, Commit, Entry, Expired, Pin, Published, Spec, Task, Unpin, encode
+from quire.commit.checkpoints import INSTANTS
+from quire.commit.entries import TABLE, Abort, Commit, Entry, Expired, Foreign, Pin, Published, Spec, Task, Unpin, encode
 from quire.commit.parts import shortened
 from quire.commit.reading import WINDOW, Reading
 from quire.errors import FormatError, StorageError
@@ -191,14 +193,56 @@ class Log(Reading):
     def in_effect(self, commit: Commit, until: int | None = None, *, reader: bool = False) -> tuple[Task, ...]:
         """The tasks of a commit that count at a version: not the lost ones; none of a job that removes files and lost one.
 
-        For a reader a commit counts from its `published` on.
+        For a reader a commit counts from its `published` on. One that another program has rolled back does not count from there on.
         """
+        undone = self._undone_at(commit)
+        return () if undone and (until is None or undone <= until) else self.kept(commit, until, reader=reader)
+
+    def kept(self, commit: Commit, until: int | None = None, *, reader: bool = False) -> tuple[Task, ...]:
+        """The same, also of one that was rolled back since: earlier versions need what it has brought to the ledger."""
         number, published = self._publication(commit.job)
         if published is None or (until is not None and number > until):
             return () if reader else commit.tasks
         if not published.lost:
             return commit.tasks
         return () if commit.removing else tuple(t for t in commit.tasks if t.task not in published.lost)
+
+    def _undone_at(self, commit: Commit) -> int:
+        """The number of the entry by which a commit into a table does not count any more; 0: it does."""
+        if commit.closer != TABLE:
+            return 0
+        if found := self._undone.get(commit.job):
+            return found
+        known = self.merged and (decided := self.decided(commit.job)) and decided[0] <= self.merged
+        return self._merged_jobs.get(commit.job, 0) if known else 0
+
+    def instant_rows(self) -> Iterator[tuple[str, str, int]]:
+        """All instants of a table as rows of `INSTANTS`, in no order."""
+        yield from ((instant, job, undone or self._undone.get(job, 0)) for instant, job, undone in self._merged_instants)
+        for entry in self.since(self.merged):
+            if isinstance(entry, Foreign):
+                yield from ((instant, "", 0) for instant in entry.instants)
+        for _, commit in self.recent():
+            if commit.closer == TABLE:
+                appeared = commit.tasks[-1].data_files and self.kept(commit)
+                yield commit.tasks[-1].instant, commit.job if appeared else "", self._undone.get(commit.job, 0)
+
+    def undone_since(self, merged: int, until: int) -> frozenset[int]:
+        """The numbers of the commits up to `merged` that were rolled back after it, at `until` or before."""
+        jobs = (job for job, at in self._undone.items() if merged < at <= until)
+        found = (self.decided(job) for job in jobs)
+        return frozenset(decided[0] for decided in found if decided and decided[0] <= merged)
+
+    @cached_property
+    def _merged_instants(self) -> list[tuple[str, str, int]]:
+        if not self.base:
+            return []
+        tables = self.base.tables(self.store, "instants", INSTANTS)
+        return [row for table in tables for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
+
+    @cached_property
+    def _merged_jobs(self) -> dict[str, int]:
+        return {job: undone for _, job, undone in self._merged_instants if undone}
 
     def parts(self) -> Iterator[tuple[str, int]]:
         """The parts of the entries that no checkpoint has merged, with the numbers of the entries."""

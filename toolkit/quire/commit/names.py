@@ -5,12 +5,15 @@ _quire/log/parts/<job>-<id>.rows               the tasks of an entry that would 
 _quire/jobs/<job>/plan-<id>*.rows              a plan, in names of its own for each writer
 _quire/jobs/<job>/plan.entry                   which of them counts
 _quire/jobs/<job>/tasks/<task>.entry           the manifest of the attempt that won
+_quire/jobs/<job>/turn.entry                   of a table: a wish that others begin no round before this job's next one is committed
 _quire/jobs/<job>/attempts/<task>-<attempt>/   output that nobody sees yet: <name of the data file>.staged
 _quire/ledger/<job>-<task>-<attempt>.rows      a ledger segment
 _quire/quarantine/<job>-<task>-<attempt>.rows  records that a function has quarantined
+_quire/changes/<instant>/[partition/]<file group>_<try>-<attempt as two numbers>.rows  the rows that a base file has changed
 _quire/checkpoints/<version, 20 digits>-<id>.entry            the head of a checkpoint, put after all of its pieces
 _quire/checkpoints/<version, 20 digits>-<id>/<kind>-<n>.rows  a piece of it
 [directory/]part-<job>-<task>-<attempt>-<i>.*  a data file
+[directory/]<file group>_<try>-<attempt as two numbers>_<instant>.parquet  a data file of a table
 
 Entries are JSON and rows are Parquet. Their suffixes are not those of data formats, so a program that reads `dest/**/*.parquet` takes in
 data files only. A file that a user's own job writes by path into an attempt's folder keeps the name that this job gives it.
@@ -18,6 +21,7 @@ data files only. A file that a user's own job writes by path into an attempt's f
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
 
@@ -26,12 +30,14 @@ from quire.storage import base
 from quire.storage.base import safe
 
 STATE = base.STATE
+TABLE = ".hoodie"  # the timeline of a table; no data file lies there
 LOG = f"{STATE}/log"
 PARTS = f"{LOG}/parts"
 JOBS = f"{STATE}/jobs"
 LEDGER = f"{STATE}/ledger"
 QUARANTINE = f"{STATE}/quarantine"
 CHECKPOINTS = f"{STATE}/checkpoints"
+CHANGES = f"{STATE}/changes"
 
 ENTRY, ROWS = base.ENTRY, ".rows"
 FORMER = f"{LOG}/{1:020d}.json"  # an earlier quire's first entry: its log must not pass for an empty one
@@ -41,6 +47,10 @@ _JOB = r"[0-9]{1,20}-[0-9a-f]{16}"
 _ATTEMPT = r"[0-9a-f]{12}"
 _SEGMENT = re.compile(rf"({_JOB})-([0-9]+)-({_ATTEMPT}){re.escape(ROWS)}")
 _DATA = re.compile(rf"(?:.*/)?part-({_JOB})-([0-9]+)-({_ATTEMPT})-[0-9]+\.[a-z0-9.]+", re.DOTALL)
+# A base file of a table, as Apache Hudi calls it; the attempt's id stands there as two numbers of 24 bits.
+_WRITTEN = r"(?:.*/)?[0-9A-Za-z][0-9A-Za-z.-]*_[0-9]{1,10}-([0-9]{1,8})-([0-9]{1,8})"
+_OF_TABLE = re.compile(rf"{_WRITTEN}_[0-9]{{17}}\.parquet", re.DOTALL | re.ASCII)
+_OF_CHANGES = re.compile(rf"{CHANGES}/[0-9]{{17}}/{_WRITTEN}{re.escape(ROWS)}", re.DOTALL | re.ASCII)
 _PART = re.compile(rf"({_JOB})-[0-9a-f]{{12}}{re.escape(ROWS)}")
 _HEAD = re.compile(rf"{CHECKPOINTS}/([0-9]{{20}})-({_ATTEMPT}){re.escape(ENTRY)}")
 _IS_JOB = re.compile(_JOB)
@@ -50,6 +60,16 @@ _IS_ATTEMPT = re.compile(_ATTEMPT)  # or the id of a plan
 def new_id() -> str:
     """A random id that its process alone draws: for attempts, plans and the like. Never a counter."""
     return uuid.uuid4().hex[:12]
+
+
+def mark(job: str) -> str:
+    """The first half of the ids of a job's attempts at a table: names of base files have no place for the job itself."""
+    return hashlib.sha256(job.encode()).hexdigest()[:6]
+
+
+def new_id_of(job: str) -> str:
+    """The id of an attempt at a table. Its file groups, tries and instant make its names its own, should two ids ever be the same."""
+    return mark(job) + uuid.uuid4().hex[:6]
 
 
 def entry(number: int) -> str:
@@ -65,6 +85,10 @@ def job_folder(job: str) -> str:
     if not _IS_JOB.fullmatch(job):
         raise FormatError(f"{job[:80]!r} is not the name of a job, which looks like 12-0123456789abcdef")
     return f"{JOBS}/{job}"
+
+
+def turn(job: str) -> str:
+    return f"{job_folder(job)}/turn{ENTRY}"
 
 
 def plan_head(job: str) -> str:
@@ -172,8 +196,20 @@ def job_of_data_file(name: str) -> str | None:
     return match[1] if match else None
 
 
+def is_changes(name: str) -> bool:
+    """Whether a data file's name is that of a change file, which lies beside what a table shows."""
+    return name.startswith(f"{CHANGES}/")
+
+
+def attempt_of_table_file(name: str) -> str | None:
+    """The attempt that has written a base file of a table, or what that has changed; None: it is not one of ours."""
+    match = _OF_TABLE.fullmatch(name) or _OF_CHANGES.fullmatch(name)
+    return f"{int(match[1]):06x}{int(match[2]):06x}" if match else None
+
+
 def check_data_file(name: str, job: str, task: int, attempt: str) -> None:
     """Refuse a data file's name that is not this attempt's or that lies outside of the data: logs and manifests may be forged."""
     match = _DATA.fullmatch(safe(name))
-    if not match or match.groups() != (job, str(task), attempt) or name.split("/", maxsplit=1)[0] == STATE:
+    ours = match.groups() == (job, str(task), attempt) if match else attempt_of_table_file(name) == attempt
+    if not ours or (name.partition("/")[0] in (STATE, TABLE) and not _OF_CHANGES.fullmatch(name)):
         raise FormatError(f"{name[:200]!r} is not a data file of task {task}, attempt {attempt} of job {job}: nothing was touched.")

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from quire.commit import closers, names
 from quire.commit.checkpoints import MERGED
-from quire.commit.committers import Committer, committer, serving
+from quire.commit.committers import Committer, Marking, committer, serving
 from quire.commit.entries import (
     WRITE,
     Abort,
@@ -41,6 +41,9 @@ from quire.storage import Folder, Store
 
 # Which tasks must be dropped because of what was committed since the job's base; what is kept, and why a job cannot commit.
 Conflicts = Callable[[Log, PlanHead, list[Task]], "set[int] | str"]
+# Of a job that is closed in rounds: whether this one may be committed at the log's tip (False: it is over, and another follows), or the
+# entry that has to stand in the log first.
+Ready = Callable[[Log], "bool | Entry"]
 Progress = Callable[[int, int], None]
 PARALLEL = 16  # requests at once, where a job's objects are published or deleted one by one
 
@@ -118,15 +121,17 @@ def finished(store: Store, job: str) -> set[int]:
 
 
 # --------------------------------------------------------------------------------------------------------------------- commit
-def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) -> None:
+def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts, ready: Ready = lambda _: True) -> None:
     """Append the commit of a job: its whole tasks, less those that conflict with what was committed since its base.
+
+    Afterwards the log has the job's outcome, unless `ready` said that this round is over.
 
     Raises QuireError unless there is a result of each of its tasks, and of the one that closes it.
     """
-    if [task.task for task in tasks] != list(range(head.results)):
+    if not head.complete([task.task for task in tasks]):
         raise QuireError(
-            f"job {head.job} in {log.store.url} has {head.results:,} tasks, and {len(tasks):,} results have come: nothing was "
-            f"committed. Call again to go on, or give it up with recover(dest, abort={head.job!r})."
+            f"job {head.job} in {log.store.url} has {head.tasks + bool(head.closer):,} tasks, and {len(tasks):,} results have come: "
+            f"nothing was committed. Call again to go on, or give it up with recover(dest, abort={head.job!r})."
         )
 
     def compute(log: Log) -> Entry | None:
@@ -144,11 +149,11 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
         if isinstance(found, str):
             return Abort(job=head.job, why=found, time=now(), committer=head.committer, left=_left(tasks))
         kept = [t for t in tasks if t.task not in found and (t.coverage.segment or t.coverage.removes or t.coverage.uncovers)]
-        if head.verb == WRITE and not found:
+        if (head.verb == WRITE or not head.tasks) and not found:
             kept = tasks  # they cover nothing, and count all the same
         if head.closer:
             # The last task's files hold the rows of all others: with one of these missing, they would hold what is done elsewhere.
-            kept = [t for t in tasks if t in kept or t.task == head.tasks] if kept and not found else []
+            kept = [t for t in tasks if t in kept or t is tasks[-1]] if kept and not found else []
         # A task that only takes rows out belongs to one that brings others in their place.
         removing = any(t.coverage.removes or (t.coverage.uncovers and not t.stats.assigned) for t in tasks)
         if not kept or (removing and (found or any(t.coverage.left for t in tasks))):
@@ -157,6 +162,8 @@ def commit(log: Log, head: PlanHead, tasks: list[Task], conflicts: Conflicts) ->
             if kept or (found and head.closer):
                 why = "others have committed what it touches" if found else "what it was to read has changed or is gone"
             return Abort(job=head.job, why=why, time=now(), committer=head.committer, left=_left(tasks))
+        if (first := ready(log)) is not True:
+            return first or None
         out = [t for t in tasks if t not in kept]
         return Commit(
             job=head.job, base=head.base, committer=head.committer, spec=head.spec, time=now(),
@@ -189,7 +196,8 @@ def publish(log: Log, entry: Commit, progress: Progress = _silent) -> None:
                 lost.add(task.task)
             progress(i + 1, len(files))
     if step and not lost:
-        step.before_published(log.store, entry)
+        decided = log.decided(entry.job)
+        step.before_published(log.store, entry, decided[0] if decided else 0)
     log.append(
         lambda log: None if log.published(entry.job) else Published(job=entry.job, time=now(), lost=tuple(sorted(lost)))
     )  # fmt: skip
@@ -220,11 +228,15 @@ def clean(log: Log, job: str) -> None:
     segments, files, part = set[str](), set[str](), outcome.parts
     if isinstance(outcome, Commit):
         assert published is not None
-        for task in log.in_effect(outcome):
+        for task in log.kept(outcome):
             segments |= {task.coverage.segment or "", task.coverage.quarantine or ""}
             files.update(file.name for file in task.data_files)
     for by in _committers_of(outcome.committer, store):
         by.clean(store, job, files)
+    if published is not None and published.lost:
+        assert isinstance(outcome, Commit)
+        for name in (file.name for task in outcome.tasks for file in task.data_files if file.name not in files):
+            store.remove(name)  # whoever reads the directory would see rows of tasks that do not count
     for e in [e for folder in (names.LEDGER, names.QUARANTINE) for e in _of_job(store, folder, job)]:
         if names.job_of_segment(e.name) == job and e.name not in segments:
             store.remove(e.name)
@@ -258,6 +270,8 @@ def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _s
         abort(log, job, "given up on request")
     for entry in log.refresh().unpublished():
         publish(log, entry, progress)
+    if follower := closers.follower(store):
+        log.append(follower.follow)
     for job in sorted(_leftovers(store, log, everywhere=held.looks())):
         clean(log, job)
     return log
@@ -284,7 +298,7 @@ def _leftovers(store: Store, log: Log, *, everywhere: bool) -> set[str]:
         return {job for job in found if log.outcome(job) is not None}
     named, parts = set[str](), {part for part, _ in log.parts()}
     for _, c in log.recent():
-        named |= {name or "" for t in log.in_effect(c) for name in (t.coverage.segment, t.coverage.quarantine)}
+        named |= {name or "" for t in log.kept(c) for name in (t.coverage.segment, t.coverage.quarantine)}
     left = [e.name for folder in (names.LEDGER, names.QUARANTINE) for e in store.walk(folder) if e.name not in named]
     left += [e.name for e in store.walk(names.PARTS) if e.name not in parts]
     if left and log.base:  # what a checkpoint has merged is there until it is expired
@@ -292,5 +306,7 @@ def _leftovers(store: Store, log: Log, *, everywhere: bool) -> set[str]:
             left = pa.array(left, pa.string()).filter(pc.invert(pc.is_in(pa.array(left, pa.string()), table.column("name")))).to_pylist()
     found |= {names.job_of_segment(name) or names.job_of_part(name) or "" for name in left}
     for by in {by.name: by for c in log.committers() for by in _committers_of(c, store)}.values():
-        found |= by.leftovers(store, (file.name for _, c in log.commits() for t in log.in_effect(c) for file in t.data_files))
+        found |= by.leftovers(store, (file.name for _, c in log.commits() for t in log.kept(c) for file in t.data_files))
+        if isinstance(by, Marking) and (marks := by.marks(store)):
+            found |= {outcome.job for outcome in log.outcomes() if names.mark(outcome.job) in marks}
     return {job for job in found if job and log.outcome(job) is not None}

@@ -13,7 +13,7 @@ from typing import Self
 
 from quire.commit import checkpoints, names
 from quire.commit.checkpoints import Checkpoint
-from quire.commit.entries import Abort, Commit, Entry, Published, check_spec, check_task, decode
+from quire.commit.entries import Abort, Commit, Entry, Foreign, Published, check_spec, check_task, decode
 from quire.commit.parts import whole
 from quire.errors import FormatError, NotFoundError
 from quire.storage import Store
@@ -32,6 +32,7 @@ class Reading:
         self._held: list[Entry] = []
         self._outcomes: dict[str, tuple[int, Commit | Abort]] = {}
         self._published: dict[str, tuple[int, Published]] = {}
+        self._undone: dict[str, int] = {}  # jobs of a table that another program has rolled back, and the entry that says so
         self._before: dict[str, tuple[int, int]] = {}  # job → what the checkpoint says of it: numbers of its outcome and `published`
 
     @property
@@ -149,7 +150,7 @@ class Reading:
         """Hold the entries after a number too, which a checkpoint stands for."""
         if after < self._start:
             held = [*self._there(range(after + 1, self._start + 1)), *self._held]
-            self._start, self._held, self._outcomes, self._published = after, [], {}, {}
+            self._start, self._held, self._outcomes, self._published, self._undone = after, [], {}, {}, {}
             for entry in held:
                 self._take(entry)
 
@@ -178,6 +179,9 @@ class Reading:
                 self._outcomes.setdefault(entry.job, (number, entry))
         elif isinstance(entry, Published) and self._earlier(entry.job)[1] in (0, number):
             self._published.setdefault(entry.job, (number, entry))
+        elif isinstance(entry, Foreign):
+            for job in entry.undone:
+                self._undone.setdefault(job, number)
 
     def _earlier(self, job: str) -> tuple[int, int]:
         """The checkpoint's numbers of a job of which entries may stand below those that are held: its outcome, its `published`."""

@@ -46,9 +46,18 @@ class Uploads:
             return  # they go by themselves, and what can be listed of them would be found again at each recovery
         # All of them, also those of committed names: what was completed stays, and an upload that was begun twice, since the first
         # answer did not arrive, must not stay open.
-        for name, handle in [found for found in store.pending() if names.job_of_data_file(found[0]) == job]:
-            store.give_up(name, handle)
+        for name, handle in list(store.pending()):
+            if names.job_of_data_file(name) == job or _mark(name) == names.mark(job):
+                store.give_up(name, handle)
 
     def leftovers(self, store: Store, named: Iterable[str]) -> set[str]:
         pending = () if store.pieces_expire else store.pending()
         return {job for name, _ in pending if (job := names.job_of_data_file(name))}
+
+    def marks(self, store: Store) -> set[str]:
+        return {_mark(name) for name, _ in (() if store.pieces_expire else store.pending())} - {""}
+
+
+def _mark(name: str) -> str:
+    """The mark of the job that has begun a base file of a table; "" for any other name."""
+    return (names.attempt_of_table_file(name) or "")[:6]

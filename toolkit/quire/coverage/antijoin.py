@@ -28,7 +28,8 @@ class Remaining:
     done: int = 0  # files that are covered
     quarantined: int = 0  # of them those of which nothing but quarantine is there
     known: list[Known] = field(default_factory=list)  # files that were gathered in another version, or end in a line held back
-    uncovers: list[Uncover] = field(default_factory=list)  # of files that are here only in quarantine, and have changed since
+    # Of files that are here only in quarantine, and have changed since; whether they are of single records.
+    uncovers: list[tuple[Uncover, bool]] = field(default_factory=list)
 
 
 def remaining(listing: pa.Table, fold: Fold, store: Store, also: Sequence[str] = ()) -> Remaining:
@@ -104,8 +105,9 @@ def _sort_out(odd: pa.Table, rows: pa.Table, found: Remaining) -> None:
             found.known.append((file, there))
             continue
         old = [r for r, bad in zip(there, aside, strict=True) if r["version"] != version and bad]
-        for of in sorted({r["version"] for r in old}):
-            found.uncovers.append(Uncover(path, of, tuple((r["start"], r["length"]) for r in old if r["version"] == of)))
+        for of in sorted({(r["version"], r["records"] == 1) for r in old}):
+            ranges = tuple((r["start"], r["length"]) for r in old if (r["version"], r["records"] == 1) == of)
+            found.uncovers.append((Uncover(path, of[0], ranges), of[1]))
         again += [{**file, "start": s, "length": n} for s, n in left]
         found.done += not left
         found.quarantined += not left and all(r["state"] == "quarantined" for r in there)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quire.commit import checkpoints, names, protocol
-from quire.commit.checkpoints import FILES, HISTORY, HISTORY_ROWS, MERGED, Checkpoint, CheckpointPiece, history_row
+from quire.commit.checkpoints import FILES, HISTORY, HISTORY_ROWS, INSTANTS, MERGED, Checkpoint, CheckpointPiece, history_row
 from quire.commit.entries import encode
 from quire.commit.log import Log
 from quire.coverage import segments
@@ -106,7 +106,7 @@ def _pieces(runner: Runner, url: str, options: Any, log: Log, made: str) -> Chec
         frozen=log.frozen(), source=log.source(), transforms=tuple(sorted(log.transforms())),
         expired=log.expired(), pins=log.pins(), rows=rows, history=(*kept, *history),
         files=put("files", _tables(FILES, (tuple(getattr(f, c) for c in _LIVE) for f in live(log, folded)))),
-        merged=put("merged", _tables(MERGED, _named(log))),
+        merged=put("merged", _tables(MERGED, _named(log))), instants=put("instants", _tables(INSTANTS, log.instant_rows())),
     )  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def _named(log: Log) -> Iterator[tuple[str, int]]:
                     yield name, number
     yield from log.parts()
     for number, commit in log.recent():
-        for task in log.in_effect(commit):
+        for task in log.kept(commit):
             for name in filter(None, (task.coverage.segment, task.coverage.quarantine)):
                 yield name, number
 

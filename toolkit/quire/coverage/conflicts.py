@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pyarrow.compute as pc
 
 from quire.commit import checkpoints
-from quire.commit.entries import Commit, PlanHead, Task
+from quire.commit.entries import TABLE, Commit, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage import segments
 from quire.coverage.fold import touched
@@ -24,7 +24,7 @@ def conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
     """The numbers of the tasks to drop, or why the whole job cannot commit here."""
     found = set[int]()
     there = log.saying()  # all others say the same, or nothing, or they had not been committed
-    if there is not None and head.spec.said and there.spec != head.spec:
+    if there is not None and head.spec.said and there.spec != head.spec and head.closer != TABLE:
         return _other_spec(there, head)
     if len((log.schemas() | {t.schema for t in tasks}) - {""}) > 1:
         return "the destination holds, or would hold, rows of two schemas"

@@ -1,7 +1,9 @@
 """How much a row of the ledger counts: of these sums are the totals of a destination made, when rows come and when they leave.
 
-Rows of files count what was gathered of them, and a file counts where its first byte was. A partition of a topic is not a file: there all
-offsets count that were seen to, also those that are quarantined or were lost, but for those that another loader has done.
+Rows of files count what was gathered of them, and a file counts where its first byte was: gathered, or in a record that was quarantined
+while the rest was read. A file that is quarantined as a whole does not count, nor does one whose first range is. A partition of a topic is
+not a file: there all offsets count that were seen to, also those that are quarantined or were lost, but for those that another loader has
+done.
 """
 
 from __future__ import annotations
@@ -29,16 +31,21 @@ class Counts(NamedTuple):
 
 
 def counts(rows: Iterable[Mapping[str, Any]]) -> Counts:
-    """The total of rows (path, start, length, state)."""
+    """The total of rows (path, start, length, state, records)."""
     files = size = quarantined = held = 0
     for row in rows:
         state, topic = row["state"], row["path"].startswith(_TOPIC)
-        files += not topic and row["start"] == 0 and state in COUNTED
+        files += begins(row["path"], row["start"]) and (state in COUNTED or (state == "quarantined" and row["records"] == 1))
         if state != "mark" if topic else state in COUNTED:
             size += row["length"]
         quarantined += state == "quarantined"
         held += state == "held"
     return Counts(files, size, quarantined, held)
+
+
+def begins(path: str, start: int) -> bool:
+    """Whether a file's first byte is in a row that starts here."""
+    return start == 0 and not path.startswith(_TOPIC)
 
 
 def marked(rows: pa.Table) -> Counts:
@@ -54,5 +61,4 @@ def files_out(commit: Commit, tasks: Iterable[Task]) -> int:
     """
     if commit.verb != "forget":
         return sum(t.stats.files_out for t in tasks)
-    leaving = (u for t in tasks for u in t.coverage.uncovers if not u.path.startswith(_TOPIC))
-    return sum(start == 0 for uncover in leaving for start, _ in uncover.ranges)
+    return sum(begins(u.path, start) for t in tasks for u in t.coverage.uncovers for start, _ in u.ranges)

@@ -52,6 +52,7 @@ class Fold:
     uncovered: Uncovered
     base: Checkpoint | None = None
     only: Source | None = None  # of the pieces, only the rows that came from this segment, which they have merged
+    undone: frozenset[int] = frozenset()  # commits of which the pieces have rows, and that another program has rolled back since
     said: tuple[Source, ...] = ()  # segments that add no row, and say what is the state of rows before them (see `finished`)
 
     def rows(self, store: Store, columns: Sequence[str] = segments.SCHEMA.names, first: str = "", last: str = "",
@@ -100,6 +101,8 @@ class Fold:
             attempt = names.attempt_of_segment(self.only.segment)
             mine = pc.and_(pc.equal(table.column("commit"), self.only.number), pc.equal(table.column("attempt"), attempt))
             table = table.filter(mine)
+        if self.undone:
+            table = table.filter(pc.invert(pc.is_in(table.column("commit"), pa.array(self.undone, pa.int64()))))
         return table
 
     def of(self, source: Source) -> Fold:
@@ -125,7 +128,8 @@ class Fold:
         rest = pa.array([file for file in counting if file not in found], pa.string())
         for table in self.base.tables(store, "files", FILES) if self.base and len(rest) else ():
             for row in table.filter(pc.is_in(table.column("data_file"), rest)).to_pylist():
-                found[row["data_file"]] = Source(row["commit"], counting[row["data_file"]], row["first"], row["last"])
+                if row["commit"] not in self.undone:
+                    found[row["data_file"]] = Source(row["commit"], counting[row["data_file"]], row["first"], row["last"])
         return found
 
     def _also(self) -> list[str]:
@@ -192,7 +196,8 @@ def fold(log: Log, version: int | None = None, *, reader: bool = False) -> Fold:
             for uncover in () if task.coverage.removes else task.coverage.uncovers:
                 uncovered[uncover.path].append((number, uncover))
     by_path = Uncovered((path, tuple(found)) for path, found in uncovered.items())
-    return Fold(version, tuple(sources), removed, by_path, log.base, said=tuple(said))
+    undone = log.undone_since(log.merged, version)
+    return Fold(version, tuple(sources), removed, by_path, log.base, said=tuple(said), undone=undone)
 
 
 def _in_order(paths: pa.Array) -> pa.Array:

@@ -38,7 +38,7 @@ def live(log: Log, folded: Fold, *, reader: bool = False) -> Iterator[LiveFile]:
     if log.base:
         for table in log.base.tables(log.store, "files", FILES):
             for row in zip(*(table.column(c).to_pylist() for c in FILES.names), strict=True):
-                if row[0] not in folded.removed:
+                if row[0] not in folded.removed and row[3] not in folded.undone:
                     yield LiveFile(*row)
     for number, commit in log.recent(folded.version):
         for t in log.in_effect(commit, folded.version, reader=reader):
@@ -58,7 +58,10 @@ def totals(log: Log, folded: Fold) -> Totals:
         for table in log.base.tables(log.store, "files", FILES, ["data_file", "bytes"]):
             sizes = table.filter(pc.is_in(table.column("data_file"), gone)).column("bytes")
             count, size = count - len(sizes), size - (pc.sum(sizes).as_py() or 0)
-    commits, tasks, last = before.commits, list[Task](), before.last_commit
+    out = [task for number in folded.undone for task in log.kept(log.commit(number))]
+    taken = added(out)
+    count, size = count - sum(len(t.data_files) for t in out), size - sum(f.size for t in out for f in t.data_files)
+    commits, tasks, last = before.commits - len(folded.undone), list[Task](), before.last_commit
     for _, commit in log.recent(folded.version):
         there = log.in_effect(commit, folded.version, reader=True)
         tasks += there
@@ -67,12 +70,12 @@ def totals(log: Log, folded: Fold) -> Totals:
     uncovered, stats = sum(len(u.ranges) for t in tasks for u in t.coverage.uncovers), added(tasks)
     return Totals(
         commits=commits, last_commit=last,
-        files=before.files + stats.files_in - stats.files_out,
-        bytes_read=before.bytes_read + stats.bytes_in - stats.bytes_out,
-        quarantined=before.quarantined + stats.quarantined - stats.quarantined_out,
-        held_back=before.held_back + stats.held - stats.held_out,
+        files=before.files + stats.files_in - stats.files_out - taken.files_in,
+        bytes_read=before.bytes_read + stats.bytes_in - stats.bytes_out - taken.bytes_in,
+        quarantined=before.quarantined + stats.quarantined - stats.quarantined_out - taken.quarantined,
+        held_back=before.held_back + stats.held - stats.held_out - taken.held,
         data_files=count + len(files), bytes_written=size + sum(f.size for f in files),
-        ledger_rows=before.ledger_rows + stats.rows - stats.carried - uncovered,
+        ledger_rows=before.ledger_rows + stats.rows - stats.carried - uncovered - taken.rows,
     )  # fmt: skip
 
 

@@ -69,7 +69,7 @@ def covered(fold: Fold, store: Store, first: str, last: str, known: Known | None
     `known`: of a call that asks again. The returned ranges then belong to it, and must not be changed.
     """
     known = Known() if known is None else known
-    of = first, last, fold.removed, fold.uncovered
+    of = first, last, fold.removed, fold.uncovered, fold.undone
     names = tuple(source.segment for source in fold.sources)
     read = len(known.sources)
     if known.of != of or names[:read] != known.sources:

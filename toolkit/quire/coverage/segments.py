@@ -167,9 +167,8 @@ def steps(store: Store, name: str) -> list[tuple[str, int]]:
     try:
         file, found = OwnParquet(stored(store, name), SCHEMA), list[tuple[str, int]]()
         for i, group in enumerate(file.groups):
-            statistics = group.column(file.file.schema_arrow.get_field_index("path")).statistics
-            known = statistics is not None and statistics.has_min_max
-            found.append((statistics.min if known else pc.min(file.read(["path"], [i]).column("path")).as_py(), group.num_rows))
+            least = file.file.chunks[i]["path"].least
+            found.append((pc.min(file.read(["path"], [i]).column("path")).as_py() if least is None else least.decode(), group.num_rows))
     except (NotFoundError, *DAMAGED) as e:
         raise checkpoints.damaged(store, name, e) if names.head_of_piece(name) else lacking(store, name, "", e) from e
     return found
@@ -202,7 +201,7 @@ def _check_places(table: pa.Table) -> None:
 
 
 def _may_hold(file: OwnParquet, group: int, first: str, last: str) -> bool:
-    if not last:
+    if not last or len(file.groups) == 1:  # of which its name in the log says the range
         return True
-    statistics = file.groups[group].column(file.file.schema_arrow.get_field_index("path")).statistics
-    return statistics is None or not statistics.has_min_max or (statistics.min <= last and statistics.max >= first)
+    ends = file.file.chunks[group]["path"].ends
+    return ends is None or (ends[0] <= last.encode() and ends[1] >= first.encode())

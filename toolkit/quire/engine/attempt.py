@@ -100,7 +100,7 @@ class Attempt:
         """Let rows give way to a split, as the plan tells it."""
         given = json.loads(text)
         self.quarantined.tried[at] = max([0, *(each[2] for each in given)])
-        self.quarantined.names.update((at, each[3]) for each in given if len(each) > 3)
+        self.quarantined.names.update((at, each[3]) for each in given if len(each) > 3 and each[3])
         return self.replaced.add(at, given)
 
     def defer(self, at: At, e: Vanished) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from quire.commit import names
-from quire.commit.entries import Abort, Commit, PlanHead, Spec, Stats, Task
+from quire.commit.entries import TABLE, Abort, Commit, PlanHead, Spec, Stats, Task
 from quire.commit.log import Log
 from quire.coverage import checkpoint, segments
 from quire.coverage.fold import fold
@@ -34,6 +34,7 @@ from quire.sources.files import Root
 from quire.sources.transforms import schemas
 from quire.spark.runner import Runner
 from quire.storage import Store
+from quire.storage.within import PROPERTIES, is_table
 
 TWICE = 2  # a call takes a path up at most this often, so it ends though a file changes for ever
 
@@ -91,7 +92,7 @@ def _rounds(
         call.takes_up(head)
         jobs.run(runner, log, work, bars, request.max_quarantined, request.reduce)
         settled = call.ended(log.refresh(), head.job, store) and taken.planned is not None
-        jobs.check_losses(call.done.losses, head.job, request.dest)
+        jobs.check_losses(call.done.losses, head.job, request.shown)
         if bars.stopping or (settled and not call.more() and (supersede or not call.outdated())):
             break  # where it is to stop, the next call takes what is left
         supersede = settled and (supersede or not call.more())  # first what did not fit into that job
@@ -111,11 +112,12 @@ class _Done:
     examples: list[tuple[str, str]] = field(default_factory=list)  # of what was quarantined
 
     def add(self, tasks: Sequence[Task]) -> None:
-        files = [file for task in tasks for file in task.data_files]
+        # The change files of a table lie beside its data files.
+        files = [file for task in tasks for file in task.data_files if not names.is_changes(file.name)]
         self.stats = added(tasks, self.stats)
         self.data_files += len(files)
         self.written += sum(file.size for file in files)
-        self.records += sum(file.records for file in files)
+        self.records += sum(task.records for task in tasks)
 
 
 class _Call:
@@ -152,8 +154,7 @@ class _Call:
         """A listing."""
         self.listed, self.held = planned, 0  # what is held back since before is in the listing
         # What this call has gathered in rounds before is found done, and was not done before.
-        if not self.stats.quarantined_records:  # else a file whose beginning was quarantined would be taken for one
-            self.skipped = max(0, planned.listed.done - self.stats.files_in - self.stats.quarantined_files)
+        self.skipped = max(0, planned.listed.done - self.stats.files_in - self.stats.quarantined_files)
         if not self.jobs:
             self.quarantined = planned.listed.quarantined
         if planned.tasks:
@@ -217,7 +218,7 @@ class _Call:
         """How far this call has come, for an error that ends it: from what it knows, since the store may not answer."""
         taken = self.kind.taken(self.stats.files_in, self.done.records)
         before = f"{taken} by this call and stay; " if self.stats.files_in or self.done.records else ""
-        dest = self.request.dest
+        dest = self.request.shown
         if self.head is None:
             return f"{before or 'Nothing of this call is visible; '}call again to go on."
         step = ProgressEvent("") if self.bars.last is self.before else self.bars.last.step  # the phases before were of other jobs
@@ -235,7 +236,7 @@ class _Call:
         listed = self.listed.listed if self.listed else Listed()
         differing = listed.differing
         return Report(
-            **self.kind.report(request.roots, self, log), dest=request.dest, files=stats.files_in, bytes=stats.bytes_in,
+            **self.kind.report(request.roots, self, log), dest=request.shown, files=stats.files_in, bytes=stats.bytes_in,
             written=done.written, records=done.records, lost=stats.lost, data_files=done.data_files,
             quarantined=tuple(done.examples[:EXAMPLES]), quarantined_count=stats.quarantined,
             changed=differing.reported.pairs, changed_count=differing.reported.count, longer_count=differing.longer,
@@ -250,9 +251,16 @@ class _Call:
 def check_destination(store: Store, allow_nonempty: bool) -> None:
     """Refuse a destination that holds somebody else's files (`allow_nonempty` allows them)."""
     store.check_writable()
-    if not store.is_folder():
+    if not store.is_folder() or is_table(store):  # a table says by its settings that it is one
         return
-    if not store.is_folder(names.STATE) and not allow_nonempty:
+    if not store.is_folder(names.STATE):
+        if store.stat(PROPERTIES) is not None:
+            raise RefusedError(
+                f"the destination {store.url} is a table, whose readers would take other files in it for its rows: nothing was touched. "
+                f"Choose another, or write rows into it with quire.Table({store.url!r})."
+            )
+        if allow_nonempty:
+            return
         for name, _ in store.peek():
             if store.is_folder(names.STATE):
                 return  # another driver has just begun here
@@ -292,12 +300,12 @@ def _check_names(log: Log, request: Request, listed: Listed) -> None:
 def check_spec(log: Log, request: Request) -> None:
     """Refuse to mix two transforms or formats in one destination."""
     commit = log.saying()
-    if commit is None:
+    if commit is None or request.identity.closer == TABLE:
         _check_marks(log, request)
         return
     if commit.verb == "run" and commit.identity != (identity := request.identity.intent.get("identity", "")):
         raise RefusedError(
-            f"the destination {request.dest} knows its files by change_detection={commit.identity or 'store'!r}, and this call says "
+            f"the destination {request.shown} knows its files by change_detection={commit.identity or 'store'!r}, and this call says "
             f"{identity or 'store'!r}: every file would look rewritten. Say the same, or choose another destination."
         )
     if commit.spec != request.spec:
@@ -305,11 +313,11 @@ def check_spec(log: Log, request: Request) -> None:
         if there.reduce != ours.reduce:
             mixed = [f"went through reduce={w.reduce!r}" if w.reduce else "went through no shuffle" for w in (there, ours)]
             raise RefusedError(
-                f"the rows of the destination {request.dest} {mixed[0]}, and those of this call {mixed[1].replace('went', 'would go')}: "
+                f"the rows of the destination {request.shown} {mixed[0]}, and those of this call {mixed[1].replace('went', 'would go')}: "
                 f"mixing them is not supported. Say the same, or choose another destination."
             )
         raise RefusedError(
-            f"the destination {request.dest} holds transform {there.transform!r}, format {there.format!r}, compression "
+            f"the destination {request.shown} holds transform {there.transform!r}, format {there.format!r}, compression "
             f"{there.compression!r}, layout {there.layout!r}{_split(there)}; this call says {ours.transform!r}, {ours.format!r}, "
             f"{ours.compression!r}, {ours.layout!r}{_split(ours)}. Say the same, or choose another destination."
         )
@@ -320,7 +328,7 @@ def _check_marks(log: Log, request: Request) -> None:
     kind = kinds.named(request.spec.kind)
     if other := next((source.first for source in fold(log).sources if not kind.owns(source.first)), None):
         raise RefusedError(
-            f"the ledger of {request.dest} has marks of {quoted(other, 100)}, which another tool has done, and this call reads "
+            f"the ledger of {request.shown} has marks of {quoted(other, 100)}, which another tool has done, and this call reads "
             f"{kind.noun}: nothing was read. Choose another destination."
         )
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from msgspec.structs import replace
 
 from quire.commit import names, protocol
+from quire.commit.closers import step as finishing
 from quire.commit.entries import FILES, OFFSETS, SPLITS, Commit, Deferred, PlanHead, Task
 from quire.commit.log import Log
 from quire.coverage.conflicts import conflicts
@@ -74,14 +75,35 @@ def run(runner: Runner, log: Log, work: Work, progress: Progress, max_quarantine
             f"First: {first}. Repair them, or call again with a larger max_quarantined."
         )
     if head.closer:
-        closed = closers.of(head).close(runner, log, work, tasks, reduce, progress)
-        if closed is None:
-            settle(log, head.job, progress)
-            return
-        tasks = closed
-        _check_schema(log, tasks, head)
-    protocol.commit(log, head, tasks, conflicts)
+        close(runner, log, work, tasks, reduce, progress)
+    else:
+        protocol.commit(log, head, tasks, conflicts)
+        settle(log, head.job, progress)
+
+
+def close(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce | None, progress: Progress) -> None:
+    """Bring a job whose planned tasks are done to its end: rounds of its closer, until the log has its outcome; then publish and clean."""
+    head, closer = work.head, closers.of(work.head)
+    while (closed := _closed(runner, log, work, tasks, reduce, progress)) is not None:
+        _check_schema(log, closed, head)
+        ready = functools.partial(closer.ready, closed[-1]) if isinstance(closer, closers.Rounds) else lambda _: True
+        protocol.commit(log, head, closed, conflicts, ready)
+        if log.outcome(head.job) is not None:
+            break
     settle(log, head.job, progress)
+
+
+def _closed(
+    runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce | None, progress: Progress
+) -> list[Task] | None:  # fmt: skip
+    """All results of a job. One whose closer refuses the rows is given up: no other try would end otherwise."""
+    try:
+        return closers.of(work.head).close(runner, log, work, tasks, reduce, progress)
+    except RefusedError as e:
+        protocol.abort(log, work.head.job, scrub(str(e), 200))
+        if not isinstance(log.outcome(work.head.job), Commit):
+            raise
+        return None
 
 
 def results(runner: Runner, log: Log, work: Work, progress: Progress) -> tuple[list[PlannedTask], list[Task]] | None:
@@ -125,9 +147,14 @@ def _not_taken(log: Log, head: PlanHead, tasks: list[Task]) -> tuple[Deferred, .
 
 
 def settle(log: Log, job: str, progress: Progress) -> None:
-    """Publish and clean a job that has its outcome, whoever brought it about: its files are visible when the call returns."""
-    for entry in log.refresh().unpublished():
-        if entry.job == job:
+    """Publish and clean a job that has its outcome, whoever brought it about: its files are visible when the call returns.
+
+    Commits with a step before `published` are published in the order of the log, so those before this job's are published, too.
+    """
+    waiting = log.refresh().unpublished()
+    mine = next((i for i, entry in enumerate(waiting) if entry.job == job), -1)
+    for i, entry in enumerate(waiting[: mine + 1]):
+        if i == mine or finishing(waiting[mine]):
             with progress.phase("publishing", total=sum(len(t.data_files) for t in entry.tasks)) as bar:
                 protocol.publish(log, entry, lambda done, _: bar.to(done))
     protocol.clean(log, job)

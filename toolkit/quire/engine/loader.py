@@ -15,7 +15,7 @@ from quire.commit import protocol
 from quire.commit.entries import OFFSETS
 from quire.commit.log import Log
 from quire.coverage.fold import fold
-from quire.coverage.ranges import Known
+from quire.coverage.ranges import Known, covered
 from quire.engine.driver import check_destination, check_spec
 from quire.engine.report import LoadReport, Report
 from quire.engine.request import Request
@@ -93,7 +93,7 @@ class LoadCall:
         cluster = cluster_of(request.topics.servers, request.topics.options)
         with about("source"):
             topics, keys = self._found(cluster, bars)
-            check_cluster(log, topics, request.dest)
+            check_cluster(log, topics, request.shown)
             ends = cluster.ends(keys, bars.again)
         if self.until is not None:
             with about("until"):
@@ -132,7 +132,7 @@ class LoadCall:
         request, spec = self.request, log.spec()
         if spec is not None and spec.kind != OFFSETS:
             raise RefusedError(
-                f"the destination {request.dest} holds what was made of files ({spec.transform} → {spec.format}), and this call loads "
+                f"the destination {request.shown} holds what was made of files ({spec.transform} → {spec.format}), and this call loads "
                 f"topics: nothing was read. Choose another destination."
             )
         before = log.source()
@@ -144,7 +144,7 @@ class LoadCall:
         ]
         if others:
             raise RefusedError(
-                f"the destination {request.dest} holds topic {', '.join(others)}, and this call loads {', '.join(request.topics.asked)}: "
+                f"the destination {request.shown} holds topic {', '.join(others)}, and this call loads {', '.join(request.topics.asked)}: "
                 f"nothing was read. Name all of them, choose another destination, or say allow_nonempty=True to bring them together."
             )
 
@@ -156,9 +156,15 @@ class LoadCall:
         if log.spec() is not None:
             with about("dest"):
                 check_spec(log, request)
-            there = schemas.frozen(log)
-        columns = schemas.agreed(there, columns, request.dest) or _of_open_job(request, log) or _of_first_records(request, loading, cluster)
-        if columns is None:
+            there = None if request.takes else schemas.frozen(log)
+        columns = schemas.agreed(there, columns, request.shown)
+        of_job = None if columns is not None else _of_open_job(request, log)
+        if columns is None and of_job is None:
+            columns = _of_first_records(request, loading, cluster, log)
+        if columns is not None and request.takes is not None:
+            with about("schema"):
+                columns = request.takes(columns)
+        if (columns := of_job or columns) is None:
             return request  # no record has come yet
         with about("partition_by"):
             records.check_by(loading.by, columns)
@@ -193,9 +199,12 @@ def _of_open_job(request: LoadRequest, log: Log) -> pa.Schema | None:
     return None
 
 
-def _of_first_records(request: LoadRequest, loading: Loading, cluster: Cluster) -> pa.Schema | None:
-    """The columns that the function gives for some of the first records; None where there is none yet."""
-    starts = cluster.starts(request.ends)
+def _of_first_records(request: LoadRequest, loading: Loading, cluster: Cluster, log: Log) -> pa.Schema | None:
+    """The columns that the function gives for some of the first records, of a table the first new ones; None where there is none yet."""
+    starts, topics = cluster.starts(request.ends), request.topics
+    if request.takes is not None:
+        known = covered(fold(log), request.store(), f"{topics.url}/", f"{topics.url}/\U0010ffff", request.known)
+        starts = {key: max(at, known[path].end if (path := topics.path(key)) in known else 0) for key, at in starts.items()}
     spans = [offsets.Span(key, starts[key], end) for key, end in sorted(request.ends.items()) if starts[key] < end]
     some, _ = offsets.sample(cluster, spans[: offsets.AT_ONCE], LOOKED_AT, seconds=offsets.PATIENCE)
     return next((columns for batch in some.to_batches() if (columns := loading.columns(batch)) is not None), None)

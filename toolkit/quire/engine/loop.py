@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 from quire.arguments import refuse_needless, seconds, whole
@@ -18,8 +19,24 @@ from quire.progress import Progress
 from quire.spark.runner import Runner
 
 
+@dataclass(frozen=True)
+class Again:
+    """How a call is repeated: `pause` seconds between two runs (None: one run), and how many runs there are (None: until a signal)."""
+
+    pause: float | None = None
+    runs: int | None = None
+
+
+def again(every: str | float | None, max_runs: int | None) -> Again:
+    """The same of a call's arguments; UsageError for a wrong one, which is said before Spark starts."""
+    refuse_needless({"max_runs": max_runs}, {"every=": every is not None})
+    if every is None:
+        return Again()
+    return Again(seconds(every, "every"), None if max_runs is None else whole(max_runs, "max_runs", 1))
+
+
 def repeat(
-    request: Request, runner: Runner, bars: Progress, every: str | float | None, max_runs: int | None,
+    request: Request, runner: Runner, bars: Progress, again: Again,
     decide: Callable[[Request], Request] = lambda request: request, told: Callable[[Report], Report] = lambda report: report,
     stop: threading.Event | None = None,
 ) -> Report:  # fmt: skip
@@ -30,11 +47,9 @@ def repeat(
     `stop`: where it is set, the call ends after the commit under way, as after a signal.
     """
     bars.stop = stop
-    refuse_needless({"max_runs": max_runs}, {"every=": every is not None})
-    if every is None:
+    pause, runs = again.pause, again.runs
+    if pause is None:
         return checked(request, told(gather(decide(request), runner, bars)))
-    pause = seconds(every, "every")
-    runs = whole(max_runs, "max_runs", 1) if max_runs is not None else None
     with _until_signal(stop) as stopped:
         bars.stop = stopped
         while True:

@@ -216,7 +216,7 @@ class Report:
 class LoadReport(Report):
     """The result of `quire.load`.
 
-    records     in the data files of this call; `written` bytes in `data_files`
+    records     in the data files of this call (of a table: the rows that came); `written` bytes in `data_files`
     bytes       offsets that this call has covered: those of records, and those that hold none (markers, what was aborted or compacted)
     lost        offsets that retention had removed before they were read (on_data_loss="record")
     quarantined   (partition, reason) of records in quarantine

@@ -8,7 +8,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
@@ -29,7 +29,10 @@ from quire.sources.identity import IDENTITIES
 from quire.sources.splits import FileInfo
 from quire.sources.transforms import BadContent
 from quire.sources.transforms.convert import Convert
-from quire.storage import OnRetry, Store, canonical, connect, silent
+from quire.storage import OnRetry, Store, connect, destination, plain, silent
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 PLANNERS = ("balanced", "hash", "directory")
 PARTIAL_LINES = ("hold", "take")
@@ -52,12 +55,19 @@ class Request:
     policy: Policy = field(default_factory=Policy)
     allow_nonempty: bool = False
     reduce: Callable[[Any], Any] | None = field(default=None, repr=False)  # all rows of a job go through it together
+    # Of a table, which says itself which columns it has: those of rows in its types; an error where it does not take them.
+    takes: Callable[[pa.Schema], pa.Schema] | None = field(default=None, repr=False, compare=False)
     held: Held = field(default_factory=Held, repr=False, compare=False)  # the destination's log, for all runs of the call
 
     @property
     def spec(self) -> Spec:
         """The contents of the destination after it."""
         return self.identity.spec
+
+    @property
+    def shown(self) -> str:
+        """The destination as people know it."""
+        return plain(self.dest)
 
     def store(self, on_retry: OnRetry = silent) -> Store:
         """The destination; `on_retry` is called at what is tried again."""
@@ -215,7 +225,7 @@ def build(
         roots = tuple(dataclasses.replace(root, identity=change_detection, links=follow_links) for root in found)
     with about("dest"):
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
-        to = canonical(dest, to_options)
+        to = destination(dest, to_options)
         files.apart(roots, to, to_options)
         there = connect(to, to_options)
     by = choice(committer, there)

@@ -134,8 +134,8 @@ def _freeze(store: Store, identity: Identity, head: PlanHead) -> PlanHead | None
 
 
 def _stands(store: Store, head: PlanHead) -> bool:
-    """Whether what its tasks read is there; a user's own job has nothing of the kind."""
-    return head.verb == WRITE or store.stat(names.plan_parquet(head.job, head.plan)) is not None
+    """Whether what its tasks read is there; a user's own job, and one without planned tasks, has nothing of the kind."""
+    return head.verb == WRITE or not head.tasks or store.stat(names.plan_parquet(head.job, head.plan)) is not None
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 
 from quire.commit.entries import Uncover
 from quire.coverage.carry import Dropped
+from quire.coverage.counts import begins
 from quire.coverage.quarantine import QuarantineWriter, Shelf
 from quire.coverage.tails import WAITED
 from quire.engine.rows import LedgerRow, SegmentRows
@@ -42,7 +43,7 @@ class Replaced:
 
     def __init__(self, dropped: Dropped, tally: Tally) -> None:
         self.tally, self._uncovers = tally, [*dropped.uncovers]
-        self._of: dict[At, list[tuple[Uncover, int]]] = {}  # by a split, with how often each was tried
+        self._of: dict[At, list[tuple[Uncover, int, bool]]] = {}  # by a split, with how often each was tried, and whether it was a record
         self._withdrawn = set[Uncover]()
         counts = dropped.counts
         tally.files_out, tally.bytes_out, tally.quarantined_out, tally.held_out = (
@@ -53,9 +54,9 @@ class Replaced:
         )
 
     def add(self, at: At, given: list[list[Any]]) -> list[Uncover]:
-        """Let rows give way to a split: [version, [[start, length], …], tries, …] each."""
+        """Let rows give way to a split: [version, [[start, length], …], tries, …] each, and of single records their file, or ""."""
         found = [Uncover(at[0], version, tuple((s, n) for s, n in ranges)) for version, ranges, *_ in given]
-        self._of[at] = [(uncover, each[2]) for uncover, each in zip(found, given, strict=True)]
+        self._of[at] = [(uncover, each[2], len(each) > 3) for uncover, each in zip(found, given, strict=True)]
         self._uncovers += found
         self._count(at, 1)
         return found
@@ -63,10 +64,11 @@ class Replaced:
     def withdraw(self, at: At) -> None:
         """Keep what would give way to a split that was not taken: to this one, not to another range of its file."""
         self._count(at, -1)
-        self._withdrawn.update(uncover for uncover, _ in self._of.pop(at, ()))
+        self._withdrawn.update(uncover for uncover, *_ in self._of.pop(at, ()))
 
     def _count(self, at: At, sign: int) -> None:
-        for uncover, tries in self._of.get(at, ()):
+        for uncover, tries, record in self._of.get(at, ()):
+            self.tally.files_out += sign * sum(record and begins(uncover.path, start) for start, _ in uncover.ranges)
             name = {WAITED: "held_out", EMPTY: "files_out"}.get(tries, "quarantined_out")
             setattr(self.tally, name, getattr(self.tally, name) + sign * len(uncover.ranges))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
+from quire.formats import footer
 from quire.formats.damage import ARROW
+from quire.formats.footer import Chunk
 from quire.storage import Sink, Store, held
 
 GROUP = 8 << 20  # bytes of content in a row group
+WHOLE = 128 << 10  # bytes of a file that is read in one request, rather than by its footer and its columns
 CONTENT = pa.schema(
     [pa.field("path", pa.string(), False), pa.field("modified", pa.timestamp("us", "UTC")), pa.field("content", pa.binary(), False)]
 )
@@ -35,15 +39,25 @@ _LOSSLESS = {"none": "NONE", "gzip": "GZIP", "zstd": "ZSTD"}
 
 # What decoding quire's own Parquet may make of it; a segment of ours means some 30 times its bytes.
 _FREE, _GROWTH = 64 << 20, 1_000
-_ONE_BY_ONE = {"PLAIN", "RLE", "BIT_PACKED"}
 _ANY_SIGN = ("modified",)  # a time may lie before 1970; all other whole numbers count something
 DAMAGED = (*ARROW, OSError, ValueError, KeyError, TypeError)
 
 
-class _SinkFile(io.RawIOBase):
-    """A sink as pyarrow wants a file."""
+class Writable(Protocol):
+    """Something that takes bytes, such as a store's sink."""
 
-    def __init__(self, sink: Sink) -> None:
+    def write(self, data: bytes | memoryview) -> Any:
+        """Append `data`."""
+        ...
+
+
+W = TypeVar("W", bound=Writable)
+
+
+class SinkFile(io.RawIOBase, Generic[W]):
+    """A sink as Arrow wants a file; it is neither closed nor given up here. Once `given_up` is set, nothing reaches it any more."""
+
+    def __init__(self, sink: W) -> None:
         self.sink, self.at, self.given_up = sink, 0, False
 
     def writable(self) -> bool:
@@ -70,7 +84,7 @@ class ParquetWriter:
         self.files: list[int] = []
         self.offsets: list[int] = []
         self.skips: list[int] = []  # a row is found by its number alone
-        self._file: _SinkFile | None = None
+        self._file: SinkFile[Sink] | None = None
         self._writer: pq.ParquetWriter | None = None
         self._rows = 0
         self._waiting: list[pa.RecordBatch] = []
@@ -116,7 +130,7 @@ class ParquetWriter:
 
     def _next_file(self) -> None:
         self._close_file()
-        self._file = _SinkFile(self.create(len(self.sizes)))
+        self._file = SinkFile(self.create(len(self.sizes)))
         assert self.schema is not None
         alike: Any = [name for name in _ALIKE if name in self.schema.names] if of_records(self.schema) else True
         self._writer = pq.ParquetWriter(self._file, self.schema, compression=self.compression, use_dictionary=alike, store_schema=True)
@@ -165,16 +179,20 @@ class Seekable(io.RawIOBase):
 
 
 class _StoredFile(Seekable):
-    """An object in a store as pyarrow wants a file; it reads only what is asked for."""
+    """An object in a store as pyarrow wants a file; it reads only what is asked for, and a small one whole: a request costs more."""
 
     def __init__(self, store: Store, name: str) -> None:
         found = store.stat(name)
         self.store, self.name, self.size = store, name, found.size if found else -1
+        self._whole: bytes | None = None
         if found is None:
             store.get(name)  # says that it is not there
 
     def read(self, n: int = -1) -> bytes:
-        data = self.store.get_range(self.name, self.at, self.size - self.at if n is None or n < 0 else n)
+        wanted = self.size - self.at if n is None or n < 0 else n
+        if self._whole is None and 0 <= self.size <= WHOLE:
+            self._whole = self.store.get_range(self.name, 0, self.size)
+        data = self.store.get_range(self.name, self.at, wanted) if self._whole is None else self._whole[self.at : self.at + wanted]
         self.at += len(data)
         return data
 
@@ -193,6 +211,21 @@ class ParquetFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
 
     def __init__(self, source: Any, **more: Any) -> None:
         super().__init__(source, pre_buffer=False, **more)
+        self._bytes = source
+
+    @cached_property
+    def chunks(self) -> list[dict[str, Chunk]]:
+        """For each row group the chunks of its columns, by path; ValueError for a damaged footer, of which Arrow must not be asked."""
+        size, end = self.metadata.serialized_size, 8  # bytes behind it, of which the first four are its length
+        tail = self._end(size + end)
+        if (length := int.from_bytes(tail[-end:][:4], "little")) != size:  # some writers fill it up
+            tail = self._end(length + end)
+        return footer.chunks(tail[:-end])
+
+    def _end(self, size: int) -> bytes:
+        self._bytes.seek(-size, io.SEEK_END)
+        found: bytes = self._bytes.read(size)
+        return found
 
     def read(self, columns: list[str] | None = None) -> pa.Table:
         """See pyarrow."""
@@ -239,17 +272,22 @@ class OwnParquet:
     def batches(self, columns: Sequence[str], groups: Iterable[int]) -> Iterator[pa.RecordBatch]:
         """The same, up to 20,000 rows at a time."""
         wanted, groups = self._of(columns), list(groups)
-        chunks = [c for i in groups for c in _chunks(self.groups[i]) if c.path_in_schema in wanted.names]
-        if max((c.total_uncompressed_size for c in chunks), default=0) > self._left:
-            raise ValueError("it means many times the bytes that it has")
-        # One value may be as long as its column, and stand in every row, unless the bytes of the rows follow one another.
-        repeating = [c for c in chunks if c.physical_type == "BYTE_ARRAY" and not set(c.encodings) <= _ONE_BY_ONE]
-        widest = max((c.total_uncompressed_size for c in repeating), default=0)
-        for batch in self.file.iter_batches(max(1, min(20_000, _FREE // max(1, widest))), groups, wanted.names):
+        for batch in self.file.iter_batches(self._at_once(wanted, groups), groups, wanted.names):
             self._left -= batch.nbytes
             if self._left < 0:
                 raise ValueError("it means many times the bytes that it has")
             yield _checked(batch.select(wanted.names), wanted)
+
+    def _at_once(self, wanted: pa.Schema, groups: Sequence[int]) -> int:
+        """How many rows may be decoded together: one value may be as long as its column, and stand in every row."""
+        if all(0 <= self.groups[i].total_byte_size * self.groups[i].num_rows <= min(_FREE, self._left) for i in groups):
+            return 20_000  # all of it is small, and its chunks need no look
+        chunks = [self.file.chunks[i][name] for i in groups for name in wanted.names]
+        if max((c.size for c in chunks), default=0) > self._left:
+            raise ValueError("it means many times the bytes that it has")
+        # Unless the bytes of the rows follow one another.
+        widest = max((c.size for c in chunks if c.repeats), default=0)
+        return max(1, min(20_000, _FREE // max(1, widest)))
 
     def _of(self, columns: Sequence[str]) -> pa.Schema:
         return pa.schema([self.schema.field(name).remove_metadata() for name in columns])
@@ -264,10 +302,6 @@ def _checked(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     batch = batch.cast(wanted)  # which fails where a value is missing that has to be there
     batch.validate(full=True)  # text that is not UTF-8, say
     return batch
-
-
-def _chunks(group: Any) -> list[Any]:
-    return [group.column(i) for i in range(group.num_columns)]
 
 
 def open_file(store: Store, name: str) -> ParquetFile:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from quire.coverage.finished import FINISHED
 from quire.coverage.fold import Fold
-from quire.ledger.forget import RowChooser, last_copies, refuse_last_copies, with_riders
-from quire.planning.drops import DROPS, put_drops
+from quire.ledger.forget import RowChooser, finished, refuse_finished, with_riders
+from quire.planning.drops import DROPS, filled, put_drops
 from quire.spark.runner import guarded
+from quire.spark.shipping import one_line
 from quire.storage import connect
 
 TOGETHER = 500_000  # rows that leave, of which one task writes so many at once
@@ -20,7 +21,8 @@ TOGETHER = 500_000  # rows that leave, of which one task writes so many at once
 def dropped(url: str, options: Any, chosen: Callable[[Fold], Any], *, last_copy: bool) -> RowChooser:
     """Rows that leave are written by the tasks that find them; here come the names of these objects, and of the data files.
 
-    `last_copy`: also what was purged; else RefusedError for it, whether it was chosen or rides with what was.
+    `last_copy`: also what was purged; else RefusedError for it, whether it was chosen or rides with what was. Where a file must not
+    leave, they tell its state and path instead.
     """
 
     def rows(folded: Fold, named: Callable[[str], str]) -> list[tuple[str, str]]:
@@ -28,29 +30,27 @@ def dropped(url: str, options: Any, chosen: Callable[[Fold], Any], *, last_copy:
             store = connect(url, options)
             for drops in _pieces(batches):
                 leaving = with_riders(store, folded, drops)
-                found = [("", path) for path in ([] if last_copy else last_copies(leaving))]  # of no object
-                found = found or put_drops(store, leaving, named)
+                found = finished(leaving, last_copy=last_copy) or put_drops(store, leaving, named)
                 yield pa.RecordBatch.from_pydict({"object": [name for name, _ in found], "of": [of for _, of in found]})
 
         frame = chosen(folded)
         work = guarded(frame.sparkSession, write, url)
-        found = frame.select(*DROPS.names).mapInArrow(work, "object string, of string").toArrow().to_pylist()
-        refuse_last_copies(url, list(dict.fromkeys(row["of"] for row in found if not row["object"])))
+        with one_line():
+            found = frame.select(*DROPS.names).mapInArrow(work, "object string, of string").toArrow().to_pylist()
+        refuse_finished(url, list(dict.fromkeys((row["object"], row["of"]) for row in found if row["object"] in FINISHED)))
         return [(row["object"], row["of"]) for row in found]
 
     return rows
 
 
 def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows that leave, as a plan has them ("" for no data file), some at a time."""
+    """Rows that leave, as a plan has them, some at a time."""
     waiting, rows = list[pa.RecordBatch](), 0
     for batch in batches:
-        at = batch.schema.get_field_index("data_file")
-        named = batch.set_column(at, "data_file", pc.fill_null(batch.column("data_file"), ""))
-        waiting.append(named)
-        rows += named.num_rows
+        waiting.append(batch)
+        rows += batch.num_rows
         if rows >= TOGETHER:
-            yield pa.Table.from_batches(waiting).cast(DROPS)
+            yield filled(pa.Table.from_batches(waiting))
             waiting, rows = [], 0
     if rows:
-        yield pa.Table.from_batches(waiting).cast(DROPS)
+        yield filled(pa.Table.from_batches(waiting))

@@ -50,6 +50,7 @@ from quire.ledger.own_files import (
     spec_of_files,
     spec_there,
 )
+from quire.ledger.refusals import not_of_tables
 from quire.ledger.tables import computed
 from quire.planning import plan as planning
 from quire.planning.changes import APPENDED, Changes
@@ -59,6 +60,7 @@ from quire.planning.pieces import pieces
 from quire.planning.undone import COLUMNS, shown, undone
 from quire.progress import Progress, ProgressEvent
 from quire.spark.runner import LocalRunner, OnSpark, Runner, runner_of
+from quire.spark.shipping import one_line
 from quire.storage import Copying, Store, Syncing, connect
 
 if TYPE_CHECKING:
@@ -127,6 +129,7 @@ class Claims:
         """Read the log to its tip."""
         raise NotImplementedError
 
+    @not_of_tables
     @contextmanager
     def claim(
         self, source: Any, *, spark: SparkSession | LocalRunner | OnSpark | None = None, include: Any = None, exclude: Any = None,
@@ -249,7 +252,8 @@ def _changed(log: Log, made: Request, runner: Runner) -> Changes:
     found = list(pieces(wanted.roots, wanted.selection, runner.parallelism))
     table = _table(runner, made, len(found), lambda i: list_changed(listing, found[i]), "changed")
     if isinstance(runner, OnSpark):
-        (row,) = table.selectExpr("count(*)", f"count_if(startswith(reason, '{APPENDED}'))").collect()
+        with one_line():
+            (row,) = table.selectExpr("count(*)", f"count_if(startswith(reason, '{APPENDED}'))").collect()
         return Changes(*row)
     return Changes(table.num_rows, pc.sum(pc.starts_with(table.column("reason"), APPENDED)).as_py() or 0)
 

@@ -9,20 +9,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit.log import Log
-from quire.coverage.finished import FINISHED
+from quire.coverage.finished import FINISHED, PURGING
 from quire.coverage.fold import Fold, fold
 from quire.errors import RefusedError, UsageError
 from quire.ledger import whole
 from quire.ledger.job import Change, Changed, Dest, PlannedChange, spec_of
 from quire.ledger.tables import alike
-from quire.planning.drops import DROPS, put_drops
+from quire.planning.drops import DROPS, filled, put_drops
 from quire.planning.pack import read_drops
 from quire.planning.rewriting import live_files, rewriting
 from quire.storage import Store
 
 TOLD = 1_000  # files that are told where there may be very many
 
-_COLUMNS = ["data_file", "path", "version", "start", "length", "state"]
+_COLUMNS = DROPS.names
 _FILE = _COLUMNS[:4]  # two files may have had one name, one after the other, and lie in one data file
 
 
@@ -39,7 +39,7 @@ def forget(
     """Forget source files (each by the keys that it may have; a directory means all below it), a data file, or chosen `rows`.
 
     `said` is what the user has asked for, for the log. UsageError for what the ledger does not know, RefusedError for what was purged,
-    unless `last_copy` allows it.
+    unless `last_copy` allows it, and for what a purge has not ended with.
     """
 
     def plan(log: Log, base: int, named: Callable[[str], str]) -> PlannedChange:
@@ -59,9 +59,8 @@ def forget(
             drops = read_drops(log.store, dict.fromkeys(name for name, _ in objects))
         else:
             drops = pa.concat_tables([_of_path(log, folded, keys) for keys in paths])
-        drops = _distinct(_named(drops))
-        if not last_copy:
-            refuse_last_copies(log.store.url, last_copies(drops))
+        drops = _distinct(filled(drops))
+        refuse_finished(log.store.url, finished(drops, last_copy=last_copy))
         if not traced:
             return PlannedChange(whole.leaving(log, folded, drops, live, named) if drops.num_rows else [])
         return PlannedChange(rewriting(put_drops(log.store, drops, named), live, target))
@@ -69,22 +68,37 @@ def forget(
     return Change(dest, {"verb": "forget", **said}, plan, target=target).run()
 
 
-def last_copies(drops: pa.Table) -> list[str]:
-    """The files, or some of very many, whose sources were deleted, of rows that are to leave (columns path, state)."""
-    found = pc.unique(drops.filter(pc.is_in(drops.column("state"), pa.array(FINISHED))).column("path"))
-    return found[:TOLD].to_pylist()  # type: ignore[no-any-return]
+def finished(drops: pa.Table, *, last_copy: bool) -> list[tuple[str, str]]:
+    """State and path of the files, or of some of very many, that must not leave (rows with path, state): their sources were or are deleted.
+
+    A file that a dead purge was about to delete may lie under a private name, which only rows in this state let the next purge find.
+    """
+    states = pa.array([PURGING] if last_copy else FINISHED)
+    found = drops.filter(pc.is_in(drops.column("state"), states)).group_by(["state", "path"], use_threads=False).aggregate([])
+    return list(zip(*(found.column(name)[:TOLD].to_pylist() for name in ("state", "path")), strict=True))
 
 
-def refuse_last_copies(url: str, paths: Sequence[str]) -> None:
-    """RefusedError where files are to be forgotten whose sources were deleted."""
-    if paths:
-        many = f"{len(paths):,} or more" if len(paths) >= TOLD else f"{len(paths):,}"
-        refusal = RefusedError(
-            f"{many} of the files that {url} is to forget were purged, and to forget them deletes the last copy: nothing was changed. If "
-            f"that is meant, say last_copy=True (in a shell --last-copy). One of them is {paths[0]}"
+def refuse_finished(url: str, found: Sequence[tuple[str, str]]) -> None:
+    """RefusedError where files are to be forgotten whose sources were deleted, or are about to be: `found` by `finished`."""
+    under_way = [path for state, path in found if state == PURGING]
+    if under_way:
+        raise RefusedError(
+            f"{_many(under_way)} of the files that {url} is to forget are being deleted at their source, by a purge that has not ended: "
+            f"nothing was changed. Call ledger.purge_sources(…, dry_run=False) again, which ends it, then forget. One of them is "
+            f"{under_way[0]}"
         )
-        refusal.last_copies = tuple(paths[:TOLD])
+    if found:
+        paths = [path for _, path in found]
+        refusal = RefusedError(
+            f"{_many(paths)} of the files that {url} is to forget were purged, and to forget them deletes the last copy: nothing was "
+            f"changed. If that is meant, say last_copy=True (in a shell --last-copy). One of them is {paths[0]}"
+        )
+        refusal.last_copies = tuple(paths)
         raise refusal
+
+
+def _many(paths: Sequence[str]) -> str:
+    return f"{len(paths):,} or more" if len(paths) >= TOLD else f"{len(paths):,}"
 
 
 def _of_file(log: Log, folded: Fold, file: str, live: dict[str, Any]) -> pa.Table:
@@ -118,13 +132,13 @@ def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:
     """
     files = [name for name in pc.unique(drops.column("data_file")).to_pylist() if name]
     if not files:
-        return _distinct(_named(drops))
+        return _distinct(filled(drops))
     paths = pc.unique(drops.column("path"))  # a piece's path is that of its split
     ends = pc.min_max(paths).as_py()
-    rows = folded.rows(store, [*_COLUMNS, "offset", "skip", "written", "records"], ends["min"], ends["max"], paths)
+    rows = folded.rows(store, [*_COLUMNS, "offset", "skip", "written"], ends["min"], ends["max"], paths)
     if pc.any(pc.and_(pc.equal(rows.column("length"), 0), pc.greater(rows.column("records"), 0))).as_py():
         rows = rows.filter(pc.is_valid(rows.column("data_file")))
-        return _distinct(pa.concat_tables([_named(drops), _named(_batches(rows, drops))]))
+        return _distinct(pa.concat_tables([filled(drops), filled(_batches(rows, drops))]))
     rows = rows.filter(pc.is_in(rows.column("data_file"), pa.array(files, pa.string())))
     rider = pc.and_(pc.equal(rows.column("written"), 0), pc.equal(rows.column("records"), 0))
     tables = [drops]
@@ -134,8 +148,8 @@ def with_riders(store: Store, folded: Fold, drops: pa.Table) -> pa.Table:
         keys = [tuple(row.values()) for row in rows.select(_FILE).to_pylist()]
         going = {place for place, key in zip(places, keys, strict=True) if key in chosen}
         found = rows.take([i for i, place in enumerate(places) if place in going])
-        tables.append(_named(found.select(_COLUMNS)))
-    return _distinct(pa.concat_tables([_named(table) for table in tables]))
+        tables.append(filled(found.select(_COLUMNS)))
+    return _distinct(pa.concat_tables([filled(table) for table in tables]))
 
 
 def _batches(rows: pa.Table, drops: pa.Table) -> pa.Table:
@@ -147,12 +161,6 @@ def _batches(rows: pa.Table, drops: pa.Table) -> pa.Table:
     named = [tuple(row[name] for name in _FILE) in chosen for row in found]
     going = {batch_of[place] for place, mine in zip(places, named, strict=True) if mine}
     return rows.take([i for i, place in enumerate(places) if batch_of[place] in going]).select(_COLUMNS)
-
-
-def _named(rows: pa.Table) -> pa.Table:
-    """As a plan has them: "" for no data file."""
-    at = rows.schema.get_field_index("data_file")
-    return rows.set_column(at, "data_file", pc.fill_null(rows.column("data_file"), "")).select(DROPS.names).cast(DROPS)
 
 
 def _distinct(rows: pa.Table) -> pa.Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import io
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ import xxhash
 from quire import display, skew
 from quire.arguments import flag, format_size, whole
 from quire.commit import names
-from quire.commit.entries import CLAIM, OFFSETS, PURGE, Commit, Task
+from quire.commit.entries import CLAIM, OFFSETS, PURGE, TABLE, Commit, Task
 from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
@@ -40,7 +41,7 @@ from quire.ledger.verify import Item, Verified, verify
 from quire.planning.plan import evenness
 from quire.sources.keys import keys as keys_of
 from quire.spark.runner import runner_of
-from quire.storage import canonical, connect
+from quire.storage import connect, destination
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
 
         `create`: also where none is yet, before the first claim, or for what was done elsewhere (`import_markers`).
         """
-        self._url, self._options, self._known = canonical(dest, storage_options), storage_options, Known()
+        self._url, self._options, self._known = destination(dest, storage_options), storage_options, Known()
         self._until: int | None = None  # the version that is looked at, where it is not the last one
         self._store = connect(self._url, storage_options)
         self._spare: list[Held] = []
@@ -170,7 +171,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             check_destination(self._store, allow_nonempty=False)
         elif not self._store.is_folder(names.STATE):
             raise UsageError(
-                f"{self._url} holds no ledger: nothing was gathered there. Check the spelling, or run quire consolidate first."
+                f"{self._store.url} holds no ledger: nothing was gathered there. Check the spelling, or run quire consolidate first."
             )
         self.refresh()
 
@@ -187,7 +188,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         found = copy.copy(self)
         found._until, found._known = None, Known()
         if version > found.refresh().version:
-            raise UsageError(f"version {version} of {self._url} is not there yet: the last one is {found.version}.")
+            raise UsageError(f"version {version} of {self._store.url} is not there yet: the last one is {found.version}.")
         found._until = version
         return found.refresh()
 
@@ -214,7 +215,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         if spec is not None and spec.kind == OFFSETS:
             records = sum(f.records for f in live(self._log, self._fold, reader=True))
         return Summary(
-            dest=self._url, version=self.version, transform=spec.transform if spec else "", format=spec.format if spec else "",
+            dest=self._store.url, version=self.version, transform=spec.transform if spec else "", format=spec.format if spec else "",
             compression=spec.compression if spec else "", layout=spec.layout if spec else "", commits=found.commits,
             files=found.files, bytes_read=found.bytes_read, quarantined=found.quarantined, data_files=found.data_files,
             bytes_written=found.bytes_written, held_back=found.held_back, ledger_rows=found.ledger_rows, last_commit=found.last_commit,
@@ -256,7 +257,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
                 return [Location(**row) for row in self._said([row for mine in generations(rows.to_pylist()) for row in mine])]
         hint = tables.alike(self._fold, self._store, keys)
         raise UsageError(
-            f"{keys[-1]} is not in the ledger of {self._url}: it was not gathered, or under another path{hint}. "
+            f"{keys[-1]} is not in the ledger of {self._store.url}: it was not gathered, or under another path{hint}. "
             f"Look with ledger.inspect.splits()."
         )
 
@@ -270,6 +271,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             if row["state"] in (*GATHERED, "mark") and not row["data_file"] and not commit.spec.traced:
                 others = sum(t.stats.gathered for t in self._log.in_effect(commit)) - 1
                 how = "was processed by a claim together" if commit.spec.kind == CLAIM else "went through a shuffle"
+                how = "went into the table" if commit.closer == TABLE else how
                 row["reason"] = f"{how} with {others:,} others in commit {row['commit']}, and its rows have no place of their own"
         return rows
 
@@ -337,7 +339,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
                 except lines.UNREADABLE as e:
                     what = "its checksum differs" if isinstance(e, _Differs) else type(e).__name__
                     raise StorageError(
-                        f"{x.path} cannot be read back: {self._url}/{x.data_file} is damaged ({what}). "
+                        f"{x.path} cannot be read back: {self._store.url}/{x.data_file} is damaged ({what}). "
                         f"See what else it hit with quire ledger verify."
                     ) from e
 
@@ -345,8 +347,8 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         """Why a data file is not there: its version has expired since it was looked at, or somebody has deleted the file."""
         if Log(self._store).refresh().expired() > self.version:
             return QuireError(
-                f"{x.path} cannot be read back: version {self.version} of {self._url} has expired since it was opened, and {x.data_file} "
-                f"is deleted. Look again with ledger.refresh(), and keep a version readable with ledger.pin()."
+                f"{x.path} cannot be read back: version {self.version} of {self._store.url} has expired since it was opened, and "
+                f"{x.data_file} is deleted. Look again with ledger.refresh(), and keep a version readable with ledger.pin()."
             )
         return error
 
@@ -390,7 +392,9 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         items += [(None, some, compression) for some in alone]
         found = verify(runner_of(spark, self._store), self._url, self._options, self._fold, items, len(sizes))
         if not found.ok and Log(self._store).refresh().expired() > self.version:
-            raise QuireError(f"version {self.version} of {self._url} has expired since it was opened. Verify again after ledger.refresh().")
+            raise QuireError(
+                f"version {self.version} of {self._store.url} has expired since it was opened. Verify again after ledger.refresh()."
+            )
         return found
 
     def _compression(self) -> str:
@@ -398,7 +402,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         return spec.compression if spec else "none"
 
     def __repr__(self) -> str:
-        return f"Ledger({self._url!r}, version={self.version})"
+        return f"Ledger({self._store.url!r}, version={self.version})"
 
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
@@ -417,16 +421,20 @@ class _Differs(ValueError):
     """A checksum is another one than the ledger's."""
 
 
+# Versions that say how long the file is: on a disk, of HDFS, and those of content. An object's etag may end with the number of its parts.
+_SIZED = re.compile(r"(?:-?[0-9]{1,20}|xxh3-128:[0-9a-f]+)-([0-9]{1,20})(?:-[0-9]+)?")
+
+
 def _check_whole(found: list[Location]) -> None:
     """Refuse to give the beginning of a file for all of it: of a long file, a range may not have been gathered."""
     done = [x for x in found if x.state != "held"]
-    at, size = 0, found[-1].version.rpartition("-")[2]  # a local version ends with the size; another store's may not say it
+    at, said = 0, _SIZED.fullmatch(found[-1].version)
     for x in done:
         if x.start != at:
             break
         at += x.length
-    size = "" if len(done) < len(found) else size  # lines that are held back do not belong to it yet
-    if at != sum(x.length for x in done) or (size.isascii() and size.isdigit() and at < int(size[:30])):
+    size = int(said[1]) if said and len(done) == len(found) else 0  # lines that are held back do not belong to it yet
+    if at != sum(x.length for x in done) or at < size:
         raise QuireError(
             f"only a part of {found[0].path} was gathered (it changed meanwhile, or the rest comes with the next run). "
             f"Its ranges: ledger.locate(path). Read it at its source."

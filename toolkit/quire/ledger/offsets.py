@@ -16,6 +16,7 @@ from quire.engine.loader import check_cluster
 from quire.errors import RefusedError, UsageError, about, choose, quoted, scrub
 from quire.interrupts import all_interruptible
 from quire.ledger.job import Change, Changed, Dest, PlannedChange, not_named
+from quire.ledger.refusals import not_of_tables
 from quire.planning.drops import put_table
 from quire.planning.listing import PLAN, TaskRun
 from quire.planning.offsets import as_known, check_version
@@ -71,6 +72,7 @@ class OffsetsOf:
         """The committed offset of each partition, {(topic, partition): offset}: where another loader would go on."""
         return {tuple(p.key): p.offset for p in positions(self._fold, self._store, known=self._known)}  # type: ignore[misc]  # a Key is such a pair
 
+    @not_of_tables
     def import_offsets(
         self, source: str, offsets: str | Mapping[Any, int], *, spark: Any = None, committer: str = "auto",
         source_options: Mapping[str, Any] | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
@@ -104,8 +106,10 @@ class OffsetsOf:
         def plan(log: Log, base: int, named: Callable[[str], str]) -> PlannedChange:
             spec = log.spec()
             if spec is not None and spec.kind != OFFSETS:
-                raise RefusedError(f"{self._url} holds what was made of files, and offsets mean nothing to it. Choose another destination.")
-            check_cluster(log, topics, self._url)
+                raise RefusedError(
+                    f"{self._store.url} holds what was made of files, and offsets mean nothing to it. Choose another destination."
+                )
+            check_cluster(log, topics, self._store.url)
             known = covered(fold(log, base), log.store, f"{topics.url}/", f"{topics.url}/\U0010ffff")
             rows, new = list[dict[str, Any]](), set[str]()
             mine = as_known(topics, known)
@@ -131,9 +135,9 @@ class OffsetsOf:
         if source is None:
             if not (there := scrub(self._log.source(), 200)):
                 raise UsageError(
-                    f"no topic was loaded into {self._url} yet: say which, source='kafka://host:9092/topic', in a shell --source kafka://…."
+                    f"no topic was loaded into {self._store.url} yet: say which, source='kafka://host:9092/topic', in a shell --source kafka://…."
                 )
-            raise not_named(self._url, "the end of a topic is asked of its brokers", there, "lag")
+            raise not_named(self._store.url, "the end of a topic is asked of its brokers", there, "lag")
         return kafka.parsed(source, kafka.client_options(self._options, source_options))
 
 

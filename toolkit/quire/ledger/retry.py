@@ -32,6 +32,7 @@ from quire.sources.kafka.records import RECORDS_AS
 from quire.sources.kafka.topics import Topics, key_of
 from quire.sources.kafka.topics import named as name_of
 from quire.sources.transforms import UserFunction
+from quire.spark.shipping import one_line
 from quire.storage import Store, Trouble, below
 from quire.storage.local import LINK
 
@@ -84,7 +85,8 @@ def choice(
         rows = quarantined_rows(Log(store).refresh(), folded, folded.version)
         if by_where is not None:
             place = ["path", "version", "start"]
-            wanted = {tuple(row.values()) for row in by_where(folded).select(*place).toArrow().to_pylist()}
+            with one_line():
+                wanted = {tuple(row.values()) for row in by_where(folded).select(*place).toArrow().to_pylist()}
             return rows.filter(pa.array([tuple(row.values()) in wanted for row in rows.select(place).to_pylist()], pa.bool_()))
         if paths is None:
             return rows

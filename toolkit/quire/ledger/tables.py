@@ -24,6 +24,7 @@ from quire.planning.listing import CHANGED
 from quire.planning.undone import SPLITS, TOLD
 from quire.spark.runner import LocalRunner, OnSpark, Runner, frame_of
 from quire.spark.session import session
+from quire.spark.shipping import one_line
 from quire.storage import Store
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def given(what: str, find: Callable[[], Any], as_: str = "pandas", spark: Any = 
     if hasattr(found, "toArrow"):
         if as_ == "spark":
             return found
-        found = found.toArrow()
+        with one_line():
+            found = found.toArrow()
     table = table_of(what, found)
     if as_ == "arrow":
         return table

@@ -22,6 +22,7 @@ from quire.interrupts import all_interruptible
 from quire.ledger import by_condition, compact, expire, forget, markers, purge, retry
 from quire.ledger.forget import RowChooser
 from quire.ledger.job import Changed, Dest, not_named, spec_of
+from quire.ledger.refusals import not_of_tables
 from quire.progress import Progress, ProgressEvent
 from quire.sources import files
 from quire.sources.kafka import topics as kafka
@@ -74,6 +75,7 @@ class Verbs:
         raise NotImplementedError
 
     # -------------------------------------------------------------------------------------------------------------- rows leave
+    @not_of_tables
     def forget(
         self, paths: Paths | None = None, *, where: str | None = None, file: str | os.PathLike[str] | None = None, reason: str = "",
         last_copy: bool = False, spark: Any = None,
@@ -87,7 +89,7 @@ class Verbs:
         where   instead: a condition in SQL about the ledger's columns, `"path like '%/dt=2026-11-21/%'"` (needs Spark)
         file    instead: a data file, lost or damaged: all that the ledger has in it
         reason  stands in the log, in `history()`
-        last_copy   also what was purged: nobody else has it any more
+        last_copy   also what was purged: nobody else has it any more. A file that a purge is about to delete stays until it has ended
 
         Data files that hold other rows too are written again without the forgotten ones; what a shuffle or a claim has written leaves
         only with its whole commit, `where="commit = 7"`. UsageError for what was never done.
@@ -114,6 +116,7 @@ class Verbs:
         self.refresh()
         return done
 
+    @not_of_tables
     def retry(
         self, source: Any = None, *, where: str | None = None, paths: Paths | None = None, function: UserFunction | None = None,
         reduce: Reduce | None = None, follow_links: bool = False,
@@ -161,6 +164,7 @@ class Verbs:
         return done if max_quarantined is not None else done.checked()
 
     # ------------------------------------------------------------------------------------------------------------- files change
+    @not_of_tables
     def compact(
         self, target_size: str | int | None = None, *, spark: Any = None, committer: str = "auto",
         progress: bool | Callable[[ProgressEvent], object] = True,
@@ -175,6 +179,7 @@ class Verbs:
         self.refresh()
         return done
 
+    @not_of_tables
     def expire(self, before_version: int | None = None, *, grace: str | float = "1 day") -> expire.ExpireReport:
         """Delete the data files that no version from `before_version` on (default: the last one) needs.
 
@@ -200,9 +205,9 @@ class Verbs:
         found = checkpoint.write(runner, self._url, self._options, self._store)
         self.refresh()
         if found is None:
-            raise UsageError(f"there is nothing in {self._url} to merge: no commit is published yet.")
+            raise UsageError(f"there is nothing in {self._store.url} to merge: no commit is published yet.")
         size = sum(piece.size for kind in (found.rows, found.history, found.files, found.merged) for piece in kind)
-        return Checkpointed(self._url, found.version, found.totals.ledger_rows, len(found.rows), size)
+        return Checkpointed(self._store.url, found.version, found.totals.ledger_rows, len(found.rows), size)
 
     def pin(self, version: int | None = None) -> AbstractContextManager[int]:
         """Return a block that keeps a version (default: the last one) readable while it runs: `with ledger.pin() as version: …`."""
@@ -218,6 +223,7 @@ class Verbs:
         expire.unpin(self._store, pin)
 
     # --------------------------------------------------------------------------------------------------------------- sources go
+    @not_of_tables
     def purge_sources(
         self, source: Any = None, *, dry_run: bool = True, derived: bool = False, min_age: str | float = "1 hour", spark: Any = None,
         storage_options: Mapping[str, Any] | None = None,
@@ -244,17 +250,18 @@ class Verbs:
         log = Log(self._store).refresh()
         spec = spec_of(log)
         if spec.kind == OFFSETS:
-            raise UsageError(f"{self._url} holds topics, and records are not deleted one by one. A topic's retention does that.")
+            raise UsageError(f"{self._store.url} holds topics, and records are not deleted one by one. A topic's retention does that.")
         roots = self._sources(source, options, spec)
         if not roots:
             with about("source"):
                 there = files.places(path for s in fold(log, reader=True).sources for path in (s.first, s.last))
-                raise not_named(self._url, "purge_sources deletes files at their source", there, "purge_sources")
+                raise not_named(self._store.url, "purge_sources deletes files at their source", there, "purge_sources")
         done = purge.purge(dest, spec, roots, dry=dry, derived=derived, min_age=age)
         self.refresh()
         return done
 
     # -------------------------------------------------------------------------------------------------------------------- markers
+    @not_of_tables
     def import_markers(
         self, directory: str | os.PathLike[str], source: Any, *, spark: Any = None, committer: str = "auto",
         storage_options: Mapping[str, Any] | None = None, progress: bool | Callable[[ProgressEvent], object] = True,
@@ -295,7 +302,7 @@ class Verbs:
         log = Log(self._store).refresh()
         folded, spec = fold(log, reader=True), spec_of(log, UNSAID)
         if spec.kind == OFFSETS:
-            raise UsageError(f"{self._url} holds topics, and markers are of files. ledger.export_offsets() is for other loaders.")
+            raise UsageError(f"{self._store.url} holds topics, and markers are of files. ledger.export_offsets() is for other loaders.")
         if folded.rows(self._store, ["path"], f"{to.url}/", f"{to.url}/\U0010ffff").num_rows:
             raise RefusedError(
                 f"{to.url} holds files of the ledger: markers there would be read as input. Choose a directory for them alone."

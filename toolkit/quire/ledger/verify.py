@@ -13,6 +13,7 @@ import xxhash
 
 from quire import display
 from quire.arguments import format_size
+from quire.commit import names
 from quire.commit.checkpoints import FILES
 from quire.coverage.fold import Fold, Source
 from quire.errors import FormatError, StorageError, printable
@@ -116,7 +117,7 @@ def _unreadable(store: Store, sizes: dict[str, int], compression: str) -> Iterat
             yield name, "", "the file is gone" if entry is None else f"{entry.size:,} bytes instead of {length:,}"
             continue
         try:
-            if name.endswith(".parquet"):
+            if name.endswith((".parquet", names.ROWS)):
                 file = parquet.open_file(store, name)
                 for group in range(file.num_row_groups):
                     file.read_row_group(group)

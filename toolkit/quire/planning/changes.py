@@ -31,7 +31,11 @@ class Policy:
     @property
     def needs(self) -> tuple[str, ...]:
         """The columns of the ledger that deciding needs."""
-        return (*(("fingerprint", "tries", "records") if self.marks or self.told else ()), *(("data_file",) if self.supersede else ()))
+        return (
+            *(("fingerprint", "tries") if self.marks or self.told else ()),
+            *(("records",) if self.marks or self.told or self.supersede else ()),
+            *(("data_file",) if self.supersede else ()),
+        )
 
     @property
     def marks(self) -> bool:
@@ -87,7 +91,7 @@ def decide(known: list[Known], policy: Policy, source: Callable[[], Store], root
         if all(r["state"] == "quarantined" for r in rows) and not (before and policy.on_append == "tail"):
             # It has nothing but quarantined records, and is not followed from there: read again, as what else is quarantined.
             if not policy.supersede:
-                found.again.append(_split(file, 0, [(r["version"], r["start"], r["length"], 0) for r in rows], ()))
+                found.again.append(_split(file, 0, _given(rows), ()))
             continue
         wanted = policy.on_append if before else policy.on_change
         if wanted == "reprocess":
@@ -123,6 +127,11 @@ def _decide_purging(known: list[Known], policy: Policy, grown: dict[str, Prefix]
             found.again.append(_split(file, 0, (), ()))
 
 
+def _given(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Quarantined rows that give way; of single records it is said that they are."""
+    return [(r["version"], r["start"], r["length"], 0, *([""] if r["records"] == 1 else [])) for r in rows]
+
+
 APPENDED = "appended to"  # so begins what is said of a file that is longer now
 _WHY = {
     "grown": f"{APPENDED} since it was gathered: what is new was not read",
@@ -138,7 +147,7 @@ _WHY = {
 
 def _split(file: dict[str, Any], start: int, held: Any, marks: Any, empty: Any = ()) -> dict[str, Any]:
     """From `start` to the end of a file; the rows that give way to it were not tried before: they waited, or stood for nothing."""
-    replaces = [[version, [[at, length]], tries] for version, at, length, tries in held]
+    replaces = [[version, [[at, length]], *rest] for version, at, length, *rest in held]
     replaces += [[version, [[at, length]], EMPTY] for version, at, length in empty]
     return {
         **file, "start": start, "length": file["size"] - start, "replaces": json.dumps(replaces) if replaces else None,

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 
 from quire.storage import Store
 
-# `data_file` is "" where a row has none.
+# `data_file` is "" where a row has none, and `records` 0.
 DROPS = pa.schema(
     [
         ("data_file", pa.string()), ("path", pa.string()), ("version", pa.string()), ("start", pa.int64()), ("length", pa.int64()),
-        ("state", pa.string()),
+        ("state", pa.string()), ("records", pa.int64()),
     ]
 )  # fmt: skip
 PIECE = 20_000  # rows in one object
@@ -29,6 +29,14 @@ def put_drops(store: Store, drops: pa.Table, named: Callable[[str], str]) -> lis
         put_table(store, name, piece)
         found += [(name, file) for file in pc.unique(piece.column("data_file")).to_pylist()]
     return found
+
+
+def filled(rows: pa.Table) -> pa.Table:
+    """Rows of the ledger as `DROPS` has them, which lacks no value."""
+    for name, lacking in (("data_file", ""), ("records", 0)):
+        column = rows.column(name)
+        rows = rows.set_column(rows.schema.get_field_index(name), name, pc.fill_null(column, pa.scalar(lacking, column.type)))
+    return rows.select(DROPS.names).cast(DROPS)
 
 
 def put_table(store: Store, name: str, table: pa.Table) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from quire.planning.deleted import ListedNames
-from quire.planning.listing import Listed, _shown, _taker
+from quire.coverage.antijoin import remaining
+from quire.planning.deleted import Blind, ListedNames
+from quire.planning.listing import Listed, Listing, _chunks, _shown, _table, _taker
 from quire.planning.pieces import Piece
 from quire.sources.files import Root, Selection
-from quire.storage import Entry, Folder
+from quire.storage import Entry, Folder, connect
 
+LOOKS = 100_000  # files that are looked at for a new one
 EMPTY_FOLDERS = 10_000  # that are looked at before it is given up
 
 
@@ -28,6 +30,22 @@ def first_files(roots: tuple[Root, ...], selection: Selection, most: int) -> Ite
                 yield root, entry
             most -= len(found)
             waiting += sorted(folders, reverse=True)
+
+
+def new_files(listing: Listing, most: int) -> Iterator[tuple[Root, Entry]]:
+    """At most so many wanted files that are not empty, and that the ledger does not cover; none where they come late in a large source."""
+    looks, store = 0, connect(listing.dest, listing.dest_options)
+    for number, root in enumerate(listing.roots):
+        piece = Piece(number, "", below=True)
+        for entries in _chunks(listing, piece, Listed(), Blind(root, listing.selection, piece)):
+            left = set(remaining(_table(root.url, entries), listing.fold, store).files.column("path").to_pylist())
+            for entry in entries:
+                if most > 0 and entry.size and f"{root.url.rstrip('/')}/{entry.name}" in left:
+                    most -= 1
+                    yield root, entry
+            looks += len(entries)
+            if most <= 0 or looks >= LOOKS:
+                return
 
 
 def _noting(shown: Iterator[object], folders: list[str]) -> Iterator[object]:

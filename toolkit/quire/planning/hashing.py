@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 import numpy.typing as npt
 import xxhash
@@ -26,15 +24,15 @@ def parts_of(names: list[str], parts: int, function: str) -> npt.NDArray[np.int6
 
 def java_hashes(names: list[str]) -> npt.NDArray[np.int32]:
     """Java's String.hashCode of each name: s[0]·31^(n-1) + … + s[n-1] over UTF-16 code units, in 32-bit arithmetic."""
-    by_length = defaultdict[int, list[int]](list)
-    encoded = [name.encode("utf-16-le") for name in names]
-    for i, data in enumerate(encoded):
-        by_length[len(data)].append(i)
-    found = np.zeros(len(names), np.uint32)
-    for length, indexes in by_length.items():
-        units = np.frombuffer(b"".join(encoded[i] for i in indexes), "<u2").reshape(len(indexes), length // 2)
-        hashes = np.zeros(len(indexes), np.uint32)
-        for column in range(length // 2):
-            hashes = hashes * np.uint32(31) + units[:, column]
-        found[indexes] = hashes
+    units = np.frombuffer("".join(names).encode("utf-16-le"), "<u2")
+    lengths = np.fromiter(map(len, names), np.int64, len(names))
+    if len(units) != lengths.sum():  # a character beyond 16 bits is two units
+        lengths = np.fromiter((len(name.encode("utf-16-le")) // 2 for name in names), np.int64, len(names))
+    longest_first = np.argsort(-lengths, kind="stable")
+    starts, hashes = (np.cumsum(lengths) - lengths)[longest_first], np.zeros(len(names), np.uint32)
+    ends = len(names) - np.searchsorted(np.sort(lengths), np.arange(lengths.max(initial=0)), side="right")  # how many are longer
+    for column, end in enumerate(ends.tolist()):
+        hashes[:end] = hashes[:end] * np.uint32(31) + units[starts[:end] + column]
+    found = np.empty(len(names), np.uint32)
+    found[longest_first] = hashes
     return found.view(np.int32)

@@ -223,8 +223,8 @@ def list_piece(listing: Listing, number: int, piece: Piece) -> dict[str, Any]:
         if decided.superseded:
             _write_drops(listing, decided.superseded, dest, found.written)
         replaces = dict[str, list[Any]]()
-        for u in left.uncovers:
-            replaces.setdefault(u.path, []).append([u.version, u.ranges, 0])
+        for u, records in left.uncovers:
+            replaces.setdefault(u.path, []).append([u.version, u.ranges, 0, *([""] if records else [])])
         if left.files.num_rows or decided.again:
             rows = _splits(left.files, listing.cut, replaces, decided.again)
             if stored:
@@ -324,7 +324,7 @@ def _count(decided: Decided, found: Differing) -> None:
 
 def _write_drops(listing: Listing, rows: list[dict[str, Any]], dest: Store, written: Written) -> None:
     """Write the rows that leave, and note the data files that they are in."""
-    table = pa.Table.from_pylist([{**row, "data_file": row["data_file"] or ""} for row in rows], DROPS)
+    table = pa.Table.from_pylist([{**row, "data_file": row["data_file"] or "", "records": row["records"] or 0} for row in rows], DROPS)
     written.drops += put_drops(dest, table, lambda kind: objects.plan_parquet(listing.job, listing.plan, f"{kind}-{objects.new_id()}"))
 
 

@@ -1,5 +1,5 @@
 """Pictures of what quire's objects know, drawn with matplotlib: are the parts even, how large are the files, what ran when and how fast,
-what did each commit do, which bytes of a file are done, and is each record there once.
+what did each commit do, which bytes of a file are done, is each record there once, and which way costs least.
 
     plots.partitions(plan)      a bar for each part, what it should have, and the parts that stand out
     plots.sizes(ledger)         how many files there are of each size, before and after
@@ -9,6 +9,7 @@ what did each commit do, which bytes of a file are done, and is each record ther
     plots.loads(ledger)         records of each commit of a topic's destination, at the time of the commit
     plots.coverage(ledger, path)    which bytes of a file are done, quarantined, held back or not covered
     plots.accounts(table)       what of the records that were sent is there once, lost, or double, by loader
+    plots.ways(table)           several ways to do the same: the bytes that each moves, and the seconds that it takes
     plots.guarantees(table)     which committer keeps which guarantee, as the lab has measured it
     plots.windows(table)        how long readers see a part of a job's files, against their number
     plots.costs(table)          requests, bytes copied and the window of each committer, against the number of files
@@ -38,5 +39,9 @@ from quire.plots.loads import loads
 from quire.plots.picture import Picture
 from quire.plots.ranges import coverage
 from quire.plots.rates import rates
+from quire.plots.ways import ways
 
-__all__ = ["Picture", "accounts", "commits", "costs", "coverage", "guarantees", "loads", "partitions", "rates", "sizes", "tasks", "windows"]
+__all__ = [
+    "Picture", "accounts", "commits", "costs", "coverage", "guarantees", "loads", "partitions", "rates", "sizes", "tasks", "ways",
+    "windows",
+]  # fmt: skip

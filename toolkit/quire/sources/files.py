@@ -36,6 +36,7 @@ from quire.storage import (
 )
 from quire.storage.aside import is_private
 from quire.storage.local import to_text
+from quire.storage.within import MARK, is_marked, plain
 
 Options = Mapping[str, object] | None
 _STAR = "[^/]*"  # as glob_translate writes a star; a class of characters cannot look so, since a slash ends a part
@@ -234,6 +235,8 @@ def _root(item: object, options: Options, *, waits: bool) -> Root:
         raise UsageError(f"a source is a path or URL, a glob, a list of them, or (url, options) pairs, not {quoted(item)}")
     text = os.fspath(item)
     text = os.fsdecode(text) if isinstance(text, bytes) else text
+    if is_marked(text.lower()):
+        raise UsageError(f"the source {scrub(text)!r} is marked as a table that is written. Give its URL without {MARK!r}.")
     if _MAGIC.search(text) and not connect(canonical(text, options), options).is_folder():
         parts = text.split("/")
         first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
@@ -309,7 +312,7 @@ def apart(found: Iterable[Root], dest: str, options: Options = None) -> None:
     for root in found:
         if overlap(dest, options, root.url, root.options):
             raise RefusedError(
-                f"the destination {dest} lies in the source {root.url}: its files would be read as input. Choose a place outside."
+                f"the destination {plain(dest)} lies in the source {root.url}: its files would be read as input. Choose a place outside."
             )
         if overlap(root.url, root.options, dest, options):
-            raise RefusedError(f"the source {root.url} lies in the destination {dest}: choose a destination outside of it.")
+            raise RefusedError(f"the source {root.url} lies in the destination {plain(dest)}: choose a destination outside of it.")

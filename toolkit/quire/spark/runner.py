@@ -25,6 +25,8 @@ from quire.errors import DataLossError, FormatError, QuireError, RefusedError, T
 from quire.spark.session import alive
 from quire.spark.shipping import Task, is_local, missing_module, portable
 from quire.spark.visibility import Landmarks, Sight
+from quire.storage.base import STATE
+from quire.storage.within import plain, state_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -233,7 +235,7 @@ def runner_of(spark: Any, dest: Reachable, sources: Iterable[Reachable] = ()) ->
         from quire.spark.session import session
 
         spark = session()
-    return OnSpark(spark, Landmarks([source.url for source in sources], dest.url))
+    return OnSpark(spark, Landmarks([source.url for source in sources], dest.url, getattr(dest, "state", STATE)))
 
 
 class SparkFailed(Exception):
@@ -345,7 +347,7 @@ def guarded(spark: SparkSession, work: Task, dest: str, sources: Iterable[str] =
     """The same task for any executor of the session; on one that does not see the directories it fails, and says so."""
     if is_local(spark):
         return work
-    with Landmarks(sources, dest).taken() as found:
+    with Landmarks(sources, plain(dest), state_of(dest)).taken() as found:
         sight = found
 
     def looking(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

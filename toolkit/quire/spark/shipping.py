@@ -20,10 +20,12 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quire import errors
 from quire.errors import QuireError, UsageError, scrub
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 Task = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
+_OWN = re.compile(r"^quire\.errors\.(\w+): (.+)$", re.MULTILINE)
 _MISSING = re.compile(r"No module named ['\"]([\w.]+)['\"]")
 _lock = threading.Lock()
 _shipped: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -116,6 +119,21 @@ def _modules(folder: Traversable, at: str) -> Iterator[tuple[str, bytes]]:
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="quire-", ignore_cleanup_errors=True)
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Raise here what quire has raised in a task of a frame, as it is: Spark has put its own lines around it."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as e:
+        found = _OWN.findall(str(e))
+        kind = getattr(errors, found[-1][0], None) if found else None
+        if kind is None or not issubclass(kind, QuireError):
+            raise
+        raise kind(scrub(found[-1][1])) from e
 
 
 def missing_module(text: str) -> UsageError | None:

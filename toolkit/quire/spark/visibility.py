@@ -1,7 +1,7 @@
 """Whether executors see the local directories that the driver sees: a disk that all have mounted will do, each host's own will not.
 
 A process with the driver's kernel, mounts and root sees what the driver sees. Any other has to find files there that the driver has
-found; host names say nothing. In a destination that is still empty the driver puts one for it, below `_quire/tmp`, where the next
+found; host names say nothing. In a destination that is still empty the driver puts one for it, where quire's temporary files lie: the next
 run sweeps what a killed driver has left.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import uuid
 from collections import deque
@@ -17,12 +18,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from quire.storage.local import TEMPORARY, LocalStore, to_os, version_of
+from quire.storage.base import STATE
+from quire.storage.local import LocalStore, to_os, version_of
 
 ENOUGH = 4  # files; one that is found again will do
 LOOKS = 100  # directories that are looked into for them
 
+_LITERAL = re.compile(r"file:///[A-Za-z0-9_./=+@,~-]*")
 Landmark = tuple[str, str]  # a path below the directory, its version ("" of a directory)
+
+
+def is_literal(url: str) -> bool:
+    """Whether Spark's own readers see the file at a URL, and do not take its name for a glob."""
+    return _LITERAL.fullmatch(url) is not None
 
 
 def machine() -> str:
@@ -57,11 +65,11 @@ class Sight:
 
 
 class Landmarks:
-    """The local directories of a call, on the driver: what others are to find there."""
+    """The local directories of a call, on the driver: what others are to find there. `state`: quire's directory in the destination."""
 
-    def __init__(self, sources: Iterable[str], dest: str | None = None) -> None:
+    def __init__(self, sources: Iterable[str], dest: str | None = None, state: str = STATE) -> None:
         self.sources = [url for url in sources if url.startswith("file://")]
-        self.dest = dest if dest and dest.startswith("file://") else None
+        self.dest, self._state = dest if dest and dest.startswith("file://") else None, state
 
     def __bool__(self) -> bool:
         return bool(self.sources or self.dest)
@@ -78,10 +86,11 @@ class Landmarks:
             yield Sight(machine(), tuple(places))
             return
         path, store, put = _path(self.dest), LocalStore(self.dest.removeprefix("file://")), ""
+        store.state = self._state
         try:
-            known = _found([f"{path}/_quire/log", f"{path}/_quire/jobs"], path)
+            known = _found([f"{path}/{self._state}/log", f"{path}/{self._state}/jobs"], path)
             if not any(version for _, version in known):
-                put = f"{TEMPORARY}/{uuid.uuid4().hex}"
+                put = f"{store.temporary}/{uuid.uuid4().hex}"
                 store.put(put, put.encode())
                 known = [(put, _version(f"{path}/{put}") or "")]
             yield Sight(machine(), (*places, (self.dest, tuple(known))))

@@ -11,6 +11,7 @@ from typing import Any, cast
 from quire.errors import UsageError, choose, quoted, scrub
 from quire.packaging import Registry
 from quire.storage.base import (
+    STATE,
     Beside,
     Busy,
     Conditional,
@@ -38,6 +39,7 @@ from quire.storage.memory import MemoryStore
 from quire.storage.retry import OnRetry, Patience, Retrying, silent
 from quire.storage.secret import resolved
 from quire.storage.way import origin
+from quire.storage.within import HOME, MARK, PLACE, PROPERTIES, Within, is_marked, marked, plain
 
 __all__ = [
     "Beside",
@@ -65,11 +67,13 @@ __all__ = [
     "below",
     "canonical",
     "connect",
+    "destination",
     "held",
     "identity",
     "is_safe",
     "normalise",
     "overlap",
+    "plain",
     "remove_version",
     "silent",
 ]
@@ -110,6 +114,8 @@ def normalise(url: str | os.PathLike[str]) -> str:
         raise UsageError(f"{scrub(text)!r} holds half of a character, which no name on disk has. Look where it comes from.")
     match = _SCHEME.match(text)
     scheme = match[1].lower() if match else "file"
+    if is_marked(scheme):
+        return marked(normalise(text[len(MARK) :]))
     if scheme == "kafka":
         raise UsageError(f"{scrub(text)!r} is Kafka, and no store of files. Topics are loaded by quire.load.")
     _check_scheme(scheme, text)
@@ -136,11 +142,25 @@ def canonical(url: str | os.PathLike[str], options: Options = None) -> str:
     It opens the place with the same options. Stored paths begin with it, so that another spelling finds what is done.
     """
     found = normalise(url)
+    if is_marked(found):
+        return marked(canonical(plain(found), options))
     scheme = found.partition(":")[0]
     if scheme in ("file", "memory"):
         return found
     whole = getattr(_module(scheme), "canonical", None)  # a function that a store's module may have beside
     return str(whole(found, checked(options))) if whole else found
+
+
+def destination(url: str | os.PathLike[str], options: Options = None) -> str:
+    """The canonical URL of what quire has written, or will: of a table with its mark, so that its state is found where it lies in one.
+
+    A directory is a table if it has settings of one, and no state of quire's beside them that does not belong to a table.
+    """
+    found = canonical(url, options)
+    store = connect(found, options)
+    if is_marked(found) or not store.is_folder(HOME) or store.stat(PROPERTIES) is None:  # an answer to a look at one name gives no reason
+        return found
+    return found if store.is_folder(STATE) and not store.is_folder(PLACE) else marked(found)
 
 
 def _check_scheme(scheme: str, text: str) -> None:
@@ -178,6 +198,8 @@ def connect(url: str, options: Options = None, on_retry: OnRetry = silent, *, li
 
 def bare(url: str, options: Options = None, *, links: bool = False) -> Store:
     """The store itself, whose errors are final."""
+    if is_marked(url):
+        return Within(bare(plain(url), options, links=links))
     scheme, given = url.partition(":")[0], checked(options)
     if scheme not in ("file", "memory"):
         return cast("Store", _module(scheme).opened(url, given))
@@ -194,11 +216,11 @@ def checked(options: Options) -> Options:
 
 def account(url: str, options: Options = None) -> str:
     """The account that a normalised URL and its options mean, as a user knows it: an account's or a bucket's name, or a host."""
-    scheme, _, rest = url.partition("://")
+    scheme, _, rest = plain(url).partition("://")
     if scheme == "file":
         return "local disk"
     named = None if scheme == "memory" else getattr(_module(scheme), "named", None)  # a function that a store's module may have beside
-    return str(named(url, resolved(options))) if named else rest.partition("/")[0] or scheme
+    return str(named(plain(url), resolved(options))) if named else rest.partition("/")[0] or scheme
 
 
 def identity(url: str, options: Options = None) -> str:
@@ -206,6 +228,7 @@ def identity(url: str, options: Options = None) -> str:
 
     Its canonical URL; S3 with the endpoint that the options name; HDFS without its port, by either protocol; on disk what is mounted twice.
     """
+    url = plain(url)
     scheme, _, rest = url.partition("://")
     host, _, path = rest.partition("/")
     if scheme == "file":
@@ -228,5 +251,6 @@ def overlap(url: str, options: Options, root: str, root_options: Options) -> boo
 
 
 def below(url: str, root: str) -> bool:
-    """Whether a normalised URL is `root` or lies in it."""
+    """Whether a normalised URL is `root` or lies in it, be they tables or not."""
+    url, root = plain(url), plain(root)
     return url == root or url.startswith(root.rstrip("/") + "/")

@@ -289,9 +289,15 @@ def walked(scan: Callable[[str], Iterable[Entry | Folder | Trouble]], folder: st
 
 
 class Rooted:
-    """The base of a store: how it is shown."""
+    """The base of a store: how it is shown, and where it makes temporary files of its own, if it makes any."""
 
     url: str
+    state: str = STATE  # another one in a table (`storage.within`)
+
+    @property
+    def temporary(self) -> str:
+        """The directory of those files; whoever sweeps it may take all of them at any time."""
+        return f"{self.state}/tmp"  # noqa: S108 - below the root
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

@@ -48,10 +48,6 @@ from quire.storage.way import Way, below
 WHOLE = 1 << 20  # up to here a file is read by one call; larger ones come as a stream
 PIECE = 4 << 20
 PATH_MAX, NAME_MAX = 4096, 255  # bytes of a path with its end, and of one of its parts, on every system that quire runs on at most
-OWN = "_quire"  # where directories that have become empty go
-TEMPORARY = f"{OWN}/tmp"  # noqa: S108 - below the root
-JOBS = f"{OWN}/jobs"
-
 LINK = "link"  # the version of what is reached through a link, and was not looked at
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -313,7 +309,7 @@ class LocalStore(LocalFiles):
         self._folders = Folders()
 
     def _temporary(self, data: bytes) -> str:
-        folder = self._own(f"{TEMPORARY}/x").rpartition("/")[0]
+        folder = self._own(f"{self.temporary}/x").rpartition("/")[0]
         self._folders.make(folder)
         path = f"{folder}/{uuid.uuid4().hex}"
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
@@ -430,7 +426,7 @@ class LocalStore(LocalFiles):
 
     def _prune(self, folder: str) -> None:
         """Remove directories of quire's own that have become empty; writers make theirs again."""
-        while folder.startswith(f"{self._prefix}{OWN}/") and _rmdir(folder):
+        while folder.startswith(f"{self._prefix}{self.state}/") and _rmdir(folder):
             folder = os.path.dirname(folder)
 
     def remove_tree(self, folder: str) -> None:
@@ -456,12 +452,13 @@ class LocalStore(LocalFiles):
 
         So can the directories of jobs that are empty, as a writer leaves one that is killed before its first file.
         """
-        if folder.split("/", maxsplit=1)[0] != OWN:
+        if not f"{folder}/".startswith(f"{self.state}/"):
             return
-        self.remove_tree(TEMPORARY)
-        with explained("clean up", self.shown(JOBS)):
-            for path, _, _ in os.walk(self._own(JOBS), topdown=False):
-                if path != self._path(JOBS):
+        self.remove_tree(self.temporary)
+        jobs = f"{self.state}/jobs"
+        with explained("clean up", self.shown(jobs)):
+            for path, _, _ in os.walk(self._own(jobs), topdown=False):
+                if path != self._path(jobs):
                     _rmdir(path)
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from quire.errors import NotFoundError, TransientError
-from quire.storage.base import Busy, Content, Entry, Folder, Limited, ReadRequest, Store, Trouble
+from quire.storage.base import STATE, Busy, Content, Entry, Folder, Limited, ReadRequest, Store, Trouble
 
 T = TypeVar("T")
 OnRetry = Callable[[str], object]  # is called with what failed, and in how many seconds it is tried again
@@ -77,6 +77,7 @@ class Retrying:
     def __init__(self, inner: Store, on_retry: OnRetry = silent) -> None:
         self.inner, self.on_retry = inner, on_retry
         self.url, self.shared = inner.url, inner.shared
+        self.state: str = getattr(inner, "state", STATE)
         self.can_rename, self.can_upload, self.pieces_expire = inner.can_rename, inner.can_upload, inner.pieces_expire
         for name in _REPEATED:
             if hasattr(inner, name):

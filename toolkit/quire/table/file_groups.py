@@ -1,46 +1,81 @@
-"""The file groups of a table and their slices: which base file holds the rows of a group at an instant.
+"""The file groups of a table and their slices: which base file and logs hold the rows of a group at an instant.
 
 Source: Hudi's `HoodieFileGroup` and file system view: a listing of the partitions, filtered by the timeline.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from quire.errors import FormatError
-from quire.storage import Store
+from quire.storage import Entry, Store
 from quire.table.format import names
-from quire.table.format.names import FOLDER
+from quire.table.format.names import FOLDER, BaseFile, LogFile
 from quire.table.timeline import Timeline
 
 
 @dataclass(frozen=True, order=True)
 class Slice:
-    """The base file of a file group at an instant."""
+    """The base file of a file group at an instant, and the logs that change it; a slice of logs alone has no base file."""
 
     partition: str
     group: str
     instant: str
-    name: str  # below the table
+    name: str  # of the base file, below the table; "": there is none
     size: int
+    logs: tuple[str, ...] = ()  # names below the table, in the order in which they count
 
 
-def newest(store: Store, timeline: Timeline) -> list[Slice]:
-    """The slice of each file group that is part of the table, in the order of partitions and groups."""
-    found = dict[tuple[str, str], Slice]()
-    holds, replaced = timeline.holds(), timeline.replaced()
+def newest(store: Store, timeline: Timeline, *, logs: bool = False) -> list[Slice]:
+    """The slice of each file group that is part of the table, in the order of partitions and groups; `logs`: with those that change it.
+
+    Since a compaction was asked for, logs belong to the slice that it begins. Until it completes, they change the slice before.
+    """
+    replaced, compactions, holds = timeline.replaced(), timeline.compactions(), timeline.holds()
+    found, changing = dict[tuple[str, str], Slice](), dict[tuple[str, str], list[tuple[LogFile, str]]]()
+    for folder, file, entry in _files(store):
+        key, instant = (folder, file.file_id), file.instant
+        if instant <= replaced.get(key, "") or not (holds(instant) or (instant in compactions and isinstance(file, LogFile))):
+            continue
+        if isinstance(file, LogFile):
+            changing.setdefault(key, []).append((file, entry.name))
+        elif key not in found or found[key].instant < instant:
+            found[key] = Slice(*key, instant, entry.name, entry.size)
+        elif found[key].instant == instant:
+            raise _twice(store, found[key].name, entry.name)
+    if not logs:
+        return sorted(found.values())
+    ends = timeline.ends()
+    return sorted(_with_logs(key, found.get(key), changing.get(key, []), ends) for key in found.keys() | changing.keys())
+
+
+def _with_logs(key: tuple[str, str], base: Slice | None, logs: list[tuple[LogFile, str]], ends: dict[str, str]) -> Slice:
+    """A slice with the logs since its base file was begun; where a log names its own instant, those that completed since then."""
+    since = base.instant if base else ""
+    timed = [(ends.get(log.instant, log.instant), log, name) for log, name in logs]
+    kept = sorted((one for one in timed if one[0] >= since), key=lambda one: (one[0], one[1].number, one[1].token))
+    logs = [(log, name) for _, log, name in kept]
+    own = base or Slice(*key, logs[0][0].instant, "", 0)
+    return replace(own, logs=tuple(name for _, name in logs))
+
+
+def history(store: Store, timeline: Timeline) -> dict[tuple[str, str], list[Slice]]:
+    """(partition, file group) → its base files that are still there, the oldest first; also those of groups that were replaced."""
+    found, holds = dict[tuple[str, str], list[Slice]](), timeline.holds()
+    for folder, file, entry in _files(store):
+        if isinstance(file, BaseFile) and holds(file.instant):
+            found.setdefault((folder, file.file_id), []).append(Slice(folder, file.file_id, file.instant, entry.name, entry.size))
+    return {key: sorted(slices) for key, slices in found.items()}
+
+
+def _files(store: Store) -> Iterator[tuple[str, BaseFile | LogFile, Entry]]:
+    """All base and log files with their partitions, in any order."""
     for entry in store.walk():
         folder, _, last = entry.name.rpartition("/")
-        if entry.name.startswith(f"{FOLDER}/") or (base := names.base_file(last)) is None:
-            continue
-        key = folder, base.file_id
-        if not holds(base.instant) or base.instant <= replaced.get(key, ""):
-            continue
-        if key not in found or found[key].instant < base.instant:
-            found[key] = Slice(folder, base.file_id, base.instant, entry.name, entry.size)
-        elif found[key].instant == base.instant:
-            raise _twice(store, found[key].name, entry.name)
-    return sorted(found.values())
+        file = None if entry.name.startswith(f"{FOLDER}/") else names.base_file(last) or names.log_file(last)
+        if file is not None:
+            yield folder, file, entry
 
 
 def _twice(store: Store, one: str, other: str) -> FormatError:

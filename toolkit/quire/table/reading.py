@@ -1,9 +1,12 @@
-"""The rows of a table's slices, with the columns that the table has now: a column that came later is null in files that are older."""
+"""The rows of a table's slices, with the columns that the table has now: a column that came later is null in files that are older.
+
+Where a slice has logs, they are merged with its base file.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,37 +16,67 @@ from quire.errors import FormatError, UsageError, quoted, scrub
 from quire.formats import parquet
 from quire.formats.damage import ARROW
 from quire.spark.runner import frame_of
+from quire.spark.visibility import is_literal
 from quire.storage import Store, connect
+from quire.table import realtime
 from quire.table.file_groups import Slice
+from quire.table.format.schema import conform
+from quire.table.realtime import Merging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_PLAIN = re.compile(r"file:///[A-Za-z0-9_./=+@,~-]*")  # names that Spark does not take for globs
-
 
 def batches(store: Store, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a base file, a row group at a time, in the columns of `schema`; FormatError where they are of other types."""
-    try:
+    where = f"{store.url}/{name}"
+    with reading_of(where):
         file = parquet.open_file(store, name)
+    for group in range(file.num_row_groups):
+        yield from row_group(file, group, schema, where).to_batches()
+
+
+def row_group(file: parquet.ParquetFile, number: int, schema: pa.Schema, where: str) -> pa.Table:
+    """The rows of one row group of a base file, likewise."""
+    with reading_of(where):
         there = [column for column in schema.names if column in file.schema_arrow.names]
-        for group in range(file.num_row_groups):
-            rows = file.read_row_group(group, there)
-            missing = [pa.nulls(rows.num_rows, f.type) if f.name not in there else rows.column(f.name) for f in schema]
-            yield from pa.table(missing, schema.names).cast(schema).to_batches()
+        return conform(file.read_row_group(number, there), schema)
+
+
+def rows_of(store: Store, one: Slice, schema: pa.Schema, merging: Merging) -> Iterator[pa.RecordBatch]:
+    """The rows of a slice in the columns of `schema`: a row group is in memory, and all its logs."""
+    if not one.logs:
+        return batches(store, one.name, schema)
+    return _merged(store, one, schema, merging)
+
+
+def _merged(store: Store, one: Slice, schema: pa.Schema, merging: Merging) -> Iterator[pa.RecordBatch]:
+    reads = merging.reads(schema)
+    base = batches(store, one.name, reads) if one.name else iter(())
+    for batch in realtime.merged(base, store, one, reads, merging):
+        with reading_of(f"{store.url}/{one.name or one.logs[0]}"):
+            rows = batch.select(schema.names).cast(schema)
+        yield rows
+
+
+@contextmanager
+def reading_of(where: str) -> Iterator[None]:
+    """Let a damaged base file, or one with other types, be a FormatError."""
+    try:
+        yield
     except (*ARROW, ValueError) as e:  # the latter for a null in a column that has none
         raise FormatError(
-            f"the base file {store.url}/{name} cannot be read with the columns of its table: {scrub(str(e), 200)}. Look who wrote it."
+            f"the base file {where} cannot be read with the columns of its table: {scrub(str(e), 200)}. Look who wrote it."
         ) from e
 
 
 def table(
-    store: Store, slices: Sequence[Slice], schema: pa.Schema, columns: Sequence[str], where: Any
+    store: Store, slices: Sequence[Slice], schema: pa.Schema, columns: Sequence[str], where: Any, merging: Merging
 ) -> pa.Table:  # fmt: skip
     """The rows in this process, in the order of partitions and file groups."""
     if where is not None and not isinstance(where, pc.Expression):
         raise UsageError(f"without Spark where is a condition of pyarrow, as pyarrow.compute.field('id') > 7, and not {quoted(where)}")
-    found = pa.Table.from_batches((batch for one in slices for batch in batches(store, one.name, schema)), schema)
+    found = pa.Table.from_batches((batch for one in slices for batch in rows_of(store, one, schema, merging)), schema)
     try:
         return (found if where is None else found.filter(where)).select(columns)
     except ARROW as e:
@@ -52,24 +85,35 @@ def table(
 
 def frame(
     spark: SparkSession, store: Store, options: Mapping[str, Any] | None, slices: Sequence[Slice], schema: pa.Schema,
-    columns: Sequence[str], where: Any,
+    columns: Sequence[str], where: Any, merging: Merging,
 ) -> DataFrame:  # fmt: skip
-    """The rows as a Spark DataFrame: by Spark's own reader, where it reaches the store, else through quire's storage."""
+    """The rows as a Spark DataFrame: by Spark's own reader, where it reaches the store and slices have no logs, else by quire's tasks."""
+    from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
 
     url = store.url
+    if where is None and columns:
+        schema = pa.schema([schema.field(name) for name in dict.fromkeys(columns)])  # Spark does not tell tasks what it needs
     try:
         kinds = from_arrow_schema(schema)
     except Exception as e:  # of pyspark
         raise UsageError(f"Spark has no such columns as {url} has: {scrub(str(e), 200)}. Read it with spark=quire.LocalRunner().") from e
-    names = [one.name for one in slices]
-    if names and all(_PLAIN.fullmatch(f"{url}/{name}") for name in names):
+    names = [one.name for one in slices if not one.logs]
+    plain = bool(names) and all(is_literal(f"{url}/{name}") for name in names)
+    rest = [one for one in slices if one.logs or not plain]
+
+    def read(i: int) -> Iterator[pa.RecordBatch]:
+        return rows_of(connect(url, options), rest[i], schema, merging)
+
+    parts: list[DataFrame] = []
+    if plain:
         # The directories do not become columns: the base files have these, too.
-        found = spark.read.schema(kinds).option("recursiveFileLookup", True).parquet(*[f"{url}/{name}" for name in names])
-    else:
-
-        def read(i: int) -> Iterator[pa.RecordBatch]:
-            return batches(connect(url, options), names[i], schema)
-
-        found = frame_of(spark, len(names), read, kinds, url)
-    return (found if where is None else found.where(where)).select(*[found[f"`{name}`"] for name in columns])
+        parts.append(spark.read.schema(kinds).option("recursiveFileLookup", True).parquet(*[f"{url}/{name}" for name in names]))
+    if rest or not plain:
+        parts.append(frame_of(spark, len(rest), read, kinds, "", [url]))
+    found = parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
+    try:
+        rows = found if where is None else found.where(where)
+    except PySparkException as e:
+        raise UsageError(f"where={quoted(where)} is not a condition on the columns of {url} ({scrub(str(e), 200)}).") from e
+    return rows.select(*[found[f"`{name}`"] for name in columns])

@@ -3,35 +3,79 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from quire.errors import NotFoundError, RefusedError, UsageError, quoted
+from quire.errors import NotFoundError, RefusedError, UsageError, choose, quoted
 from quire.interrupts import interruptible
-from quire.spark.runner import LocalRunner
-from quire.storage import Store, canonical, connect
-from quire.table import file_groups, reading, timeline
+from quire.progress import Progress, ProgressEvent
+from quire.spark.runner import OnSpark, runner_of
+from quire.storage import Store, canonical, connect, plain
+from quire.storage.within import marked
+from quire.table import changes, file_groups, reading, timeline
+from quire.table import create as creating
+from quire.table.changes import Images
+from quire.table.create import Asked
+from quire.table.file_groups import Slice
 from quire.table.format import config, names, schema
+from quire.table.realtime import Merging
 from quire.table.timeline import Timeline
+from quire.table.writing import TableReport, Writing, check_batch
 
 
 class Table:
     """An incremental table in the format of Apache Hudi at `url`, whoever has written it.
+
+        table = quire.Table.create("/data/trips", key="id", partition_by="city", ordering="at")
+        report = table.upsert(df, batch="2026-11-22")           # a batch is committed once
+        table.insert(df); table.bulk_insert(df); table.delete(df); table.adopt()
+        df = table.snapshot()                   # or table.as_of(report.instant).snapshot()
+        changes = table.changes(report.instant) # what later commits have changed, deleted rows among them
 
     `storage_options` are those of the store. Raises UsageError for a place without a table, FormatError where its settings are
     damaged or of a version that quire does not read.
     """
 
     def __init__(self, url: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
-        self.url = canonical(url, storage_options)
+        self.url = plain(canonical(url, storage_options))
         self._options, self._instant = storage_options, ""
         where = f"{self.url}/{names.PROPERTIES}"
         try:
             self.config = config.TableConfig.from_properties(self._store.get(names.PROPERTIES), where)
         except NotFoundError:
             raise UsageError(f"{self.url} is not a table: it does not have {names.PROPERTIES}. Check the spelling, or create it.") from None
+
+    @classmethod
+    @interruptible
+    def create(
+        cls, url: str | os.PathLike[str], *, key: str | Sequence[str], partition_by: str | Sequence[str] | None = None,
+        ordering: str | None = None, type: str = "copy_on_write", index: str = "bloom", buckets: int | None = None, hive_style: bool = True,
+        change_files: bool = True, target_size: str | int = "120 MiB", name: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Table:  # fmt: skip
+        """Create an empty table at `url`, in table version 6 of Apache Hudi; one that is there with the same settings is opened.
+
+        key           the column, or columns, by which a row is known: its value is never null
+        type          "copy_on_write"
+        name          of the table, as catalogs show it; left out: that of its directory
+        hive_style    directories are called `city=sf`, and not `sf`
+        partition_by  the columns whose values name the directories; left out: there are none
+        ordering      a column whose greatest value wins where a key comes again, in a call and against what is stored ("event time");
+                      left out: the later call wins, and within a call the later row
+        index         how the file of a key is found: "bloom" (key ranges, then filters, then keys), "simple" (keys), "bucket" (the key's
+                      hash says it; `buckets` file groups in each partition, for ever)
+        change_files  keep what each commit changed beside the data, so that `changes` reads no base file
+        target_size   bytes of a base file: smaller ones take in new rows first
+
+        Returns the table. Raises UsageError for settings that do not go together, RefusedError for a place that holds something else.
+        """
+        to = plain(canonical(url, storage_options))
+        asked = Asked(key, partition_by, ordering, type, index, buckets, hive_style, change_files, target_size, name)
+        made, wanted = creating.check(to, asked)
+        creating.create(marked(to), storage_options, made, wanted)
+        return cls(to, storage_options=storage_options)
 
     def __repr__(self) -> str:
         at = f" as of {self._instant}" if self._instant else ""
@@ -44,53 +88,197 @@ class Table:
     def _timeline(self, store: Store) -> Timeline:
         has = self.config
         refused = {
-            f"of table version {has.version}, and quire reads rows of version {config.VERSION}": has.version != config.VERSION,
-            "a merge-on-read table, and quire reads copy-on-write tables": has.type != config.COPY_ON_WRITE,
+            f"of table version {has.version}, and its timeline lies where no such table has it (hoodie.timeline.path, or "
+            "layout.version): read it with Hudi": has.timeline is None,
             "without the partition columns in its base files (drop.partition.columns): read it with Hudi": has.drops_partitions,
         }
         if why := next((why for why, holds in refused.items() if holds), None):
             raise RefusedError(f"{self.url} is {why}.")
-        found = timeline.read(store)
+        found = timeline.read(store, has.timeline or names.FOLDER)
         return found.as_of(self._instant) if self._instant else found
 
     def _columns(self, line: Timeline) -> pa.Schema:
         """The columns of its rows at that time; none where nothing has been written yet, and its settings name none."""
         text = line.schema() or self.config.schema
-        found = schema.from_avro(text, f"the schema of {self.url}") if text else pa.schema([])
+        found = schema.without_meta(schema.from_avro(text, f"the schema of {self.url}")) if text else pa.schema([])
         return schema.with_meta(found) if text and self.config.meta_fields else found
 
     def as_of(self, instant: str) -> Table:
-        """The table as it was at an instant (`yyyyMMddHHmmssSSS`, UTC), or just before it if none is there."""
-        if not isinstance(instant, str) or not instant.isascii() or not instant.isdigit() or len(instant) not in (14, 17):
-            raise UsageError(f"as_of takes an instant of the timeline, as '20261122103000000' (UTC), and not {quoted(instant)}")
+        """The table as it was at an `instant` (yyyyMMddHHmmssSSS, UTC), or just before it if none is there. UsageError for other text."""
         found = Table.__new__(Table)
         found.__dict__ |= self.__dict__
-        found._instant = instant.ljust(17, "9")
+        found._instant = check_instant(instant, "as_of")
         return found
 
     @interruptible
-    def snapshot(self, *, spark: Any = None, columns: Sequence[str] | None = None, where: Any = None) -> Any:
+    def snapshot(
+        self, *, spark: Any = None, columns: Sequence[str] | None = None, where: Any = None, read_optimized: bool = False
+    ) -> Any:  # fmt: skip
         """The rows at the newest instant: each key once.
 
         A Spark DataFrame in the session `spark` (default: `quire.session()`); with `spark=quire.LocalRunner()` a pyarrow Table.
         `columns`: some of them, in that order (default: all, behind the five that Hudi keeps). `where`: a condition as Spark takes it;
-        without Spark one of pyarrow. Raises UsageError for a column that is not there.
+        without Spark one of pyarrow. `read_optimized`: of a merge-on-read table the base files alone, without what is still in logs;
+        else each task merges the logs of a file group, which it holds in memory, with its base file. Raises UsageError for a column that is
+        not there, RefusedError for a table, or a log, of a kind that quire does not read.
         """
+        store, found, rows, wanted, merging = self._newest(columns, read_optimized=read_optimized)
+        runner = runner_of(spark, store)
+        if isinstance(runner, OnSpark):
+            return reading.frame(runner.spark, store, self._options, found, rows, wanted, where, merging)
+        return reading.table(store, found, rows, wanted, where, merging)
+
+    def _newest(
+        self, columns: Sequence[str] | None, *, read_optimized: bool = False
+    ) -> tuple[Store, list[Slice], pa.Schema, list[str], Merging]:
+        """Where its rows are, in which columns, those of them that are wanted, and how logs are merged."""
         if isinstance(columns, str):
             raise UsageError(f"columns takes a list of names, as [{columns!r}], and not one text.")
         store = self._store
         line = self._timeline(store)
         rows = self._columns(line)
+        if not rows.names:
+            when = f"nothing had been written by {self._instant}" if self._instant else "nothing has been written yet"
+            raise UsageError(f"there is nothing to read in {self.url}: {when}, so it has no columns.")
         wanted = rows.names if columns is None else list(columns)
         if unknown := [name for name in wanted if name not in rows.names]:
             raise UsageError(f"{self.url} has no column {unknown[0]!r}. It has: {', '.join(rows.names)[:400]}.")
-        if not rows.names:
-            raise UsageError(f"there is nothing to read in {self.url}: nothing has been written yet, so it has no columns.")
-        found = file_groups.newest(store, line)
-        if isinstance(spark, LocalRunner):
-            return reading.table(store, found, rows, wanted, where)
-        if spark is None:
-            from quire.spark.session import session
+        logs = self.config.type == config.MERGE_ON_READ and not read_optimized
+        slices = file_groups.newest(store, line, logs=logs)
+        merging = self._merging(line, rows) if any(one.logs for one in slices) else Merging(line.holds())
+        return store, slices, rows, wanted, merging
 
-            spark = session()
-        return reading.frame(spark, store, self._options, found, rows, wanted, where)
+    def _merging(self, line: Timeline, rows: pa.Schema) -> Merging:
+        """How its logs are merged; RefusedError where quire cannot do as the table says."""
+        has, ordered = self.config, self.config.mode == config.EVENT_TIME
+        fields = ([] if has.meta_fields else [*has.key]) + ([has.ordering or ""] if ordered else [])
+        if has.mode not in config.MODES:
+            raise RefusedError(
+                f"{self.url} merges its logs by {has.mode[:200]}, which quire does not know: read it with read_optimized=True."
+            )
+        if (lacks := [name for name in fields if name not in rows.names]) or not (has.meta_fields or has.key):
+            raise RefusedError(
+                f"{self.url} needs the column {(lacks or ['of its key'])[0]!r} to merge its logs, and does not have it: read it "
+                "with read_optimized=True."
+            )
+        key = () if has.meta_fields else tuple(rows.field(name) for name in has.key)
+        return Merging(line.holds(), key, rows.field(has.ordering) if ordered else None)
+
+    @interruptible
+    def changes(
+        self, since: str, until: str | None = None, *, images: Images = "after", net: bool = True, spark: Any = None
+    ) -> Any:  # fmt: skip
+        """The rows that commits after the instant `since` have changed, up to `until` (default: the newest), deleted ones among them.
+
+        since, until   instants of the timeline, as `as_of` takes them; all there is: since="00000000000000"
+        images         "both": also the rows as they were before
+        net            one change for each key, from its row at `since` to that at `until`; False: each change of each commit
+        spark          as in `snapshot`, in whose forms it returns
+
+        Columns: `op` (i, u, d: inserted, updated, deleted), `instant` of its commit, the key and its partition by the names that Hudi
+        gives them, `before` where it is asked for, and `after`: structs of the table's columns, null where the row was not there.
+        Raises RefusedError where files that are needed were cleaned, or instants archived.
+        """
+        choose(images, changes.IMAGES, "images")
+        start, end = check_instant(since, "since"), "~" if until is None else check_instant(until, "until")
+        if self.config.type == config.MERGE_ON_READ:
+            raise RefusedError(
+                f"{self.url} is a merge-on-read table, and quire gives changes of copy-on-write tables: compare two snapshots."
+            )
+        if self.config.version != config.VERSION:
+            raise RefusedError(
+                f"{self.url} is of table version {self.config.version}, whose commits appear in the order in which they end: quire gives "
+                f"changes of version {config.VERSION}, so compare two snapshots."
+            )
+        store = connect(marked(self.url), self._options)  # change files are quire's own
+        line = self._timeline(store)
+        if not self.config.meta_fields:
+            raise RefusedError(f"{self.url} has no meta fields in its rows (populate.meta.fields=false), so nothing says what changed.")
+        columns = schema.without_meta(self._columns(line))
+        found = changes.looks(store, line, start, end)
+        runner = runner_of(spark, store)
+        if isinstance(runner, OnSpark):
+            return changes.frame(runner.spark, store, self._options, found, columns, images, net=net)
+        return changes.table(store, found, columns, images, net=net)
+
+    # ------------------------------------------------------------------------------------------------------------------- writing
+
+    @interruptible
+    def upsert(
+        self, df: Any, *, batch: str | None = None, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True
+    ) -> TableReport:  # fmt: skip
+        """Insert rows whose key is not there, and update those whose key is, in one commit.
+
+        df        a Spark DataFrame, a pandas DataFrame, a pyarrow Table or Dataset, with all columns of the table; it is computed once. New
+                  columns become columns of the table. A true `_hoodie_is_deleted` deletes the row of that key
+        batch     a name: the same batch is committed once, however often it is called, and a call that was killed goes on
+        spark     the session (default: that of `df`, else `quire.session()`), or `quire.LocalRunner()`
+        progress  True: bars | False | function(step), as in `quire.consolidate`
+
+        Returns a `TableReport`. Raises RefusedError for a row without key or ordering, UsageError for columns that do not fit; then nothing
+        was changed.
+        """
+        return self._write("upsert", df, batch, spark, progress)
+
+    @interruptible
+    def insert(
+        self, df: Any, *, batch: str | None = None, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True
+    ) -> TableReport:  # fmt: skip
+        """Add rows, without a look whether their keys are there: small files are filled first.
+
+        `df`, `batch`, `spark` and `progress` are those of `upsert`. Returns a `TableReport`; the errors are those of `upsert`, too.
+        RefusedError for a row without key or ordering.
+        """
+        return self._write("insert", df, batch, spark, progress)
+
+    @interruptible
+    def bulk_insert(
+        self, df: Any, *, batch: str | None = None, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True
+    ) -> TableReport:  # fmt: skip
+        """Add rows as `insert` does, in new files alone: for the first load.
+
+        `df`, `batch`, `spark` and `progress` are those of `upsert`. Returns a `TableReport`. RefusedError for a row without key.
+        """
+        return self._write("bulk_insert", df, batch, spark, progress)
+
+    @interruptible
+    def delete(
+        self, df: Any, *, batch: str | None = None, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True
+    ) -> TableReport:  # fmt: skip
+        """Delete the rows of these keys: `df` needs the columns of key and partition, and of the ordering.
+
+        `df`, `batch`, `spark` and `progress` are those of `upsert`. Returns a `TableReport`. RefusedError for a row without key.
+        """
+        return self._write("delete", df, batch, spark, progress)
+
+    @interruptible
+    def adopt(self) -> Table:
+        """Drop the metadata table that another program keeps of this one, so that quire may write: it would be outdated by that.
+
+        Nobody else should write meanwhile. Readers list the directories again, and JVM writers go on with `hoodie.metadata.enable=false`.
+        Returns the table, also where there is nothing to drop. Raises RefusedError for what hinders quire from writing beside.
+        """
+        store = connect(marked(self.url), self._options)
+        where = f"{self.url}/{names.PROPERTIES}"
+        there = config.TableConfig.from_properties(store.get(names.PROPERTIES), where)
+        alone = there.without_metadata()
+        config.check_writable(alone, self.url)
+        if alone != there:
+            store.put(names.PROPERTIES, alone.to_properties())  # first: from now on nobody asks it
+        store.remove_tree(f"{names.FOLDER}/metadata")
+        self.config = alone
+        return self
+
+    def _write(self, operation: str, df: Any, batch: str | None, spark: Any, progress: Any) -> TableReport:
+        if self._instant:
+            raise UsageError(f"{self.url} as of {self._instant} is read, not written. Open it with quire.Table to write.")
+        named, to = check_batch(batch), marked(self.url)
+        runner = runner_of(getattr(df, "sparkSession", None) if spark is None else spark, connect(to, self._options))
+        return Writing(to, self._options, operation, df, named, runner, Progress(progress)).run()
+
+
+def check_instant(instant: str, argument: str) -> str:
+    """An instant that a user gives; of seconds, the last moment."""
+    if not isinstance(instant, str) or not instant.isascii() or not instant.isdigit() or len(instant) not in (14, 17):
+        raise UsageError(f"{argument} takes an instant of the timeline, as '20261122103000000' (UTC), and not {quoted(instant)}")
+    return instant.ljust(17, "9")

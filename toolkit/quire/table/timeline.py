@@ -1,11 +1,11 @@
 """The timeline of a table: which instants have completed, and what their commits say.
 
-Source: Hudi's timeline of table version 6 (layout 1): one object for each state of an instant, directly in `.hoodie/`.
+Source: Hudi's timeline: one object for each state of an instant, directly in `.hoodie/` (layout 1, of table version 6), or in
+`.hoodie/timeline/` (layout 2, of versions 8 and 9), whose completed instants also say when they completed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +16,24 @@ from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import FOLDER, Instant
 
 PARALLEL = 16  # requests at once
+COMPACTION = "compaction"
 WRITES = ("commit", "deltacommit", "replacecommit")  # actions that bring files, as they are called when they have completed
+
+
+@dataclass(frozen=True)
+class Holds:
+    """Whether files and log blocks of an instant are part of the table: it has completed, or it is older than all that the timeline has.
+
+    Archiving takes the oldest instants off the timeline, so every reader of Hudi takes older files for completed ones.
+    """
+
+    completed: frozenset[str] = field(repr=False)
+    pending: frozenset[str]
+    first: str
+    until: str
+
+    def __call__(self, instant: str) -> bool:
+        return instant in self.completed or (instant < self.first and instant <= self.until and instant not in self.pending)
 
 
 @dataclass(frozen=True)
@@ -28,23 +45,29 @@ class Timeline:
     pending: tuple[Instant, ...]  # of every action; one that has been requested and is in flight stands once
     first: str = ""  # of all completed writes
     until: str = "~"  # later than every instant
+    folder: str = FOLDER
 
     def as_of(self, instant: str) -> Timeline:
         """The same up to an instant."""
         return replace(self, completed=tuple(i for i in self.completed if i.time <= instant), until=instant)
 
-    def holds(self) -> Callable[[str], bool]:
-        """Whether files of an instant are part of the table: it has completed, or it is older than all that the timeline still has.
+    def holds(self) -> Holds:
+        """Whether an instant's files are part of the table."""
+        return Holds(frozenset(i.time for i in self.completed), frozenset(i.time for i in self.pending), self.first, self.until)
 
-        Archiving takes the oldest instants off the timeline, so every reader of Hudi takes older files for completed ones.
-        """
-        times = {i.time for i in self.completed}
-        return lambda instant: instant in times or (instant < self.first and instant <= self.until)
+    def compactions(self) -> frozenset[str]:
+        """The instants of compactions that have been asked for and have not completed: since then logs are of the slices they begin."""
+        return frozenset(i.time for i in self.pending if i.action == COMPACTION and i.time <= self.until)
+
+    def ends(self) -> dict[str, str]:
+        """Instant → when it completed; of layout 1 none, as nothing says it."""
+        return {i.time: i.ended for i in self.completed if i.ended}
 
     def commit(self, instant: Instant) -> CommitMetadata:
         """The content of a completed write."""
-        name = f"{FOLDER}/{instant.name}"
-        return commits.decode(self.store.get(name), f"{self.store.url}/{name}")
+        name = f"{self.folder}/{instant.name}"
+        decode = commits.decode if self.folder == FOLDER else commits.decode_avro
+        return decode(self.store.get(name), f"{self.store.url}/{name}")
 
     def replaced(self) -> dict[tuple[str, str], str]:
         """(partition, file group) → the instant at which another took its place."""
@@ -59,11 +82,15 @@ class Timeline:
         return next((text for i in reversed(self.completed) if (text := self.commit(i).schema)), "")
 
 
-def read(store: Store) -> Timeline:
-    """The timeline as it is now. Raises FormatError where two actions have one instant: no reader could order them."""
+def read(store: Store, folder: str = FOLDER) -> Timeline:
+    """The timeline as it is now. Raises FormatError where two actions have one instant: no reader could order them.
+
+    `folder`: where it lies, `names.TIMELINE` in layout 2.
+    """
     writes, pending, done = dict[str, Instant](), dict[str, Instant](), set[tuple[str, str]]()
-    for item in store.scan(FOLDER):
-        if not isinstance(item, Entry) or (found := names.instant(item.name.rpartition("/")[2])) is None:
+    for item in store.scan(folder):
+        found = names.instant(item.name.rpartition("/")[2]) if isinstance(item, Entry) else None
+        if found is None or (found.state == "completed" and bool(found.ended) != (folder == names.TIMELINE)):
             continue
         action = names.ACTIONS[found.action]
         if found.state != "completed":
@@ -72,8 +99,8 @@ def read(store: Store) -> Timeline:
         done.add((found.time, action))
         if action in WRITES and (other := writes.setdefault(found.time, found)) != found:
             raise FormatError(
-                f"{store.url}/{FOLDER} has two writes at the instant {found.time}, {other.action} and {found.action}: no reader can tell "
+                f"{store.url}/{folder} has two writes at the instant {found.time}, {other.action} and {found.action}: no reader can tell "
                 f"which came first. Look who wrote them, and take one away."
             )
     waiting = (i for i in pending.values() if (i.time, names.ACTIONS[i.action]) not in done)
-    return Timeline(store, tuple(sorted(writes.values())), tuple(sorted(waiting)), min(writes, default=""))
+    return Timeline(store, tuple(sorted(writes.values())), tuple(sorted(waiting)), min(writes, default=""), folder=folder)

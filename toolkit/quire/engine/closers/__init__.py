@@ -6,10 +6,10 @@ Other packages bring their own: an entry point of the group `quire.closers` name
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from quire.commit.closers import named
-from quire.commit.entries import PlanHead, Task
+from quire.commit.entries import Entry, PlanHead, Task
 from quire.commit.log import Log
 from quire.progress import Progress
 from quire.spark.runner import Runner
@@ -32,6 +32,18 @@ class Closer(Protocol):
 
         The last task's manifest is put if absent, and the one that is there counts, whoever wrote it. `tasks` are the results of the
         others, `reduce` is the call's own function, which no plan can hold.
+        """
+        ...
+
+
+@runtime_checkable
+class Rounds(Protocol):
+    """An offer that a closer may make beside: what it has made may be outdated when the log is read again, and then it closes once more."""
+
+    def ready(self, done: Task, log: Log) -> bool | Entry:
+        """Whether its last task, as `close` has given it, may be committed at the log's tip; an entry that has to stand in the log first.
+
+        False: the round is over, and stays so for every driver, as the log only grows; `close` is called for the next one.
         """
         ...
 

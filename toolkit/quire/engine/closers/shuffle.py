@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -25,26 +25,20 @@ from quire.commit.entries import Coverage, DataFile, Stats, Task
 from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.engine.attempt import Work
-from quire.engine.closers import Reduce
+from quire.engine.closers import Reduce, staged
+from quire.engine.closers.staged import Part
 from quire.errors import FormatError, QuireError, TransientError, UsageError, quoted, scrub
-from quire.formats import extension, lines, parquet
+from quire.formats import extension, parquet
 from quire.formats.damage import ARROW
 from quire.formats.lines import FrameWriter
 from quire.formats.parquet import ParquetWriter
 from quire.progress import Phase, Progress
 from quire.sources.transforms import schemas
-from quire.sources.transforms.columns import fit, stored
+from quire.sources.transforms.columns import fit
 from quire.sources.transforms.functions import WrongTypeError, passes
-from quire.spark.runner import OnSpark, Runner, SparkFailed, SparkJob, collected, first_line, frame_of, guarded
+from quire.spark.runner import OnSpark, Runner, SparkFailed, SparkJob, collected, first_line, guarded
 from quire.spark.shipping import missing_module
 from quire.storage import Patience, Sink, Store, connect
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-PIECE = 32 << 20  # bytes of the tasks' output that one part of the shuffle reads
-MOST = 1_000  # parts of a file, whatever its size is said to be
-ROWS = 10_000  # that are held at once
 
 
 class ShuffleCloser:
@@ -89,7 +83,7 @@ def _run(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce
     try:
         if reduce is None:
             raise UsageError(f"job {head.job} ends with a shuffle, and this call has no function for it: reduce=.")
-        if parts := _parts(head.job, tasks):
+        if parts := staged.parts(head.job, tasks):
             files = _spread(runner, closing, parts, reduce, bar) if isinstance(runner, OnSpark) else _here(closing, parts, reduce)
         made = {file["schema"] for file in files}
         done = Task(
@@ -113,54 +107,6 @@ def _failed(work: Work, what: str) -> QuireError:
         f"{what}. Nothing of job {job} is visible in {work.dest}, and its {work.head.tasks:,} tasks before the shuffle are done and kept: "
         f"call again to go on, or give it up with recover(dest, abort={job!r})."
     )
-
-
-# ------------------------------------------------------------------------------------------------------- what the tasks have made
-@dataclass(frozen=True)
-class _Part:
-    """A share of a file that waits: of a Parquet file its row groups number `share`, `share + 1`, … of `shares` equal parts."""
-
-    name: str
-    parquet: bool
-    records: int  # of the whole file, as its task has counted them
-    share: int = 0
-    shares: int = 1
-
-
-def _parts(job: str, tasks: list[Task]) -> list[_Part]:
-    found = list[_Part]()
-    for task in tasks:
-        for file in task.data_files:
-            # Where it lies is computed, not read: a manifest may be forged.
-            where = names.staged(job, task.task, task.attempt, file.name)
-            of_rows = file.name.endswith(".parquet")
-            shares = max(1, min(-(-file.size // PIECE), MOST)) if of_rows else 1
-            found += [_Part(where, of_rows, file.records, share, shares) for share in range(shares)]
-    return found
-
-
-def _batches(store: Store, part: _Part, compression: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a part. Raises FormatError where its file does not hold as many as its task has staged."""
-    if not part.parquet:
-        rows = 0
-        for batch in lines.batches(store, part.name, compression):
-            rows += batch.num_rows
-            yield batch
-        _check_rows(store, part, rows)
-        return
-    file = parquet.open_file(store, part.name)
-    _check_rows(store, part, file.metadata.num_rows)
-    n = file.num_row_groups
-    for group in range(n * part.share // part.shares, n * (part.share + 1) // part.shares):
-        table = file.read_row_group(group)
-        yield from table.cast(stored(table.schema)).to_batches(max_chunksize=ROWS)
-
-
-def _check_rows(store: Store, part: _Part, rows: int) -> None:
-    if rows != part.records:
-        raise FormatError(
-            f"{store.url}/{part.name} holds {rows:,} rows, and the task that has written it counted {part.records:,}: look who writes there"
-        )
 
 
 # --------------------------------------------------------------------------------------------------------------- what comes of it
@@ -265,9 +211,9 @@ def _written(closing: Closing, store: Store, part: int, batches: Iterator[pa.Rec
 
 
 # -------------------------------------------------------------------------------------------------------------------- in this process
-def _here(closing: Closing, parts: list[_Part], reduce: Reduce) -> list[dict[str, Any]]:
+def _here(closing: Closing, parts: list[Part], reduce: Reduce) -> list[dict[str, Any]]:
     store = connect(closing.dest, closing.options)
-    batches = (batch for part in parts for batch in _batches(store, part, closing.work.convert.compression))
+    batches = (batch for part in parts for batch in staged.batches(store, part, closing.work.convert.compression))
     try:
         rows = pa.Table.from_batches(batches)
     except (*ARROW, FormatError) as e:
@@ -276,7 +222,7 @@ def _here(closing: Closing, parts: list[_Part], reduce: Reduce) -> list[dict[str
     if not isinstance(found, pa.Table):
         raise _failed(closing.work, f"without Spark reduce takes and gives a pyarrow.Table, and it gave {quoted(found)}")
     try:
-        _, files = _written(closing, store, 0, iter(found.to_batches(max_chunksize=ROWS)))
+        _, files = _written(closing, store, 0, iter(found.to_batches(max_chunksize=staged.ROWS)))
     except (UsageError, *ARROW) as e:
         raise _failed(closing.work, scrub(str(e).rstrip("."))) from e
     return _agreed(closing.work, [(0, found.num_rows, files)])
@@ -292,9 +238,13 @@ def _given(work: Work, reduce: Reduce, rows: Any) -> Any:
 
 
 # -------------------------------------------------------------------------------------------------------------------- on Spark
-def _spread(runner: OnSpark, closing: Closing, parts: list[_Part], reduce: Reduce, bar: Phase) -> list[dict[str, Any]]:
+def _spread(runner: OnSpark, closing: Closing, parts: list[Part], reduce: Reduce, bar: Phase) -> list[dict[str, Any]]:
     spark, work = runner.spark, closing.work
-    found = _given(work, reduce, _frame(spark, closing, parts))
+    try:
+        frame = staged.frame(spark, closing.dest, closing.options, parts, work.convert.compression)
+    except UsageError as e:
+        raise _failed(work, str(e)) from e
+    found = _given(work, reduce, frame)
     if not hasattr(found, "mapInArrow"):
         raise _failed(work, f"reduce takes and gives a Spark DataFrame, and it gave {quoted(found)}")
 
@@ -308,8 +258,8 @@ def _spread(runner: OnSpark, closing: Closing, parts: list[_Part], reduce: Reduc
         yield pa.RecordBatch.from_pydict({"part": [part], "rows": [rows], "files": [json.dumps(files)]})
 
     try:
-        frame = found.mapInArrow(guarded(spark, write, closing.dest), "part long, rows long, files string")
-        rows = collected(SparkJob(spark, within=True), frame, lambda: bar.update(0))
+        written = found.mapInArrow(guarded(spark, write, closing.dest), "part long, rows long, files string")
+        rows = collected(SparkJob(spark, within=True), written, lambda: bar.update(0))
         answers = [(int(row["part"]), int(row["rows"]), json.loads(row["files"])) for row in rows]
         if not answers and not found.isEmpty():
             raise SparkFailed("Spark has returned no answer of any part, and there are rows")
@@ -333,24 +283,3 @@ def _agreed(work: Work, answers: Sequence[tuple[int, int, list[dict[str, Any]]]]
             raise _failed(work, f"the shuffle failed: part {part} was given {rows:,} rows, and {collected:,} have come of it")
         found += sorted(files, key=lambda file: file["name"])
     return found
-
-
-def _frame(spark: SparkSession, closing: Closing, parts: list[_Part]) -> DataFrame:
-    """The rows that the tasks have made."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    url, options, compression = closing.dest, closing.options, closing.work.convert.compression
-    schema: Any = "value binary"
-    if closing.work.convert.format == "parquet":
-        columns = parquet.open_file(connect(url, options), parts[0].name).schema_arrow
-        try:
-            schema = from_arrow_schema(stored(columns))
-        except Exception as e:  # of pyspark
-            raise _failed(
-                closing.work, f"Spark has no such columns ({scrub(str(e).rstrip('.'), 200)}): let the function give others"
-            ) from e
-
-    def read(i: int) -> Iterator[pa.RecordBatch]:
-        return _batches(connect(url, options), parts[i], compression)
-
-    return frame_of(spark, len(parts), read, schema, url)

@@ -124,7 +124,7 @@ class _FileReader:
                 self.attempt.quarantined.again()
             else:
                 tally.gathered += 1
-            tally.files_in += any(s == 0 for s, _ in done)
+            tally.files_in += split.start == 0
             tally.bytes_in += sum(n for _, n in done)
 
     def _whole(self, split: FileSplit, content: bytes) -> list[Span]:

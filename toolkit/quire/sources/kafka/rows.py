@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -37,8 +38,13 @@ def made(result: object) -> Rows:
     if items and all(isinstance(item, bytes | bytearray | memoryview) for item in items):
         return _lines([bytes(item) for item in items])
     for number, item in enumerate(items, 1):
-        if not isinstance(item, Mapping) or not all(isinstance(name, str) for name in item):
+        if not isinstance(item, Mapping):
             raise WrongTypeError(f"the function returned an iterable whose item {number} is {type_name(item)}; {_ALLOWED}")
+        for name in item:
+            if not isinstance(name, str):
+                raise WrongTypeError(
+                    f"the function returned a dict (item {number}) with a key that is {type_name(name)}: columns have text for names"
+                )
     return _Dicts(items) if items else None
 
 
@@ -63,6 +69,15 @@ def _lines(records: list[bytes]) -> bytes | None:
     return b"".join(record if record.endswith(b"\n") else record + b"\n" for record in records if record) or None
 
 
+# A value for which Arrow finds no type, by what it raises.
+_WHY: dict[type[BaseException], str] = {
+    OverflowError: "holds a whole number of more than 64 bits: let the function give text or a decimal",
+    UnicodeEncodeError: "holds text with half of a surrogate pair, which is not valid Unicode: let the function replace it",
+    Exception: "holds values of several types, or of one that Arrow does not know",
+}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 class _Dicts:
     """Rows as dicts: what type they become is known with the schema."""
 
@@ -73,13 +88,16 @@ class _Dicts:
         names = dict.fromkeys(name for row in self.rows for name in row)
         if schema is not None and (unknown := [name for name in names if name not in schema.names]):
             raise WrongTypeError(f"the rows have the column {unknown[0]!r}, which the schema does not: {', '.join(schema.names)}")
+        for name in names:
+            if not name.isascii() and _SURROGATE.search(name):
+                raise WrongTypeError(f"the rows have the column {name!r}, whose name is not valid Unicode (half of a surrogate pair)")
         columns = {}
         for name in names if schema is None else schema.names:
             kind = None if schema is None else schema.field(name).type
             try:
                 columns[name] = _array([row.get(name) for row in self.rows], kind)
             except (*ARROW, ValueError, TypeError, OverflowError) as e:
-                what = "holds values of several types" if kind is None else f"holds a value that is not of type {kind}"
+                what = _WHY.get(type(e), _WHY[Exception]) if kind is None else f"holds a value that is not of type {kind}"
                 raise WrongTypeError(f"the column {name!r} {what} ({type(e).__name__})") from None
         return pa.table(columns)
 

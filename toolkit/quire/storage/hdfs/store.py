@@ -51,9 +51,6 @@ __all__ = ["HdfsStore", "canonical", "normalise", "opened"]
 
 LONGEST = 3500  # bytes of a quoted path: with the rest of the request, a datanode takes 4,096
 PIECE = 16 << 20  # bytes that are appended at once
-OWN = "_quire"  # where directories that have become empty go
-TEMPORARY = f"{OWN}/tmp"  # noqa: S108 - below the root
-JOBS = f"{OWN}/jobs"
 TRIES = 20  # to write what clean-ups take away at the same time
 
 _NOT_THERE = ("FileNotFoundException", "ParentNotDirectoryException")
@@ -241,7 +238,7 @@ class HdfsStore(WithoutUploads):
         self._new(name)
         fits(self.shown(name), data)
         for _ in range(TRIES):
-            temporary = f"{TEMPORARY}/{uuid.uuid4().hex}"
+            temporary = f"{self.temporary}/{uuid.uuid4().hex}"
             try:
                 if not self.written(temporary, data, name):
                     continue
@@ -316,7 +313,7 @@ class HdfsStore(WithoutUploads):
             return
         self._deleted(name)
         folder = name.rpartition("/")[0]
-        while folder.startswith(f"{OWN}/") and self._deleted(folder):  # what has become empty; writers make theirs again
+        while folder.startswith(f"{self.state}/") and self._deleted(folder):  # what has become empty; writers make theirs again
             folder = folder.rpartition("/")[0]
 
     def remove_if(self, name: str, version: str) -> bool:
@@ -336,10 +333,10 @@ class HdfsStore(WithoutUploads):
 
         So can the directories of jobs that are empty, as a writer leaves one that is killed before its first file.
         """
-        if folder.split("/", maxsplit=1)[0] != OWN:
+        if not f"{folder}/".startswith(f"{self.state}/"):
             return
-        self.remove_tree(TEMPORARY)
-        self._prune(JOBS)
+        self.remove_tree(self.temporary)
+        self._prune(f"{self.state}/jobs")
 
     def _prune(self, folder: str) -> None:
         for item in list(self.scan(folder)):

@@ -92,7 +92,7 @@ class S3Store(Objects):
         except NotFoundError:
             return None
         entry = Entry(name, found["ContentLength"], found["ETag"].strip('"'), _moment(found["LastModified"]))
-        return None if _cut_off(entry) else entry
+        return None if self._cut_off(entry) else entry
 
     def is_folder(self, name: str = "") -> bool:
         found = self._do("list_objects_v2", "look up", name, Prefix=self._below(name), MaxKeys=1)
@@ -141,8 +141,15 @@ class S3Store(Objects):
         for page in self._pages(folder):
             for found in page.get("Contents", ()):
                 entry = self._entry(found)
-                if not _cut_off(entry) and (entry.size or not found["Key"].endswith("/")):  # that of the root has no name here
+                if not self._cut_off(entry) and (entry.size or not found["Key"].endswith("/")):  # that of the root has no name here
                     yield entry
+
+    def _cut_off(self, entry: Entry) -> bool:
+        """Whether an object is none: SeaweedFS keeps an empty one of a write that was cut off before its first byte.
+
+        Only of what decides between writers can this be told: it is never written empty.
+        """
+        return not entry.size and entry.name.startswith(f"{self.state}/") and entry.name.endswith(base.ENTRY)
 
     def get(self, name: str) -> bytes:
         found = self._do("get_object", "read", name, Key=self._key(name))
@@ -150,7 +157,7 @@ class S3Store(Objects):
             found["Body"].close()
             raise too_long(self.shown(name))
         data = self._body(name, found)
-        if not data and _cut_off(Entry(name, 0, "", 0)):
+        if not data and self._cut_off(Entry(name, 0, "", 0)):
             raise NotFoundError(f"cannot read {self.shown(name)}: it was never written")
         return data
 
@@ -306,14 +313,6 @@ class S3Store(Objects):
         # Where the service has directories, an empty one is listed until it is deleted by its own name. Deeper ones first.
         for key in sorted(below, key=len, reverse=True):
             self._delete_surely(key)
-
-
-def _cut_off(entry: Entry) -> bool:
-    """Whether an object is none: SeaweedFS keeps an empty one of a write that was cut off before its first byte.
-
-    Only of what decides between writers can this be told: it is never written empty.
-    """
-    return not entry.size and entry.name.startswith(f"{base.STATE}/") and entry.name.endswith(base.ENTRY)
 
 
 def _moment(at: Any) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,45 +18,19 @@ import pyarrow.parquet as pq
 
 from quire.errors import FormatError
 from quire.formats.damage import ARROW
-from quire.formats.parquet import ParquetFile
+from quire.formats.parquet import ParquetFile, SinkFile, Writable
 from quire.table.format import bloom, schema
 from quire.table.format.names import BaseFile
 
 GROUP = 32 << 20  # bytes of rows, as Arrow has them, in a row group
 LARGEST_FOOTER = 64 << 20
+# Where so many of the first rows differ a file has some 250,000 values, and a dictionary of them is larger than Parquet's writers allow.
+SAMPLE, DIFFERENT = 10_000, 0.98
 COMPRESSION = "zstd"
 TIME, SEQNO, KEY, PARTITION, NAME = schema.META
 _BLOOM, _KIND = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
 _MIN, _MAX, _AVRO, _MODEL = "hoodie_min_record_key", "hoodie_max_record_key", "parquet.avro.schema", "writer.model.name"
 _MAGIC = (b"PAR1", b"PARE")
-
-
-class Writable(Protocol):
-    """Something that takes bytes, such as a store's sink; it is neither closed nor given up here."""
-
-    def write(self, data: bytes | memoryview) -> Any:
-        """Append `data`."""
-        ...
-
-
-class _File(io.RawIOBase):
-    """A sink as pyarrow wants a file; after `stop` nothing reaches it any more."""
-
-    def __init__(self, sink: Writable) -> None:
-        self.sink, self.at, self.stopped = sink, 0, False
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data)
-        if not self.stopped:
-            self.sink.write(view)
-        self.at += view.nbytes
-        return view.nbytes
-
-    def tell(self) -> int:
-        return self.at
 
 
 class BaseFileWriter:
@@ -79,10 +53,8 @@ class BaseFileWriter:
         self.filter, self._holds = keys_filter, filter_holds_keys
         self._schema = schema.with_meta(self.columns)
         self._avro = schema.to_avro(self.columns, table, meta=True)
-        self._file = _File(sink)
-        # Keys and numbers of rows are all different, so a dictionary of them is made in vain.
-        alike = [leaf for each in self._schema if each.name not in (KEY, SEQNO) for leaf in _leaves(each, each.name)]
-        self._writer = pq.ParquetWriter(self._file, self._schema, compression=COMPRESSION, use_dictionary=alike, store_schema=False)
+        self._file = SinkFile(sink)
+        self._opened: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = self.rows = 0
         self.min_key: str | None = None
@@ -116,13 +88,14 @@ class BaseFileWriter:
         footer = {_AVRO: self._avro, _MODEL: "avro", _BLOOM: self.filter.serialise(), _KIND: self.filter.kind}
         if self.min_key is not None and self.max_key is not None:
             footer |= {_MIN: self.min_key, _MAX: self.max_key}
-        self._writer.add_key_value_metadata(footer)
-        self._writer.close()
+        writer = self._writer(self._schema.empty_table())
+        writer.add_key_value_metadata(footer)
+        writer.close()
         return self._file.at, self.rows
 
     def stop(self) -> None:
         """Write nothing more, also when the writer is collected, as pyarrow's ends its file then."""
-        self._file.stopped = True
+        self._file.given_up = True
 
     def _with_meta(self, rows: pa.RecordBatch, keys: pa.Array, times: pa.Array | None, seqnos: pa.Array | None) -> pa.RecordBatch:
         number = pa.array(np.arange(self.rows, self.rows + rows.num_rows)).cast(pa.string())
@@ -139,8 +112,24 @@ class BaseFileWriter:
 
     def _flush(self) -> None:
         if self._waiting:
-            self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=sum(b.num_rows for b in self._waiting))
+            rows = pa.Table.from_batches(self._waiting)
+            self._writer(rows).write_table(rows, row_group_size=rows.num_rows)
             self._waiting, self._bytes = [], 0
+
+    def _writer(self, first: pa.Table) -> pq.ParquetWriter:
+        """The file, begun by its first rows."""
+        if self._opened is None:
+            alike = [leaf for each in self._schema if not _differs(first.column(each.name)) for leaf in _leaves(each, each.name)]
+            self._opened = pq.ParquetWriter(self._file, self._schema, compression=COMPRESSION, use_dictionary=alike, store_schema=False)
+        return self._opened
+
+
+def _differs(column: pa.ChunkedArray) -> bool:
+    """Whether a dictionary of its values would be given up when it is made: text and numbers that hardly come twice in a file."""
+    if pa.types.is_nested(column.type) or pa.types.is_boolean(column.type):
+        return False
+    some = column.slice(0, SAMPLE)
+    return bool(pc.count_distinct(some).as_py() > DIFFERENT * len(some))
 
 
 def _parts(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
@@ -214,7 +203,11 @@ def open_base_file(source: Any, where: str) -> ParquetFile:
 
 def read_footer(source: Any, where: str) -> Footer:
     """The footer of a base file; FormatError where it is damaged, or says what cannot be."""
-    file = open_base_file(source, where)
+    return footer_of(open_base_file(source, where), where)
+
+
+def footer_of(file: ParquetFile, where: str) -> Footer:
+    """The same of a file that is open."""
     try:
         metadata, rows, columns = file.metadata.metadata or {}, file.metadata.num_rows, file.schema_arrow.remove_metadata()
         said = {name: metadata[name.encode()].decode() for name in (_BLOOM, _KIND, _MIN, _MAX, _AVRO) if name.encode() in metadata}

@@ -1,4 +1,4 @@
-"""Commits of a table as the timeline has them: JSON of write statistics, one for each file that was written.
+"""Commits of a table as the timeline has them: write statistics, one for each file that was written, as JSON, or in layout 2 as Avro.
 
 Source: `HoodieCommitMetadata`, `HoodieReplaceCommitMetadata`, `HoodieWriteStat` and `HoodieDeltaWriteStat` of Hudi, in the order and with
 the names in which JVM Hudi 0.14 to 1.2 writes a table of version 6. Fields that are not known here are other writers', and passed over.
@@ -7,13 +7,13 @@ the names in which JVM Hudi 0.14 to 1.2 writes a table of version 6. Fields that
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from quire.errors import FormatError
-from quire.table.format import names
+from quire.table.format import avro_file, names
 
 LARGEST = 1 << 30  # bytes: far beyond a commit of a million files
 _AVRO = b"Obj\x01"
@@ -102,18 +102,43 @@ def encode(commit: CommitMetadata) -> bytes:
 
 def decode(data: bytes, where: str) -> CommitMetadata:
     """A completed instant's content with each of its paths checked; FormatError in one line where it is damaged or leads astray."""
-    if not data:
-        raise FormatError(
-            f"{where} is empty: its writer died, and every reader fails on it. Restore it from a copy, or roll the commit back."
-        )
+    _check_size(data, where)
     if data.startswith(_AVRO):
         raise FormatError(f"{where} is Avro, as tables of version 8 and newer have it: it is not a commit of version 6")
-    if len(data) > LARGEST:
-        raise FormatError(f"{where} has {len(data):,} bytes, and a commit has {LARGEST:,} at most: look who wrote it")
     try:
         commit = _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as e:
         raise FormatError(f"{where} is damaged: {str(e)[:200]}. Restore it from a copy.") from e
+    return _checked(commit, where)
+
+
+def decode_avro(data: bytes, where: str) -> CommitMetadata:
+    """The same of layout 2, whose commits are Avro with the fields of the JSON."""
+    _check_size(data, where)
+    try:
+        commit = _decoder.decode(_encoder.encode(_said(avro_file.record(data, where))))
+    except (msgspec.MsgspecError, RecursionError, UnicodeError, TypeError) as e:
+        raise FormatError(f"{where} is damaged: {str(e)[:200]}. Restore it from a copy.") from e
+    return _checked(commit, where)
+
+
+def _check_size(data: bytes, where: str) -> None:
+    if not data:
+        raise FormatError(
+            f"{where} is empty: its writer died, and every reader fails on it. Restore it from a copy, or roll the commit back."
+        )
+    if len(data) > LARGEST:
+        raise FormatError(f"{where} has {len(data):,} bytes, and a commit has {LARGEST:,} at most: look who wrote it")
+
+
+def _said(value: Any) -> Any:
+    """A value of Avro without the fields that are null: JSON leaves them out, or has a default for them."""
+    if isinstance(value, dict):
+        return {name: _said(each) for name, each in value.items() if each is not None}
+    return [_said(each) for each in value] if isinstance(value, list) else value
+
+
+def _checked(commit: CommitMetadata, where: str) -> CommitMetadata:
     for partition, stats in commit.partition_to_write_stats.items():
         names.check_partition(partition, where)
         for stat in stats:

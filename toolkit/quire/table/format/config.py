@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from quire.errors import FormatError, RefusedError
-from quire.table.format import properties
+from quire.table.format import names, properties
 
 VERSION, READABLE = 6, (6, 8, 9)
 COPY_ON_WRITE, MERGE_ON_READ = "COPY_ON_WRITE", "MERGE_ON_READ"
@@ -25,9 +25,11 @@ _PAYLOADS = {
     EVENT_TIME: "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
     COMMIT_TIME: "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
 }
+MODES = tuple(_PAYLOADS)
 _STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"  # the newest by ordering: the only one that a table of version 6 names
 _WRITE = "hoodie.datasource.write"
 _CHECKSUM, _TYPE, _TIMELINE = "hoodie.table.checksum", "hoodie.table.keygenerator.type", "hoodie.timeline.layout.version"
+_PATH = "hoodie.timeline.path"
 _MERGERS = ("hoodie.compaction.record.merger.strategy", "hoodie.record.merge.strategy.id")
 
 # Names that a table may have beside those of the fields below, and the values with which rows mean the same without them; None: any.
@@ -38,7 +40,9 @@ _HARMLESS: dict[str, tuple[str, ...] | None] = {
     "hoodie.table.cdc.enabled": ("false",), "hoodie.table.cdc.supplemental.logging.mode": None, _CHECKSUM: None,
     "hoodie.table.format": ("native",), "hoodie.table.initial.version": None, "hoodie.table.log.file.format": None,
     "hoodie.table.metadata.partitions.inflight": ("",), "hoodie.table.multiple.base.file.formats.enable": ("false",),
-    "hoodie.table.secondary.indexes.metadata": ("",), "hoodie.timeline.history.path": None, _TIMELINE: ("1",), "hoodie.timeline.path": None,
+    "hoodie.index.type": None, "hoodie.index.bucket.engine": ("SIMPLE",), "hoodie.bucket.index.num.buckets": None,
+    "hoodie.bucket.index.hash.field": None, "hoodie.storage.layout.type": None, "hoodie.storage.layout.partitioner.class": None,
+    "hoodie.table.secondary.indexes.metadata": ("",), "hoodie.timeline.history.path": None, _TIMELINE: ("1",), _PATH: None,
 }  # fmt: skip
 _NAMES = {
     "name": "hoodie.table.name", "database": "hoodie.database.name", "type": "hoodie.table.type", "version": "hoodie.table.version",
@@ -120,6 +124,14 @@ class TableConfig:
         return properties.render(values, ["Properties of a table, as Apache Hudi has them"])
 
     @property
+    def timeline(self) -> str | None:
+        """The directory of the timeline; None: it lies where no table of this version has it."""
+        said = dict(self.others)
+        if self.version == VERSION:
+            return names.FOLDER if said.get(_TIMELINE, "1") == "1" else None
+        return names.TIMELINE if (said.get(_TIMELINE), said.get(_PATH, "timeline")) == ("2", "timeline") else None
+
+    @property
     def unwritable(self) -> str | None:
         """The reason why quire would not write into this table, though it may read it; None: it would."""
         if _CHECKSUM not in dict(self.others):
@@ -130,7 +142,8 @@ class TableConfig:
     def unsuitable(self) -> str | None:
         """The same of a table that is yet to be created."""
         reasons = {
-            f"it is of table version {self.version}, and quire writes version {VERSION}": self.version != VERSION,
+            f"it is of table version {self.version}, and quire writes version {VERSION} (JVM Hudi with its defaults upgrades a "
+            "table that it writes into)": self.version != VERSION,
             "its base files lack the partition columns (drop.partition.columns)": self.drops_partitions,
             "its rows have no meta fields (populate.meta.fields=false)": not self.meta_fields,
             f"it has a metadata table ({', '.join(self.metadata)[:200]}): table.adopt() drops it": bool(self.metadata),

@@ -1,11 +1,14 @@
 """Names of a table's objects: base files, log files, instants of the timeline, and the paths that stored commits give.
 
-Source: Hudi's storage format and its `FSUtils`, `FSFileName` and `HoodieInstant`, timeline layout 1 (table version 6).
+Source: Hudi's storage format and its `FSUtils`, `FSFileName` and `HoodieInstant`, timeline layouts 1 (table version 6) and 2 (8 and 9).
 
     <fileId>_<task>-<stage>-<attempt>_<instant>.parquet            a base file
-    .<fileId>_<base instant>.log.<n>_<task>-<stage>-<attempt>      a log file of the slice that began at the base instant
+    .<fileId>_<base instant>.log.<n>_<task>-<stage>-<attempt>      a log file of the slice that began at the base instant; in layout 2
+                                                                   it is the instant of its own commit
     .hoodie/<instant>.<action>[.requested|.inflight]               an instant: yyyyMMddHHmmssSSS, in UTC
     .hoodie/<instant>.inflight                                     the same of `commit`, whose name Hudi leaves out
+    .hoodie/timeline/<instant>_<time>.<action>                     in layout 2: an instant and when it completed; the others as before
+    _quire/changes/<instant>/[partition/]<fileId>_<task>-<stage>-<attempt>.rows    rows that a base file of quire's has changed
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from quire.errors import FormatError
-from quire.storage.base import is_safe
+from quire.storage import within
+from quire.storage.base import STATE, is_safe
 
-FOLDER = ".hoodie"
-PROPERTIES = f"{FOLDER}/hoodie.properties"
+FOLDER, PROPERTIES = within.HOME, within.PROPERTIES
+TIMELINE = f"{FOLDER}/timeline"  # of layout 2
 PARTITION_METADATA = ".hoodie_partition_metadata"
+CHANGES = f"{STATE}/changes"
 State = Literal["requested", "inflight", "completed"]
 
 _FILE_ID = r"[0-9A-Za-z][0-9A-Za-z.-]{0,199}"
@@ -30,14 +35,14 @@ _THREE = r"\d{1,10}-\d{1,10}-\d{1,10}"
 _TIME = r"\d{17}|\d{14}"  # older writers drew instants by the second
 _BASE = re.compile(rf"({_FILE_ID})_({_THREE})_({_TIME})\.parquet", re.ASCII)
 _LOG = re.compile(rf"\.({_FILE_ID})_({_TIME})\.log\.(\d{{1,9}})_({_THREE})", re.ASCII)
-_INSTANT = re.compile(rf"({_TIME})\.(?:([a-z]+)(?:\.(requested|inflight))?)", re.ASCII)
+_INSTANT = re.compile(rf"({_TIME})(?:_({_TIME}))?\.(?:([a-z]+)(?:\.(requested|inflight))?)", re.ASCII)
 _ATTEMPT = re.compile(r"[0-9a-f]{12}")
 _NUMBERS = 1 << 31  # JVM Hudi reads each number of a token as an int
 # Actions, and what each is called when it has completed: a compaction gives a commit.
 ACTIONS = {
     "commit": "commit", "deltacommit": "deltacommit", "replacecommit": "replacecommit", "compaction": "commit",
     "logcompaction": "deltacommit", "clean": "clean", "rollback": "rollback", "restore": "restore", "savepoint": "savepoint",
-    "indexing": "indexing", "schemacommit": "schemacommit",
+    "indexing": "indexing", "schemacommit": "schemacommit", "clustering": "replacecommit",
 }  # fmt: skip
 _NEVER_COMPLETED = {action for action, completed in ACTIONS.items() if action != completed}
 _FIRST = "%Y%m%d%H%M%S"
@@ -61,28 +66,29 @@ class LogFile:
     """A log file's name: its file group, the instant of the slice, its number within the slice, the attempt that wrote it."""
 
     file_id: str
-    base_instant: str
+    instant: str
     number: int
     token: str
 
     @property
     def name(self) -> str:
-        return f".{self.file_id}_{self.base_instant}.log.{self.number}_{self.token}"
+        return f".{self.file_id}_{self.instant}.log.{self.number}_{self.token}"
 
 
 @dataclass(frozen=True, order=True)
 class Instant:
-    """An instant of the timeline in one of its states."""
+    """An instant of the timeline in one of its states; `ended`: when it completed, in layout 2."""
 
     time: str
     action: str
     state: State = "completed"
+    ended: str = ""
 
     @property
     def name(self) -> str:
-        """Its file's name in `.hoodie/`."""
+        """Its file's name on the timeline."""
         if self.state == "completed":
-            return f"{self.time}.{ACTIONS[self.action]}"
+            return f"{self.time}{'_' if self.ended else ''}{self.ended}.{ACTIONS[self.action]}"
         return f"{self.time}.inflight" if (self.action, self.state) == ("commit", "inflight") else f"{self.time}.{self.action}.{self.state}"
 
 
@@ -105,6 +111,20 @@ def attempt_of(token: str) -> tuple[int, str] | None:
     """The task and the attempt's id of a token; None where an attempt of quire's cannot have written it."""
     parts = [int(part) for part in token.split("-")] if re.fullmatch(_THREE, token, re.ASCII) else []
     return (parts[0], f"{parts[1]:06x}{parts[2]:06x}") if parts and max(parts[1:]) < 1 << 24 and parts[0] < _NUMBERS else None
+
+
+def path(partition: str, name: str) -> str:
+    """The name, below the table, of a file in a partition."""
+    return f"{partition}/{name}" if partition else name
+
+
+def change_file_of(name: str) -> str:
+    """Where the rows lie that the base file `name` has changed. Readers of Hudi take Parquet anywhere but in `.hoodie/` for data."""
+    partition, _, last = name.rpartition("/")
+    base = base_file(last)
+    if base is None:
+        raise FormatError(f"{name[:300]!r} is not the name of a base file")
+    return path(f"{CHANGES}/{base.instant}", path(partition, f"{base.file_id}_{base.token}.rows"))
 
 
 def next_instant(known: Iterable[str], now: dt.datetime) -> str:
@@ -141,6 +161,11 @@ def _parse(instant: str) -> dt.datetime:
 
 
 # -------------------------------------------------------------------------------------------------------------------- what is read
+def is_file_id(text: str) -> bool:
+    """Whether a file group may be called so."""
+    return re.fullmatch(_FILE_ID, text, re.ASCII) is not None
+
+
 def base_file(name: str) -> BaseFile | None:
     """The parts of a base file's name; None: it is not one."""
     found = _BASE.fullmatch(name)
@@ -156,16 +181,18 @@ def log_file(name: str) -> LogFile | None:
 
 
 def instant(name: str) -> Instant | None:
-    """The instant of a name in `.hoodie/`; None: it is not one."""
+    """The instant of a name on the timeline; None: it is not one."""
     found = _INSTANT.fullmatch(name)
     if not found:
         return None
-    time, action, state = found[1], found[2], found[3] or "completed"
+    time, ended, action, state = found[1], found[2] or "", found[3], found[4] or "completed"
+    if ended and (state != "completed" or action == "inflight"):
+        return None
     if (action, state) == ("inflight", "completed"):
         return Instant(time, "commit", "inflight")
     if action not in ACTIONS or (action, state) == ("commit", "inflight") or (state == "completed" and action in _NEVER_COMPLETED):
         return None
-    return Instant(time, action, state)  # type: ignore[arg-type]  # the pattern has no other
+    return Instant(time, action, state, ended)  # type: ignore[arg-type]  # the pattern has no other
 
 
 def _is_token(token: str) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from quire.errors import FormatError, UsageError
 from quire.formats.damage import ARROW
+from quire.table.format import filled
 
 META = ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path", "_hoodie_file_name")
 LARGEST = 16 << 20  # bytes of a schema
@@ -71,6 +72,13 @@ def with_meta(schema: pa.Schema) -> pa.Schema:
 def without_meta(schema: pa.Schema) -> pa.Schema:
     """The same columns without the meta columns."""
     return pa.schema([f for f in schema if f.name not in META])
+
+
+def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in the columns that their table has now: one that came later is null. Arrow's error, or a ValueError, where that cannot be."""
+    there = rows.column_names
+    columns = [filled.cast(rows.column(f.name), f.type) if f.name in there else filled.nulls(rows.num_rows, f.type) for f in schema]
+    return pa.table(columns, schema.names).cast(schema)
 
 
 def _storable(kind: Any, at: str, depth: int) -> pa.DataType:  # noqa: C901  # a case for each kind of type

@@ -1,0 +1,223 @@
+"""JVM Hudi 0.15.0 and 1.2.0 read the tables that quire writes, write into them, and quire goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hudi import HudiTableBuilder
+
+import quire
+from gathering import refused
+from quire.errors import RefusedError
+from quire.table.format.schema import META
+from quire.table.table import Table
+from services import jvm_hudi
+from services.jvm_hudi import TURNS, VERSIONS, Session
+
+pytestmark = pytest.mark.services
+
+LOCAL = quire.LocalRunner()
+PLACE = pa.struct([("lat", pa.float64()), ("seen", pa.list_(pa.timestamp("us", "UTC")))])
+COLUMNS = pa.schema(
+    [
+        ("id", pa.string()), ("n", pa.int32()), ("city", pa.string()), ("kind", pa.string()), ("ts", pa.int64()),
+        ("fare", pa.decimal128(12, 2)), ("at", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("tags", pa.list_(pa.string())),
+        ("place", PLACE), ("points", pa.map_(pa.string(), pa.int32())), ("raw", pa.binary()),
+    ]
+)  # fmt: skip
+# The settings of a table, and what a writer on the JVM has to be told beside its key, partitions and ordering.
+SHAPES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "hive": ({"key": "id", "partition_by": "city", "ordering": "ts"}, {"hoodie.index.type": "BLOOM"}),
+    # Its one file has a null in a list, which the JVM refuses to rewrite otherwise.
+    "flat": ({"key": "id", "index": "simple"}, {"parquet.avro.write-old-list-structure": "false"}),
+    "keys": (
+        {"key": ["id", "n"], "partition_by": ["city", "kind"], "ordering": "ts", "index": "bucket", "buckets": 2, "hive_style": False},
+        {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2"},
+    ),
+}
+Rows = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def sessions() -> Iterator[dict[str, Session]]:
+    with jvm_hudi.sessions() as found:
+        yield found
+
+
+def row(id: str, ts: int, city: str | None = "sf") -> dict[str, Any]:
+    """One whose values all follow from its key and its time; some are null."""
+    at, odd = datetime(2026, 11, 22, 10, 30, ts, 123456, tzinfo=UTC), [None] if id == "h" else []
+    place = {"lat": ts / 2, "seen": [at, *odd]} if ts % 2 else None
+    return {
+        "id": id, "n": len(id), "city": city, "kind": "a", "ts": ts, "fare": Decimal(f"{ts}.05"), "at": at, "day": date(1969, 12, 1 + ts),
+        "tags": [id, *odd, "é"], "place": place, "points": [("x", ts)], "raw": id.encode(),
+    }  # fmt: skip
+
+
+def frame(*rows: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), COLUMNS)
+
+
+def keyed(*rows: dict[str, Any]) -> Rows:
+    return {each["id"]: each for each in rows}
+
+
+def by_id(rows: pa.Table) -> Rows:
+    found = Rows()
+    for each in rows.select(COLUMNS.names).to_pylist():
+        assert each["id"] not in found, f"{each['id']} is there twice"
+        found[each["id"]] = each
+    return found
+
+
+def create(folder: Path, shape: str) -> Table:
+    return Table.create(folder, **SHAPES[shape][0])
+
+
+def write(table: Table, operation: str, *rows: dict[str, Any]) -> str:
+    """By quire; the instant."""
+    instant: str = getattr(table, operation)(frame(*rows), spark=LOCAL, progress=False).instant
+    return instant
+
+
+def ours(table: Table) -> Rows:
+    return by_id(table.snapshot(spark=LOCAL))
+
+
+def theirs(table: Table) -> Rows:
+    """By hudi-rs."""
+    return by_id(pa.Table.from_batches(HudiTableBuilder.from_base_uri(table.url).build().read()))
+
+
+def since(session: Session, table: Table, instant: str) -> Rows:
+    """By an incremental query on the JVM."""
+    options = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": instant}
+    return by_id(session.read(table.url, options))
+
+
+def asked(table: Table, shape: str, operation: str) -> dict[str, str]:
+    """The options of a writer on the JVM."""
+    config, prefix = table.config, "hoodie.datasource.write"
+    ordering = {f"{prefix}.precombine.field": config.ordering} if config.ordering else {}
+    return {
+        "hoodie.table.name": config.name, f"{prefix}.operation": operation, f"{prefix}.recordkey.field": ",".join(config.key),
+        f"{prefix}.partitionpath.field": ",".join(config.partition_by), f"{prefix}.hive_style_partitioning": str(config.hive_style).lower(),
+        **ordering, **SHAPES[shape][1],
+    }  # fmt: skip
+
+
+def changed(before: Rows, after: Rows) -> dict[str, tuple[str, Any, Any]]:
+    """Key → what happened to it, and its row before and after."""
+    found = dict[str, tuple[str, Any, Any]]()
+    for key in before.keys() | after.keys():
+        was, now = before.get(key), after.get(key)
+        if was != now:
+            found[key] = ("i" if was is None else "d" if now is None else "u", was, now)
+    return found
+
+
+def new(before: Rows, after: Rows) -> Rows:
+    """The rows that an incremental query gives: it has no deletes."""
+    return {key: now for key, (op, _, now) in changed(before, after).items() if op != "d"}
+
+
+def changes(table: Table, instant: str, *, net: bool = True) -> list[tuple[str, Any, Any]]:
+    rows = table.changes(instant, images="both", net=net, spark=LOCAL).to_pylist()
+    return [(each["op"], each["before"], each["after"]) for each in rows]
+
+
+def by_change(found: list[tuple[str, Any, Any]]) -> dict[str, tuple[str, Any, Any]]:
+    keyed = {(each[2] or each[1])["id"]: each for each in found}
+    assert len(keyed) == len(found), "a key has one net change"
+    return keyed
+
+
+def steps(table: Table) -> Iterator[tuple[str, Rows]]:
+    """Each kind of write by quire: its instant, and the rows that are there then."""
+    first = [row("a", 1), row("b", 1, "la"), row("c", 1), row("d", 1, None), row("e", 1, "la")]
+    known = keyed(*first)
+    yield write(table, "bulk_insert", *first), dict(known)
+    known |= (more := keyed(row("f", 2), row("g", 2, None)))
+    yield write(table, "insert", *more.values()), dict(known)
+    known |= (more := keyed(row("a", 3), row("d", 3, None), row("h", 3, "ny")))
+    yield write(table, "upsert", *more.values()), dict(known)
+    del known["b"], known["g"], known["c"]
+    yield write(table, "delete", row("b", 4, "la"), row("g", 4, None), row("c", 4)), dict(known)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_jvm_reads_each_kind_of_write(shape: str, sessions: dict[str, Session], tmp_path: Path) -> None:
+    table = create(tmp_path / "t", shape)
+    before, last = Rows(), "0"
+    for instant, known in steps(table):
+        assert ours(table) == theirs(table) == known
+        for session in sessions.values():
+            found = session.read(table.url)
+            assert by_id(found) == known
+            assert set(META) <= set(found.column_names)
+            assert since(session, table, last) == new(before, known)
+        before, last = known, instant
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_jvm_writes_and_quire_goes_on(shape: str, version: str, sessions: dict[str, Session], tmp_path: Path) -> None:
+    session, table = sessions[version], create(tmp_path / "t", shape)
+    *_, (instant, before) = steps(table)
+    known = dict(before)
+
+    def jvm(operation: str, *rows: dict[str, Any]) -> None:
+        session.write(table.url, frame(*rows), asked(table, shape, operation) | TURNS)
+        assert ours(table) == theirs(table) == known
+
+    known |= (more := keyed(row("a", 5), row("d", 5, None), row("i", 5), row("j", 5, "rm")))
+    jvm("upsert", *more.values())
+    known |= (more := keyed(row("k", 6, "la"), row("l", 6, None)))
+    jvm("insert", *more.values())
+    del known["e"], known["i"]
+    jvm("delete", row("e", 7, "la"), row("i", 7))
+    assert Table(table.url).config == table.config, "its version and settings stay"
+    assert by_change(changes(table, instant)) == changed(before, known)
+    assert sorted(op for op, _, _ in changes(table, instant, net=False)) == ["d", "d", *"iiii", "u", "u"]
+
+    between, more = dict(known), keyed(row("a", 8), row("k", 8, "la"), row("e", 8, "la"), row("m", 8))
+    middle = write(table, "upsert", *more.values())
+    known |= more
+    assert ours(table) == theirs(table) == by_id(session.read(table.url)) == known
+    assert by_change(changes(table, instant)) == changed(before, known)
+    assert since(session, table, max(each for each in instants(table) if each < middle)) == new(between, known)
+    del known["m"], known["j"]
+    write(table, "delete", row("m", 9), row("j", 9, "rm"))
+    assert ours(table) == theirs(table) == by_id(session.read(table.url)) == known
+
+
+def instants(table: Table) -> list[str]:
+    return sorted(path.stem for path in Path(table.url.removeprefix("file://"), ".hoodie").glob("*.commit"))
+
+
+def test_a_jvm_with_its_defaults_upgrades_the_table_and_quire_reads_it_and_says_why_it_does_not_write(
+    sessions: dict[str, Session], tmp_path: Path
+) -> None:
+    table = create(tmp_path / "t", "hive")
+    *_, (instant, known) = steps(table)
+    before = known
+    options = asked(table, "hive", "upsert")
+    del options["hoodie.index.type"]
+    sessions["1.2.0"].write(table.url, frame(row("a", 5)), options)
+    known = known | {"a": row("a", 5)}
+    found = Table(table.url)
+    assert found.config.version == 9
+    assert theirs(table) == known
+    with refused(RefusedError, 2, "table version 9"):
+        write(found, "upsert", row("a", 6))
+    assert ours(found) == known
+    assert ours(found.as_of(instant)) == before
+    sessions["1.2.0"].write(table.url, frame(row("d", 7, None), row("n", 7)), options)
+    known = known | keyed(row("d", 7, None), row("n", 7))
+    assert ours(found) == theirs(table) == by_id(sessions["1.2.0"].read(table.url)) == known

@@ -1,0 +1,309 @@
+"""A call that writes into a table dies at each change: readers of Hudi see all of a commit or none of it, and it comes once."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+from collections.abc import Callable, KeysView, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import quire
+import sim
+from quire.commit import protocol
+from quire.commit.log import Log
+from quire.errors import StorageError
+from quire.table.table import Table
+from sim import loads
+from sim.topics import RECORD, TOPICS
+
+LOCAL = quire.LocalRunner()
+ROWS = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
+FIRST = [("a", "sf", 1), ("b", "sf", 1), ("c", "la", 1)]
+SECOND = [("b", "sf", 2), ("d", "ny", 2), ("c", "la", 2)]
+ONE, TWO = ({row[0]: row[2] for row in rows} for rows in (FIRST, FIRST + SECOND))
+_BASE = re.compile(r"(?:(.*)/)?([^/]+)_[0-9-]+_([0-9]{17})\.parquet")
+_DONE = re.compile(r"\.hoodie/([0-9]{17})\.commit")
+
+
+def frame(rows: list[tuple[str, str, int]]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(ROWS.names, row, strict=True)) for row in rows], ROWS)
+
+
+def seen(there: Mapping[str, bytes]) -> dict[str, int]:
+    """Key → n, as a reader of Hudi has it, who knows nothing of quire: the completed instants, and the newest file of each group."""
+    done = {found[1]: content for name, content in there.items() if (found := _DONE.fullmatch(name))}
+    newest = dict[tuple[str, str], tuple[str, str]]()
+    for name in there:
+        if (found := _BASE.fullmatch(name)) and not name.startswith(".hoodie/"):
+            folder, group, instant = found[1] or "", found[2], found[3]
+            assert instant in done or any(instant > other for other in done) or not done, f"{name} is older than the timeline, and read"
+            if instant in done and newest.get((folder, group), ("", ""))[0] < instant:
+                newest[folder, group] = instant, name
+    for instant, content in done.items():
+        for stats in json.loads(content)["partitionToWriteStats"].values():
+            assert all(stat["path"] in there for stat in stats), f"a file of {instant} is missing"
+            assert all(f"{stat['partitionPath']}/.hoodie_partition_metadata" in there for stat in stats), "a partition that nobody lists"
+        assert {f".hoodie/{instant}.commit.requested", f".hoodie/{instant}.inflight"} <= there.keys()
+    found = dict[str, int]()
+    for _, name in newest.values():
+        for row in pq.read_table(io.BytesIO(there[name])).to_pylist():
+            assert row["id"] not in found, f"{row['id']} is there twice"
+            found[row["id"]] = row["n"]
+    return found
+
+
+def outside(there: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What lies in the table but for quire's own."""
+    return {name.removeprefix("_quire/"): data for name, data in there.items() if not name.startswith(("_quire/", ".hoodie/_quire/"))}
+
+
+class Story:
+    """A table with one commit, and a call that writes a second one."""
+
+    def __init__(self, kind: sim.Kind) -> None:
+        sim.forget_all()
+        self.world = sim.World(kind=kind, observe=False)
+        self.states, self.last = list[dict[str, int]](), KeysView[str]({})
+
+    def call(self, rows: list[tuple[str, str, int]], batch: str | None) -> Any:
+        return Table(self.world.dest).upsert(frame(rows), batch=batch, spark=LOCAL, progress=False)
+
+    def begin(self) -> None:
+        Table.create(self.world.dest, key="id", partition_by="city", index="simple")
+        self.call(FIRST, "first")
+
+    def look(self, op: str = "", name: str = "") -> None:
+        """What readers see now; it never goes back, and is never something between two commits."""
+        there = outside(self.world.there())
+        if there.keys() == self.last:
+            return  # an object outside of quire's own never changes
+        self.last = there.keys()
+        now = seen(there)
+        assert now in (ONE, TWO), f"after {op} {name}: {now}"
+        assert not self.states or self.states[-1] != TWO or now == TWO, f"{op} {name}: the commit has vanished"
+        self.states.append(now)
+
+
+def crash(kind: sim.Kind, at: int, fault: str) -> bool:
+    """The second call dies at its change number `at`, and is called again; False: it came to its end before that."""
+    story = Story(kind)
+    world = story.world
+    with world.installed():
+        story.begin()
+        world.on = story.look
+        dead = sim.Actor(faults={at: fault})
+        ended = sim.run(world, dead, lambda: story.call(SECOND, "second"))
+        if fault in ("before", "after", "torn"):
+            assert dead.hit == [] or isinstance(ended, sim.Crash), world.told()
+        elif not isinstance(ended, StorageError):
+            assert not isinstance(ended, BaseException), f"{ended!r}\n{world.told()}"
+        with world.acting(sim.Actor("next")):
+            report = story.call(SECOND, "second")
+            log = Log(world.store(world.dest)).refresh()
+        story.look()
+        assert story.states[-1] == TWO, world.told()
+        assert (report.inserted, report.updated) == (1, 2)
+        assert sum(entry.why == "" for entry in log.outcomes()) == 2, "each batch once"
+        with world.acting(sim.Actor("cleaner")):
+            protocol.recover(world.store(world.dest), "open")
+        left = [name for name in world.there() if re.search(r"/jobs/", name)]
+        assert (left, world.waiting()) == ([], []), "nothing is left of what died"
+    return bool(dead.hit)
+
+
+@pytest.mark.parametrize("fault", ["before", "after", "ambiguous"])
+@pytest.mark.parametrize("name", ["hdfs", "s3"])
+def test_a_call_that_dies_at_a_change_is_there_whole_or_not_at_all(name: str, fault: str) -> None:
+    """Some changes; the chaos lane takes each of them, on every kind of store."""
+    for at in range(1 + len(fault), 1000, 19):
+        if not crash(sim.TABLES[name], at, fault):
+            assert at > 40
+            return
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("fault", ["before", "after", "ambiguous", "transient", "late"])
+@pytest.mark.parametrize("kind", sim.TABLES.values(), ids=str)
+def test_a_call_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fault: str) -> None:
+    for at in range(1, 1000):
+        if not crash(kind, at, fault):
+            assert at > 20
+            return
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_writers_at_once_lose_no_update(seed: int) -> None:
+    """Of three calls that update the same keys each comes in whole, one after the other, in the order of their instants."""
+    story = Story(sim.TABLES["hdfs"])
+    world = story.world
+    world.random.seed(seed)
+    with world.installed():
+        Table.create(world.dest, key="id", partition_by="city", index="simple")
+        story.call([("a", "sf", 0), ("b", "la", 0)], None)
+        order = sim.Scheduler(world, sticky=0.7, sleeps={})
+        reports = dict[int, Any]()
+
+        def write(n: int) -> None:
+            reports[n] = story.call([("a", "sf", n), ("b", "la", n), (f"own{n}", "sf", n)], None)
+
+        for n in (1, 2, 3):
+            order.add(sim.Actor(f"writer{n}"), lambda n=n: write(n))
+        ended = order.run()
+        assert not any(ended.values()), ended
+        last = max(reports, key=lambda n: reports[n].instant)
+        expected = {"a": last, "b": last, "own1": 1, "own2": 2, "own3": 3}
+        assert seen(outside(world.there())) == expected, world.told()
+        assert all((r.inserted, r.updated) == (1, 2) for r in reports.values()), reports
+
+
+# ------------------------------------------------------------------------------------------------------- a topic into a table
+def to_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The place of each record as its key."""
+    places = zip(*(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    keys = [f"{topic}/{partition}/{offset}" for topic, partition, offset in places]
+    return pa.record_batch({"id": keys, "city": batch.column("topic"), "n": batch.column("offset")})
+
+
+def crash_while_loading(kind: sim.Kind, at: int, fault: str) -> bool:
+    """A load into new files alone dies, and is called again: a record that came twice would be there twice."""
+    story = Story(kind)
+    world = story.world
+    loads.fill()
+
+    def load() -> None:
+        quire.load(
+            loads.ASKED, world.dest, to_columns, operation="bulk_insert", function_version="1", target_size="8000 B", on_data_loss="record",
+            **loads.HERE,
+        )  # fmt: skip
+
+    with world.installed():
+        Table.create(world.dest, key="id", partition_by="city", index="simple")
+        world.on = lambda op, name: seen(outside(world.there())) if ".commit" in name else None  # always readable
+        dead = sim.Actor(faults={at: fault}, only=lambda *step: not step[0].startswith("kafka"))
+        sim.run(world, dead, load)
+        with world.acting(sim.Actor("next")):
+            load()
+            protocol.recover(world.store(world.dest), "open")
+        loaded = {
+            f"{topic}/{number}/{offset}"
+            for topic, partitions in TOPICS.topics.items() for number, partition in enumerate(partitions)
+            for offset, entry in partition.log.items() if entry.kind == RECORD and partition.low <= offset < partition.stable
+        }  # fmt: skip
+        assert set(seen(outside(world.there()))) == loaded, world.told()
+        assert ([name for name in world.there() if "/jobs/" in name], world.waiting()) == ([], [])
+    return bool(dead.hit)
+
+
+@pytest.mark.parametrize(("name", "fault"), [("hdfs", "before"), ("s3", "after"), ("hdfs", "ambiguous")])
+def test_a_load_that_dies_loses_and_doubles_no_record(name: str, fault: str) -> None:
+    """Some changes; the chaos lane takes each of them, on every kind of store."""
+    for at in range(1 + len(fault), 1000, 37):
+        if not crash_while_loading(sim.TABLES[name], at, fault):
+            assert at > 40
+            return
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("fault", ["before", "after", "ambiguous", "transient", "late"])
+@pytest.mark.parametrize("kind", sim.TABLES.values(), ids=str)
+def test_a_load_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fault: str) -> None:
+    for at in range(1, 1000):
+        if not crash_while_loading(kind, at, fault):
+            assert at > 40
+            return
+
+
+# ------------------------------------------------------------------------------------------------------------- several writers
+def at_the_slot(story: Story, name: str, action: Callable[[], object]) -> None:
+    """Once, when this actor is about to put its commit into the log, something else happens first."""
+    waiting = [action]
+
+    def turn(actor: sim.Actor, op: str, where: str) -> None:
+        if actor.name == name and op == "put_if_absent" and "/log/" in where and waiting:
+            waiting.pop()()
+
+    story.world.turn = turn
+
+
+def test_a_commit_that_comes_before_the_slot_repeats_the_round() -> None:
+    """It touched the same file: what the round was merged with is outdated, and its update would be lost."""
+    story = Story(sim.TABLES["hdfs"])
+    world = story.world
+    with world.installed():
+        story.begin()
+
+        def other() -> None:
+            with world.acting(sim.Actor("other")):
+                story.call([("b", "sf", 7)], None)
+
+        at_the_slot(story, "driver", other)
+        with world.acting(sim.Actor()):
+            report = story.call([("a", "sf", 8)], None)
+        assert seen(outside(world.there())) == {"a": 8, "b": 7, "c": 1}
+        assert (report.updated, report.inserted) == (1, 0)
+
+
+def test_commits_appear_in_the_order_of_the_log() -> None:
+    """The one before ours was committed by a writer that died: who pulls changes up to our instant must have it."""
+    story = Story(sim.TABLES["hdfs"])
+    world = story.world
+    with world.installed():
+        story.begin()
+        at_slot, go, ended = threading.Event(), threading.Event(), dict[str, Any]()
+
+        def dying() -> None:
+            def stop(actor: sim.Actor, op: str, where: str) -> None:
+                if actor.name == "first" and op == "put_if_absent" and "/log/" in where and not at_slot.is_set():
+                    at_slot.set()
+                    go.wait(60)
+
+            world.turn = stop
+            ended["first"] = sim.run(
+                world, sim.Actor("first", faults={1: "after"}, only=lambda *step: "/log/" in step[1]),
+                lambda: story.call([("a", "sf", 7)], None),
+            )  # fmt: skip
+
+        thread = threading.Thread(target=dying)
+        thread.start()
+        assert at_slot.wait(60), "the first one has closed its round, and waits before its slot"
+
+        def commit_and_die() -> None:
+            go.set()
+            thread.join(60)
+
+        at_the_slot(story, "second", commit_and_die)
+        order = list[str]()
+        world.on = lambda op, name: order.append(name) if _DONE.fullmatch(name) else None
+        with world.acting(sim.Actor("second")):
+            report = story.call([("c", "la", 8)], None)
+        assert isinstance(ended["first"], sim.Crash)
+        assert len(order) == 2
+        assert order == sorted(order), "the earlier instant appears first"
+        assert order[-1].endswith(f"{report.instant}.commit")
+        assert seen(outside(world.there())) == {"a": 7, "b": 1, "c": 8}
+
+
+def test_a_commit_that_lost_a_file_never_appears_and_its_batch_comes_again() -> None:
+    """The process died between two files, and the store has dropped the other uploads: the one in its place goes."""
+    story = Story(sim.TABLES["s3"])
+    world = story.world
+    with world.installed():
+        story.begin()
+        dead = sim.Actor(faults={2: "before"}, only=lambda *step: step[0] == "complete" and step[1].endswith(".parquet"))
+        assert isinstance(sim.run(world, dead, lambda: story.call(SECOND, "second")), sim.Crash)
+        world.expire()
+        before = {name for name in outside(world.there()) if name.endswith(".parquet")}
+        with world.acting(sim.Actor("next")):
+            log = protocol.recover(world.store(world.dest))
+        assert len(before) == 3, "two of the first commit, and one that is in its place"
+        assert len({name for name in outside(world.there()) if name.endswith(".parquet")}) == 2
+        assert (seen(outside(world.there())), log.unpublished()) == (ONE, [])
+        with world.acting(sim.Actor("again")):
+            report = story.call(SECOND, "second")
+        assert (seen(outside(world.there())), report.again) == (TWO, False)

@@ -1,0 +1,215 @@
+"""`quire table …`: tables that take updates, in a shell: created, written, read, and asked what has changed."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import click
+import pyarrow as pa
+
+import quire
+from quire.cli.rows import rows_of
+from quire.cli.show import (
+    AS_JSON,
+    LIMIT,
+    MASTER,
+    MOST_ROWS,
+    QUIET,
+    STORE_OPTION,
+    STORE_SECRET,
+    as_line,
+    frame,
+    show,
+    spark_of,
+    store_options,
+)  # fmt: skip
+from quire.errors import choose
+from quire.spark.shipping import portable
+from quire.storage import connect
+from quire.storage.within import marked
+from quire.table import overview, timeline
+from quire.table.changes import IMAGES
+from quire.table.closer import there
+from quire.table.settings import opened
+from quire.table.table import check_instant
+from quire.table.write.columns import after, brought
+from quire.table.writing import check_batch
+
+_JSON = click.option("--json", is_flag=True, expose_value=False, help="Each row is a JSON object, also without it.")
+
+
+def _listed(given: Sequence[str]) -> list[str] | None:
+    """Names as they are typed: one after another with commas, or by the same option again."""
+    return [name.strip() for text in given for name in text.split(",") if name.strip()] or None
+
+
+def _opened(url: str, options: tuple[str, ...], secrets: tuple[str, ...]) -> tuple[quire.Table, dict[str, Any] | None]:
+    given = store_options(options, secrets)
+    return quire.Table(url, storage_options=given), given
+
+
+@click.command()
+@click.argument("url")
+@click.option("--key", multiple=True, required=True, help="The column by which a row is known (again, or with commas, for more).")
+@click.option("--partition-by", multiple=True, help="The column whose values name the directories (again, or with commas, for more).")
+@click.option("--ordering", help="A column whose greatest value wins where a key comes again; default: the later call wins.")
+@click.option("--type", default="copy_on_write", show_default=True, help="copy_on_write.")
+@click.option("--index", default="bloom", show_default=True, help="bloom, simple or bucket: how the file of a key is found.")
+@click.option("--buckets", type=int, help="File groups in each partition, for the bucket index, for ever.")
+@click.option("--hive-style/--flat", default=True, help="Directories are called city=sf (default), or sf.")
+@click.option("--change-files/--no-change-files", default=True, help="Keep what each commit changed beside the data (default), or not.")
+@click.option("--target-size", default="120 MiB", show_default=True, help="Size of a base file, with its unit.")
+@click.option("--name", help="As catalogs show it; default: that of its directory.")
+@STORE_OPTION
+@STORE_SECRET
+@AS_JSON
+def create(url: str, options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Create an empty table at URL; one that is there with the same settings stays as it is."""
+    stored = store_options(options, secrets)
+    given |= {name: _listed(given[name]) for name in ("key", "partition_by")}
+    show(overview.overview(quire.Table.create(url, **given, storage_options=stored), stored), as_json)
+
+
+@click.command("show")
+@click.argument("url")
+@STORE_OPTION
+@STORE_SECRET
+@AS_JSON
+def show_command(url: str, options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool) -> None:
+    """The settings of a table, its files and rows by partition, and its last instants; no base file is read."""
+    show(overview.overview(*_opened(url, options, secrets)), as_json)
+
+
+@click.command("timeline")
+@click.argument("url")
+@click.option("--last", type=click.IntRange(1), help="Only so many at the end.")
+@STORE_OPTION
+@STORE_SECRET
+@AS_JSON
+def timeline_command(url: str, last: int | None, options: tuple[str, ...], secrets: tuple[str, ...], as_json: bool) -> None:
+    """The instants of a table, the oldest first, and what each has changed."""
+    frame(overview.instants(*_opened(url, options, secrets), last=last), as_json, "nothing has been written yet")
+
+
+def _writing(operation: str, does: str) -> click.Command:
+    @click.command(operation.replace("_", "-"), help=does)
+    @click.argument("url")
+    @click.argument("files", metavar="FILE...", nargs=-1, required=True)
+    @click.option("--batch", help="A name: the same batch is committed once, however often it is called, and goes on after a kill.")
+    @click.option("--utc", is_flag=True, help="Times without a zone are UTC; else they are refused.")
+    @STORE_OPTION
+    @STORE_SECRET
+    @MASTER
+    @AS_JSON
+    @QUIET
+    def write(
+        url: str, files: tuple[str, ...], batch: str | None, utc: bool, master: str | None, as_json: bool, quiet: bool, **stored: Any
+    ) -> None:  # fmt: skip
+        table, options = _opened(url, **stored)
+        check_batch(batch)
+        store = connect(marked(table.url), options)
+        known = there(timeline.read(store), opened(store)[0])
+        rows = rows_of(files, known, utc=utc)
+        after(known, brought(rows.schema, table.config, operation), operation)  # said at once, not after Spark's start
+        with spark_of(master) as spark:
+            show(getattr(table, operation)(rows, batch=batch, spark=spark, progress=not quiet), as_json)
+
+    return write
+
+
+_FILES = "FILE: .parquet; or .csv (with a header), .jsonl, .ndjson or .json (an object a line), which may end in .gz or .zst."
+upsert = _writing(
+    "upsert",
+    f"Insert the rows of FILE… whose key is not there, update the others; a true _hoodie_is_deleted deletes.\n\n{_FILES}",
+)
+insert = _writing("insert", f"Add the rows of FILE… without a look whether their keys are there; small files are filled first.\n\n{_FILES}")
+bulk_insert = _writing("bulk_insert", f"Add the rows of FILE… in new files alone, for the first load.\n\n{_FILES}")
+delete = _writing("delete", f"Delete by key: FILE… need the columns of key, partition and ordering.\n\n{_FILES}")
+
+
+@click.command()
+@click.argument("url")
+@click.option("--as-of", help="The rows at this instant, as 20261122103000000 (UTC).")
+@click.option("--columns", multiple=True, help="Only this column (again, or with commas, for more).")
+@click.option("--where", help="A condition in SQL, computed on Spark: \"city = 'sf'\".")
+@click.option("--read-optimized", is_flag=True, help="Of a merge-on-read table the base files alone, without what is in logs.")
+@LIMIT
+@STORE_OPTION
+@STORE_SECRET
+@MASTER
+@_JSON
+def snapshot(
+    url: str, as_of: str | None, columns: tuple[str, ...], where: str | None, read_optimized: bool, limit: int, master: str | None,
+    **stored: Any,
+) -> None:  # fmt: skip
+    """Print the first rows of a table as JSON, one a line."""
+    table, _ = _opened(url, **stored)
+    table = table if as_of is None else table.as_of(as_of)
+    if where is None:
+        print_rows(first_rows(table, limit, _listed(columns), read_optimized=read_optimized))
+        return
+    overview.rows(table, _listed(columns))  # a wrong argument is said at once, not after Spark's start
+    with spark_of(master) as spark:
+        print_rows(_rows(table.snapshot(spark=spark, columns=_listed(columns), where=where, read_optimized=read_optimized), limit))
+
+
+@click.command()
+@click.argument("url")
+@click.option("--since", required=True, help="Changes after this instant, as 20261122103000000 (UTC); 00000000000000: all.")
+@click.option("--until", help="Up to this instant; default: the newest.")
+@click.option("--images", default="after", show_default=True, help="after or both: also the rows as they were before.")
+@click.option("--net/--no-net", default=True, help="One change for each key (default), or each change of each commit.")
+@click.option("--limit", "-n", type=click.IntRange(0), help="Rows at most; default: all.")
+@STORE_OPTION
+@STORE_SECRET
+@MASTER
+@_JSON
+def changes(url: str, limit: int | None, master: str | None, options: Any, secrets: Any, **given: Any) -> None:
+    """Print what commits have changed, deleted rows among them, as JSON, one change a line."""
+    table, _ = _opened(url, options, secrets)
+    for name in ("since", "until"):  # a wrong argument is said at once, not after Spark's start
+        if given[name] is not None:
+            check_instant(given[name], name)
+    choose(given["images"], IMAGES, "images")
+    with spark_of(master) as spark:
+        print_rows(_rows(table.changes(**given, spark=spark), limit))
+
+
+def first_rows(
+    table: quire.Table, limit: int, columns: Sequence[str] | None = None, *, read_optimized: bool = False
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """The first rows of a table, without Spark."""
+    return itertools.islice(overview.rows(table, columns, read_optimized=read_optimized), min(limit, sys.maxsize))
+
+
+def _rows(found: Any, limit: int | None) -> Iterator[dict[str, Any]]:
+    """The rows of a frame of Spark's or Arrow's; of Spark's a partition at a time."""
+    most = None if limit is None else min(limit, MOST_ROWS)
+    if isinstance(found, pa.Table):
+        batches: Iterable[pa.RecordBatch] = found.slice(0, most).to_batches()
+    else:
+        some = found if most is None else found.limit(most)
+        packed = some.mapInArrow(portable(found.sparkSession, _packed), "rows binary").toLocalIterator()
+        batches = (batch for row in packed for batch in pa.ipc.open_stream(row["rows"]))
+    return (row for batch in batches for row in batch.to_pylist())
+
+
+def _packed(batches: Iterable[Any]) -> Iterator[Any]:
+    """The same rows as bytes, of the types that Arrow has for them: Spark's own rows have times without a zone."""
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        yield pa.RecordBatch.from_pydict({"rows": [sink.getvalue().to_pybytes()]})
+
+
+def print_rows(rows: Iterable[dict[str, Any]]) -> None:
+    """A row a line, as JSON."""
+    for row in rows:
+        click.echo(as_line(row))
+
+
+TABLE = (create, show_command, upsert, insert, bulk_insert, delete, snapshot, changes, timeline_command)

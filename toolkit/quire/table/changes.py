@@ -1,0 +1,331 @@
+"""The rows that commits have changed, in a window of the timeline, with those that they have deleted, and as they were before.
+
+Commits of quire's name change files, of which only these rows are read. For other writers' commits the base file that was written is
+compared with the one that it replaced. Source of the rules: Hudi's CDC query, and its handles, which keep a row's commit time where the row
+stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quire.errors import FormatError, NotFoundError, RefusedError, UsageError, scrub
+from quire.formats import parquet
+from quire.spark.runner import frame_of
+from quire.spark.shipping import portable
+from quire.storage import Store, connect
+from quire.storage.within import marked
+from quire.table import file_groups, reading
+from quire.table.file_groups import Slice
+from quire.table.format import change_file, names
+from quire.table.format.change_file import AFTER, BEFORE, CHANGED_KEY, DELETE, INSERT, OP, UPDATE
+from quire.table.format.commits import CommitMetadata, WriteStat
+from quire.table.format.names import FOLDER, Instant
+from quire.table.format.schema import META, with_meta
+from quire.table.timeline import PARALLEL, Timeline
+from quire.table.write.commit import has_change_file, replaces
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Images = Literal["after", "both"]
+IMAGES: tuple[str, ...] = get_args(Images)
+TIME, _, KEY, PARTITION, _ = META
+INSTANT = "instant"
+_CLUSTER = "CLUSTER"  # moves rows and changes none
+_ARCHIVED = f"{FOLDER}/archived"
+SHARE = 2 << 20  # bytes of files that one task reads
+TOGETHER = 32 << 20  # bytes of the files of a partition, whose changes one task brings together; some four times as many as rows
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where some changes of one commit are found: in a change file of so many rows, else by comparing base files with others.
+
+    size   bytes that its rows may have in files, with both images
+    """
+
+    instant: str
+    partition: str
+    file: str = ""
+    rows: int = 0
+    size: int = 0
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+def schema_of(columns: pa.Schema, images: Images) -> pa.Schema:
+    """The columns of changes: what happened, at which instant, to which key of which partition, and its row before and after."""
+    kind = change_file.image(columns)
+    said = [(OP, pa.string()), (INSTANT, pa.string()), (PARTITION, pa.string()), (KEY, pa.string())]
+    return pa.schema([*said, *([(BEFORE, kind)] if images == "both" else []), (AFTER, kind)])
+
+
+def looks(store: Store, line: Timeline, since: str, until: str) -> list[Look]:
+    """All places of changes after `since`, up to `until`, in the order of instants. Raises RefusedError where some are gone."""
+    _check_there(store, line, since)
+    known: dict[tuple[str, str], list[Slice]] | None = None
+    found = list[Look]()
+    asked = [instant for instant in line.completed if since < instant.time <= until]
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        commits = list(pool.map(line.commit, asked))
+    for instant, commit in zip(asked, commits, strict=True):
+        if commit.operation_type == _CLUSTER:
+            continue
+        rest = list[tuple[str, WriteStat]]()
+        for partition, stat, name in commit.files():
+            if not isinstance(name, names.BaseFile):
+                raise RefusedError(f"{store.url} has log files at the instant {instant.time}: quire reads changes of copy-on-write tables.")
+            if instant.action == "commit" and replaces(stat) is None:
+                found.append(Look(instant.time, partition, size=stat.total_write_bytes, after=(str(stat.path),)))
+            elif has_change_file(commit, stat):
+                rows = stat.num_inserts + stat.num_update_writes + stat.num_deletes
+                size = 2 * rows * stat.total_write_bytes // max(1, stat.num_writes)
+                found.append(Look(instant.time, partition, names.change_file_of(str(stat.path)), rows, size))
+            else:
+                rest.append((partition, stat))
+        if rest or commit.replaced:
+            known = known if known is not None else file_groups.history(store, line)
+            found += _compared(store, known, instant, commit, rest)
+    return found
+
+
+def _check_there(store: Store, line: Timeline, since: str) -> None:
+    if since < line.first and any(True for _ in store.walk(_ARCHIVED)):
+        raise RefusedError(
+            f"{store.url} has archived instants before {line.first}, so changes since {since} are not all known. Ask for those since "
+            f"{line.first} or later, or read a snapshot."
+        )
+
+
+def _compared(
+    store: Store, known: Mapping[tuple[str, str], list[Slice]], instant: Instant, commit: CommitMetadata, rest: list[tuple[str, WriteStat]]
+) -> Iterator[Look]:  # fmt: skip
+    """Base files to compare: each with the one that it replaced; where groups end, all of a partition together, as rows move."""
+
+    def last(partition: str, group: str, at: str | None) -> Slice:
+        before = [each for each in known.get((partition, group), ()) if each.instant < instant.time]
+        if not before or (at is not None and before[-1].instant != at):
+            raise _gone(store, instant.time, f"the file of {group} in {partition!r} before it")
+        return before[-1]
+
+    if instant.action == "commit":
+        for partition, stat in rest:
+            yield _comparing(instant, partition, [last(partition, stat.file_id, replaces(stat))], [stat])
+        return
+    for partition in sorted({partition for partition, _ in rest} | commit.replaced.keys()):
+        own = [stat for each, stat in rest if each == partition]
+        ended = [last(partition, group, None) for group in commit.replaced.get(partition, ())]
+        rewritten = [last(partition, stat.file_id, at) for stat in own if (at := replaces(stat)) is not None]
+        yield _comparing(instant, partition, [*ended, *rewritten], own)
+
+
+def _comparing(instant: Instant, partition: str, before: Sequence[Slice], after: Sequence[WriteStat]) -> Look:
+    size = sum(one.size for one in before) + sum(stat.total_write_bytes for stat in after)
+    return Look(instant.time, partition, size=size, before=tuple(one.name for one in before), after=tuple(str(stat.path) for stat in after))
+
+
+def _gone(store: Store, instant: str, what: str) -> RefusedError:
+    return RefusedError(
+        f"the changes of {store.url} at the instant {instant} cannot be read any more: {what} was cleaned. Ask for changes since {instant} "
+        f"or later, or read a snapshot."
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------------ the rows of a look
+def batches(store: Store, look: Look, columns: pa.Schema, images: Images) -> Iterator[pa.RecordBatch]:
+    """The changes of one place, as `schema_of` has them; of one commit, so each key once."""
+    wanted = schema_of(columns, images)
+    try:
+        found = _of_file(store, look, columns, images) if look.file else _of_slices(store, look, columns)
+        for op, keys, before, after in found:
+            n, kind = len(keys), wanted.field(AFTER).type
+            ops = pa.repeat(pa.scalar(op), n) if isinstance(op, str) else op
+            made = [ops, *(pa.repeat(pa.scalar(each), n) for each in (look.instant, look.partition)), keys]
+            shown = (before, after) if images == "both" else (after,)
+            made += [each if isinstance(each, pa.ChunkedArray) else change_file.as_image(each, n, kind) for each in shown]
+            yield from pa.table(made, schema=wanted).to_batches()
+    except NotFoundError as e:
+        raise _gone(store, look.instant, scrub(str(e).rstrip("."), 300)) from e
+
+
+_Found = Iterator[tuple[Any, Any, Any, Any]]  # op or ops, keys, before, after: rows, structs, or None
+
+
+def _of_file(store: Store, look: Look, columns: pa.Schema, images: Images) -> _Found:
+    where, kind = f"{store.url}/{look.file}", change_file.image(columns)
+    with reading.reading_of(where):
+        file = parquet.open_file(store, look.file)
+        if file.schema_arrow.names != [OP, CHANGED_KEY, BEFORE, AFTER]:
+            raise FormatError(f"{where} has the columns {file.schema_arrow.names[:9]}, and is not a change file: look who writes there")
+        if file.metadata.num_rows != look.rows:
+            raise FormatError(
+                f"{where} holds {file.metadata.num_rows:,} rows, and its commit has changed {look.rows:,}: look who writes there"
+            )
+        shown = [BEFORE, AFTER] if images == "both" else [AFTER]
+        for group in range(file.num_row_groups):
+            rows = file.read_row_group(group, [OP, CHANGED_KEY, *shown])
+            made = {name: _as_now(rows.column(name), kind) for name in shown}
+            yield rows.column(OP).cast(pa.string()), rows.column(CHANGED_KEY).cast(pa.string()), made.get(BEFORE), made[AFTER]
+
+
+def _as_now(structs: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Images with the columns that the table has now: one that came later is null."""
+    if structs.type == kind:
+        return structs
+    there = [structs.type.field(i).name for i in range(structs.type.num_fields)]
+    made = []
+    for chunk in structs.chunks:
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        values = [chunk.field(there.index(f.name)).cast(f.type) if f.name in there else pa.nulls(len(chunk), f.type) for f in fields]
+        made.append(pa.StructArray.from_arrays(values, fields=fields, mask=pc.is_null(chunk)))
+    return pa.chunked_array(made, kind)
+
+
+def _of_slices(store: Store, look: Look, columns: pa.Schema) -> _Found:
+    """Rows inserted, updated and deleted between base files and others."""
+    whole = pa.schema([f for f in with_meta(columns) if f.name in columns.names or f.name == KEY])
+    if not look.before:
+        for name in look.after:
+            for batch in reading.batches(store, name, whole):
+                rows = pa.Table.from_batches([batch])
+                yield INSERT, rows.column(KEY), None, rows
+        return
+    narrow = pa.schema([(KEY, pa.string()), (TIME, pa.string())])
+    old, new = (_read(store, names, narrow) for names in (look.before, look.after))
+    if old.column(KEY).null_count or new.column(KEY).null_count:
+        raise FormatError(f"{store.url}/{(look.before + look.after)[0]} has rows without a key: look who wrote it.")
+    at = pc.index_in(new.column(KEY), value_set=old.column(KEY)).combine_chunks()
+    there = np.asarray(pc.is_valid(at))
+    gone = np.ones(old.num_rows, bool)
+    met = np.asarray(at.drop_null(), np.int64)
+    gone[met] = False
+    same = np.asarray(pc.equal(new.column(TIME).filter(pa.array(there)), old.column(TIME).take(pa.array(met))).fill_null(False), bool)
+    updated = np.zeros(new.num_rows, bool)
+    updated[np.flatnonzero(there)[~same]] = True
+    was = np.zeros(old.num_rows, bool)
+    was[met[~same]] = True
+    for op, before, after in ((UPDATE, was, updated), (INSERT, None, ~there), (DELETE, gone, None)):
+        images = [
+            None if which is None else _read(store, files, whole, which).sort_by(KEY)
+            for files, which in ((look.before, before), (look.after, after))
+        ]
+        some = next(image for image in images if image is not None)
+        if some.num_rows:
+            yield op, some.column(KEY), *images
+
+
+def _read(store: Store, files: Sequence[str], columns: pa.Schema, which: Any = None) -> pa.Table:
+    """Rows of base files one after another; `which`: flags of those that are wanted."""
+    found, start = list[pa.RecordBatch](), 0
+    for name in files:
+        for batch in reading.batches(store, name, columns):
+            end = start + batch.num_rows
+            found.append(batch if which is None else batch.filter(pa.array(which[start:end])))
+            start = end
+    return pa.Table.from_batches(found, columns)
+
+
+# --------------------------------------------------------------------------------------------------------------------- all of them
+def table(store: Store, found: Sequence[Look], columns: pa.Schema, images: Images, *, net: bool) -> pa.Table:
+    """The changes in this process."""
+    rows = pa.Table.from_batches((b for look in found for b in batches(store, look, columns, images)), schema_of(columns, images))
+    return net_of(rows) if net and len({look.instant for look in found}) > 1 else rows
+
+
+def net_of(rows: pa.Table) -> pa.Table:
+    """One change for each key, from how it was before the first one to how it is after the last one."""
+    order = pc.sort_indices(rows.select([PARTITION, KEY, INSTANT]), [(name, "ascending") for name in (PARTITION, KEY, INSTANT)])
+    rows = rows.take(order)
+    n = rows.num_rows
+    if not n:
+        return rows
+    begins = np.ones(n, bool)
+    for i, name in enumerate((PARTITION, KEY)):
+        column = rows.column(name)
+        other = np.asarray(pc.not_equal(column.slice(1), column.slice(0, n - 1)))
+        begins[1:] = other if i == 0 else begins[1:] | other
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], n) - 1
+    starts, ends = rows.take(pa.array(first)), rows.take(pa.array(last))
+    was, stays = pc.not_equal(starts.column(OP), INSERT), pc.not_equal(ends.column(OP), DELETE)
+    ops = pc.if_else(was, pc.if_else(stays, UPDATE, DELETE), INSERT)
+    made = ends.set_column(0, OP, ops)
+    if BEFORE in made.column_names:
+        made = made.set_column(made.column_names.index(BEFORE), BEFORE, starts.column(BEFORE))
+    return made.filter(pc.or_(was, stays))
+
+
+def frame(
+    spark: SparkSession, store: Store, options: Mapping[str, Any] | None, found: Sequence[Look], columns: pa.Schema, images: Images, *,
+    net: bool,
+) -> DataFrame:  # fmt: skip
+    """The changes as a Spark DataFrame, read by its tasks."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    url = store.url
+    try:
+        kinds = from_arrow_schema(schema_of(columns, images))
+    except Exception as e:  # of pyspark
+        raise UsageError(f"Spark has no such columns as {url} has: {scrub(str(e), 200)}. Read it with spark=quire.LocalRunner().") from e
+
+    netted = net and len({look.instant for look in found}) > 1
+    apart = netted and max(sum(look.size for look in some) for some in _by_partition(found)) > TOGETHER
+    shares = _shares(_by_partition(found) if netted and not apart else [[look] for look in found])
+
+    def read(i: int) -> Iterator[pa.RecordBatch]:
+        opened = connect(marked(url), options)
+        rows = (batch for look in shares[i] for batch in batches(opened, look, columns, images))
+        if netted and not apart:
+            return iter(net_of(pa.Table.from_batches(rows, schema_of(columns, images))).to_batches())
+        return rows
+
+    rows = frame_of(spark, len(shares), read, kinds, url)
+    if not apart:
+        return rows
+    # Too many for one task: Spark brings the changes of a key together.
+    near = rows.repartition(PARTITION, KEY).sortWithinPartitions(PARTITION, KEY, INSTANT)
+    return near.mapInArrow(portable(spark, net_of_sorted), kinds)
+
+
+def _by_partition(found: Sequence[Look]) -> list[list[Look]]:
+    """The places of each partition, where all changes of its keys are."""
+    partitions = dict[str, list[Look]]()
+    for look in found:
+        partitions.setdefault(look.partition, []).append(look)
+    return list(partitions.values())
+
+
+def _shares(parts: Sequence[list[Look]]) -> list[list[Look]]:
+    """The places that each task reads, of whole parts."""
+    shares, size = list[list[Look]](), SHARE
+    for part in parts:
+        if size >= SHARE:
+            shares.append([])
+            size = 0
+        shares[-1].extend(part)
+        size += sum(look.size for look in part)
+    return shares
+
+
+def net_of_sorted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The net changes of rows that are sorted by partition, key and instant; held are those of a batch, and of the key before it."""
+    left: pa.Table | None = None
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        rows = pa.concat_tables([left, rows]) if left is not None else rows
+        if not rows.num_rows:
+            continue
+        last = pc.and_(*(pc.equal(rows.column(name), rows.column(name)[-1]) for name in (PARTITION, KEY)))
+        ends = rows.num_rows - pc.sum(last).as_py()
+        yield from net_of(rows.slice(0, ends)).to_batches()
+        left = rows.slice(ends)
+    if left is not None:
+        yield from net_of(left).to_batches()

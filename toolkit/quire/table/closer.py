@@ -1,0 +1,238 @@
+"""The closer of jobs that write into a table: sorts what was staged, once, and writes it in rounds as one instant of the timeline.
+
+    staged rows → sorted, each key once → a round: tag → targets → write → manifest → commit, or the next round → publish: files, instant
+
+Each arrow is objects in the job's folder, so a driver that finds the job goes on with what is there. See docs/protocol.md, section 10.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from functools import partial
+
+import msgspec
+import pyarrow as pa
+
+from quire.commit import names as objects
+from quire.commit import protocol
+from quire.commit.committers import committer
+from quire.commit.entries import TABLE, Commit, Coverage, Entry, Stats, Task
+from quire.commit.log import Log
+from quire.commit.protocol import get_manifest, put_manifest
+from quire.engine.attempt import Work
+from quire.engine.closers import Reduce
+from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, TransientError, UsageError
+from quire.progress import Phase, Progress
+from quire.spark.runner import Runner
+from quire.storage import Patience, Store
+from quire.table import file_groups, rounds, streamer, timeline, turns
+from quire.table import index as indexes
+from quire.table.format import commits, names, schema
+from quire.table.format.config import TableConfig
+from quire.table.format.names import Instant
+from quire.table.rounds import UPSERTS, Round
+from quire.table.settings import opened
+from quire.table.timeline import Timeline
+from quire.table.write import columns, sort, tag, targets, write
+from quire.table.write import commit as made
+from quire.table.write.blocks import Closing
+from quire.table.write.sort import Sorted
+
+ROUNDS = 20  # of one call: others keep committing what it touches
+STAGED, SORTED, FIRST = range(3)  # tasks beyond those of the plan: rows of a frame, the rows sorted, the first round
+_COMPLETED = "instant.json"  # in the attempt's folder: the completed instant's bytes
+_SORTED = "sorted.json"
+
+
+def there(line: Timeline, has: TableConfig) -> pa.Schema | None:
+    """The columns of a table; None: nothing has been written yet, and its settings name none."""
+    text = line.schema() or has.schema
+    return schema.from_avro(text, f"the schema of {line.store.url}") if text else None
+
+
+class TableCloser:
+    """Writes the rows of a job into a table."""
+
+    name = TABLE
+
+    def close(
+        self, runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduce | None, progress: Progress
+    ) -> list[Task] | None:
+        """The tasks of a job with the round that closes it, ours or another driver's; None: the job is over."""
+        try:
+            return _Job(runner, log, work, progress).close(tasks)
+        except UsageError as e:  # of the rows that the tasks have made: no other call makes others of them, so the job is given up
+            raise RefusedError(str(e)) from e
+
+    def ready(self, done: Task, log: Log) -> bool | Entry:
+        """Whether a round may be committed at the log's tip; the entry of another program's instants first."""
+        return rounds.unknown(log) or not rounds.over(log, done)
+
+    def follow(self, log: Log) -> Entry | None:
+        """The entry of what other programs have done to the timeline."""
+        return rounds.unknown(log)
+
+    def before_published(self, store: Store, commit: Commit, number: int) -> None:
+        """Let the instant appear: partition metadata, `.requested`, `.inflight`, and last the completed one."""
+        done = commit.tasks[-1]
+        said = rounds.round_of(done)
+        if not done.data_files:
+            return  # nothing of the table has changed
+        states = [Instant(said.instant, said.action, state) for state in ("requested", "inflight", "completed")]
+        asked, under_way, completed = (f"{names.FOLDER}/{instant.name}" for instant in states)
+        if store.stat(completed) is not None:
+            return
+        where = objects.staged(commit.job, done.task, done.attempt, _COMPLETED)
+        try:
+            data = store.get(where)
+        except NotFoundError:
+            if Log(store).refresh().published(commit.job) is not None:
+                return  # another one has published and cleaned, and what came of the instant since is not ours to undo
+            raise FormatError(
+                f"{store.url}/{where}, which the log's entry of job {commit.job} needs to complete its instant, is gone: somebody deletes "
+                f"below {names.FOLDER}/_quire. Put back a copy."
+            ) from None
+        written = commits.decode(data, f"{store.url}/{where}")
+        if made.named(written) != {file.name for file in done.data_files}:
+            raise FormatError(f"{store.url}/{where} names other files than the log's entry of job {commit.job}: it is damaged, or forged.")
+        for marker, content in made.partitions({partition for partition, *_ in written.files()}, said.instant).items():
+            if store.stat(marker) is None:
+                store.put_if_absent(marker, content)
+        store.put(asked, b"")
+        store.put(under_way, b"")
+        store.put_if_absent(completed, commits.encode(made.numbered(written, number)))
+
+
+class _Job:
+    """The closing of one job by this driver."""
+
+    def __init__(self, runner: Runner, log: Log, work: Work, progress: Progress) -> None:
+        self.runner, self.log, self.work, self.progress = runner, log, work, progress
+        self.store, self.head = log.store, work.head
+        self.config, self.settings = opened(log.store)
+        self.index = indexes.of(self.config)
+        self.operation = str(self.head.intent.get("operation", ""))
+
+    def close(self, tasks: list[Task]) -> list[Task] | None:
+        """See `TableCloser.close`."""
+        found = self._done(self.head.tasks + SORTED, lambda number: self._sort(number, tasks))
+        if found is None:
+            return None
+        rows = self._sorted(found)
+        for number in range(self.head.tasks + FIRST, self.head.tasks + FIRST + ROUNDS):
+            done = self._done(number, lambda number: self._round(number, rows, tasks))
+            if done is None:
+                return None
+            if not rounds.over(self.log.refresh(), done):
+                return [*(msgspec.structs.replace(task, data_files=(), schema="", differs="") for task in tasks), done]
+            if self.log.outcome(self.head.job) is not None:
+                return None
+            if number - self.head.tasks - FIRST + 1 >= turns.AFTER:
+                turns.ask(self.log, self.head.job, done.stats.seconds)
+        raise QuireError(
+            f"job {self.head.job} in {self.store.url} was closed {ROUNDS} times, and each time others had committed what it touches: "
+            f"nothing of it is visible, and its rows are kept. Call again to go on, or let the others write less often."
+        )
+
+    def _done(self, number: int, make: object) -> Task | None:
+        """The manifest of a task beyond the plan's, which an attempt makes where nobody has; None: the job is over."""
+        patience = Patience(self.progress.again)
+        while (done := get_manifest(self.store, self.head.job, number)) is None:
+            if self.log.refresh().outcome(self.head.job) is not None:
+                return None
+            try:
+                make(number)  # type: ignore[operator]
+            except TransientError as e:
+                patience.wait(e)
+        return done
+
+    def _closing(self, number: int) -> Closing:
+        work = self.work
+        return Closing(
+            work.dest, work.dest_options, self.head.job, number, objects.new_id_of(self.head.job), self.head.committer, self.config
+        )
+
+    # ------------------------------------------------------------------------------------------------------------- the rows, sorted
+    def _sort(self, number: int, tasks: list[Task]) -> None:
+        """Sort what was staged: by a frame's one task, or by those of the plan."""
+        closing = self._closing(number)
+        if not tasks:
+            frame = get_manifest(self.store, self.head.job, self.head.tasks + STAGED)
+            tasks = [frame] if frame is not None else []
+        try:
+            with self.progress.phase("sorting", unit="row") as bar:
+                rows = sort.sort(self.runner, closing, tasks, self.operation)
+                bar.to(rows.rows_in)
+            self.store.put(objects.staged(closing.job, number, closing.attempt, _SORTED), sort.encode(rows))
+            done = Task(task=number, attempt=closing.attempt, data_files=(), coverage=Coverage(), stats=Stats())
+        except BaseException:
+            write.abort(closing, ())
+            raise
+        if not put_manifest(self.store, closing.job, done):
+            write.abort(closing, ())
+
+    def _sorted(self, done: Task) -> Sorted:
+        name = objects.staged(self.head.job, done.task, done.attempt, _SORTED)
+        return sort.decode(self.store.get(name), self.head.job, done, f"{self.store.url}/{name}")
+
+    # ------------------------------------------------------------------------------------------------------------------ one round
+    def _round(self, number: int, rows: Sorted, tasks: list[Task]) -> None:
+        """One closing run; at its end there is a manifest, ours or another's, or the job is over."""
+        log, store, started = self.log, self.store, time.time()
+        turns.wait(log, self.head.job, self.progress.again)
+        log.append(rounds.unknown)
+        version = log.tip
+        for commit in log.unpublished():
+            protocol.publish(log, commit)  # a round is built on published slices only
+        streamed = streamer.checkpoint(log, self.head.spec.kind, tasks)
+        line = timeline.read(store)
+        slices = file_groups.newest(store, line)
+        taken = {instant for instant, *_ in log.instant_rows()} | {instant.time for instant in (*line.completed, *line.pending)}
+        drawn = names.next_instant(taken, dt.datetime.now(dt.UTC))
+        closing = self._closing(number)
+        written = list[write.Written]()
+        try:
+            now = there(line, self.config) or pa.schema([])
+            if rows.runs:  # else all that was read is quarantined, and brings no columns
+                now = columns.after(now, rows.columns, self.operation, lacking=self.head.tasks > 0)
+            tagged = rows.runs
+            if self.operation in UPSERTS or indexes.named(self.index).computes:
+                tagged = tag.tag(self.runner, closing, rows.runs, slices, self.index, line.replaced())
+            fill, length = self.operation != "bulk_insert", targets.row_size(line)
+            aims = targets.targets(tagged, slices, self.settings.target, length, fill=fill)
+            if aims:
+                with self.progress.phase("writing", total=len(aims)) as bar:
+                    settings, watch = self.settings, partial(_watch, closing, bar)
+                    written = write.write(self.runner, closing, aims, drawn, now, change_files=settings.change_files, watch=watch)
+                    bar.to(len(aims))
+            # Each row is counted: those for no file delete what is not there.
+            counts, vain = made.totals(written), sum(run.rows for run in tagged) - sum(aim.rows for aim in aims)
+            said = Round(
+                instant=drawn, action="commit", version=version, operation=self.operation,
+                inserts=tuple(sorted({each.partition for each in written if each.counts.inserts})),
+                counts={**counts, "stale": counts["stale"] + vain + rows.left_out, "duplicates": rows.duplicates},
+            )  # fmt: skip
+            if files := made.files(written):
+                content = made.metadata(written, self.config.name, now, self.operation, {made.JOB: self.head.job, **streamed})
+                store.put(objects.staged(closing.job, number, closing.attempt, _COMPLETED), commits.encode(content))
+            done = Task(
+                task=number, attempt=closing.attempt, data_files=files, coverage=Coverage(),
+                stats=Stats(written=said.as_dict(), started=round(started, 3), seconds=round(time.time() - started, 3)),
+            )  # fmt: skip
+            committer(self.head.committer, store).commit_task(store, closing.job, done)
+        except BaseException as e:
+            write.abort(closing, written)
+            if isinstance(e, Exception) and log.refresh().outcome(closing.job) is not None:
+                return  # another driver was quicker, and has cleaned away what this one was reading
+            raise
+        if not put_manifest(store, closing.job, done):
+            write.abort(closing, written)
+
+
+def _watch(closing: Closing, bar: Phase) -> None:
+    """Move the bar by the files that the store shows; those of uploads are seen at their end alone."""
+    try:
+        bar.to(write.finished(closing))
+    except StorageError:
+        bar.update(0)  # a store that stays away is said by those who need it

@@ -1,0 +1,31 @@
+"""Avro container files of one record, as the timeline of layout 2 has them.
+
+Source: Avro's specification of object container files, decoded by fastavro.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import fastavro
+
+from quire.errors import FormatError, QuireError, scrub
+from quire.table.format.log_content import AVRO_ERRORS, check_schema
+
+
+def record(data: bytes, where: str) -> dict[str, Any]:
+    """The one record of a file; FormatError where it is damaged, or has a schema by which few bytes mean very many values."""
+    try:
+        reader: Any = fastavro.reader(io.BytesIO(data))
+        if reader.codec != "null":
+            raise ValueError(f"it is compressed with {reader.codec[:40]!r}")
+        check_schema(reader.metadata["avro.schema"], where)
+        found = next(reader)
+        if not isinstance(found, dict) or next(reader, None) is not None:
+            raise ValueError("it does not hold one record")
+    except QuireError:
+        raise
+    except AVRO_ERRORS as e:
+        raise FormatError(f"{where} is damaged ({type(e).__name__}: {scrub(str(e), 200)}). Restore it from a copy.") from e
+    return found

@@ -1,0 +1,156 @@
+"""A table at a glance: its settings, its files and rows by partition, its instants, and its first rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from quire import display
+from quire.arguments import format_size
+from quire.errors import printable
+from quire.storage import connect
+from quire.storage.within import marked
+from quire.table import file_groups, reading, settings
+from quire.table import index as indexes
+from quire.table.closer import there
+from quire.table.format import config, names
+from quire.table.format.commits import CommitMetadata
+from quire.table.format.names import Instant
+from quire.table.table import Table
+from quire.table.timeline import PARALLEL, Timeline
+
+SHOWN = 20  # partitions as text; all are in `partitions`
+LAST = 5  # instants
+_WORDS = {"inserted": "num_inserts", "updated": "num_update_writes", "deleted": "num_deletes"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Overview(display.Shown):
+    """A table's settings, by the names that `Table.create` has for them, and how much it holds now.
+
+    columns           name → type, of Arrow; none where nothing has been written yet
+    files, bytes      base files that count, and their size
+    rows              of the table; None where a commit that knows it has been archived, or logs change a base file
+    partitions        for each its path, files, bytes and rows
+    instants          the last ones, as `instants` has them
+    """
+
+    dest: str
+    name: str
+    type: str
+    version: int
+    key: list[str]
+    partition_by: list[str]
+    ordering: str | None
+    index: str
+    buckets: int | None
+    hive_style: bool
+    change_files: bool
+    target_size: int
+    columns: dict[str, str]
+    files: int
+    bytes: int
+    rows: int | None
+    partitions: list[dict[str, Any]]
+    instants: list[dict[str, Any]]
+
+    def _facts(self) -> Mapping[str, object]:
+        return {
+            "name": self.name, "type": f"{self.type}, version {self.version}", "key": ", ".join(self.key) or "not said",
+            "partition_by": ", ".join(self.partition_by) or "nothing", "ordering": self.ordering or "none: the later call wins",
+            "index": self.index if self.buckets is None else f"{self.index}, {self.buckets:,} buckets",
+            "hive_style": self.hive_style, "change_files": self.change_files,
+            "target_size": format_size(self.target_size),
+            "columns": ", ".join(f"{name} {kind}" for name, kind in self.columns.items())[:1_000] or "none: nothing has been written yet",
+            "rows": _count(self.rows),
+            "base files": f"{self.files:,} ({format_size(self.bytes)})", "partitions": f"{len(self.partitions):,}",
+        }  # fmt: skip
+
+    def _note(self) -> str:
+        largest = sorted(self.partitions, key=lambda each: -each["bytes"])[:SHOWN]
+        said = [
+            f"  {one['partition'] or '(none)'}: rows {_count(one['rows'])}, base files {one['files']:,} ({format_size(one['bytes'])})"
+            for one in largest
+        ]
+        if len(self.partitions) > SHOWN:
+            said.append(f"  and {len(self.partitions) - SHOWN:,} smaller partitions")
+        said += [f"  {each['instant']} {each['operation'] or each['action']} {each['state']}" for each in self.instants]
+        return "\n".join(map(printable, said))
+
+
+def _count(number: int | None) -> str:
+    return "not known" if number is None else f"{number:,}"
+
+
+def overview(table: Table, options: Mapping[str, Any] | None = None) -> Overview:
+    """A table at a glance, without a look into base files; `options`: its store's. RefusedError for one that quire does not read."""
+    store = connect(marked(table.url), options)
+    has, more, line = table.config, settings.read(store), table._timeline(store)
+    slices = file_groups.newest(store, line, logs=has.type == config.MERGE_ON_READ)
+    wanted = {one.instant for one in slices}
+    commits = _commits(line, [instant for instant in line.completed if instant.time in wanted])
+    counts = {stat.path: stat.num_writes for commit in commits for _, stat, _ in commit.files()}
+    parts = dict[str, dict[str, Any]]()
+    for one in slices:
+        part = parts.setdefault(one.partition, {"partition": one.partition, "files": 0, "bytes": 0, "rows": 0})
+        part["files"] += bool(one.name)
+        part["bytes"] += one.size
+        part["rows"] = _sum([part["rows"], None if one.logs else counts.get(one.name)])
+    columns, said = there(line, has), dict(has.others)
+    buckets = int(said[indexes.BUCKETS]) if said.get(indexes.BUCKETS, "").isdecimal() else None
+    return Overview(
+        table.url, has.name, has.type.lower(), has.version, list(has.key), list(has.partition_by), has.ordering,
+        said.get(indexes.TYPE, "bloom").lower(), buckets,
+        has.hive_style, more.change_files, more.target, {f.name: str(f.type) for f in columns or []}, len(slices),
+        sum(one.size for one in slices), _sum([part["rows"] for part in parts.values()]), list(parts.values()), _instants(line, LAST),
+    )  # fmt: skip
+
+
+def _sum(numbers: Sequence[int | None]) -> int | None:
+    return None if None in numbers else sum(each for each in numbers if each is not None)
+
+
+def rows(table: Table, columns: Sequence[str] | None = None, *, read_optimized: bool = False) -> Iterator[dict[str, Any]]:
+    """The rows of `table.snapshot`, a part of a base file at a time: whoever stops early reads no more. The same errors, at once."""
+    store, found, there, wanted, merging = table._newest(columns, read_optimized=read_optimized)
+    shown = pa.schema([there.field(name) for name in wanted])
+    return (row for one in found for batch in reading.rows_of(store, one, shown, merging) for row in batch.to_pylist())
+
+
+def instants(table: Table, options: Mapping[str, Any] | None = None, *, last: int | None = None) -> pd.DataFrame:
+    """The writes on the timeline, the oldest first, and what is under way: all, or the `last` ones.
+
+    Columns: instant, action, state (completed, inflight, requested), operation, and of completed ones the files written, their bytes,
+    and rows inserted, updated, deleted.
+    """
+    found = _instants(table._timeline(connect(marked(table.url), options)), last)
+    frame = pd.DataFrame(found, columns=["instant", "action", "state", "operation", "files", "bytes", *_WORDS], dtype=object)
+    return frame.astype(dict.fromkeys(["files", "bytes", *_WORDS], "Int64"))
+
+
+def _instants(line: Timeline, last: int | None) -> list[dict[str, Any]]:
+    every = sorted([*line.completed, *line.pending])
+    chosen = every if last is None else every[max(0, len(every) - last) :]
+    done = [instant for instant in chosen if instant.state == "completed"]
+    commits = dict(zip(done, _commits(line, done), strict=True))
+    return [_row(instant, commits.get(instant)) for instant in chosen]
+
+
+def _row(instant: Instant, commit: CommitMetadata | None) -> dict[str, Any]:
+    said: dict[str, Any] = {"instant": instant.time, "action": names.ACTIONS[instant.action], "state": instant.state, "operation": None}
+    if commit is None:
+        return said | dict.fromkeys(["files", "bytes", *_WORDS])
+    stats = [stat for _, stat, _ in commit.files()]
+    counts = {word: sum(getattr(stat, name) for stat in stats) for word, name in _WORDS.items()}
+    operation = (commit.operation_type or "").lower() or None
+    return said | {"operation": operation, "files": len(stats), "bytes": sum(stat.file_size_in_bytes for stat in stats), **counts}
+
+
+def _commits(line: Timeline, wanted: Sequence[Instant]) -> list[CommitMetadata]:
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        return list(pool.map(line.commit, wanted))

@@ -1,0 +1,182 @@
+"""The rounds in which a commit of a table is closed: what the log says of the timeline, and when a round is over.
+
+Source: docs/protocol.md, section 10, checked by tests/model/table_model.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from quire.commit import names as objects
+from quire.commit import protocol
+from quire.commit.entries import FORMAT, TABLE, Commit, Foreign, LostUpdate, Natural, Task, decode, encode, stored
+from quire.commit.log import Log
+from quire.errors import FormatError, NotFoundError
+from quire.storage import Store
+from quire.table import file_groups, timeline
+from quire.table.format import names
+from quire.table.format.commits import CommitMetadata
+from quire.table.format.config import VERSION, TableConfig
+from quire.table.format.names import Instant
+from quire.table.timeline import PARALLEL, Timeline
+
+_ARCHIVE, _MOVED = f"{names.FOLDER}/archived", f"{names.FOLDER}/timeline"  # where instants are that have left the timeline
+UPSERTS = ("upsert", "delete")  # of which two may not insert into one partition, as both may hold the same key
+
+
+@stored
+class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="round"):
+    """The words of a round's manifest about itself: `stats.written` of its task.
+
+    instant, action   on the timeline
+    version           of the log, when the round read the timeline
+    operation         "upsert", "insert", …
+    inserts           the partitions into which it inserts
+    counts            rows: inserts, updates, deletes, …
+    """
+
+    instant: str
+    action: str
+    version: Natural
+    operation: str
+    inserts: tuple[str, ...]
+    counts: dict[str, Natural]
+    format: int = FORMAT
+
+    def as_dict(self) -> dict[str, Any]:
+        """As the manifest has it."""
+        found: dict[str, Any] = json.loads(encode(self))
+        return found
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """The instant, file groups and partitions of a commit, ours or another program's."""
+
+    instant: str
+    groups: frozenset[str]
+    inserts: frozenset[str]
+
+
+def round_of(task: Task) -> Round:
+    """The round of a table's last task; FormatError where its manifest or the log's entry is damaged."""
+    where = f"the manifest of task {task.task}"
+    found: Round = decode(json.dumps(task.stats.written).encode(), Round, where)
+    made = names.instant(f"{found.instant}.{found.action}")
+    if made is None or made.state != "completed" or len(found.instant) != 17:
+        raise FormatError(f"{where} names the instant {found.instant[:40]!r}.{found.action[:40]!r}: it is damaged, or forged.")
+    return found
+
+
+def unknown(log: Log) -> Foreign | None:
+    """The entry that the log needs for what other programs have done to the timeline; None: it says it all.
+
+    The log was read before this looks at the timeline, so an instant that the log calls published was there once.
+    """
+    try:
+        has = TableConfig.from_properties(log.store.get(names.PROPERTIES), f"{log.store.url}/{names.PROPERTIES}")
+    except NotFoundError:
+        return None  # nobody has made a table of it yet
+    if has.version != VERSION:
+        return None  # another program has upgraded it, and keeps the timeline elsewhere
+    there = {instant: "" if undone else job for instant, job, undone in log.instant_rows()}
+    line = timeline.read(log.store)
+    new = [instant for instant in line.completed if instant.time not in there]
+    gone = list(_rolled_back(log, line, {instant: job for instant, job in there.items() if job}))
+    if not new and not gone:
+        return None
+    groups, partitions = set[str](), set[str]()
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        made = dict(zip(new, pool.map(line.commit, new), strict=True))
+    for content in made.values():
+        for partition, stat, _ in content.files():
+            # Statistics do not tell what was inserted for certain: a rewritten file may have taken in new keys.
+            groups.add(stat.file_id)
+            partitions.add(partition)
+        groups.update(group for ids in content.replaced.values() for group in ids)
+    for commit in gone:
+        groups |= _groups(commit.tasks[-1])  # whose slices are older ones again
+    return Foreign(
+        instants=tuple(instant.time for instant in new), undone=tuple(commit.job for commit in gone), groups=tuple(sorted(groups)),
+        inserts=tuple(sorted(partitions)), lost=tuple(_lost(line, made)), time=protocol.now(),
+    )  # fmt: skip
+
+
+def _rolled_back(log: Log, line: Timeline, ours: Mapping[str, str]) -> Iterator[Commit]:
+    """The commits whose instants have left the timeline, unless they were archived, or are being moved to where a newer version has them.
+
+    Archiving takes the oldest instants and leaves their files; a JVM before Hudi 0.15 may for a moment take a later one first. To roll one
+    back takes its files. Readers pass over files of an instant that is missing between others, and read those of older ones.
+    """
+    store, there = line.store, {instant.time for instant in line.completed}
+    missing = sorted(instant for instant in ours if instant not in there)
+    if not missing or store.is_folder(_MOVED):
+        return
+    archived = any(True for _ in store.walk(_ARCHIVE))
+    for instant in missing:
+        between = not line.first or instant > line.first
+        if archived and not between:
+            continue
+        commit = log.outcome(ours[instant])
+        if not isinstance(commit, Commit) or log.published(commit.job) is None:
+            continue  # it is still to appear
+        if (between and not archived) or not _there(store, commit.tasks[-1]):
+            yield commit
+
+
+def _there(store: Store, done: Task) -> bool:
+    """Whether any of the files that a round has shown is still in its place."""
+    return any(store.stat(file.name) is not None for file in done.data_files if not objects.is_changes(file.name))
+
+
+def _lost(line: Timeline, new: Mapping[Instant, CommitMetadata]) -> Iterator[LostUpdate]:
+    """The updates of slices without which another program's slices were built, or ours, as both had read the same slice before."""
+    stats = {(partition, stat.file_id, at.time): stat for at, commit in new.items() for partition, stat, _ in commit.files()}
+    if not stats:
+        return
+    found, slices = Counter[tuple[str, str]](), file_groups.history(line.store, line)
+    at_time = {instant.time: instant for instant in line.completed}
+    commits = {at.time: commit for at, commit in new.items()}
+    for partition, group in dict.fromkeys((partition, group) for partition, group, _ in stats):
+        for before, after in pairwise(one.instant for one in slices.get((partition, group), ())):
+            if before not in commits and after not in commits:
+                continue
+            if after not in commits and after in at_time:
+                commits[after] = line.commit(at_time[after])
+            built_on = {stat.prev_commit for _, stat, _ in commits[after].files() if stat.file_id == group} if after in commits else set()
+            if built_on and all(each and each.isdigit() and each < before for each in built_on):
+                found[before, after] += 1
+    yield from (LostUpdate(before, after, count) for (before, after), count in sorted(found.items()))
+
+
+def over(log: Log, done: Task) -> bool:
+    """Whether a round cannot be committed any more: what it was computed from has changed."""
+    mine = round_of(done)
+    groups, inserts = _groups(done), set(mine.inserts) if mine.operation in UPSERTS else set()
+    return any(
+        other.instant >= mine.instant or other.groups & groups or other.inserts & inserts for other in _since(log, mine.version)
+    )  # fmt: skip
+
+
+def _since(log: Log, version: int) -> Iterator[_Touched]:
+    """The commits after a version that count, ours and other programs'."""
+    for entry in log.since(version):
+        if isinstance(entry, Foreign):
+            yield _Touched(max(entry.instants, default=""), frozenset(entry.groups), frozenset(entry.inserts))
+        elif isinstance(entry, Commit) and entry.closer == TABLE and log.outcome(entry.job) is entry and log.in_effect(entry):
+            said = round_of(entry.tasks[-1])
+            yield _Touched(said.instant, _groups(entry.tasks[-1]), frozenset(said.inserts if said.operation in UPSERTS else ()))
+
+
+def _groups(done: Task) -> frozenset[str]:
+    """The file groups that a round has written; the id of a new one is nobody else's."""
+    found = (names.base_file(file.name.rpartition("/")[2]) for file in done.data_files)
+    return frozenset(base.file_id for base in found if base is not None)

@@ -1,0 +1,95 @@
+"""The words of a commit about the files that it has written: its completed instant's content, the sums for a report, and partitions.
+
+Source: `HoodieWriteStat` of Hudi, as its copy-on-write handles fill it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from quire.commit.entries import DataFile
+from quire.table.format import config, names, schema
+from quire.table.format.commits import CommitMetadata, RuntimeStats, WriteStat
+from quire.table.write.merge import Merged
+from quire.table.write.write import Written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA = "schema"
+JOB, ENTRY = "quire.job", "quire.entry"  # who has written a commit, and the number of the log's entry, known when that has its slot
+CHANGE_FILES = "quire.changes"  # in the extra metadata of a commit whose changes lie in change files
+_FORMAT = "1"
+
+
+def metadata(
+    written: Sequence[Written], table: str, columns: pa.Schema, operation: str, extra: Mapping[str, str] | None = None
+) -> CommitMetadata:  # fmt: skip
+    """The commit of the files that were written: `operation` as "upsert", `columns` those of the table after it, without meta columns.
+
+    `extra`: more of its extra metadata. Also a commit without a file needs the schema: readers fail without one.
+    """
+    stats = dict[str, list[WriteStat]]()
+    for each in written:
+        if each.file is not None:
+            stats.setdefault(each.partition, []).append(_stat(each, each.file))
+    said: dict[str, str | None] = {**(extra or {}), SCHEMA: schema.to_avro(columns, table)}
+    if all(each.changes or not each.previous for each in written if each.file):
+        said[CHANGE_FILES] = _FORMAT
+    return CommitMetadata(partition_to_write_stats=stats, extra_metadata=said, operation_type=operation.upper())
+
+
+def _stat(each: Written, file: DataFile) -> WriteStat:
+    counts, took = each.counts, round(each.seconds * 1000)
+    return WriteStat(
+        file_id=each.group, path=file.name, prev_commit=each.previous or "null", num_writes=file.records, num_deletes=counts.deletes,
+        num_update_writes=counts.updates, num_inserts=counts.inserts, total_write_bytes=file.size, partition_path=each.partition,
+        file_size_in_bytes=file.size,
+        runtime_stats=RuntimeStats(total_upsert_time=took) if each.previous else RuntimeStats(total_create_time=took),
+    )  # fmt: skip
+
+
+def numbered(commit: CommitMetadata, number: int) -> CommitMetadata:
+    """The same commit with the number of its entry: that of every publisher."""
+    return msgspec.structs.replace(commit, extra_metadata={**(commit.extra_metadata or {}), ENTRY: str(number)})
+
+
+def files(written: Iterable[Written]) -> tuple[DataFile, ...]:
+    """All that is to be published, before the instant."""
+    return tuple(file for each in written for file in each.outputs)
+
+
+def named(commit: CommitMetadata) -> set[str]:
+    """All files that a commit needs, by what its completed instant says."""
+    found = set[str]()
+    for _, stat, name in commit.files():
+        if stat.path and isinstance(name, names.BaseFile):
+            found |= {stat.path, names.change_file_of(stat.path)} if has_change_file(commit, stat) else {stat.path}
+    return found
+
+
+def has_change_file(commit: CommitMetadata, stat: WriteStat) -> bool:
+    """Whether a file of the commit has a change file; that of a new file group has none, as each of its rows is inserted."""
+    return (commit.extra_metadata or {}).get(CHANGE_FILES) == _FORMAT and replaces(stat) is not None
+
+
+def replaces(stat: WriteStat) -> str | None:
+    """The instant of the slice that a file replaces; None: its file group is new."""
+    return None if stat.prev_commit in (None, "", "null") else stat.prev_commit
+
+
+def totals(written: Iterable[Written]) -> dict[str, int]:
+    """The sums of what happened to rows."""
+    total = asdict(Merged())
+    for each in written:
+        total = {name: count + getattr(each.counts, name) for name, count in total.items()}
+    return total
+
+
+def partitions(of: Iterable[str], instant: str) -> dict[str, bytes]:
+    """Name → content of the partitions' own metadata, put if absent: JVM Hudi lists only what has it."""
+    return {names.path(p, names.PARTITION_METADATA): config.partition_metadata(instant, p.count("/") + 1 if p else 0) for p in sorted(of)}
