@@ -10,10 +10,12 @@ The steps before it (plan, attempts, manifests, clean) are those of `model.py`. 
                   that lost a slice is void: no instant appears
 
 Each `yield` is one operation of the store, and an actor may pause there for ever. Another program (`foreign`) may write by Hudi's rules at any
-moment: it reads, writes and completes its instant in one step. The search goes over all orders, breadth first; from every state that was
-reached all actors are killed and one run without faults follows.
+moment: it reads, writes and completes its instant in one step. It may also roll the newest instant back, when that is ours: the instant and its
+slices go in one step, and whoever looks next enters that into the log (`undone`), so that the batch is committed again. It takes turns then: it
+does so while no commit of ours is between its last look at the timeline and its publication, and while no publisher has yet to put its instant.
+The search goes over all orders, breadth first; from every state that was reached all actors are killed and one run without faults follows.
 
-Not modelled: `.requested` and `.inflight`, more partitions, services (clean, compaction), rollbacks by others.
+Not modelled: `.requested` and `.inflight`, more partitions, services (clean, compaction).
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ SEED = ("seed", ("g0",), (("g0", 0),))  # an instant: its writer, its file group
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Who acts: the drivers with their batches, each of which upserts keys; and what may happen to them."""
+    """Who acts: the drivers with their batches, each of which upserts keys ("-k1" deletes k1); and what may happen to them."""
 
     name: str
     drivers: tuple[tuple[str, tuple[str, ...]], ...]
     foreign: int = 0  # writes of another program, each of which updates k1
     expire: int = 0  # slices that the store loses before they are published
+    undo: int = 0  # instants of ours that another program rolls back
+    checkpoints: int = 0  # that stand for all that the log says by then
     clocks: tuple[int, ...] = (0, 1)  # how far each driver's clock is ahead: equal ones draw the same instants
     bug: str = ""
 
@@ -53,14 +57,44 @@ def published(log: tuple[Any, ...], run: Any) -> Any:
     return next((entry for entry in log if entry[0] == "published" and entry[1] == run), None)
 
 
+def ours(log: tuple[Any, ...]) -> dict[Any, bool]:
+    """The runs whose instants appeared, and whether another program has rolled them back: by the last checkpoint and what came after it."""
+    found = dict[Any, bool]()
+    for entry in log:
+        if entry[0] == "checkpoint":
+            found = dict(entry[1])
+        elif entry[0] == "published" and not entry[2]:
+            found.setdefault(entry[1], False)
+        elif entry[0] == "undone":
+            found[entry[1]] = True
+    return found
+
+
 def counts(log: tuple[Any, ...], entry: Any) -> bool:
-    """Whether a commit is not void, as far as the log knows."""
+    """Whether a commit is neither void nor rolled back, as far as the log knows."""
     said = published(log, entry[3])
-    return said is None or not said[2]
+    return (said is None or not said[2]) and not ours(log).get(entry[3], False)
 
 
-def done(log: tuple[Any, ...], batch: str) -> bool:
+def done(case: Case, log: tuple[Any, ...], batch: str) -> bool:
+    """Whether the ledger has the splits of a batch."""
+    if case.bug == "undone_keeps_splits":
+        log = tuple(entry for entry in log if entry[0] != "undone")
+    if case.bug == "undone_by_batch" and any(entry[0] == "undone" and entry[1][0] == batch for entry in log):
+        return False
     return any(entry[1] == batch and counts(log, entry) for entry in commits(log))
+
+
+def unknown(case: Case, log: tuple[Any, ...], timeline: dict[int, Any]) -> Any:
+    """The entry that the log needs for what another program has done to the timeline; None: it says it all."""
+    strange = sorted(t for t in timeline if t not in known(log))
+    if strange and case.bug != "foreign_no_conflict":
+        return ("foreign", strange[0], timeline[strange[0]][1])
+    there = ours(log)
+    for _, _, _, run, instant, _, slices in commits(log):
+        if not there.get(run, True) and (instant not in timeline or timeline[instant][0] != run):
+            return ("undone", run, tuple(group for group, *_ in slices))
+    return None
 
 
 def unpublished(log: tuple[Any, ...]) -> list[Any]:
@@ -80,6 +114,9 @@ def ends_round(case: Case, manifest: Any, log: tuple[Any, ...]) -> bool:
             other, touched, inserted = entry[1], set(entry[2]), False
             if case.bug == "foreign_no_conflict":
                 continue
+        elif entry[0] == "undone" and case.bug != "undone_no_conflict":
+            # What it had deleted is in older slices again: to find no key in its slices says nothing any more.
+            other, touched, inserted = -1, set(entry[2]), case.bug != "undone_allows_inserts"
         elif entry[0] == "commit" and counts(log, entry):
             other, touched, inserted = entry[4], {g for g, _, new in entry[6] if not new}, any(new for *_, new in entry[6])
         else:
@@ -97,19 +134,21 @@ def ends_round(case: Case, manifest: Any, log: tuple[Any, ...]) -> bool:
 def driver(case: Case, me: int, batch: str, keys: tuple[str, ...]) -> Actor:
     """One call of `upsert`: recover, then closing runs until one is committed."""
     yield from recover(case)
-    for number in range(ROUNDS * (1 + case.expire)):
+    for number in range(ROUNDS * (1 + case.expire + case.undo)):
         log = yield ("log",)
-        if done(log, batch):
+        if done(case, log, batch):
             yield from recover(case)
             log = yield ("log",)
-            if done(log, batch):
+            if done(case, log, batch):
                 return
-            continue  # it was void: the rows are upserted again
+            continue  # it was void, or rolled back: the rows are upserted again
         void = sum(entry[1] == batch for entry in commits(log))
         manifest = yield ("get", ("manifest", batch, void, number))
         if manifest is None:
             run = (batch, void, number, me)
             made = yield from closing(case, run, keys, batch, void)
+            if made == "failed":
+                return "failed"  # with a line that says so: whoever calls again goes on
             if made is None:
                 continue  # a driver of the same batch was quicker
             yield ("absent", ("manifest", batch, void, number), made)
@@ -119,9 +158,8 @@ def driver(case: Case, me: int, batch: str, keys: tuple[str, ...]) -> Actor:
             if sum(entry[1] == batch for entry in commits(log)) > void:
                 break
             timeline = yield ("timeline",)
-            strange = sorted(t for t in timeline if t not in known(log))
-            if strange and case.bug != "foreign_no_conflict":
-                yield ("slot", len(log), ("foreign", strange[0], timeline[strange[0]][1]))
+            if (entry := unknown(case, log, timeline)) is not None:
+                yield from enter(case, log, entry)
                 continue
             if ends_round(case, manifest, log):
                 break
@@ -132,7 +170,7 @@ def driver(case: Case, me: int, batch: str, keys: tuple[str, ...]) -> Actor:
 
 
 def closing(case: Case, run: Any, keys: tuple[str, ...], batch: str, void: int) -> Actor:
-    """One closing run; its manifest, or None where the batch has been committed by now."""
+    """One closing run; its manifest; None where the batch has been committed by now; "failed" where a slice is gone."""
     timeline = None
     if case.bug == "version_read_late":
         timeline = yield ("timeline",)
@@ -153,15 +191,27 @@ def closing(case: Case, run: Any, keys: tuple[str, ...], batch: str, void: int) 
             newest[group] = t
     held = {}
     for group, t in sorted(newest.items()):
-        for key, batches in (yield ("get", ("slice", group, t))) or ():
+        rows = yield ("get", ("slice", group, t))
+        if rows is None:
+            return "failed"
+        for key, _ in rows:
             held[key] = (group, t)
     slices, written = [], {}
     for key in keys:
+        deletes, key = key.startswith("-"), key.removeprefix("-")
+        if deletes and key not in held:
+            continue
         group, base = held.get(key, (f"{run[0]}{run[1]}{run[2]}{run[3]}", None))
         if group not in written:
-            written[group] = dict((yield ("get", ("slice", group, base))) if base is not None else ())
+            rows = (yield ("get", ("slice", group, base))) if base is not None else ()
+            if rows is None:
+                return "failed"
+            written[group] = dict(rows)
             slices.append((group, base, base is None))
-        written[group][key] = (*written[group].get(key, ()), batch)
+        if deletes:
+            del written[group][key]
+        else:
+            written[group][key] = (*written[group].get(key, ()), batch)
     for group, rows in sorted(written.items()):
         where = ("slice", group, instant) if case.bug == "written_in_place" else ("waits", group, instant, run)
         yield ("put", where, tuple(sorted(rows.items())))
@@ -171,15 +221,26 @@ def closing(case: Case, run: Any, keys: tuple[str, ...], batch: str, void: int) 
 def recover(case: Case) -> Actor:
     """Enter what others have written, and publish in log order."""
     while True:
+        timeline = None
+        if case.bug == "timeline_before_log":
+            timeline = yield ("timeline",)
         log = yield ("log",)
-        timeline = yield ("timeline",)
-        strange = sorted(t for t in timeline if t not in known(log))
-        if not strange or case.bug == "foreign_no_conflict":
+        if timeline is None:
+            timeline = yield ("timeline",)
+        if (entry := unknown(case, log, timeline)) is None:
             break
-        yield ("slot", len(log), ("foreign", strange[0], timeline[strange[0]][1]))
+        yield from enter(case, log, entry)
     waiting = unpublished(log)
     for entry in reversed(waiting) if case.bug == "published_out_of_order" else waiting:
         yield from publish(case, entry)
+
+
+def enter(case: Case, log: tuple[Any, ...], entry: Any) -> Actor:
+    """Say what another program has done, in the slot after the log that was read; whoever was slower reads it again."""
+    put = yield ("slot", len(log), entry)
+    if not put and case.bug == "undone_blind_retry":
+        log = yield ("log",)
+        yield ("slot", len(log), entry)
 
 
 def publish(case: Case, entry: Any) -> Actor:
@@ -248,9 +309,28 @@ class Shown(dict[int, Any]):
         return hash(tuple(sorted(self.items())))
 
 
-def environment(case: Case, d: Store) -> list[tuple[str, Store]]:
-    """What others may do now."""
+def turn(case: Case, d: Store, ops: list[Op | None]) -> bool:
+    """Whether another program may roll back, where all take turns: no commit of ours is looked for or waits, no instant is about to be put."""
+    committing = unpublished(d[("log",)]) or any(op and op[0] == "slot" and op[2][0] == "commit" for op in ops)
+    publishing = any(op and op[0] == "absent" and op[1][0] == "instant" for op in ops)
+    return not (committing and case.bug != "rolled_back_beside_commit") and not (publishing and case.bug != "rolled_back_beside_publisher")
+
+
+def environment(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, Store]]:
+    """What others may do now, while the actors are about to do `ops`."""
     found = []
+    log, newest = d[("log",)], max(timeline_of(d))
+    if d.get(("undo",)) and any(entry[4] == newest for entry in commits(log)) and turn(case, d, ops):
+        left = {k: v for k, v in d.items() if k != ("instant", newest) and (k[0] != "slice" or k[2] != newest)}
+        found.append((f"another program rolls {newest} back", {**left, ("undo",): d[("undo",)] - 1, ("rolled back", newest): True}))
+    if d.get(("checkpoints",)) and not unpublished(log) and log[-1][0] != "checkpoint":
+        rows = ours(log)
+        if case.bug == "checkpoint_forgets_undone":
+            rows = dict.fromkeys(rows, False)
+        if case.bug == "checkpoint_forgets_instants":
+            rows = {run: undone for run, undone in rows.items() if undone}
+        entry = ("checkpoint", tuple(sorted(rows.items())))
+        found.append(("a checkpoint is written", {**d, ("checkpoints",): d[("checkpoints",)] - 1, ("log",): (*log, entry)}))
     if d.get(("foreign",)):
         timeline = timeline_of(d)
         newest = max(t for t in timeline if "g0" in timeline[t][1])
@@ -287,19 +367,26 @@ def invariant(case: Case, d: Store) -> str | None:
     for instant, (_, groups, _) in timeline.items():
         if any(("slice", group, instant) not in d for group in groups):
             return f"instant {instant} is on the timeline, and a slice of it is missing"
-    ours = commits(log)
-    named = {("slice", group, entry[4]) for entry in ours for group, *_ in entry[6]}
+    made = commits(log)
+    named = {("slice", group, entry[4]) for entry in made if ("rolled back", entry[4]) not in d for group, *_ in entry[6]}
     named |= {("slice", group, instant) for instant, (_, groups, _) in timeline.items() for group in groups}
     if loose := [key for key in d if key[0] == "slice" and key not in named]:
         return f"{loose[0]} lies in the partition, and nothing is committed"
-    for entry in ours:
+    undone = [entry[1] for entry in log if entry[0] == "undone"]
+    if len(set(undone)) < len(undone):
+        return "the splits of a commit that was rolled back leave the ledger twice"
+    for entry in made:
         on = timeline.get(entry[4])
+        if on and on[0] == entry[3] and entry[3] in undone:
+            return f"the commit at {entry[4]} does not count, and is on the timeline"
+        if on and on[0] == entry[3] and ("rolled back", entry[4]) in d:
+            return f"the instant {entry[4]} was rolled back, and has appeared again"
         said = published(log, entry[3])
         if said and said[2] and on and on[0] == entry[3]:
             return f"a void commit is on the timeline at {entry[4]}"
-        if said and not said[2] and (not on or on[0] != entry[3]):
+        if said and not said[2] and (not on or on[0] != entry[3]) and ("rolled back", entry[4]) not in d:
             return f"the commit of {entry[3]} is published, and the timeline does not have it at {entry[4]}"
-    standing = [entry for entry in ours if counts(log, entry)]
+    standing = [entry for entry in made if counts(log, entry)]
     for one, two in pairwise(standing):
         if one[4] >= two[4]:
             return f"instant {one[4]} comes before {two[4]} in the log"
@@ -320,10 +407,10 @@ def invariant(case: Case, d: Store) -> str | None:
     for entry in standing:
         on = timeline.get(entry[4])
         for key in keys[entry[1]] if on and on[0] == entry[3] else ():
-            if rows.get(key, ()).count(entry[1]) != 1:
+            if not any(f"-{key.removeprefix('-')}" in of for of in keys.values()) and rows.get(key, ()).count(entry[1]) != 1:
                 return f"{key} has been upserted {rows.get(key, ()).count(entry[1])} times by {entry[1]}"
     writes = sum(who == "foreign" for who, *_ in timeline.values())
-    if sum(batch.startswith("foreign") for batch in rows["k1"]) != writes:
+    if sum(batch.startswith("foreign") for batch in rows.get("k1", ())) != writes:
         return "a write of another program is gone, and nothing reports it"
     return None
 
@@ -384,11 +471,15 @@ def check(case: Case, limit: int = 2_000_000) -> tuple[str | None, list[str], in
     actors, settled = Actors(case), dict[frozenset[Any], str | None]()
     d: Store = {("log",): (), ("instant", 0): SEED, ("slice", "g0", 0): (("k1", ()),)}
     d[("log",)] = (("foreign", 0, ("g0",)),)
-    d |= {(name,): n for name, n in (("foreign", case.foreign), ("expire", case.expire)) if n}
+    d |= {
+        (name,): n
+        for name, n in (("foreign", case.foreign), ("expire", case.expire), ("undo", case.undo), ("checkpoints", case.checkpoints))
+        if n
+    }
 
     def final(d: Store) -> str | None:
         """Kill everything, and let one run without faults follow."""
-        d = {key: value for key, value in d.items() if key not in (("foreign",), ("expire",))}
+        d = {key: value for key, value in d.items() if key not in (("foreign",), ("expire",), ("undo",), ("checkpoints",))}
         first = frozenset(d.items())
         if first not in settled:
             actor, why = actors.start(last), None
@@ -413,7 +504,7 @@ def check(case: Case, limit: int = 2_000_000) -> tuple[str | None, list[str], in
         items, running = state
         d = dict(items)
         why = invariant(case, d) or final(d)
-        following = [((frozenset(new.items()), running), label) for label, new in environment(case, d)]
+        following = [((frozenset(new.items()), running), label) for label, new in environment(case, d, [actors.op[i] for i in running])]
         for i, actor in enumerate(running):
             if (op := actors.op[actor]) is None:
                 if actors.result[actor] == "gave up":
@@ -445,6 +536,12 @@ CASES = [
     Case("a slice is lost, two batches", (("a", ("k1",)), ("b", ("k2",))), expire=1),
     Case("another program writes", (("a", ("k1",)),), foreign=1),
     Case("another program writes beside two batches", (("a", ("k1",)), ("b", ("k2",))), foreign=1),
+    Case("another program rolls back", (("a", ("k1",)),), undo=1, checkpoints=1),
+    Case("another program rolls back twice", (("a", ("k1", "k2")),), undo=2, checkpoints=2),
+    Case("another program rolls back beside two drivers of a batch", (("a", ("k1",)), ("a", ("k1",))), undo=1, checkpoints=1),
+    Case("another program rolls back beside two batches", (("a", ("k1",)), ("b", ("k1",))), undo=1),
+    Case("another program rolls back beside two batches that insert", (("a", ("k2",)), ("b", ("k2",))), undo=1),
+    Case("another program rolls a delete back beside another batch", (("a", ("-k1",)), ("b", ("k1",))), undo=1),
 ]
 BUGS = {
     "later_instant_allowed": CASES[3],
@@ -459,6 +556,16 @@ BUGS = {
     "void_appears": CASES[5],
     "published_out_of_order": CASES[3],
     "foreign_no_conflict": CASES[7],
+    "undone_keeps_splits": CASES[9],
+    "undone_by_batch": CASES[9],
+    "undone_blind_retry": CASES[11],
+    "undone_no_conflict": CASES[12],
+    "undone_allows_inserts": CASES[14],
+    "timeline_before_log": CASES[11],
+    "checkpoint_forgets_undone": CASES[11],
+    "checkpoint_forgets_instants": CASES[9],
+    "rolled_back_beside_commit": CASES[12],
+    "rolled_back_beside_publisher": CASES[11],
 }
 
 if __name__ == "__main__":

@@ -320,6 +320,7 @@ MUTANTS = (
     m("what was archived counts as rolled back", "table/rounds.py", "        if archived and not between:\n            continue\n", "", first=OTHERS),
     m("an instant whose files are there counts as rolled back", "table/rounds.py", "not _there(store, commit.tasks[-1])", "True", first=OTHERS),
     m("an upgrade of a table rolls all of it back", "table/rounds.py", "    if not missing or store.is_folder(_MOVED):\n", "    if not missing:\n", first=OTHERS),
+    m("keys that are there again after a rollback come twice", "table/rounds.py", "        partitions |= _partitions(commit.tasks[-1])", "        pass", first=OTHERS),
     m("a slow writer never has its turn", "table/turns.py", "        if other != told:\n", "        if True:\n            break\n        if other != told:\n", first=OTHERS),
     m("a lost update of ours is not told", "table/rounds.py", "            if before not in commits and after not in commits:\n", "            if after not in commits:\n", first=OTHERS),
     m("a closer that nobody brings has no step", "commit/closers.py", 'found = named(commit.closer, commit.job, "it is committed, and not published")', "found = REGISTRY.make(commit.closer)", first="tests/engine/test_closers.py"),

@@ -97,6 +97,32 @@ def test_a_batch_that_was_rolled_back_is_committed_again(tmp_path: Path) -> None
     assert write(table, "upsert", frame(("a", "sf", 1, 1.0)), batch="monday").again
 
 
+@pytest.mark.parametrize("operation", ["upsert", "delete"])
+def test_a_round_that_rests_on_what_is_rolled_back_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:  # fmt: skip
+    """Also one that found no key, since the other commit had deleted it: the key is there again, and would come twice."""
+    table, real = create(tmp_path, target_size="1 KiB"), rounds_write.write  # a key that is not there goes to a file of its own
+    write(table, "upsert", frame(("a", "sf", 1, 1.0), ("b", "sf", 1, 1.0), *((f"k{i}", "sf", 1, 1.0) for i in range(3))))
+    gone = write(table, operation, frame(("a", "sf", 2, 2.0)), batch="monday")
+    tries = list[str]()
+
+    def meanwhile(*args: Any, **more: Any) -> Any:
+        found = real(*args, **more)
+        if not tries:
+            roll_back(tmp_path, gone.instant)
+        tries.append(operation)
+        return found
+
+    monkeypatch.setattr(rounds_write, "write", meanwhile)
+    write(table, "upsert", frame(("a", "sf", 3, 3.0)))
+    assert len(tries) == 2
+    expected = {"a": 3.0, "b": 1.0, "k0": 1.0, "k1": 1.0, "k2": 1.0}
+    assert {key: row["fare"] for key, row in ours(table).items()} == {key: row["fare"] for key, row in theirs(tmp_path).items()} == expected
+    assert not write(table, operation, frame(("a", "sf", 2, 2.0)), batch="monday").again
+    assert ours(table)["a"]["fare"] == 3.0
+
+
 def test_what_was_archived_or_moved_is_not_taken_for_rolled_back(tmp_path: Path) -> None:
     """The oldest instants go to the archive, and all of them go elsewhere where a newer Hudi upgrades the table."""
     table = create(tmp_path)

@@ -103,7 +103,8 @@ def unknown(log: Log) -> Foreign | None:
             partitions.add(partition)
         groups.update(group for ids in content.replaced.values() for group in ids)
     for commit in gone:
-        groups |= _groups(commit.tasks[-1])  # whose slices are older ones again
+        groups |= _groups(commit.tasks[-1])  # whose slices are older ones again,
+        partitions |= _partitions(commit.tasks[-1])  # and have keys again that it had deleted
     return Foreign(
         instants=tuple(instant.time for instant in new), undone=tuple(commit.job for commit in gone), groups=tuple(sorted(groups)),
         inserts=tuple(sorted(partitions)), lost=tuple(_lost(line, made)), time=protocol.now(),
@@ -180,3 +181,9 @@ def _groups(done: Task) -> frozenset[str]:
     """The file groups that a round has written; the id of a new one is nobody else's."""
     found = (names.base_file(file.name.rpartition("/")[2]) for file in done.data_files)
     return frozenset(base.file_id for base in found if base is not None)
+
+
+def _partitions(done: Task) -> frozenset[str]:
+    """The partitions into which a round has written."""
+    found = (file.name.rpartition("/") for file in done.data_files)
+    return frozenset(folder for folder, _, name in found if names.base_file(name) is not None)
