@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+import quire
 from house import ROOT, Module, lines_of, strangers
 
 
@@ -16,6 +21,42 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_import_quire_draws_nothing() -> None:
     assert not loaded_by("import quire") & {"ipywidgets", "IPython", "jupyterlab", "matplotlib"}
+
+
+# Each takes longer to import than all of quire that a task needs.
+HEAVY = {"asyncio", "fsspec", "msgspec", "numpy", "pandas", "pyarrow", "pyspark", "ssl", "fastavro", "zstandard"}
+
+
+def test_import_quire_loads_nothing_heavy_and_a_tasks_function_only_what_it_needs() -> None:
+    assert not loaded_by("import quire") & {*HEAVY, "quire.storage", "quire.ledger", "quire.engine"}
+    work = {"pandas", "pyspark", "fsspec", "asyncio", "pyarrow.dataset"}
+    for module in ("quire.table.write.write", "quire.table.write.stage", "quire.engine.attempt", "quire.spark.runner"):
+        assert not loaded_by(f"import {module}") & {*work, "quire.ledger", "quire.committers", "quire.samples"}, module
+    assert "pandas" not in loaded_by("import quire.cli")
+
+
+def test_every_public_name_is_found_where_the_type_checkers_are_told() -> None:
+    tree = ast.parse(Path(quire.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    told = {name.name: node.module for node in ast.walk(block) if isinstance(node, ast.ImportFrom) for name in node.names}
+    assert {name: home for name, home in told.items() if home != "quire"} == vars(quire)["_HOMES"]
+    assert {*told, "__version__", *(name for name in quire.__all__ if name in vars(quire.errors))} == set(quire.__all__)
+    loaded_by("import quire\nfor name in quire.__all__:\n    assert name in dir(quire), name\n    getattr(quire, name)")
+    with pytest.raises(AttributeError, match="has no attribute 'lode'"):
+        getattr(quire, "lode")  # noqa: B009 - a type checker knows that it is not there
+
+
+@pytest.mark.parametrize("asked", ["", "quire.{0}; "])
+def test_a_function_that_is_called_like_its_module_stays_the_function_whichever_is_imported_first(asked: str) -> None:
+    one = f"import quire; {asked}import quire.{{0}}; assert callable(quire.{{0}})\n"
+    loaded_by("".join(one.format(name) for name in ("consolidate", "load", "process", "read", "recover")))
+
+
+def test_a_function_of_a_users_that_names_the_package_can_be_pickled() -> None:
+    from pyspark import cloudpickle
+
+    found = pickle.loads(cloudpickle.dumps(lambda: quire))  # type: ignore[no-untyped-call]
+    assert found() is quire
 
 
 def test_asking_for_a_session_is_what_loads_pyspark() -> None:

@@ -430,4 +430,5 @@ MUTANTS = (
     m("logs count in the order of their names", "table/file_groups.py", "key=lambda one: (one[0], one[1].number, one[1].token))", "key=lambda one: one[2])", first="tests/table/test_merge_on_read.py"),
     m("files of a writer at work count before the timeline begins", "table/timeline.py", " and instant not in self.pending)", ")", first="tests/table/test_merge_on_read.py"),
     m("inserts into buckets are not tagged", "table/closer.py", " or indexes.named(self.index).computes", "", first="tests/table/test_writes.py"),
+    m("a module takes the name of a function", "__init__.py", "        if not (name in _HOMES and isinstance(value, ModuleType)):\n            super()", "        if True:\n            super()", first="tests/test_house.py"),
 )  # fmt: skip

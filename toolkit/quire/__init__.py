@@ -22,9 +22,11 @@ Errors are `quire.QuireError` and its children.
 
 from __future__ import annotations
 
-from quire import committers, skew
-from quire.consolidate import Plan, consolidate, plan
-from quire.engine.report import LoadReport, Report
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
 from quire.errors import (
     AllQuarantined,
     DataLossError,
@@ -37,21 +39,79 @@ from quire.errors import (
     TransientError,
     UsageError,
 )  # fmt: skip
-from quire.ledger import Ledger
-from quire.load import load
 from quire.packaging import warn_of_another as _warn_of_another
-from quire.process import process
-from quire.progress import ProgressEvent
-from quire.read import read
-from quire.recover import recover
-from quire.samples.populate import populate
-from quire.sources.splits import FileInfo, QuarantineError, Split
-from quire.spark.runner import LocalRunner
-from quire.spark.session import session
-from quire.spark.shipping import install_on
-from quire.storage.secret import secret
-from quire.table.table import Table
-from quire.table.writing import TableReport
+
+if TYPE_CHECKING:
+    from quire import committers, skew
+    from quire.consolidate import Plan, consolidate, plan
+    from quire.engine.report import LoadReport, Report
+    from quire.ledger import Ledger
+    from quire.load import load
+    from quire.process import process
+    from quire.progress import ProgressEvent
+    from quire.read import read
+    from quire.recover import recover
+    from quire.samples.populate import populate
+    from quire.sources.splits import FileInfo, QuarantineError, Split
+    from quire.spark.runner import LocalRunner
+    from quire.spark.session import session
+    from quire.spark.shipping import install_on
+    from quire.storage.secret import secret
+    from quire.table.table import Table
+    from quire.table.writing import TableReport
+
+# Where the names above are, each imported when it is first asked for: a task on an executor unpickles functions of a few modules,
+# and a shell asks for one command, but both import this package.
+_PACKAGES = ("committers", "skew")
+_HOMES = {
+    name: module
+    for module, names in {
+        "quire.consolidate": ("Plan", "consolidate", "plan"),
+        "quire.engine.report": ("LoadReport", "Report"),
+        "quire.ledger": ("Ledger",),
+        "quire.load": ("load",),
+        "quire.process": ("process",),
+        "quire.progress": ("ProgressEvent",),
+        "quire.read": ("read",),
+        "quire.recover": ("recover",),
+        "quire.samples.populate": ("populate",),
+        "quire.sources.splits": ("FileInfo", "QuarantineError", "Split"),
+        "quire.spark.runner": ("LocalRunner",),
+        "quire.spark.session": ("session",),
+        "quire.spark.shipping": ("install_on",),
+        "quire.storage.secret": ("secret",),
+        "quire.table.table": ("Table",),
+        "quire.table.writing": ("TableReport",),
+    }.items()
+    for name in names
+}
+
+
+class _Lazy(ModuleType):
+    """The kind of module that this package is: five functions are called like the modules that hold them."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _PACKAGES:
+            return importlib.import_module(f"quire.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'quire' has no attribute {name!r}")
+        found = getattr(importlib.import_module(_HOMES[name]), name)
+        setattr(self, name, found)
+        return found
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Python sets each module that it imports as an attribute of its package: `quire.load` stays the function.
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*vars(self), *__all__})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, ("quire",)  # picklers know modules by their exact class; functions of users' name this one
+
+
+sys.modules[__name__].__class__ = _Lazy
 
 __version__ = "0.1.0"
 

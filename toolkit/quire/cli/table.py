@@ -11,7 +11,6 @@ import click
 import pyarrow as pa
 
 import quire
-from quire.cli.rows import rows_of
 from quire.cli.show import (
     AS_JSON,
     LIMIT,
@@ -112,6 +111,8 @@ def _writing(operation: str, does: str) -> click.Command:
         check_batch(batch)
         store = connect(marked(table.url), options)
         known = there(timeline.read(store), opened(store)[0])
+        from quire.cli.rows import rows_of  # which brings Arrow's readers and pandas: other commands start without them
+
         rows = rows_of(files, known, utc=utc)
         after(known, brought(rows.schema, table.config, operation), operation)  # said at once, not after Spark's start
         with spark_of(master) as spark:

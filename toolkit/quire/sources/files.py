@@ -15,8 +15,6 @@ from difflib import get_close_matches
 from itertools import islice, takewhile
 from typing import Any, cast
 
-from fsspec.utils import glob_translate
-
 from quire.errors import RefusedError, StorageError, UsageError, quoted, scrub
 from quire.sources.identity import ByContent
 from quire.storage import (
@@ -140,6 +138,8 @@ def _part(part: str) -> str:
     """One part of a glob. Text between two stars matches at its first occurrence, and is not searched for elsewhere: a name of
     255 dashes would keep `*-*-*-*-*-*` busy for hours.
     """
+    from fsspec.utils import glob_translate  # which brings asyncio: tasks start without it
+
     first, *rest = str(glob_translate(part)).removeprefix("(?s:").removesuffix(r")\Z").split(_STAR)
     return first + "".join(rf"(?>[^/]*?{fixed})" for fixed in rest[:-1]) + "".join(_STAR + fixed for fixed in rest[-1:])
 

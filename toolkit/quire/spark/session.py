@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from quire.errors import QuireError, UsageError, scrub
 from quire.interrupts import interruptible
@@ -199,6 +198,8 @@ def _connect(remote: str, wanted: Mapping[str, str | None]) -> SparkSession:
 
 def _check_answers(remote: str) -> None:
     """Say at once that nobody listens: Spark would try again for ten minutes."""
+    from urllib.request import getproxies  # which brings TLS: tasks start without it
+
     try:
         host, port = urlsplit(remote).hostname, urlsplit(remote).port or 15002
     except ValueError:

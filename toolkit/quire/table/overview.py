@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 
 from quire import display
@@ -23,6 +22,9 @@ from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import Instant
 from quire.table.table import Table
 from quire.table.timeline import PARALLEL, Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHOWN = 20  # partitions as text; all are in `partitions`
 LAST = 5  # instants
@@ -128,6 +130,8 @@ def instants(table: Table, options: Mapping[str, Any] | None = None, *, last: in
     Columns: instant, action, state (completed, inflight, requested), operation, and of completed ones the files written, their bytes,
     and rows inserted, updated, deleted.
     """
+    import pandas as pd
+
     found = _instants(table._timeline(connect(marked(table.url), options)), last)
     frame = pd.DataFrame(found, columns=["instant", "action", "state", "operation", "files", "bytes", *_WORDS], dtype=object)
     return frame.astype(dict.fromkeys(["files", "bytes", *_WORDS], "Int64"))
