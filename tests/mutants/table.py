@@ -421,6 +421,7 @@ MUTANTS = (
     m("a table's data file may lie on the timeline", NAMES, "in (STATE, TABLE) and not", "in (STATE,) and not", first="tests/commit/test_names.py"),
     m("a base file may be another attempt's", NAMES, "attempt_of_table_file(name) == attempt", "attempt_of_table_file(name) is not None", first="tests/commit/test_names.py"),
     m("a batch is committed as often as it is called", "table/writing.py", "return None if _committed(log, identity) else (", "return (", first="tests/table/test_writes.py"),
+    m("what another program has rolled back is no more than an instant less", "table/rounds.py", "    gone = list(_rolled_back(log, line, {instant: job for instant, job in there.items() if job}))\n", "    gone = list[Commit]()\n", first="tests/table/test_histories.py"),
     m("logs of commits that never completed count", "table/realtime.py", " and merging.holds(block.instant)", "", first="tests/table/test_merge_on_read.py"),
     m("a rollback takes nothing back", "table/realtime.py", "at >= rolled_back.get(block.instant, 0) and ", "", first="tests/table/test_merge_on_read.py"),
     m("a row in a log counts though it is older than the base file's", "table/realtime.py", "    if merging.ordering is not None:\n        after, before", "    if False:\n        after, before", first="tests/table/test_merge_on_read.py"),

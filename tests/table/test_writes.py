@@ -11,8 +11,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 import quire
 from gathering import refused
@@ -88,48 +86,6 @@ def test_a_table_is_created_filled_updated_and_read(tmp_path: Path) -> None:
 
 def quire_table(folder: Path) -> Table:
     return Table(folder)
-
-
-CALL = st.tuples(
-    st.sampled_from(["upsert", "upsert", "delete", "insert"]),
-    st.lists(
-        st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(["sf", "la"]), st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=6
-    ),
-)
-
-
-@pytest.mark.parametrize("index", ["bloom", "simple", "bucket"])
-@pytest.mark.parametrize("ordering", ["ts", None])
-@settings(
-    max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(calls=st.lists(CALL, min_size=1, max_size=5))
-def test_any_history_is_what_a_dictionary_says(
-    tmp_path_factory: pytest.TempPathFactory, index: str, ordering: str | None, calls: Any
-) -> None:
-    """A key is known within its partition; the greater ordering wins, in a call and against what is stored, and of equal ones the later."""
-    folder = tmp_path_factory.mktemp("table") / "t"
-    table = create(folder, ordering=ordering, index=index, buckets=2 if index == "bucket" else None)
-    expected = Rows()
-    for operation, given_rows in [("upsert", [("z", "sf", 1, 1)]), *calls]:
-        rows = [(f"{city}-{key}", city, ts, float(fare)) for key, city, ts, fare in given_rows]
-        if operation == "insert":
-            rows = [row for row in {row[0]: row for row in rows}.values() if row[0] not in expected]
-            if not rows:
-                continue
-        write(table, operation, frame(*rows))
-        last = dict[str, tuple[Any, ...]]()
-        for row in rows:
-            if row[0] not in last or ordering is None or row[2] >= last[row[0]][2]:
-                last[row[0]] = row
-        for key, row in last.items():
-            if ordering is not None and key in expected and row[2] < expected[key]["ts"]:
-                continue
-            expected.pop(key, None)
-            if operation != "delete":
-                expected[key] = dict(zip(COLUMNS.names, row, strict=True))
-        assert ours(table) == expected
-    assert theirs(folder) == expected
 
 
 def test_a_batch_is_committed_once_and_a_call_without_rows_changes_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,249 @@
+"""Histories of calls, deaths and recoveries against a dictionary: after each step quire, hudi-rs and Daft say what it says.
+
+A call's process dies at a drawn change of a simulated store. Readers then see all of the call or none of it, and each window of changes,
+applied to its first snapshot, gives its last.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import test_changes
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from test_table_crash import outside
+from test_writes import COLUMNS, LOCAL, Rows, frame, ours, theirs
+
+import quire
+import sim
+from quire.commit import protocol
+from quire.coverage import checkpoint
+from quire.errors import StorageError
+from quire.table import file_groups, timeline
+from quire.table.format.schema import META
+from quire.table.table import Table
+
+_DONE = re.compile(r"\.hoodie/([0-9]{17})\.commit")
+KEYS = st.lists(
+    st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(["sf", "la"]), st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=6
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call, the change at which its process dies (0: it lives), and what is done then."""
+
+    operation: str
+    rows: list[tuple[str, str, int, int]]
+    at: int
+    how: str
+    then: str
+
+
+WRITES = st.builds(
+    Call, st.sampled_from(["upsert", "upsert", "delete", "insert", "bulk_insert"]), KEYS, st.one_of(st.just(0), st.integers(1, 60)),
+    st.sampled_from(["before", "after", "torn", "ambiguous", "late"]), st.sampled_from(["again", "recover", "give up"]),
+)  # fmt: skip
+OTHERS = st.builds(Call, st.sampled_from(["roll back", "checkpoint"]), st.just([]), st.just(0), st.just(""), st.just(""))
+HISTORIES = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(list(sim.TABLES)),
+        "index": st.sampled_from(["bloom", "simple", "bucket"]),
+        "ordering": st.sampled_from(["ts", None]),
+        "target_size": st.sampled_from(["1 KiB", "120 MiB"]),
+        "change_files": st.booleans(),
+        "calls": st.lists(st.one_of(WRITES, WRITES, WRITES, WRITES, OTHERS), min_size=1, max_size=5),
+    }
+)
+
+
+def by_daft(folder: Path) -> Rows:
+    """Key → row, as Daft has it, which looks at no timeline."""
+    os.environ["DAFT_ANALYTICS_ENABLED"] = "0"  # read when it is imported: else it calls its makers
+    import daft
+
+    rows = daft.read_hudi(str(folder)).exclude(*META).to_pylist()
+    found = {row["id"]: row for row in rows}
+    assert len(found) == len(rows), "a key is there twice"
+    return found
+
+
+def after(before: Rows, operation: str, rows: list[tuple[Any, ...]], ordering: str | None) -> Rows:
+    """The greater ordering wins, in a call and against what is stored, and of equal ones the later; a key is known within its partition."""
+    found, last = dict(before), dict[str, tuple[Any, ...]]()
+    for row in rows:
+        if row[0] not in last or ordering is None or row[2] >= last[row[0]][2]:
+            last[row[0]] = row
+    for key, row in last.items():
+        if ordering is not None and key in found and row[2] < found[key]["ts"]:
+            continue
+        found.pop(key, None)
+        if operation != "delete":
+            found[key] = dict(zip(COLUMNS.names, row, strict=True))
+    return found
+
+
+@dataclass
+class Story:
+    """A table on a simulated store, a copy of it for readers of Hudi, and what its rows should be after each instant."""
+
+    world: sim.World
+    copy: Path
+    ordering: str | None
+    now: Rows = field(default_factory=Rows)
+    states: dict[str, Rows] = field(default_factory=dict)
+    said: dict[str, int] = field(default_factory=dict)  # what has happened, and how often
+
+    def count(self, what: str) -> None:
+        self.said[what] = self.said.get(what, 0) + 1
+
+    def as_user(self, work: Callable[[], Any]) -> Any:
+        with self.world.acting(sim.Actor(f"user {len(self.world.history)}")):
+            return work()
+
+    @property
+    def table(self) -> Table:
+        return Table(self.world.dest)
+
+    def copied(self) -> Mapping[str, bytes]:
+        """What lies in the table but for quire's own, laid into a folder."""
+        there = outside(self.world.there())
+        for path in [path for path in self.copy.rglob("*") if path.is_file() and path.relative_to(self.copy).as_posix() not in there]:
+            path.unlink()
+        for name, content in there.items():
+            if not (path := self.copy / name).exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        return there
+
+    def seen(self) -> Rows:
+        """By hudi-rs, also while a commit is between its first and its last step."""
+        instants = [name for name in self.copied() if _DONE.fullmatch(name)]
+        return theirs(self.copy) if instants else {}
+
+    def agree(self) -> None:
+        """All readers have what should be there."""
+        found = self.seen()
+        assert found == self.now, "hudi-rs has other rows"
+        instants = sorted(match[1] for name in self.copied() if (match := _DONE.fullmatch(name)))
+        if not instants:
+            return
+        assert self.as_user(lambda: ours(self.table)) == self.now
+        self.states = {instant: rows for instant, rows in self.states.items() if instant in instants}
+        self.states.setdefault(instants[-1], self.now)
+        assert list(self.states) == instants
+        store = quire.storage.connect(self.copy.as_uri())
+        slices = file_groups.newest(store, timeline.read(store))
+        if all(pq.read_metadata(self.copy / one.name).num_rows for one in slices):  # Daft stumbles over a file without rows
+            assert by_daft(self.copy) == self.now, "Daft has other rows"
+            self.count("Daft")
+
+    def play(self, number: int, call: Call) -> None:
+        """A step, and what readers see during and after it."""
+        self.count(call.operation)
+        if call.operation == "checkpoint":
+            self.as_user(lambda: checkpoint.write(LOCAL, self.world.dest, None, self.world.store(self.world.dest)))
+        elif call.operation == "roll back":
+            self.roll_back()
+        else:
+            self.write(f"batch {number}", call)
+        self.agree()
+
+    def write(self, batch: str, call: Call) -> None:
+        """A call that may die, and what its user does then."""
+        rows = [(f"{city}-{key}", city, ts, float(fare)) for key, city, ts, fare in call.rows]
+        if "insert" in call.operation:
+            rows = [row for row in {row[0]: row for row in rows}.values() if row[0] not in self.now]
+        if not rows:
+            return
+        before, then = self.now, after(self.now, call.operation, rows, self.ordering)
+
+        def work() -> Any:
+            return getattr(self.table, call.operation)(frame(*rows), batch=batch, spark=LOCAL, progress=False)
+
+        dead = sim.Actor(f"dead {batch}", faults={call.at: call.how} if call.at else {})
+        ended = sim.run(self.world, dead, work)
+        assert ended is None or (dead.hit and isinstance(ended, sim.Crash | StorageError)), f"{ended!r}\n{self.world.told()}"
+        found = self.seen()
+        assert found in ([then] if ended is None else [before, then]), self.world.told()
+        if ended is not None:
+            self.count(f"died: {call.then}")
+            self.world.settle()
+            self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open" if call.then == "give up" else None))
+            assert self.seen() in ([then] if found != before else [before, then]), "a commit has vanished"
+        self.world.land(everything=True)
+        if ended is None or call.then == "again":
+            self.as_user(work)
+            assert self.seen() == then, "a call that was made again does nothing more than what it should have done"
+        self.now = self.seen()
+        if call.then == "recover" and ended is not None:
+            self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
+
+    def roll_back(self) -> None:
+        """The newest instant, by another program: first itself, then its files."""
+        if len(self.states) < 2:
+            return
+        *_, before, newest = self.states
+        with self.world.acting(sim.Actor("another program")):
+            store = self.world.store(self.world.dest)
+            store.remove(f".hoodie/{newest}.commit")
+            for name in outside(self.world.there()):
+                if newest in name.rpartition("/")[2]:
+                    store.remove(name)
+        done = self.as_user(lambda: quire.recover(self.world.dest))
+        assert len(done.rolled_back) == 1
+        assert done.lost_updates == ()
+        self.now = self.states[before]
+
+    def windows(self) -> None:
+        """Each snapshot of the past is what it was, and the changes of each window lead from its first to its last."""
+        if self.states:
+            for instant, rows in self.states.items():
+                assert self.as_user(lambda instant=instant: ours(self.table.as_of(instant))) == rows
+            self.as_user(lambda: test_changes.check(self.table, [test_changes.START, *self.states]))
+
+
+def play(folder: Path, kind: str, ordering: str | None, index: str, calls: list[Call], **more: Any) -> dict[str, int]:
+    """A whole history; how often what has happened."""
+    sim.forget_all()
+    world = sim.World(kind=sim.TABLES[kind], observe=False)
+    story = Story(world, folder, ordering)
+    with world.installed():
+        with world.acting(sim.Actor("first")):
+            buckets = 2 if index == "bucket" else None
+            Table.create(world.dest, key="id", partition_by="city", ordering=ordering, index=index, buckets=buckets, **more)
+        for number, call in enumerate(calls):
+            story.play(number, call)
+        story.windows()
+    sim.forget_all()
+    return story.said
+
+
+@pytest.mark.parametrize("most", [40, pytest.param(1000, marks=[pytest.mark.chaos, pytest.mark.timeout(7200)])])
+def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPathFactory, most: int) -> None:
+    said = dict[str, int]()
+
+    @settings(max_examples=most, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(history=HISTORIES)
+    def once(history: dict[str, Any]) -> None:
+        for what, times in play(tmp_path_factory.mktemp("table"), **history).items():
+            said[what] = said.get(what, 0) + times
+
+    once()
+    for what in (
+        "upsert",
+        "delete",
+        "insert",
+        "roll back",
+        "checkpoint",
+        "Daft",
+        *(f"died: {then}" for then in ("again", "recover", "give up")),
+    ):
+        assert said.get(what, 0) >= most // 20, said
