@@ -35,6 +35,7 @@ from quire.sources.transforms.functions import WrongTypeError
 from quire.sources.transforms.processing import SPLITS, UNCUT, ProcessFunction, Processing
 from quire.spark.runner import runner_of
 from quire.storage import Entry, Store, Unreadable, Vanished
+from quire.table import chain
 from quire.table.into import into, place
 
 if TYPE_CHECKING:
@@ -90,14 +91,14 @@ def process(
         source, dest, function, split=split, split_size=split_size, schema=schema, format=format, reduce=reduce, operation=operation,
         **settings,
     )  # fmt: skip
-    made = call.options(call.format or "parquet", call.columns)
+    made = call.request
     return repeat(made, runner_of(spark, made.store(), made.roots), bars, times, call.decided)
 
 
 def check(
     source: Any, dest: Any, function: ProcessFunction, *, split: str = "file", split_size: str | int = "64 MiB", schema: Any = None,
     format: str | None = None, reduce: Reduce | None = None, **settings: Any,
-) -> ProcessCall:  # fmt: skip
+) -> ProcessCall | chain.ChainCall:  # fmt: skip
     """Check the arguments of `quire.process`; every wrong one is a UsageError of one line."""
     if not callable(function):
         with about("function"):
@@ -107,6 +108,14 @@ def check(
         choose(format, ("parquet", "lines"), "format")
     longest = parse_target(split_size, "split_size")
     columns = None if schema is None else schemas.canonical(schema)
+    if (table := chain.source_of(source, dest, settings)) is not None:
+        others = {
+            "split": split != "file",
+            "split_size": longest != parse_target("64 MiB"),
+            "format": format is not None,
+            "reduce": reduce is not None,
+        }
+        return chain.check(table, dest, function, columns, settings.pop("operation", None), settings, needless=others)
     if columns is not None and format == "lines":
         with about("schema"):
             raise UsageError("schema= is for rows, and format='lines' takes bytes. Leave one of them out.")
@@ -123,7 +132,7 @@ def check(
         source, function, place(dest), split, longest, columns, format or (columns and "parquet"), on_append, flush, reduce, settings,
         settings.pop("operation", None),
     )  # fmt: skip
-    most = call.options(call.format or "parquet", columns).convert.max_file_size
+    most = call.request.convert.max_file_size
     if split == "lines" and longest > most:
         with about("split_size"):
             raise UsageError(f"split_size is larger than max_file_size, {format_size(most)}, and no split would be read. Say another one.")
@@ -146,6 +155,11 @@ class ProcessCall:
     reduce: Reduce | None
     settings: dict[str, Any] = field(repr=False)
     operation: str | None = None
+
+    @property
+    def request(self) -> Request:
+        """The call as a job, as far as it is known."""
+        return self.options(self.format or "parquet", self.columns)
 
     def options(self, format: str, columns: pa.Schema | None) -> Request:
         """The call as a job, with this format and these columns (None: the first rows of each task say them)."""

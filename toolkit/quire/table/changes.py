@@ -24,9 +24,10 @@ from quire.storage import Store, connect
 from quire.storage.within import marked
 from quire.table import file_groups, reading
 from quire.table.file_groups import Slice
-from quire.table.format import change_file, names
+from quire.table.format import change_file, config, names
 from quire.table.format.change_file import AFTER, BEFORE, CHANGED_KEY, DELETE, INSERT, OP, UPDATE
 from quire.table.format.commits import CommitMetadata, WriteStat
+from quire.table.format.config import TableConfig
 from quire.table.format.names import FOLDER, Instant
 from quire.table.format.schema import META, with_meta
 from quire.table.timeline import PARALLEL, Timeline
@@ -41,6 +42,7 @@ TIME, _, KEY, PARTITION, _ = META
 INSTANT = "instant"
 _CLUSTER = "CLUSTER"  # moves rows and changes none
 _ARCHIVED = f"{FOLDER}/archived"
+_ELSE = ". Ask for changes since "
 SHARE = 2 << 20  # bytes of files that one task reads
 TOGETHER = 32 << 20  # bytes of the files of a partition, whose changes one task brings together; some four times as many as rows
 
@@ -68,12 +70,29 @@ def schema_of(columns: pa.Schema, images: Images) -> pa.Schema:
     return pa.schema([*said, *([(BEFORE, kind)] if images == "both" else []), (AFTER, kind)])
 
 
+def check(has: TableConfig, url: str) -> None:
+    """RefusedError for a table whose changes quire does not give."""
+    if has.type == config.MERGE_ON_READ:
+        raise RefusedError(f"{url} is a merge-on-read table, and quire gives changes of copy-on-write tables: compare two snapshots.")
+    if has.version != config.VERSION:
+        raise RefusedError(
+            f"{url} is of table version {has.version}, whose commits appear in the order in which they end: quire gives changes of version "
+            f"{config.VERSION}, so compare two snapshots."
+        )
+    if not has.meta_fields:
+        raise RefusedError(f"{url} has no meta fields in its rows (populate.meta.fields=false), so nothing says what changed.")
+
+
 def looks(store: Store, line: Timeline, since: str, until: str) -> list[Look]:
     """All places of changes after `since`, up to `until`, in the order of instants. Raises RefusedError where some are gone."""
     _check_there(store, line, since)
+    return looks_of(store, line, [instant for instant in line.completed if since < instant.time <= until])
+
+
+def looks_of(store: Store, line: Timeline, asked: Sequence[Instant]) -> list[Look]:
+    """The places of the changes of some completed instants, in their order."""
     known: dict[tuple[str, str], list[Slice]] | None = None
     found = list[Look]()
-    asked = [instant for instant in line.completed if since < instant.time <= until]
     with ThreadPoolExecutor(PARALLEL) as pool:
         commits = list(pool.map(line.commit, asked))
     for instant, commit in zip(asked, commits, strict=True):
@@ -97,8 +116,18 @@ def looks(store: Store, line: Timeline, since: str, until: str) -> list[Look]:
     return found
 
 
+def archived_since(store: Store, line: Timeline, since: str) -> bool:
+    """Whether there may be instants after `since` that have left the timeline: nobody can tell which."""
+    return since < line.first and has_archive(store)
+
+
+def has_archive(store: Store) -> bool:
+    """Whether instants have left the timeline for the archive."""
+    return any(True for _ in store.walk(_ARCHIVED))
+
+
 def _check_there(store: Store, line: Timeline, since: str) -> None:
-    if since < line.first and any(True for _ in store.walk(_ARCHIVED)):
+    if archived_since(store, line, since):
         raise RefusedError(
             f"{store.url} has archived instants before {line.first}, so changes since {since} are not all known. Ask for those since "
             f"{line.first} or later, or read a snapshot."
@@ -134,9 +163,14 @@ def _comparing(instant: Instant, partition: str, before: Sequence[Slice], after:
 
 def _gone(store: Store, instant: str, what: str) -> RefusedError:
     return RefusedError(
-        f"the changes of {store.url} at the instant {instant} cannot be read any more: {what} was cleaned. Ask for changes since {instant} "
-        f"or later, or read a snapshot."
+        f"the changes of {store.url} at the instant {instant} cannot be read any more: {what} was cleaned{_ELSE}{instant} or later, or "
+        f"read a snapshot."
     )
+
+
+def without_advice(e: RefusedError) -> str:
+    """The words of such an error about what has happened, for a call that gives other advice."""
+    return str(e).partition(_ELSE)[0]
 
 
 # ------------------------------------------------------------------------------------------------------------------ the rows of a look
@@ -153,7 +187,7 @@ def batches(store: Store, look: Look, columns: pa.Schema, images: Images) -> Ite
             made += [each if isinstance(each, pa.ChunkedArray) else change_file.as_image(each, n, kind) for each in shown]
             yield from pa.table(made, schema=wanted).to_batches()
     except NotFoundError as e:
-        raise _gone(store, look.instant, scrub(str(e).rstrip("."), 300)) from e
+        raise _gone(store, look.instant, f"what they lie in ({scrub(str(e).rstrip('.'), 300)})") from e
 
 
 _Found = Iterator[tuple[Any, Any, Any, Any]]  # op or ops, keys, before, after: rows, structs, or None

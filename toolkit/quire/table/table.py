@@ -181,19 +181,9 @@ class Table:
         """
         choose(images, changes.IMAGES, "images")
         start, end = check_instant(since, "since"), "~" if until is None else check_instant(until, "until")
-        if self.config.type == config.MERGE_ON_READ:
-            raise RefusedError(
-                f"{self.url} is a merge-on-read table, and quire gives changes of copy-on-write tables: compare two snapshots."
-            )
-        if self.config.version != config.VERSION:
-            raise RefusedError(
-                f"{self.url} is of table version {self.config.version}, whose commits appear in the order in which they end: quire gives "
-                f"changes of version {config.VERSION}, so compare two snapshots."
-            )
+        changes.check(self.config, self.url)
         store = connect(marked(self.url), self._options)  # change files are quire's own
         line = self._timeline(store)
-        if not self.config.meta_fields:
-            raise RefusedError(f"{self.url} has no meta fields in its rows (populate.meta.fields=false), so nothing says what changed.")
         columns = schema.without_meta(self._columns(line))
         found = changes.looks(store, line, start, end)
         runner = runner_of(spark, store)

@@ -46,6 +46,7 @@ class Timeline:
     first: str = ""  # of all completed writes
     until: str = "~"  # later than every instant
     folder: str = FOLDER
+    cleans: frozenset[str] = frozenset()  # in whatever state: each takes files of older slices away, from when it was asked for
 
     def as_of(self, instant: str) -> Timeline:
         """The same up to an instant."""
@@ -87,12 +88,14 @@ def read(store: Store, folder: str = FOLDER) -> Timeline:
 
     `folder`: where it lies, `names.TIMELINE` in layout 2.
     """
-    writes, pending, done = dict[str, Instant](), dict[str, Instant](), set[tuple[str, str]]()
+    writes, pending, done, cleans = dict[str, Instant](), dict[str, Instant](), set[tuple[str, str]](), set[str]()
     for item in store.scan(folder):
         found = names.instant(item.name.rpartition("/")[2]) if isinstance(item, Entry) else None
         if found is None or (found.state == "completed" and bool(found.ended) != (folder == names.TIMELINE)):
             continue
         action = names.ACTIONS[found.action]
+        if action == "clean":
+            cleans.add(found.time)
         if found.state != "completed":
             pending[found.time] = found
             continue
@@ -103,4 +106,6 @@ def read(store: Store, folder: str = FOLDER) -> Timeline:
                 f"which came first. Look who wrote them, and take one away."
             )
     waiting = (i for i in pending.values() if (i.time, names.ACTIONS[i.action]) not in done)
-    return Timeline(store, tuple(sorted(writes.values())), tuple(sorted(waiting)), min(writes, default=""), folder=folder)
+    return Timeline(
+        store, tuple(sorted(writes.values())), tuple(sorted(waiting)), min(writes, default=""), folder=folder, cleans=frozenset(cleans)
+    )  # fmt: skip

@@ -77,6 +77,7 @@ REGISTRY = Registry(
         "splits": "quire.engine.kinds.splits:SplitsKind",
         "offsets": "quire.engine.kinds.offsets:OffsetsKind",
         "claim": "quire.engine.kinds.claim:ClaimKind",
+        "commits": "quire.table.source:CommitsKind",
     },
     needs=("plan", "attempt", "owns", "split", "taken", "report"), texts=("phase", "noun"), docs="quire.engine.kinds.Kind",
 )  # fmt: skip
