@@ -346,6 +346,24 @@ def test_what_is_typed_wrong_for_a_load_into_a_table_is_one_line_before_spark_st
         one_line(run("plan", source, trips, "--transform", "raw", "--format", "parquet", *words), 2, said)
 
 
+def test_a_table_is_passed_on_into_another(run: Run, trips: Path, filled: list[Any], tmp_path: Path) -> None:
+    code = file(
+        tmp_path / "work.py",
+        "import pyarrow as pa\n"
+        "import pyarrow.compute as pc\n\n\n"
+        "def same(split, changes):\n"
+        "    rows = pa.Table.from_struct_array(pc.coalesce(changes['after'], changes['before']).combine_chunks())\n"
+        "    return rows.append_column('_hoodie_is_deleted', pc.equal(changes['op'], 'd'))\n",
+    )
+    copy = tmp_path / "copy"
+    assert run("table", "create", copy, "--key", "id", "--partition-by", "city")[0] == 0
+    first, again = (answer(run("process", trips, f"{code}:same", copy, "--json")) for _ in range(2))
+    assert (first["files"] > 0, again["files"], again["skipped"]) == (True, 0, first["files"])
+    assert content(copy) == content(trips)
+    one_line(run("process", trips, f"{code}:same", copy, "--include", "*.json"), 2, "include= is for files")
+    one_line(run("process", trips, f"{code}:same", trips), 2, "lies in the source")
+
+
 def test_options_of_the_store_are_handed_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIDDEN", "of the environment")
     seen = list[dict[str, Any]]()

@@ -36,6 +36,7 @@ REFUSALS, BINDING, SWEEPING = "committers/advice/refusals.py", "committers/advic
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
 OTHERS = "tests/table/test_other_writers.py"
+SOURCE, CHAIN = "table/source.py", "tests/table/test_chain.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "engine/kinds/offsets.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
 HELD, RANGES = "commit/held.py", "coverage/ranges.py"
@@ -333,6 +334,14 @@ MUTANTS = (
     m("rows of a part that did not come", SHUFFLE, "in files)) != rows:", "in files)) > rows:", first="tests/engine/test_shuffle.py"),
     m("rows that were staged and are not there", "engine/closers/staged.py", "    if rows != part.records:\n", "    if False:\n", first="tests/engine/test_shuffle.py"),
     m("a commit without all results", PROTOCOL, "    if not head.complete([task.task for task in tasks]):\n", "    if False:\n", first="tests/commit/test_pitfalls.py"),
+    m("a commit that ends late is never passed on", SOURCE, "if instant.time not in done]", "if instant.time > max(done)]", first=CHAIN),
+    m("a commit is passed on as often as it is called", SOURCE, "        add(instant, 0, None)\n    run(0, 1)\n", "        add(BEGIN, 0, None)\n    run(0, 1)\n", first=CHAIN),
+    m("changes of one key come in any order", SOURCE, "    if len({look.instant for look in looks}) < 2:\n        return tuple(", "    if True:\n        return tuple(", first=CHAIN),
+    m("two that begin at once do not conflict", SOURCE, "(BEGIN, *there) if there else ()", "tuple(there)", first=CHAIN),
+    m("a snapshot misses what was cleaned while it was listed", SOURCE, "if again.cleans <= line.cleans:", "if True:", first=CHAIN),
+    m("what was rolled back stays in the second table", SOURCE, "    if gone:\n", "    if False:\n", first=CHAIN),
+    m("commits that were archived unread are missed", SOURCE, "    if changes.archived_since(store, line, newest):\n", "    if False:\n", first=CHAIN),
+    m("a plan of changes reads any file", SOURCE, "looks.append(_checked(look, version))", "looks.append(look)", first=CHAIN),
     m("a key stays as often as it comes", "table/write/rows.py", "    return rows.take(order.filter(last))\n", "    return rows.take(order)\n", first="tests/table/write/test_table_sort.py"),
     m("the row that comes last wins, whatever its ordering", "table/write/rows.py", "    if ordering is not None and not pc.all(last)", "    if False and not pc.all(last)", first="tests/table/write/test_table_sort.py"),
     m("a sort names a file of another attempt", "table/write/sort.py", "        if not own.fullmatch(run.name):\n", "        if False:\n", first="tests/table/write/test_table_sort.py"),

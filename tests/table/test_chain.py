@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jvm
@@ -22,14 +24,16 @@ import sim
 from gathering import refused
 from quire.commit import protocol
 from quire.commit.log import Log
-from quire.errors import RefusedError, UsageError
+from quire.errors import FormatError, RefusedError, UsageError
+from quire.planning.drops import put_table
+from quire.planning.listing import PLAN, TaskRun
 from quire.storage import connect
-from quire.table import changes, chain, file_groups, source
+from quire.table import changes, file_groups, source
 from quire.table.format import commits
-from quire.table.format.config import EVENT_TIME
 from quire.table.format.schema import META, to_avro
 from quire.table.table import Table
 
+SCHEMA = "id string, city string, ts long, fare double, _hoodie_is_deleted boolean"  # so that nobody looks before the plan
 Rows = dict[str, dict[str, Any]]
 
 
@@ -216,6 +220,25 @@ def test_a_table_that_is_cleaned_and_archived_is_passed_on_from_what_is_there(tw
         passed(a, b)
 
 
+def test_a_table_that_was_made_again_is_not_followed(two: tuple[Table, Table], tmp_path: Path) -> None:
+    a, b = two
+    passed(a, b)
+    shutil.rmtree(tmp_path / "a")
+    write(create(tmp_path / "a"), "upsert", frame(("x", "sf", 1, 1.0)))
+    with refused(RefusedError, 2, "the table was made again", "pass it on into a new table"):
+        passed(a, b)
+
+
+def test_an_archive_that_somebody_has_deleted_is_not_missed(two: tuple[Table, Table], tmp_path: Path) -> None:
+    a, b = two
+    archive(tmp_path / "a", instants(tmp_path / "a")[0])
+    shutil.rmtree(tmp_path / "a/.hoodie/archived")
+    for n in (3, 4):
+        passed(a, b)
+        assert ours(b) == twice(ours(a))
+        write(a, "upsert", frame(("b", "la", n, float(n))))
+
+
 def test_commits_that_are_archived_after_they_were_passed_on_are_not_missed(two: tuple[Table, Table], tmp_path: Path) -> None:
     a, b = two
     passed(a, b)
@@ -253,7 +276,7 @@ def test_a_snapshot_that_is_cleaned_while_it_is_listed_is_listed_again(
         return newest(store, line, **more)
 
     monkeypatch.setattr(file_groups, "newest", slow)
-    passed(a, b)
+    passed(a, b, schema=SCHEMA)
     assert ours(b) == twice(ours(a))
 
 
@@ -305,16 +328,48 @@ def test_what_does_not_go_together_is_said_in_one_line(two: tuple[Table, Table],
     assert log_of(tmp_path / "b").tip == 0 or not list(log_of(tmp_path / "b").commits())
 
 
-def test_a_forged_plan_reads_no_other_file(two: tuple[Table, Table]) -> None:
-    a, _ = two
-    good = source.Look("20261122100000000", "sf", after=("sf/88163884-0_1-1-1_20261122100000000.parquet",))
-    assert source._checked(good, good.instant) == good
-    for forged in ({"after": ("../b.parquet",)}, {"after": ("sf/b.parquet",)}, {"file": "secret"}, {"file": "_quire/changes/../log"}):
-        with pytest.raises(ValueError, match="is not a file of a table"):
-            source._checked(dataclasses.replace(good, **forged), good.instant)
-    with pytest.raises(ValueError, match="stands at"):
-        source._checked(good, "20261122100000001")
-    assert source.Commits(a.url).path("1").startswith(a.url)
+@pytest.mark.parametrize(
+    ("forged", "said"),
+    [
+        ({"after": ("../b.parquet",)}, "is not a file of a table"),
+        ({"after": ("sf/b.parquet",)}, "is not a file of a table"),
+        ({"file": "secret"}, "is not a file of a table"),
+        ({"file": "_quire/changes/../log"}, "is not a file of a table"),
+        ({"instant": "20261122100000001"}, "stands at"),
+        ({"rows": "many"}, "is damaged"),
+        ({}, ""),
+    ],
+)
+def test_a_forged_plan_reads_no_other_file(tmp_path: Path, forged: dict[str, Any], said: str) -> None:
+    one, at = source.Commits(f"file://{tmp_path}/a"), "20261122100000000"
+    look = source.Look(at, "sf", after=(f"sf/88163884-0_1-1-1_{at}.parquet",))
+    values = {"path": one.path(at), "size": 1, "version": at, "modified": 0, "start": 1, "length": 1}
+    values["follows"] = json.dumps({**dataclasses.asdict(look), **forged})
+    store = connect(f"file://{tmp_path}/b")
+    put_table(store, "plan.rows", pa.Table.from_pylist([values], PLAN))
+    attempt: Any = SimpleNamespace(store=store, work=SimpleNamespace(head=SimpleNamespace(job="0-1")))
+    run = TaskRun("", 0, "plan.rows", 0, 0, 1, 1)
+    if not said:
+        assert source._planned(attempt, one, run) == ([(one.path(at), at, 1, 1)], [look])
+        with refused(FormatError, 2, "is not a commit of"):
+            source._planned(attempt, source.Commits(f"file://{tmp_path}/c"), run)
+        return
+    with refused(FormatError, 2, said):
+        source._planned(attempt, one, run)
+
+
+def test_a_job_holds_no_more_than_a_task_can_bring_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless one commit is larger, in which each key is there once."""
+    monkeypatch.setattr(changes, "TOGETHER", 10)
+
+    def until(*sizes: tuple[str, str, int]) -> str:
+        return source._until([source.Look(instant, partition, size=size) for instant, partition, size in sizes])
+
+    assert until(("1", "sf", 99), ("2", "sf", 1)) == "1"
+    assert until(("1", "sf", 5), ("2", "la", 9), ("3", "sf", 5)) == "~"
+    assert until(("1", "sf", 1), ("2", "sf", 4), ("2", "sf", 6), ("3", "sf", 1)) == "1", "a commit is not cut"
+    assert until(("1", "sf", 1), ("2", "sf", 4), ("3", "la", 1), ("3", "sf", 6)) == "2"
+    assert until() == "~"
 
 
 # ------------------------------------------------------------------------------------------------------------- any history
@@ -373,7 +428,7 @@ def test_tables_of_jvm_hudi_are_followed_commit_by_commit(tmp_path: Path, name: 
         (home / instant.name).write_bytes(content)
         passed(a, b, plainly)
         left, right = (
-            sorted(map(str, table.snapshot(spark=LOCAL).drop_columns([n for n in META]).to_pylist())) for table in (a, b)
+            sorted(map(str, table.snapshot(spark=LOCAL).drop_columns(list(META)).to_pylist())) for table in (a, b)
         )  # fmt: skip
         assert left == right
 
@@ -437,35 +492,40 @@ def test_a_call_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fa
             return
 
 
-@pytest.mark.parametrize("begun", [True, False])
-def test_of_two_calls_of_different_functions_at_once_each_commit_comes_from_one(
-    two: tuple[Table, Table], monkeypatch: pytest.MonkeyPatch, begun: bool
-) -> None:
-    """The second one plans the same commits, and one more; it commits first. What the first one has made of its own conflicts."""
+@pytest.mark.parametrize("when", ["later", "first", "archived"])
+def test_of_two_calls_at_once_each_commit_comes_from_one(two: tuple[Table, Table], tmp_path: Path, when: str) -> None:
+    """The second one plans the same commits and more, and commits first: what the first one has made would bring old rows back."""
     a, b = two
-    if begun:
+    if when == "later":
         passed(a, b)
         write(a, "upsert", frame(("a", "sf", 3, 3.0)))
-    given_keys = list[list[str]]()
+    begun = list[bool]()
 
     def slow(split: quire.Split, found: pa.Table) -> pa.Table:
-        if not given_keys:
-            given_keys.append([])
+        if not begun:
+            begun.append(True)
             write(a, "delete", frame(("b", "la", 9, 0.0)))
+            write(a, "upsert", frame(("a", "sf", 9, 9.0)))
+            if when == "archived":  # so that both begin, and no commit is in both
+                archive(tmp_path / "a", *instants(tmp_path / "a")[:2])
             passed(a, b)
         return doubled(split, found)
 
-    passed(a, b, slow, schema="id string, city string, ts long, fare double, _hoodie_is_deleted boolean")
-    assert ours(b) == twice(ours(a))
-    assert set(ours(b)) == {"a"}
+    passed(a, b, slow, schema=SCHEMA)
+    assert ours(b) == twice(ours(a)) == {"a": {**row("a", "sf", 9), "fare": 18.0}}
 
 
 def test_spark_passes_the_same_on(two: tuple[Table, Table], spark: Any) -> None:
     a, b = two
-    for _ in range(2):
-        report = passed(a, b, plainly, spark=spark)
+
+    def function(split: quire.Split, found: pa.Table) -> pa.Table:  # of its own: executors do not have this module
+        rows = pa.Table.from_struct_array(pc.coalesce(found["after"], found["before"]).combine_chunks())
+        return rows.append_column("_hoodie_is_deleted", pc.equal(found["op"], "d"))
+
+    for last in (False, True):
+        report = passed(a, b, function, spark=spark)
         assert ours(b) == ours(a)
-        write(a, "upsert", frame(("a", "sf", 7, 7.0), ("n", "ny", 1, 1.0)))
-    assert report.files == 1
-    assert connect(a.url) is not None
-    assert (chain.LOOKED_AT, EVENT_TIME != "") == (8, True)
+        if not last:
+            write(a, "upsert", frame(("a", "sf", 7, 7.0), ("n", "ny", 1, 1.0)))
+            write(a, "delete", frame(("b", "la", 9, 0.0)))
+    assert (report.files, set(ours(b))) == (2, {"a", "n"})

@@ -57,7 +57,9 @@ def process(
     A second call does what is new and nothing twice; one that was killed is gone on with. All of a call's rows and what the ledger says
     of its splits appear in one commit.
 
-    source      a directory's path or URL, a glob, a list of them, or of (url, options) pairs
+    source      a directory's path or URL, a glob, a list of them, or of (url, options) pairs; or a table (`quire.Table`, or where one lies
+                if `dest` is a table): then content is a pyarrow Table of what its commits have changed, as `Table.changes` gives it with
+                images="both", each commit is passed on once, and the settings below that speak of files are not for it (docs/table.md)
     function    is given a `quire.Split` and its content; returns a pyarrow Table or RecordBatch, a pandas DataFrame, an iterable of dicts,
                 bytes (lines), or None. All that it gives for a split is held in memory before it is written: a generator without
                 an end fills that until the job is interrupted, and nothing of it is visible.

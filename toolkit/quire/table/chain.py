@@ -33,7 +33,7 @@ from quire.storage import connect, destination, plain
 from quire.storage.within import is_marked
 from quire.table import changes
 from quire.table.into import into, place
-from quire.table.source import COMMITS, Commits, columns_of, rows_of, window
+from quire.table.source import COMMITS, Commits, columns_of, newest_in, rows_of, window
 from quire.table.table import Table
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class ChainCall:
         columns, store = columns_of(found.columns, f"the schema of {source.url}"), source.store()
         tables = (some for run in found.runs for some in rows_of(store, run, columns))
         for some in islice(tables, LOOKED_AT):
-            last = max(some.column(changes.INSTANT).to_pylist())
+            last = newest_in(some)
             try:
                 gives = process.sample(some, FileInfo(source.url, 0, last), (0, some.num_rows))
             except BadContent:

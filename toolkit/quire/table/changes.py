@@ -118,12 +118,7 @@ def looks_of(store: Store, line: Timeline, asked: Sequence[Instant]) -> list[Loo
 
 def archived_since(store: Store, line: Timeline, since: str) -> bool:
     """Whether there may be instants after `since` that have left the timeline: nobody can tell which."""
-    return since < line.first and has_archive(store)
-
-
-def has_archive(store: Store) -> bool:
-    """Whether instants have left the timeline for the archive."""
-    return any(True for _ in store.walk(_ARCHIVED))
+    return since < line.first and any(True for _ in store.walk(_ARCHIVED))
 
 
 def _check_there(store: Store, line: Timeline, since: str) -> None:

@@ -15,10 +15,12 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quire.commit import names as objects
 from quire.commit.log import Log
@@ -150,8 +152,8 @@ def _check_follows(store: Store, line: Timeline, done: Collection[str], dest: st
             f"read any more. Nothing was read: {_ANEW}"
         )
     missing = sorted(instant for instant in done if instant not in there)
-    gone = [instant for instant in missing if not line.first or instant > line.first]
-    if missing and not gone and not changes.has_archive(store):
+    gone = [instant for instant in missing if instant > line.first]  # older ones were archived, if any that is done has stayed
+    if not gone and not any(instant.time in done for instant in line.completed):
         gone = missing
     if gone:
         raise RefusedError(
@@ -170,11 +172,12 @@ def _ends(e: RefusedError, dest: str) -> RefusedError:
 def _until(looks: Sequence[Look]) -> str:
     """The instant up to which a task can bring the changes of each partition together; the first one in any case."""
     sizes, last = Counter[str](), ""
-    for look in looks:
-        sizes[look.partition] += look.size
-        if last and look.instant != last and sizes[look.partition] > changes.TOGETHER:
+    for instant, places in groupby(looks, key=lambda look: look.instant):
+        for look in places:
+            sizes[look.partition] += look.size
+        if last and max(sizes.values()) > changes.TOGETHER:
             return last
-        last = look.instant
+        last = instant
     return "~"
 
 
@@ -201,6 +204,11 @@ def rows_of(store: Store, looks: Sequence[Look], columns: pa.Schema) -> Iterator
         yield from (pa.Table.from_batches([batch], kind) for batch in found if batch.num_rows)
     except RefusedError as e:
         raise RefusedError(f"{changes.without_advice(e)}. Call again; if that ends in the same way, {_ANEW}") from e
+
+
+def newest_in(some: pa.Table) -> str:
+    """The newest instant of some changes."""
+    return str(pc.max(some.column(changes.INSTANT)).as_py())
 
 
 def columns_of(text: str, where: str) -> pa.Schema:
@@ -255,7 +263,7 @@ class CommitsKind:
             rows, written = [LedgerRow(*row) for row in given], False
             try:
                 for some in rows_of(store, looks, columns) if looks else ():
-                    last = max(some.column(changes.INSTANT).to_pylist())
+                    last = newest_in(some)
                     made = process.call(some, FileInfo(source.url, 0, last), (0, some.num_rows), 1).rows
                     if isinstance(made, pa.RecordBatch) and made.num_rows:
                         made = attempt.output.fit(source.url, made)
