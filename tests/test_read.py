@@ -279,3 +279,10 @@ def test_stray_files_are_not_read(tmp_path: Path, spark: SparkSession, transform
     write(tmp_path / "out", {"dt=1/stray.parquet": data.read_bytes()})
     assert quire.read(tmp_path / "out", spark=spark).count() == n
     assert LocalStore(f"{tmp_path}/out").stat("stray.txt") is not None, "and nobody deletes them"
+
+
+@pytest.mark.parametrize("spark", ["x", 5, quire.LocalRunner()])
+def test_rows_are_read_on_a_session_alone(tmp_path: Path, spark: Any) -> None:
+    gather(write(tmp_path / "in", {"a": b"1\n"}), tmp_path / "out")
+    with refused(UsageError, 2, "spark= takes a SparkSession, not "):
+        quire.read(tmp_path / "out", spark=spark)

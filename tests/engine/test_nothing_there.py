@@ -98,7 +98,7 @@ def test_a_source_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path, call
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", closed)
-    with refused(StorageError, 3, f"nothing could be listed in file://{source}", "cannot list the directory: Permission denied"):
+    with refused(StorageError, 3, f"nothing could be listed or planned in file://{source}", "cannot list the directory: Permission denied"):
         call(source, tmp_path / "out")
 
 

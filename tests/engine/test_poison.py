@@ -10,7 +10,7 @@ import pytest
 
 import quire
 from gathering import gather, look, not_taken, write
-from quire import Ledger
+from quire import Ledger, StorageError
 from quire.planning import listing
 
 YEAR = 31_556_952
@@ -66,3 +66,7 @@ def test_a_file_of_more_ranges_than_any_has_is_told_of(tmp_path: Path, monkeypat
     report = gather(source, tmp_path / "out")
     assert (report.files, not_taken(report)) == (1, 1)
     assert "use a larger target_size" in report.unreadable[0][1]
+    (source / "a.txt").unlink()
+    with pytest.raises(StorageError, match=r"larger target_size\. Nothing was gathered: mend this first") as told:
+        gather(source, tmp_path / "alone")
+    assert "let this user" not in str(told.value), "no right is lacking"

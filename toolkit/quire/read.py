@@ -25,7 +25,7 @@ from quire.formats import lines, parquet, partitions
 from quire.formats.damage import ARROW
 from quire.interrupts import interruptible
 from quire.sources.transforms import schemas
-from quire.spark.runner import frame_of
+from quire.spark.runner import OnSpark, frame_of
 from quire.spark.visibility import is_literal
 from quire.storage import Store, connect, destination
 from quire.storage.within import is_marked, is_table, plain
@@ -64,6 +64,7 @@ def read(
         from quire.spark.session import session
 
         spark = session()
+    spark = OnSpark(spark).spark  # which says so if it is none, or was stopped
     if spec.format == "parquet":
         return _parquet(spark, store, storage_options, files, spec, _by(log, spec))
     items: list[Any] = list(files)

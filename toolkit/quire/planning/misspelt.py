@@ -15,12 +15,14 @@ from quire.sources.files import Root, is_glob, literal
 
 
 def check_listed(roots: Iterable[Any], listed: Listed) -> None:
-    """StorageError where nothing was found but what could not be listed: that is not an empty source."""
+    """StorageError where nothing was found but what could not be listed or planned: that is not an empty source."""
     if listed.unreadable.count and not (listed.files or listed.young or listed.unwanted.count):
         path, reason = listed.unreadable.pairs[0]
         more = f" (and {listed.unreadable.count - 1:,} more)" if listed.unreadable.count > 1 else ""
         raise StorageError(
-            printable(f"nothing could be listed in {_places(roots)}: {path}: {reason}{more}. Nothing was gathered; let this user list it.")
+            printable(
+                f"nothing could be listed or planned in {_places(roots)}: {path}: {reason}{more}. Nothing was gathered: mend this first."
+            )
         )
 
 
