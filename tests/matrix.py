@@ -25,7 +25,7 @@ from quire.engine import driver, request
 from quire.errors import StorageError
 from quire.progress import Progress
 from services.kinds import SERVICES, running
-from sim import load_races, loads, races, ways
+from sim import load_races, loads, races, tables, ways
 from sim.ways import By, Case, Finding, Pipeline
 
 
@@ -275,6 +275,7 @@ def _small_xml(tree: sim.Tree) -> None:
         tree.put(f"f{i}.xml", content)
 
 
+OF_TABLES = ("rename", "upload")  # their committers show nothing early; a call takes the one that fits
 PIPELINES = {
     pipeline.name: pipeline
     for pipeline in (
@@ -298,6 +299,11 @@ PIPELINES = {
         Pipeline("write", "write", few, writes),
         Pipeline("load", "load", loads.fill, loads.once, grows=True),
         Pipeline("loads", "load", loads.fill, loads.again, grows=True),
+        Pipeline("table insert", "", few, tables.calls(*tables.INSERTS), OF_TABLES, states=tables.states(*tables.INSERTS)),
+        Pipeline("table upsert", "", few, tables.calls(*tables.UPSERTS), OF_TABLES, states=tables.states(*tables.UPSERTS)),
+        Pipeline("table delete", "", few, tables.calls(*tables.DELETES), OF_TABLES, states=tables.states(*tables.DELETES)),
+        Pipeline("table load", "", loads.fill, tables.load, OF_TABLES, grows=True, states=tables.loaded),
+        Pipeline("table process", "", few, tables.process, OF_TABLES, states=tables.processed),
     )
 }
 COMMITTERS = {
@@ -324,7 +330,11 @@ def cases(
     """The lines of the matrix; what a store has no way for is left out."""
     of = [kind if isinstance(kind, sim.Kind) else KINDS[kind] for kind in kinds]
     found = [(PIPELINES[p], COMMITTERS[c], k) for k in of for c in committers for p in pipelines]
-    return [Case(p, c, k) for p, c, k in found if fit(c, k) and (not p.committers or c.name in p.committers)]
+    return [
+        Case(p, c, sim.TABLES.get(k.name, k) if p.states else k)
+        for p, c, k in found
+        if fit(c, k) and (not p.committers or c.name in p.committers)
+    ]
 
 
 @dataclass

@@ -186,8 +186,32 @@ def test_crash_in_the_store_of_a_table(case: Case) -> None:
         scenario()
 
 
+INTO_TABLES = [
+    *cases(["table upsert"], ["rename"], ["disk", "hdfs"]),
+    *cases(["table delete"], ["upload"], ["s3"]),
+    *cases(["table insert"], ["upload"], ["azure"]),
+    *cases(["table load"], ["rename"], ["objects"]),
+    *cases(["table process"], ["rename"], ["nfs"]),
+    *slow(*cases(["table load", "table process"], ["rename"], ["disk"])),
+    *slow(*cases(["table upsert", "table load"], ["upload"], ["s3", "azure"])),
+]
+
+
+@pytest.mark.parametrize("case", INTO_TABLES, ids=plain)
+def test_crash_of_a_call_into_a_table(case: Case) -> None:
+    """Readers of Hudi see all of a commit or none of it at each moment, and each call counts once."""
+    for scenario in [
+        *sample(ways.crashes(case.fill(), reads=False), 3, seed=15),
+        *sample(ways.answers(case), 2, seed=16),
+        *sample(ways.expiries(case), 2, seed=17),
+        *ways.some_pairs(case, 1, seed=18),
+        *sample(ways.power(case), 2, seed=19),
+    ]:
+        scenario()
+
+
 def test_every_committer_and_kind_is_in_the_matrix() -> None:
     """A new one is tried by `make matrix` without further ado."""
-    found = {(case.by.name, case.kind.name) for case in cases()}
+    found = {(case.by.name, case.kind.name.removeprefix("table on ")) for case in cases()}
     assert found == {(by.name, kind.name) for by in COMMITTERS.values() for kind in KINDS.values() if by.needs in kind.offers}
     assert {case.pipeline.name for case in cases()} == set(PIPELINES)

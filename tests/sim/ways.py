@@ -13,7 +13,7 @@ import sums
 from quire.commit import protocol
 from quire.coverage import fold as ledger
 from quire.errors import QuireError
-from sim import wire
+from sim import tables, wire
 from sim.drivers import run
 from sim.kinds import Kind
 from sim.witness import Deletions, Log, Observer, Tree, check, forget_all
@@ -58,6 +58,7 @@ class Pipeline:
     committers: tuple[str, ...] = ()  # those that it works with; none named: all
     edits: bool = False  # it changes its source, which begins anew with each destination
     grows: bool = False  # it appends to its source, which begins anew with each destination, and takes last lines at its end
+    states: Callable[[Tree], tables.States] | None = None  # it writes into a table, of which readers see these, one after the other
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,7 +100,8 @@ class Case:
             self.tree.clear()
             self.pipeline.fill(self.tree)
         world = World(seed, kind=self.kind)
-        world.watched[DEST] = observer = Observer(leaks=self.by.leaks)
+        states = self.pipeline.states
+        world.watched[DEST] = observer = tables.Readers(states(self.tree)) if states else Observer(leaks=self.by.leaks)
         world.watched[SOURCE] = Deletions(self.tree, observer)
         with world.installed():
             yield world
@@ -113,6 +115,10 @@ class Case:
 
     def check(self, world: World, **how: Any) -> Log:
         there = world.there()
+        if self.pipeline.states:
+            log = tables.check(self.pipeline.states(self.tree), there, world.folders(), world.waiting(), **how)
+            sums.check(world.store(world.dest))
+            return log
         log = check(
             self.tree,
             self.pipeline.transform,
@@ -185,7 +191,7 @@ def _ends_well(case: Case, world: World, *, give_up: bool = False) -> None:
         case.must(world, "recover", case.recover(world, "open"))
         log = case.check(world, all_taken=False)
         named = {f["name"] for e in log.outcome.values() for t in e.get("tasks", ()) for f in t["data_files"]}
-        left = [name for name in world.there() if not name.startswith("_quire/log/0")]
+        left = [name for name in world.there() if not name.startswith("_quire/log/0") and name not in tables.SETTINGS]
         counts = any(True for _ in log.tasks())
         assert left or not counts, "what was committed is gone"
         # Of a job that is void, since some of its output was lost, the rest stays until it expires.

@@ -18,7 +18,6 @@ import pytest
 import test_changes
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from test_table_crash import outside
 from test_writes import COLUMNS, LOCAL, Rows, frame, ours, theirs
 
 import quire
@@ -29,6 +28,7 @@ from quire.errors import StorageError
 from quire.table import file_groups, timeline
 from quire.table.format.schema import META
 from quire.table.table import Table
+from sim.tables import outside
 
 _DONE = re.compile(r"\.hoodie/([0-9]{17})\.commit")
 KEYS = st.lists(
@@ -130,6 +130,7 @@ class Story:
 
     def agree(self) -> None:
         """All readers have what should be there."""
+        self.world.settle()  # else a listing that lags lacks what another client has made
         found = self.seen()
         assert found == self.now, "hudi-rs has other rows"
         instants = sorted(match[1] for name in self.copied() if (match := _DONE.fullmatch(name)))
@@ -168,14 +169,15 @@ class Story:
         def work() -> Any:
             return getattr(self.table, call.operation)(frame(*rows), batch=batch, spark=LOCAL, progress=False)
 
-        dead = sim.Actor(f"dead {batch}", faults={call.at: call.how} if call.at else {})
+        how = "ambiguous" if call.how == "late" and self.world.disk else call.how  # a disk has no later
+        dead = sim.Actor(f"dead {batch}", faults={call.at: how} if call.at else {})
         ended = sim.run(self.world, dead, work)
         assert ended is None or (dead.hit and isinstance(ended, sim.Crash | StorageError)), f"{ended!r}\n{self.world.told()}"
+        self.world.settle()
         found = self.seen()
         assert found in ([then] if ended is None else [before, then]), self.world.told()
         if ended is not None:
             self.count(f"died: {call.then}")
-            self.world.settle()
             self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open" if call.then == "give up" else None))
             assert self.seen() in ([then] if found != before else [before, then]), "a commit has vanished"
         self.world.land(everything=True)
@@ -191,12 +193,14 @@ class Story:
         if len(self.states) < 2:
             return
         *_, before, newest = self.states
+        self.world.settle()
         with self.world.acting(sim.Actor("another program")):
             store = self.world.store(self.world.dest)
             store.remove(f".hoodie/{newest}.commit")
             for name in outside(self.world.there()):
                 if newest in name.rpartition("/")[2]:
                     store.remove(name)
+        self.world.settle()
         done = self.as_user(lambda: quire.recover(self.world.dest))
         assert len(done.rolled_back) == 1
         assert done.lost_updates == ()

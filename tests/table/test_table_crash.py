@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import json
 import re
 import threading
-from collections.abc import Callable, KeysView, Mapping
+from collections.abc import Callable, KeysView
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import quire
@@ -19,48 +15,12 @@ from quire.commit import protocol
 from quire.commit.log import Log
 from quire.errors import StorageError
 from quire.table.table import Table
-from sim import loads
-from sim.topics import RECORD, TOPICS
+from sim import loads, tables
+from sim.tables import FIRST, SECOND, frame, outside, seen
 
 LOCAL = quire.LocalRunner()
-ROWS = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
-FIRST = [("a", "sf", 1), ("b", "sf", 1), ("c", "la", 1)]
-SECOND = [("b", "sf", 2), ("d", "ny", 2), ("c", "la", 2)]
 ONE, TWO = ({row[0]: row[2] for row in rows} for rows in (FIRST, FIRST + SECOND))
-_BASE = re.compile(r"(?:(.*)/)?([^/]+)_[0-9-]+_([0-9]{17})\.parquet")
 _DONE = re.compile(r"\.hoodie/([0-9]{17})\.commit")
-
-
-def frame(rows: list[tuple[str, str, int]]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(ROWS.names, row, strict=True)) for row in rows], ROWS)
-
-
-def seen(there: Mapping[str, bytes]) -> dict[str, int]:
-    """Key → n, as a reader of Hudi has it, who knows nothing of quire: the completed instants, and the newest file of each group."""
-    done = {found[1]: content for name, content in there.items() if (found := _DONE.fullmatch(name))}
-    newest = dict[tuple[str, str], tuple[str, str]]()
-    for name in there:
-        if (found := _BASE.fullmatch(name)) and not name.startswith(".hoodie/"):
-            folder, group, instant = found[1] or "", found[2], found[3]
-            assert instant in done or any(instant > other for other in done) or not done, f"{name} is older than the timeline, and read"
-            if instant in done and newest.get((folder, group), ("", ""))[0] < instant:
-                newest[folder, group] = instant, name
-    for instant, content in done.items():
-        for stats in json.loads(content)["partitionToWriteStats"].values():
-            assert all(stat["path"] in there for stat in stats), f"a file of {instant} is missing"
-            assert all(f"{stat['partitionPath']}/.hoodie_partition_metadata" in there for stat in stats), "a partition that nobody lists"
-        assert {f".hoodie/{instant}.commit.requested", f".hoodie/{instant}.inflight"} <= there.keys()
-    found = dict[str, int]()
-    for _, name in newest.values():
-        for row in pq.read_table(io.BytesIO(there[name])).to_pylist():
-            assert row["id"] not in found, f"{row['id']} is there twice"
-            found[row["id"]] = row["n"]
-    return found
-
-
-def outside(there: Mapping[str, bytes]) -> dict[str, bytes]:
-    """What lies in the table but for quire's own."""
-    return {name.removeprefix("_quire/"): data for name, data in there.items() if not name.startswith(("_quire/", ".hoodie/_quire/"))}
 
 
 class Story:
@@ -163,13 +123,6 @@ def test_writers_at_once_lose_no_update(seed: int) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- a topic into a table
-def to_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The place of each record as its key."""
-    places = zip(*(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
-    keys = [f"{topic}/{partition}/{offset}" for topic, partition, offset in places]
-    return pa.record_batch({"id": keys, "city": batch.column("topic"), "n": batch.column("offset")})
-
-
 def crash_while_loading(kind: sim.Kind, at: int, fault: str) -> bool:
     """A load into new files alone dies, and is called again: a record that came twice would be there twice."""
     story = Story(kind)
@@ -177,10 +130,7 @@ def crash_while_loading(kind: sim.Kind, at: int, fault: str) -> bool:
     loads.fill()
 
     def load() -> None:
-        quire.load(
-            loads.ASKED, world.dest, to_columns, operation="bulk_insert", function_version="1", target_size="8000 B", on_data_loss="record",
-            **loads.HERE,
-        )  # fmt: skip
+        tables.load("", world.dest, "")
 
     with world.installed():
         Table.create(world.dest, key="id", partition_by="city", index="simple")
@@ -190,12 +140,8 @@ def crash_while_loading(kind: sim.Kind, at: int, fault: str) -> bool:
         with world.acting(sim.Actor("next")):
             load()
             protocol.recover(world.store(world.dest), "open")
-        loaded = {
-            f"{topic}/{number}/{offset}"
-            for topic, partitions in TOPICS.topics.items() for number, partition in enumerate(partitions)
-            for offset, entry in partition.log.items() if entry.kind == RECORD and partition.low <= offset < partition.stable
-        }  # fmt: skip
-        assert set(seen(outside(world.there()))) == loaded, world.told()
+        loaded = tables.loaded(sim.Tree())[-1].keys()
+        assert seen(outside(world.there())).keys() == loaded, world.told()
         assert ([name for name in world.there() if "/jobs/" in name], world.waiting()) == ([], [])
     return bool(dead.hit)
 

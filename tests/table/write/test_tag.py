@@ -160,7 +160,7 @@ def test_a_failure_of_a_task_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     failures = [Failure("TransientError", "busy"), Failure("ValueError", "odd"), Failure("FormatError", "damaged")]
     for count, kind, said in (
         (1, TransientError, "busy"),
-        (2, QuireError, "could not be looked up: ValueError: odd"),
+        (2, QuireError, "could not be looked up: ValueError: odd. Nothing of this call is visible: call again"),
         (3, FormatError, "damaged"),
     ):
         with pytest.raises(kind, match=said):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from quire.errors import QuireError, TransientError, UsageError
+from quire.errors import QuireError, TransientError, UsageError, scrub
 from quire.spark.runner import Failure, Outcome
 
 
@@ -19,7 +19,8 @@ def answers(outcomes: Sequence[Outcome], failing: str) -> list[dict[str, Any]]:
     """The answers of all tasks, or the error of the worst failure: `failing` says what was not done."""
     if failed := [each for each in outcomes if isinstance(each, Failure)]:
         one, kind = worst(failed)
-        raise kind(one.text if kind is not QuireError else f"{failing}: {one}")
+        said = scrub(str(one).rstrip("."), 500)
+        raise kind(one.text if kind is not QuireError else f"{failing}: {said}. Nothing of this call is visible: call again.")
     return [each for each in outcomes if not isinstance(each, Failure)]
 
 

@@ -1,0 +1,192 @@
+"""Tables for the matrix: the calls of a user, and readers of Hudi who know nothing of quire.
+
+Readers look after each change: they see all of a commit or none of it, and what they have seen stays.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, KeysView, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import quire
+from sim import loads
+from sim.topics import RECORD, TOPICS
+from sim.witness import Log, Observer, Tree
+
+Rows = dict[str, int]  # key → n
+States = list[Rows]  # what readers see, before the first commit and after each
+HERE: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
+ROWS = pa.schema([("id", pa.string()), ("city", pa.string()), ("n", pa.int64())])
+SETTINGS = (".hoodie/hoodie.properties", "_quire/table.entry")  # of a table without any rows
+FIRST = [("a", "sf", 1), ("b", "sf", 1), ("c", "la", 1)]
+SECOND = [("b", "sf", 2), ("d", "ny", 2), ("c", "la", 2)]
+_BASE = re.compile(r"(?:(.*)/)?([^/]+)_[0-9-]+_([0-9]{17})\.parquet")
+_DONE = re.compile(r"\.hoodie/([0-9]{17})\.commit")
+
+
+# -------------------------------------------------------------------------------------------------------------- what readers see
+def seen(there: Mapping[str, bytes]) -> Rows:
+    """By the completed instants, and the newest file of each group."""
+    done = {found[1]: content for name, content in there.items() if (found := _DONE.fullmatch(name))}
+    newest = dict[tuple[str, str], tuple[str, str]]()
+    for name in there:
+        if (found := _BASE.fullmatch(name)) and not name.startswith(".hoodie/"):
+            folder, group, instant = found[1] or "", found[2], found[3]
+            assert instant in done or any(instant > other for other in done) or not done, f"{name} is older than the timeline, and read"
+            if instant in done and newest.get((folder, group), ("", ""))[0] < instant:
+                newest[folder, group] = instant, name
+    for instant, content in done.items():
+        for stats in json.loads(content)["partitionToWriteStats"].values():
+            assert all(stat["path"] in there for stat in stats), f"a file of {instant} is missing"
+            assert all(f"{stat['partitionPath']}/.hoodie_partition_metadata" in there for stat in stats), "a partition that nobody lists"
+        assert {f".hoodie/{instant}.commit.requested", f".hoodie/{instant}.inflight"} <= there.keys()
+    rows = Rows()
+    for _, name in newest.values():
+        for row in pq.read_table(io.BytesIO(there[name])).to_pylist():
+            assert row["id"] not in rows, f"{row['id']} is there twice"
+            rows[row["id"]] = row["n"]
+    return rows
+
+
+def outside(there: Mapping[str, bytes]) -> dict[str, bytes]:
+    """What lies in the table but for quire's own."""
+    return {name.removeprefix("_quire/"): data for name, data in there.items() if not name.startswith(("_quire/", ".hoodie/_quire/"))}
+
+
+class Readers(Observer):
+    """Look at a table after each change."""
+
+    def __init__(self, states: States) -> None:
+        super().__init__(leaks=True)  # the files of an instant that is not complete are there, and nobody reads them
+        self.states, self.at, self.last = states, 0, KeysView[str]({})
+
+    def look(self, op: str, name: str) -> None:
+        super().look(op, name)
+        self.leaked = 0
+        there = outside(self.there())
+        if there.keys() == self.last:
+            return  # an object outside of quire's own never changes
+        self.last, rows = there.keys(), seen(there)
+        assert rows in self.states, f"after {op} {name} a reader sees a part of a commit: {rows}"
+        at = self.states.index(rows)
+        assert at >= self.at, f"after {op} {name} a commit has vanished"
+        self.at = at
+
+    def rewind(self) -> None:
+        self.at, self.last = 0, KeysView[str]({})
+        super().rewind()
+
+
+def check(
+    states: States,
+    there: Mapping[str, bytes],
+    folders: Iterable[str],
+    uploads: Iterable[str],
+    *,
+    all_taken: bool = True,
+    clean: bool = True,
+) -> Log:
+    """Hold a table against its calls: each counts once, or is nowhere, and nothing is left over."""
+    log, rows = Log(there), seen(outside(there))
+    counting = list(log.commits())
+    assert rows == states[-1] or (not all_taken and rows in states), rows
+    assert not all_taken or len(counting) == len(states) - 1, f"{len(counting)} commits count"
+    if clean:
+        unpublished = [job for job, e in log.outcome.items() if e["kind"] == "commit" and job not in log.published]
+        assert not unpublished, f"committed and not published: {unpublished}"
+        left = [name for name in there if name.startswith(("_quire/jobs/", "_quire/tmp/"))]
+        left += [name for name in folders if name.startswith(("_quire/jobs/", "_quire/tmp/"))]
+        assert not left, f"left over: {sorted(left)}"
+        assert not list(uploads), f"uploads left open: {sorted(uploads)}"
+        named = {file["name"] for task in log.tasks() for file in task["data_files"]}
+        loose = {name for name in outside(there) if _BASE.fullmatch(name)} - named
+        assert not loose, f"in the partitions, and of no commit: {sorted(loose)}"
+    return log
+
+
+# ------------------------------------------------------------------------------------------------------------- the calls of a user
+def opened(dest: str) -> quire.Table:
+    """The table; to create it again changes nothing."""
+    return quire.Table.create(dest, key="id", partition_by="city", index="simple")
+
+
+def frame(rows: list[tuple[str, str, int]]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(ROWS.names, row, strict=True)) for row in rows], ROWS)
+
+
+def calls(*given: tuple[str, list[tuple[str, str, int]]]) -> Callable[[str, str, str], None]:
+    """Calls of verbs, each a batch of its own: a script that is started again repeats none of them."""
+
+    def work(_: str, dest: str, __: str) -> None:
+        table = opened(dest)
+        for number, (verb, rows) in enumerate(given):
+            getattr(table, verb)(frame(rows), batch=f"batch {number}", **HERE)
+
+    return work
+
+
+def states(*given: tuple[str, list[tuple[str, str, int]]]) -> Callable[[Tree], States]:
+    """What readers see of them."""
+    found: States = [{}]
+    for verb, rows in given:
+        keys = {row[0]: row[2] for row in rows}
+        kept = {key: n for key, n in found[-1].items() if key not in keys}
+        found.append(kept if verb == "delete" else kept | keys)
+    return lambda _: found
+
+
+INSERTS = (("insert", FIRST), ("insert", [("d", "sf", 2), ("e", "ny", 2)]))
+UPSERTS = (("upsert", FIRST), ("upsert", SECOND))
+DELETES = (("upsert", FIRST), ("delete", [("b", "sf", 2), ("x", "la", 2)]))
+
+
+def to_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The place of each record as its key."""
+    places = zip(*(batch.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    keys = [f"{topic}/{partition}/{offset}" for topic, partition, offset in places]
+    return pa.record_batch({"id": keys, "city": batch.column("topic"), "n": batch.column("offset")})
+
+
+def load(_: str, dest: str, __: str) -> None:
+    """Topics, into new files alone: a record that came twice would be there twice."""
+    opened(dest)
+    quire.load(
+        loads.ASKED, dest, to_columns, operation="bulk_insert", function_version="1", target_size="8000 B", on_data_loss="record",
+        **HERE,
+    )  # fmt: skip
+
+
+def loaded(_: Tree) -> States:
+    """All records that are stable."""
+    return [{}, {
+        f"{topic}/{number}/{offset}": offset
+        for topic, partitions in TOPICS.topics.items() for number, partition in enumerate(partitions)
+        for offset, entry in partition.log.items() if entry.kind == RECORD and partition.low <= offset < partition.stable
+    }]  # fmt: skip
+
+
+def _numbered(split: quire.Split, content: bytes) -> list[dict[str, Any]]:
+    """A row for each line of a file."""
+    name = split.path.rpartition("/")[2]
+    return [{"id": f"{name}/{n}", "city": name[:2], "n": n} for n, _ in enumerate(content.splitlines())]
+
+
+def process(source: str, dest: str, _: str) -> None:
+    """Files, into new files alone."""
+    opened(dest)
+    quire.process(
+        source, dest, _numbered, operation="bulk_insert", function_version="1", schema="id string, city string, n long",
+        target_size="16 B", **HERE,
+    )  # fmt: skip
+
+
+def processed(tree: Tree) -> States:
+    """A row for each line of all files."""
+    files = {path.rpartition("/")[2]: content for path, (_, content) in tree.now.items()}
+    return [{}, {f"{name}/{n}": n for name, content in files.items() for n, _ in enumerate(content.splitlines())}]
