@@ -25,7 +25,7 @@ from quire.engine import driver, request
 from quire.errors import StorageError
 from quire.progress import Progress
 from services.kinds import SERVICES, running
-from sim import load_races, loads, races, tables, ways
+from sim import load_races, loads, races, table_races, tables, ways
 from sim.ways import By, Case, Finding, Pipeline
 
 
@@ -413,14 +413,17 @@ def sample(case: Case, n: int, seed: int) -> Line:
 
 
 def race_lines(number: int, first: int = 0) -> Iterable[Line]:
-    """So many interleavings, over all that fit; and of loaders a quarter as many."""
+    """So many interleavings, over all that fit; and of loaders, and of calls into a table, a quarter as many."""
     fitting = [(by, kind) for by in COMMITTERS.values() for kind in KINDS.values() if fit(by, kind)]
-    lines = {(who, *pair): Line(f"{who} × {pair[0].name} × {pair[1].name}") for who in ("races", "loaders") for pair in fitting}
+    lines = {(who, *pair): Line(f"{who} × {pair[0].name} × {pair[1].name}") for who in ("races", "loaders", "tables") for pair in fitting}
     for seed in range(first, first + number):
-        for who, draw in (("races", races.draw), ("loaders", load_races.draw))[: 1 + (seed % 4 == 0)]:
-            drawn = draw(seed, fitting)
+        drawn_of: dict[str, tuple[Any, Callable[[Any], object]]] = {"races": (races.draw(seed, fitting), races.play)}
+        if seed % 4 == 0:
+            drawn_of["loaders"] = load_races.draw(seed, fitting), races.play
+            drawn_of["tables"] = table_races.draw(seed, fitting), table_races.play
+        for who, (drawn, play) in drawn_of.items():
             found, began = lines[who, drawn.by, drawn.kind], time.process_time()
-            found.tried("races", lambda drawn=drawn: races.play(drawn))
+            found.tried("races", lambda drawn=drawn, play=play: play(drawn))
             found.seconds += time.process_time() - began
     return lines.values()
 

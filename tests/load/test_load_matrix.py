@@ -215,8 +215,9 @@ def test_races_of_loaders(first: int) -> None:
 
 
 def test_races_of_loaders_are_in_the_matrix() -> None:
-    """A quarter as many as of files; each pair of a committer and a store has its line."""
+    """A quarter as many as of files, and so of calls into a table; each pair of a committer and a store has its line."""
     lines = list(race_lines(4, first=4))
-    assert sum(line.counts.get("races", 0) for line in lines) == 5
-    assert [line for line in lines if line.said.startswith("loaders ×") and line.counts.get("races")]
+    assert sum(line.counts.get("races", 0) for line in lines) == 6
+    for who in ("loaders", "tables"):
+        assert [line for line in lines if line.said.startswith(f"{who} ×") and line.counts.get("races")]
     assert not any(line.findings for line in lines)

@@ -73,13 +73,22 @@ class Readers(Observer):
         if there.keys() == self.last:
             return  # an object outside of quire's own never changes
         self.last, rows = there.keys(), seen(there)
-        assert rows in self.states, f"after {op} {name} a reader sees a part of a commit: {rows}"
+        self.hold(f"{op} {name}", rows)
+
+    def hold(self, said: str, rows: Rows) -> None:
+        """Whether readers may see this now."""
+        assert rows in self.states, f"after {said} a reader sees a part of a commit: {rows}"
         at = self.states.index(rows)
-        assert at >= self.at, f"after {op} {name} a commit has vanished"
+        assert at >= self.at, f"after {said} a commit has vanished"
         self.at = at
 
+    def forget(self) -> None:
+        """After a power cut what is there now is what counts."""
+        self.at = 0
+
     def rewind(self) -> None:
-        self.at, self.last = 0, KeysView[str]({})
+        self.last = KeysView[str]({})
+        self.forget()
         super().rewind()
 
 

@@ -11,11 +11,12 @@ import pytest
 
 import quire
 import sim
+from matrix import COMMITTERS, KINDS, fit
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.errors import StorageError
 from quire.table.table import Table
-from sim import loads, tables
+from sim import loads, table_races, tables
 from sim.tables import FIRST, SECOND, frame, outside, seen
 
 LOCAL = quire.LocalRunner()
@@ -120,6 +121,16 @@ def test_writers_at_once_lose_no_update(seed: int) -> None:
         expected = {"a": last, "b": last, "own1": 1, "own2": 2, "own3": 3}
         assert seen(outside(world.there())) == expected, world.told()
         assert all((r.inserted, r.updated) == (1, 2) for r in reports.values()), reports
+
+
+FITTING = [(by, kind) for by in COMMITTERS.values() for kind in KINDS.values() if fit(by, kind)]
+
+
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.chaos) for n in (10, 110))])
+def test_races_of_calls_that_sleep_die_and_hear_wrong_answers(first: int) -> None:
+    """On every kind of store; readers look after each change."""
+    for number in range(first, first + (100 if first else 4)):
+        table_races.play(table_races.draw(number, FITTING))
 
 
 # ------------------------------------------------------------------------------------------------------- a topic into a table
