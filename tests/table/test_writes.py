@@ -256,8 +256,7 @@ def test_a_table_is_not_created_where_quire_keeps_another_destination(tmp_path: 
         ({"partition_by": ["city", None]}, "partition_by[1] is None, and not text"),
         ({"ordering": ["ts"]}, "ordering takes one column's name, and not a list"),
         ({"ordering": ""}, "ordering is empty"),
-        ({"type": "merge_on_read", "ordering": None}, "quire does not write merge-on-read tables yet. Use type='copy_on_write'."),
-        ({"type": "merge_on_read"}, "quire does not write merge-on-read tables yet. Use type='copy_on_write'."),
+        ({"type": "merge_on_read", "ordering": None}, "a merge-on-read table needs ordering=, a column whose greatest value wins"),
     ],
 )
 def test_settings_that_make_no_table_say_which_one_and_where(tmp_path: Path, settings: dict[str, Any], said: str) -> None:

@@ -14,6 +14,7 @@ _quire/checkpoints/<version, 20 digits>-<id>.entry            the head of a chec
 _quire/checkpoints/<version, 20 digits>-<id>/<kind>-<n>.rows  a piece of it
 [directory/]part-<job>-<task>-<attempt>-<i>.*  a data file
 [directory/]<file group>_<try>-<attempt as two numbers>_<instant>.parquet  a data file of a table
+[directory/].<file group>_<instant>.log.<n>_<try>-<attempt as two numbers>  the same of a merge-on-read table: what changes another file
 
 Entries are JSON and rows are Parquet. Their suffixes are not those of data formats, so a program that reads `dest/**/*.parquet` takes in
 data files only. A file that a user's own job writes by path into an attempt's folder keeps the name that this job gives it.
@@ -47,9 +48,12 @@ _JOB = r"[0-9]{1,20}-[0-9a-f]{16}"
 _ATTEMPT = r"[0-9a-f]{12}"
 _SEGMENT = re.compile(rf"({_JOB})-([0-9]+)-({_ATTEMPT}){re.escape(ROWS)}")
 _DATA = re.compile(rf"(?:.*/)?part-({_JOB})-([0-9]+)-({_ATTEMPT})-[0-9]+\.[a-z0-9.]+", re.DOTALL)
-# A base file of a table, as Apache Hudi calls it; the attempt's id stands there as two numbers of 24 bits.
+# A base or log file of a table, as Apache Hudi calls it; the attempt's id stands there as two numbers of 24 bits.
 _WRITTEN = r"(?:.*/)?[0-9A-Za-z][0-9A-Za-z.-]*_[0-9]{1,10}-([0-9]{1,8})-([0-9]{1,8})"
 _OF_TABLE = re.compile(rf"{_WRITTEN}_[0-9]{{17}}\.parquet", re.DOTALL | re.ASCII)
+_OF_LOGS = re.compile(
+    r"(?:.*/)?\.[0-9A-Za-z][0-9A-Za-z.-]*_[0-9]{14,17}\.log\.[0-9]{1,9}_[0-9]{1,10}-([0-9]{1,8})-([0-9]{1,8})", re.DOTALL | re.ASCII
+)
 _OF_CHANGES = re.compile(rf"{CHANGES}/[0-9]{{17}}/{_WRITTEN}{re.escape(ROWS)}", re.DOTALL | re.ASCII)
 _PART = re.compile(rf"({_JOB})-[0-9a-f]{{12}}{re.escape(ROWS)}")
 _HEAD = re.compile(rf"{CHECKPOINTS}/([0-9]{{20}})-({_ATTEMPT}){re.escape(ENTRY)}")
@@ -202,8 +206,8 @@ def is_changes(name: str) -> bool:
 
 
 def attempt_of_table_file(name: str) -> str | None:
-    """The attempt that has written a base file of a table, or what that has changed; None: it is not one of ours."""
-    match = _OF_TABLE.fullmatch(name) or _OF_CHANGES.fullmatch(name)
+    """The attempt that has written a base or log file of a table, or what a base file has changed; None: it is not one of ours."""
+    match = _OF_TABLE.fullmatch(name) or _OF_LOGS.fullmatch(name) or _OF_CHANGES.fullmatch(name)
     return f"{int(match[1]):06x}{int(match[2]):06x}" if match else None
 
 

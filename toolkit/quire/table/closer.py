@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -28,7 +29,8 @@ from quire.spark.runner import Runner
 from quire.storage import Patience, Store
 from quire.table import file_groups, rounds, streamer, timeline, turns
 from quire.table import index as indexes
-from quire.table.format import commits, names, schema
+from quire.table.file_groups import Slice
+from quire.table.format import commits, config, names, schema
 from quire.table.format.config import TableConfig
 from quire.table.format.names import Instant
 from quire.table.rounds import UPSERTS, Round
@@ -187,7 +189,9 @@ class _Job:
             protocol.publish(log, commit)  # a round is built on published slices only
         streamed = streamer.checkpoint(log, self.head.spec.kind, tasks)
         line = timeline.read(store)
-        slices = file_groups.newest(store, line)
+        appends = self.config.type == config.MERGE_ON_READ
+        slices = file_groups.newest(store, line, logs=appends)
+        places = file_groups.places(slices, line.compacting()) if appends else None
         taken = {instant for instant, *_ in log.instant_rows()} | {instant.time for instant in (*line.completed, *line.pending)}
         drawn = names.next_instant(taken, dt.datetime.now(dt.UTC))
         closing = self._closing(number)
@@ -198,23 +202,24 @@ class _Job:
                 now = columns.after(now, rows.columns, self.operation, lacking=self.head.tasks > 0)
             tagged = rows.runs
             if self.operation in UPSERTS or indexes.named(self.index).computes:
+                _check_bases(self.index, slices, store.url)
                 tagged = tag.tag(self.runner, closing, rows.runs, slices, self.index, line.replaced())
             fill, length = self.operation != "bulk_insert", targets.row_size(line)
-            aims = targets.targets(tagged, slices, self.settings.target, length, fill=fill)
+            aims = targets.targets(tagged, slices, self.settings.target, length, fill=fill, logs=places)
             if aims:
                 with self.progress.phase("writing", total=len(aims)) as bar:
-                    settings, watch = self.settings, partial(_watch, closing, bar)
-                    written = write.write(self.runner, closing, aims, drawn, now, change_files=settings.change_files, watch=watch)
+                    changes, watch = self.settings.change_files and not appends, partial(_watch, closing, bar)
+                    written = write.write(self.runner, closing, aims, drawn, now, change_files=changes, watch=watch)
                     bar.to(len(aims))
             # Each row is counted: those for no file delete what is not there.
             counts, vain = made.totals(written), sum(run.rows for run in tagged) - sum(aim.rows for aim in aims)
             said = Round(
-                instant=drawn, action="commit", version=version, operation=self.operation,
+                instant=drawn, action="deltacommit" if appends else "commit", version=version, operation=self.operation,
                 inserts=tuple(sorted({each.partition for each in written if each.counts.inserts})),
                 counts={**counts, "stale": counts["stale"] + vain + rows.left_out, "duplicates": rows.duplicates},
             )  # fmt: skip
             if files := made.files(written):
-                content = made.metadata(written, self.config.name, now, self.operation, {made.JOB: self.head.job, **streamed})
+                content = made.metadata(written, self.config.name, now, self.operation, {made.JOB: self.head.job, **streamed}, slices)
                 store.put(objects.staged(closing.job, number, closing.attempt, _COMPLETED), commits.encode(content))
             done = Task(
                 task=number, attempt=closing.attempt, data_files=files, coverage=Coverage(),
@@ -228,6 +233,16 @@ class _Job:
             raise
         if not put_manifest(store, closing.job, done):
             write.abort(closing, written)
+
+
+def _check_bases(index: str, slices: Sequence[Slice], url: str) -> None:
+    """RefusedError where an index that reads base files cannot find all keys."""
+    lacks = [] if indexes.named(index).computes else [one for one in slices if not one.name]
+    if lacks:
+        raise RefusedError(
+            f"{url} has {len(lacks):,} file groups without a base file, as {lacks[0].group} in {lacks[0].partition!r}, and its index "
+            f"({index}) looks for keys in these: let the program that wrote them compact the table first."
+        )
 
 
 def _watch(closing: Closing, bar: Phase) -> None:

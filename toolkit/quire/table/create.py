@@ -42,9 +42,12 @@ class Asked:
 def check(url: str, asked: Asked) -> tuple[TableConfig, Settings]:
     """The settings of a new table; UsageError for what does not go together."""
     kind = TYPES[choose(asked.type, TYPES, "type")]
-    if kind == config.MERGE_ON_READ:
-        with about("type"):
-            raise UsageError("quire does not write merge-on-read tables yet. Use type='copy_on_write'.")
+    if kind == config.MERGE_ON_READ and asked.ordering is None:
+        with about("ordering"):
+            raise UsageError(
+                "a merge-on-read table needs ordering=, a column whose greatest value wins: without one older readers of Hudi double rows "
+                "and pass over deletes. Name one, or use type='copy_on_write'."
+            )
     keys, parts = _fields(asked.key, "key"), () if asked.partition_by is None else _fields(asked.partition_by, "partition_by")
     if asked.ordering is not None:
         with about("ordering"):

@@ -5,7 +5,7 @@ Source: Hudi's `HoodieFileGroup` and file system view: a listing of the partitio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from quire.errors import FormatError
@@ -60,6 +60,24 @@ def _with_logs(key: tuple[str, str], base: Slice | None, logs: list[tuple[LogFil
     return replace(own, logs=tuple(name for _, name in logs))
 
 
+@dataclass(frozen=True)
+class Place:
+    """The place of the next log file of a file group: the instant of the slice that it belongs to, and its number there."""
+
+    begun: str
+    number: int
+
+
+def places(slices: Iterable[Slice], compacting: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], Place]:
+    """(partition, file group) → where its next log file goes. `compacting`: the slices that compactions begin which have been asked for."""
+    found = dict[tuple[str, str], Place]()
+    for one in slices:
+        begun = compacting.get((one.partition, one.group), one.instant)
+        logs = (names.log_file(name.rpartition("/")[2]) for name in one.logs)
+        found[one.partition, one.group] = Place(begun, max((log.number for log in logs if log and log.instant == begun), default=0) + 1)
+    return found
+
+
 def history(store: Store, timeline: Timeline) -> dict[tuple[str, str], list[Slice]]:
     """(partition, file group) → its base files that are still there, the oldest first; also those of groups that were replaced."""
     found, holds = dict[tuple[str, str], list[Slice]](), timeline.holds()
@@ -73,7 +91,7 @@ def _files(store: Store) -> Iterator[tuple[str, BaseFile | LogFile, Entry]]:
     """All base and log files with their partitions, in any order."""
     for entry in store.walk():
         folder, _, last = entry.name.rpartition("/")
-        file = None if entry.name.startswith(f"{FOLDER}/") else names.base_file(last) or names.log_file(last)
+        file = None if entry.name.startswith(f"{FOLDER}/") else names.file(last)
         if file is not None:
             yield folder, file, entry
 

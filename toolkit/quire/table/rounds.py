@@ -179,11 +179,11 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
 
 def _groups(done: Task) -> frozenset[str]:
     """The file groups that a round has written; the id of a new one is nobody else's."""
-    found = (names.base_file(file.name.rpartition("/")[2]) for file in done.data_files)
-    return frozenset(base.file_id for base in found if base is not None)
+    found = (names.file(file.name.rpartition("/")[2]) for file in done.data_files)
+    return frozenset(each.file_id for each in found if each is not None)
 
 
 def _partitions(done: Task) -> frozenset[str]:
     """The partitions into which a round has written."""
     found = (file.name.rpartition("/") for file in done.data_files)
-    return frozenset(folder for folder, _, name in found if names.base_file(name) is not None)
+    return frozenset(folder for folder, _, name in found if names.file(name) is not None)

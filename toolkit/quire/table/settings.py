@@ -44,6 +44,9 @@ def opened(store: Store) -> tuple[TableConfig, Settings]:
     where = f"{store.url}/{names.PROPERTIES}"
     found = config.TableConfig.from_properties(store.get(names.PROPERTIES), where)
     config.check_writable(found, store.url)
-    if found.type != config.COPY_ON_WRITE:
-        raise RefusedError(f"{store.url} is a merge-on-read table, and quire writes copy-on-write tables. Create one of these.")
+    if found.type == config.MERGE_ON_READ and found.mode != config.EVENT_TIME:
+        raise RefusedError(
+            f"{store.url} is a merge-on-read table in which the later commit wins ({found.mode[:200]}), and readers of Hudi do not agree "
+            "how its logs are merged. Create it with an ordering field."
+        )
     return found, read(store)

@@ -58,7 +58,8 @@ class Table:
         """Create an empty table at `url`, in table version 6 of Apache Hudi; one that is there with the same settings is opened.
 
         key           the column, or columns, by which a row is known: its value is never null
-        type          "copy_on_write"
+        type          "copy_on_write": each commit writes the files anew that it changes; "merge_on_read": updates and deletes go into logs
+                      beside them, which readers merge, and `ordering` is needed
         name          of the table, as catalogs show it; left out: that of its directory
         hive_style    directories are called `city=sf`, and not `sf`
         partition_by  the columns whose values name the directories; left out: there are none

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from quire.errors import FormatError
 from quire.storage import Entry, Store
-from quire.table.format import commits, names
+from quire.table.format import commits, compaction, names
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import FOLDER, Instant
 
@@ -59,6 +59,16 @@ class Timeline:
     def compactions(self) -> frozenset[str]:
         """The instants of compactions that have been asked for and have not completed: since then logs are of the slices they begin."""
         return frozenset(i.time for i in self.pending if i.action == COMPACTION and i.time <= self.until)
+
+    def compacting(self) -> dict[tuple[str, str], str]:
+        """(partition, file group) → the instant of the compaction that has been asked for and will rewrite it."""
+        found = dict[tuple[str, str], str]()
+        for instant in sorted(self.compactions()):
+            name = f"{self.folder}/{Instant(instant, COMPACTION, 'requested').name}"
+            where = f"{self.store.url}/{name}"
+            for each in compaction.groups(self.store.get(name), where):
+                found[each] = instant
+        return found
 
     def ends(self) -> dict[str, str]:
         """Instant → when it completed; of layout 1 none, as nothing says it."""

@@ -180,6 +180,11 @@ def log_file(name: str) -> LogFile | None:
     return LogFile(found[1], found[2], int(found[3]), found[4])
 
 
+def file(name: str) -> BaseFile | LogFile | None:
+    """The parts of the name of a file with rows; None: it is neither a base file nor a log file."""
+    return base_file(name) or log_file(name)
+
+
 def instant(name: str) -> Instant | None:
     """The instant of a name on the timeline; None: it is not one."""
     found = _INSTANT.fullmatch(name)
@@ -210,7 +215,7 @@ def check_partition(partition: str, where: str) -> str:
 def check_path(path: str, partition: str, file_id: str, where: str) -> BaseFile | LogFile:
     """The file at a path that a stored commit names, if it is one of that partition and file group; else FormatError."""
     folder, _, name = path.rpartition("/")
-    found = base_file(name) or log_file(name)
+    found = file(name)
     if not is_safe(path) or folder != check_partition(partition, where) or found is None or found.file_id != file_id:
         raise FormatError(
             f"{where} names {path[:300]!r}, not a file of the group {file_id[:80]!r} in the partition {partition[:200]!r}: nothing "

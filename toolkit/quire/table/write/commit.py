@@ -1,6 +1,6 @@
 """The words of a commit about the files that it has written: its completed instant's content, the sums for a report, and partitions.
 
-Source: `HoodieWriteStat` of Hudi, as its copy-on-write handles fill it in.
+Source: `HoodieWriteStat` of Hudi, as its handles that merge and append fill it in.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quire.commit.entries import DataFile
+from quire.table.file_groups import Slice
 from quire.table.format import config, names, schema
 from quire.table.format.commits import CommitMetadata, RuntimeStats, WriteStat
 from quire.table.write.merge import Merged
@@ -27,24 +28,42 @@ _FORMAT = "1"
 
 
 def metadata(
-    written: Sequence[Written], table: str, columns: pa.Schema, operation: str, extra: Mapping[str, str] | None = None
+    written: Sequence[Written], table: str, columns: pa.Schema, operation: str, extra: Mapping[str, str] | None = None,
+    slices: Iterable[Slice] = (),
 ) -> CommitMetadata:  # fmt: skip
     """The commit of the files that were written: `operation` as "upsert", `columns` those of the table after it, without meta columns.
 
-    `extra`: more of its extra metadata. Also a commit without a file needs the schema: readers fail without one.
+    `extra`: more of its extra metadata. `slices`: those to which log files were added. Also a commit without a file needs the schema:
+    readers fail without one.
     """
+    there = {(one.partition, one.group): one for one in slices}
     stats = dict[str, list[WriteStat]]()
     for each in written:
         if each.file is not None:
-            stats.setdefault(each.partition, []).append(_stat(each, each.file))
+            stats.setdefault(each.partition, []).append(_stat(each, each.file, there.get((each.partition, each.group))))
     said: dict[str, str | None] = {**(extra or {}), SCHEMA: schema.to_avro(columns, table)}
-    if all(each.changes or not each.previous for each in written if each.file):
+    if all(each.changes or not each.previous for each in written if each.file) and not any(map(_log, written)):
         said[CHANGE_FILES] = _FORMAT
     return CommitMetadata(partition_to_write_stats=stats, extra_metadata=said, operation_type=operation.upper())
 
 
-def _stat(each: Written, file: DataFile) -> WriteStat:
-    counts, took = each.counts, round(each.seconds * 1000)
+def _log(each: Written) -> names.LogFile | None:
+    """The log file that was written; None: it is a base file, or nothing."""
+    return names.log_file(each.file.name.rpartition("/")[2]) if each.file else None
+
+
+def _stat(each: Written, file: DataFile, one: Slice | None) -> WriteStat:
+    counts, took, log = each.counts, round(each.seconds * 1000), _log(each)
+    if log is not None:
+        logs = [name.rpartition("/")[2] for name in (one.logs if one else ())]
+        own = [name for name in logs if (found := names.log_file(name)) and found.instant == log.instant]
+        return WriteStat(
+            file_id=each.group, path=file.name, prev_commit=log.instant, num_writes=counts.updates, num_deletes=counts.deletes,
+            num_update_writes=counts.updates, total_write_bytes=file.size, partition_path=each.partition, file_size_in_bytes=file.size,
+            runtime_stats=RuntimeStats(total_upsert_time=took), log_version=log.number, log_offset=0,
+            base_file=one.name.rpartition("/")[2] if one and one.instant == log.instant else "", log_files=[*own, log.name],
+            records_stats={"val": msgspec.Raw(b"null")},
+        )  # fmt: skip
     return WriteStat(
         file_id=each.group, path=file.name, prev_commit=each.previous or "null", num_writes=file.records, num_deletes=counts.deletes,
         num_update_writes=counts.updates, num_inserts=counts.inserts, total_write_bytes=file.size, partition_path=each.partition,
@@ -67,8 +86,9 @@ def named(commit: CommitMetadata) -> set[str]:
     """All files that a commit needs, by what its completed instant says."""
     found = set[str]()
     for _, stat, name in commit.files():
-        if stat.path and isinstance(name, names.BaseFile):
-            found |= {stat.path, names.change_file_of(stat.path)} if has_change_file(commit, stat) else {stat.path}
+        if stat.path:
+            has_changes = isinstance(name, names.BaseFile) and has_change_file(commit, stat)
+            found |= {stat.path, names.change_file_of(stat.path)} if has_changes else {stat.path}
     return found
 
 

@@ -5,12 +5,12 @@ Source: Hudi's `UpsertPartitioner`: keys that are there go where they are, new o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
-from quire.table.file_groups import Slice
+from quire.table.file_groups import Place, Slice
 from quire.table.format import names
 from quire.table.timeline import Timeline
 from quire.table.write.blocks import Run
@@ -31,16 +31,20 @@ class Share:
 
 @dataclass(frozen=True)
 class Target:
-    """A file that a commit writes: the slice that it replaces, and the rows that come. `base` None: the file group is new."""
+    """A file that a commit writes: the slice that it changes, and the rows that come. `base` None: the file group is new.
+
+    `log`: the rows go into a log file there, and the base file stays; None: a new base file takes the place of the old one.
+    """
 
     partition: str
     group: str
     base: Slice | None
     shares: tuple[Share, ...]
+    log: Place | None = None
 
     @property
     def previous(self) -> str:
-        """The instant of the slice that is replaced; "": the file group is new."""
+        """The instant of the slice that is changed; "": the file group is new."""
         return self.base.instant if self.base else ""
 
     @property
@@ -54,7 +58,10 @@ class Target:
         return sum(share.rows for share in self.shares if not share.run.group)
 
 
-def targets(runs: Sequence[Run], slices: Sequence[Slice], target_size: int, row_size: float, *, fill: bool = True) -> list[Target]:
+def targets(
+    runs: Sequence[Run], slices: Sequence[Slice], target_size: int, row_size: float, *, fill: bool = True,
+    logs: Mapping[tuple[str, str], Place] | None = None,
+) -> list[Target]:  # fmt: skip
     """The files of a commit, in the order of partitions and file groups.
 
     runs          tagged: each with the file group that has its keys, "" for inserts; a run of nothing but deletes of these changes nothing
@@ -62,6 +69,8 @@ def targets(runs: Sequence[Run], slices: Sequence[Slice], target_size: int, row_
     target_size   bytes that a file should have
     row_size      bytes of a row in a file, see `row_size`; 0: guessed by the runs
     fill          whether inserts go into small files first
+    logs          of a merge-on-read table: where the next log file of each slice goes. Rows whose keys are in a file go into its logs, but
+                  where inserts rewrite it anyway; a slice that has logs, or will be compacted, takes no inserts
     """
     there = {(each.partition, each.group): each for each in slices}
     found = dict[tuple[str, str], list[Share]]()
@@ -74,19 +83,26 @@ def targets(runs: Sequence[Run], slices: Sequence[Slice], target_size: int, row_
     for partition, some in groupby(sorted(inserts, key=lambda run: (run.partition, run.first)), attrgetter("partition")):
         new = list(some)
         length = row_size or PACKED * sum(run.size for run in new) / sum(run.rows for run in new)
-        own = [each for each in slices if each.partition == partition and each.size < SMALL * target_size] if fill else []
+        own = [each for each in slices if each.partition == partition and _takes(each, target_size, logs)] if fill else []
         # Files that are written anyway first; of the others the smallest ones: they cost least, and take most.
         own.sort(key=lambda each: ((partition, each.group) not in found, each.size))
         rooms = [(each.group, max(1, int((target_size - each.size) / length))) for each in own]
         for group, share in _placed(new, rooms, max(1, int(target_size / length))):
             found.setdefault((partition, group), []).append(share)
-    return [Target(*key, there.get(key), tuple(shares)) for key, shares in sorted(found.items())]
+    appends = {key: place for key, place in (logs or {}).items() if all(share.run.group for share in found.get(key, ()))}
+    return [Target(*key, there.get(key), tuple(shares), appends.get(key)) for key, shares in sorted(found.items())]
+
+
+def _takes(one: Slice, target_size: int, logs: Mapping[tuple[str, str], Place] | None) -> bool:
+    """Whether a slice takes inserts."""
+    settled = logs is None or (not one.logs and logs[one.partition, one.group].begun == one.instant)
+    return settled and one.size < SMALL * target_size
 
 
 def row_size(timeline: Timeline) -> float:
     """Bytes of a row in the files of the newest commits that say so; 0: none does."""
     for instant in timeline.completed[: -LOOK - 1 : -1]:
-        stats = [stat for _, stat, _ in timeline.commit(instant).files()]
+        stats = [stat for _, stat, name in timeline.commit(instant).files() if isinstance(name, names.BaseFile)]
         if rows := sum(stat.num_writes for stat in stats):
             return sum(stat.total_write_bytes for stat in stats) / rows
     return 0.0

@@ -1,4 +1,5 @@
-"""The files of a commit: a base file each, merged with the rows that come for it, where the runner has put the task.
+"""The files of a commit: base files, each merged with the rows that come for it, or log files of these rows, where the runner has put
+the task.
 
 They wait where nobody lists them, as a committer keeps output. Each try of a task writes names of its own, and only those count that the
 runner has brought an answer for: the others go with the attempt.
@@ -29,11 +30,12 @@ from quire.storage import Sink, Store
 from quire.storage.retry import Patience
 from quire.table import reading
 from quire.table.file_groups import Slice
-from quire.table.format import base_file, bloom, filled, names
+from quire.table.format import base_file, bloom, filled, log_file, names
 from quire.table.format.change_file import ChangeFileWriter
 from quire.table.format.config import EVENT_TIME
-from quire.table.format.names import BaseFile
+from quire.table.format.names import BaseFile, LogFile
 from quire.table.format.schema import META, storable, with_meta
+from quire.table.write.append import Appending
 from quire.table.write.blocks import DELETES, KEY, Blocks, Closing
 from quire.table.write.failures import worst
 from quire.table.write.merge import Brought, Changed, Coming, Merged, merge
@@ -50,7 +52,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     partition: str
     group: str
-    previous: str  # the instant of the slice that the file replaces; "": the file group is new
+    previous: str  # the instant of the slice that the file changes; "": the file group is new
     counts: Merged
     file: DataFile | None
     changes: DataFile | None = None  # its change file: what it changed in the slice before; a new file group needs none
@@ -95,8 +97,8 @@ def write(
 def finished(closing: Closing) -> int:
     """How many files of a run wait for its commit, as far as the store shows it."""
     found = closing.store.walk(objects.attempt_folder(closing.job, closing.task, closing.attempt))
-    waiting = (names.base_file(entry.name.rpartition("/")[2].removesuffix(objects.STAGED)) for entry in found)
-    return len({base.file_id for base in waiting if base is not None})  # of two tries of a task, one counts
+    waiting = (names.file(entry.name.rpartition("/")[2].removesuffix(objects.STAGED)) for entry in found)
+    return len({file.file_id for file in waiting if file is not None})  # of two tries of a task, one counts
 
 
 def abort(closing: Closing, written: Sequence[Written]) -> None:
@@ -133,10 +135,13 @@ def _checked(work: _Work, target: Target, answer: Mapping[str, Any]) -> Written:
     came = counts.updates + counts.inserts + counts.deletes + counts.stale
     right = (found.partition, found.group, found.previous) == (target.partition, target.group, target.previous)
     right = right and came == target.rows and (file is not None) == (came > counts.stale)
+    log = target.log
     if file is not None:
-        right = right and owned(file.name, work.closing.attempt) == (target.partition, target.group, work.instant)
-        right = right and file.records == counts.kept + counts.updates + counts.inserts
+        begun = log.begun if log else work.instant
+        right = right and owned(file.name, work.closing.attempt) == (target.partition, target.group, begun, log.number if log else 0)
+        right = right and file.records == counts.kept + counts.updates + counts.inserts + (counts.deletes if log else 0)
     right = right and (found.changes is not None) == (work.change_files and target.base is not None and file is not None)
+    right = right and (log is None or (came == counts.updates + counts.deletes and not counts.kept))
     if file is not None and found.changes is not None:
         right = right and found.changes.name == names.change_file_of(file.name) and found.changes.records == came - counts.stale
     if not right:
@@ -147,12 +152,17 @@ def _checked(work: _Work, target: Target, answer: Mapping[str, Any]) -> Written:
     return found
 
 
-def owned(name: str, attempt: str) -> tuple[str, str, str] | None:
-    """Partition, file group and instant of a file that this attempt may have written; None: it is another's, or none of a table."""
+def owned(name: str, attempt: str) -> tuple[str, str, str, int] | None:
+    """Partition, file group, instant and number of a file that this attempt may have written; None: it is another's, or none of a table.
+
+    The number is that of a log file in its slice, and 0 for a base file.
+    """
     partition, _, last = name.rpartition("/")
-    base = names.base_file(last)
-    found = names.attempt_of(base.token) if base else None
-    return (partition, base.file_id, base.instant) if base and found and found[1] == attempt else None
+    file = names.file(last)
+    found = names.attempt_of(file.token) if file else None
+    if file is None or found is None or found[1] != attempt:
+        return None
+    return partition, file.file_id, file.instant, file.number if isinstance(file, LogFile) else 0
 
 
 # ------------------------------------------------------------------------------------------------------------------- one target
@@ -176,27 +186,60 @@ def _write(work: _Work, target: Target) -> dict[str, Any]:
     """Write one file, in names that no other try uses."""
     started, store, counts = time.time(), work.closing.store, Merged()
     with without_collector():
-        base = _Base(store, target.base, work.columns) if target.base else None
-        output = _Output(work, store, target, base)
-        try:
-            coming = [Coming(share.run.first, partial(_brought, work, store, share)) for share in target.shares]
-            before, where, in_order = (base.batches(), base.where, base.in_order) if base else ((), "", True)
-            changed = output.changed if base else None
-            rows = merge(before, coming, work.ordering, counts, where, in_order=in_order, changed=changed)
-            for piece in rows:
-                output.writer.write(piece.rows, piece.keys, piece.times, piece.seqnos)
-            files = output.close() if counts.updates + counts.inserts + counts.deletes else ()
-            if not files:
-                output.discard()
-        except BaseException:
-            output.discard()
-            raise
+        files = _merged(work, store, target, counts) if target.log is None else _appended(work, store, target, counts)
     took = round(time.time() - started, 3)
     file, changes = (*files, None, None)[:2]
     made = Written(
         partition=target.partition, group=target.group, previous=target.previous, counts=counts, file=file, changes=changes, seconds=took,
     )  # fmt: skip
     return cast("dict[str, Any]", json.loads(encode(made)))
+
+
+def _merged(work: _Work, store: Store, target: Target, counts: Merged) -> tuple[DataFile, ...]:
+    """A base file that takes the place of the slice's, and its change file; nothing, where no row has changed."""
+    base = _Base(store, target.base, work.columns) if target.base else None
+    output = _Output(work, store, target, base)
+    try:
+        coming = [Coming(share.run.first, partial(_brought, work, store, share)) for share in target.shares]
+        before, where, in_order = (base.batches(), base.where, base.in_order) if base else ((), "", True)
+        changed = output.changed if base else None
+        rows = merge(before, coming, work.ordering, counts, where, in_order=in_order, changed=changed)
+        for piece in rows:
+            output.writer.write(piece.rows, piece.keys, piece.times, piece.seqnos)
+        files = output.close() if counts.updates + counts.inserts + counts.deletes else ()
+        if not files:
+            output.discard()
+    except BaseException:
+        output.discard()
+        raise
+    return files
+
+
+def _appended(work: _Work, store: Store, target: Target, counts: Merged) -> tuple[DataFile, ...]:
+    """A log file of the slice. Rows are counted as updates and deletes: readers tell what they meet."""
+    closing, place = work.closing, target.log
+    assert place is not None
+    assert closing.config.ordering is not None
+    task = secrets.randbelow(_TRIES)
+    name = LogFile(target.group, place.begun, place.number, names.write_token(task, closing.attempt))
+    final, at = names.path(target.partition, name.name), (closing.job, closing.task, closing.attempt)
+    appending = Appending(
+        work.instant, str(task), target.partition, target.group, work.columns, closing.config.name, closing.config.ordering
+    )
+    by, size = committer(closing.committer, store), 0
+    sink = by.create(store, *at, final)
+    try:
+        for block, rows, deletes in appending.blocks(_brought(work, store, share) for share in target.shares):
+            data = log_file.encode(block)
+            sink.write(data)
+            size += len(data)
+            counts.updates += rows
+            counts.deletes += deletes
+        sink.close()
+    except BaseException:
+        sink.discard()
+        raise
+    return (DataFile(final, size, counts.updates + counts.deletes, by.handle(*at, final, sink)),)
 
 
 def _brought(work: _Work, store: Store, share: Share) -> Brought:

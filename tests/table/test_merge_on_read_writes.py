@@ -1,0 +1,270 @@
+"""Writing into a merge-on-read table: updates and deletes go into logs, and quire and hudi-rs read the same at each step."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from test_writes import CALL, COLUMNS, LOCAL, Rows, create, frame, log_of, ours, theirs, write
+
+import quire
+from gathering import refused
+from quire.errors import RefusedError
+from quire.storage import connect
+from quire.table import file_groups, timeline
+from quire.table.format import compaction, log_file, names
+from quire.table.format.commits import WriteStat
+from quire.table.table import Table
+
+FIRST = frame(("a", "sf", 1, 1.5), ("b", "sf", 1, 2.5), ("c", "la", 1, 3.5))
+
+
+def logged(folder: Path, **more: Any) -> Table:
+    return create(folder, type="merge_on_read", **more)
+
+
+def files(folder: Path) -> tuple[list[str], list[str]]:
+    """The names of its base files and of its logs."""
+    found = [path.name for path in folder.rglob("*") if ".hoodie/" not in str(path.relative_to(folder))]
+    return sorted(name for name in found if names.base_file(name)), sorted(name for name in found if names.log_file(name))
+
+
+def stats(table: Table) -> list[WriteStat]:
+    """What the newest commit says of its files."""
+    line = timeline.read(connect(table.url))
+    return [stat for _, stat, _ in line.commit(line.completed[-1]).files()]
+
+
+def test_updates_and_deletes_go_into_logs_and_base_files_stay(tmp_path: Path) -> None:
+    table = logged(tmp_path / "trips")
+    write(table, "upsert", FIRST)
+    bases, logs = files(tmp_path / "trips")
+    assert (len(bases), logs) == (2, [])
+    second = write(table, "upsert", frame(("b", "sf", 2, 9.0), ("a", "sf", 0, 0.0)))
+    third = write(table, "delete", frame(("b", "sf", 3, 0.0), ("c", "la", 1, 0.0), ("none", "la", 1, 0.0)))
+    assert (second.updated, third.deleted, third.stale) == (2, 2, 1)
+    assert files(tmp_path / "trips")[0] == bases, "no base file was written anew"
+    assert [name.rpartition("_")[0].rpartition(".")[2] for name in files(tmp_path / "trips")[1]] == ["1", "2", "1"] or len(
+        files(tmp_path / "trips")[1]
+    ) == 3
+    expected = {"a": {"id": "a", "city": "sf", "ts": 1, "fare": 1.5}}
+    assert ours(table) == theirs(tmp_path / "trips") == expected
+    assert set(ours(table.as_of(second.instant))) == {"a", "b", "c"}
+    assert ours(table.as_of(second.instant))["b"]["fare"] == 9.0
+    optimized = table.snapshot(spark=LOCAL, read_optimized=True)
+    assert optimized.num_rows == 3, "the base files alone"
+    assert {instant.action for instant in timeline.read(connect(table.url)).completed} == {"deltacommit"}
+
+
+def test_a_commit_says_of_a_log_what_other_programs_look_for(tmp_path: Path) -> None:
+    table = logged(tmp_path / "trips", partition_by=None)
+    write(table, "upsert", FIRST)
+    (base,) = files(tmp_path / "trips")[0]
+    for number in (1, 2):
+        report = write(table, "upsert", frame(("a", "sf", 1 + number, 1.0), ("b", "sf", 1 + number, 1.0)))
+        (stat,) = stats(table)
+        log = names.log_file(str(stat.path))
+        assert log is not None
+        assert (log.number, log.file_id, log.instant) == (number, stat.file_id, names.base_file(base).instant)  # type: ignore[union-attr]
+        assert (stat.prev_commit, stat.log_version, stat.log_offset, stat.base_file) == (log.instant, number, 0, base)
+        assert (stat.num_writes, stat.num_update_writes, stat.num_deletes, stat.num_inserts) == (2, 2, 0, 0)
+        assert sorted(stat.log_files or ()) == files(tmp_path / "trips")[1]
+        assert stat.file_size_in_bytes == (tmp_path / "trips" / str(stat.path)).stat().st_size == report.written
+    whole = table.snapshot(spark=LOCAL)
+    row = next(row for row in whole.to_pylist() if row["id"] == "a")
+    assert row["_hoodie_commit_time"] == report.instant
+    assert row["_hoodie_file_name"] == stat.file_id
+    assert row["_hoodie_commit_seqno"].startswith(f"{report.instant}_")
+
+
+def test_new_keys_fill_small_files_that_have_no_logs(tmp_path: Path) -> None:
+    table = logged(tmp_path / "trips", partition_by=None)
+    write(table, "upsert", FIRST)
+    write(table, "upsert", frame(("a", "sf", 2, 9.0), ("d", "sf", 1, 4.5)))
+    assert [len(each) for each in files(tmp_path / "trips")] == [2, 0], "a file that is written anyway takes the updates, too"
+    write(table, "upsert", frame(("a", "sf", 3, 8.0)))
+    write(table, "upsert", frame(("a", "sf", 4, 7.0), ("e", "sf", 1, 5.5)))
+    assert [len(each) for each in files(tmp_path / "trips")] == [3, 2], "where logs are, new keys open another file group"
+    assert ours(table) == theirs(tmp_path / "trips")
+    assert {key: row["fare"] for key, row in ours(table).items()} == {"a": 7.0, "b": 2.5, "c": 3.5, "d": 4.5, "e": 5.5}
+
+
+@pytest.mark.parametrize("index", ["bloom", "simple", "bucket"])
+@settings(
+    max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(calls=st.lists(CALL, min_size=1, max_size=6))
+def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPathFactory, index: str, calls: Any) -> None:
+    """The greater ordering wins, also that of a delete: a log keeps it, so an older row does not come back."""
+    folder = tmp_path_factory.mktemp("table") / "t"
+    table = logged(folder, index=index, buckets=1 if index == "bucket" else None)
+    state = dict[str, tuple[int, dict[str, Any] | None]]()
+    for operation, given_rows in [("upsert", [("z", "sf", 1, 1)]), *calls]:
+        rows = [(f"{city}-{key}", city, ts, float(fare)) for key, city, ts, fare in given_rows]
+        if operation == "insert":
+            rows = [row for row in {row[0]: row for row in rows}.values() if row[0] not in state]
+            if not rows:
+                continue
+        write(table, operation, frame(*rows))
+        last = dict[str, tuple[Any, ...]]()
+        for row in rows:
+            if row[0] not in last or row[2] >= last[row[0]][2]:
+                last[row[0]] = row
+        there = {key.partition("-")[0] for key in state}
+        for key, row in last.items():
+            if key in state and row[2] < state[key][0]:
+                continue
+            # Of a key that nobody has brought a delete says nothing, but for a bucket that is there.
+            if operation != "delete":
+                state[key] = row[2], dict(zip(COLUMNS.names, row, strict=True))
+            elif key in state or (index == "bucket" and row[1] in there):
+                state[key] = row[2], None
+        expected: Rows = {key: row for key, (_, row) in state.items() if row is not None}
+        assert ours(table) == expected
+        assert theirs(folder) == expected
+
+
+ORDERINGS = [
+    (pa.int64(), 5, 6, 4), (pa.int32(), 5, 6, 4), (pa.float64(), 5.5, 6.5, 4.5), (pa.float32(), 5.5, 6.5, 4.5), (pa.string(), "e", "f", "d"),
+    (pa.date32(), dt.date(2026, 1, 5), dt.date(2026, 1, 6), dt.date(2026, 1, 4)),
+    (pa.timestamp("us", "UTC"), *(dt.datetime(2026, 1, day, 1, 2, 3, 456789, dt.UTC) for day in (5, 6, 4))),
+    (pa.decimal128(20, 5), Decimal("5.00001"), Decimal("6.5"), Decimal(4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "now", "later", "earlier"), ORDERINGS, ids=[str(each[0]) for each in ORDERINGS])
+def test_deletes_are_ordered_by_each_type_of_column(tmp_path: Path, kind: pa.DataType, now: Any, later: Any, earlier: Any) -> None:
+    columns = pa.schema([("id", pa.string()), ("at", kind), ("n", pa.int64())])
+    table = Table.create(tmp_path / "t", key="id", ordering="at", type="merge_on_read", index="simple")
+    write(table, "upsert", frame(("a", now, 1), ("b", now, 1), ("c", now, 1), ("d", now, 1), schema=columns))
+    write(table, "delete", frame(("a", later, 0), ("b", earlier, 0), ("c", now, 0), schema=columns))
+    write(table, "upsert", frame(("a", now, 2), ("c", later, 2), schema=columns))
+    assert {key: row["n"] for key, row in ours(table).items()} == {"b": 1, "c": 2, "d": 1}
+    assert {row["id"]: row["n"] for row in by_hudi_rs(tmp_path / "t")} == {"b": 1, "c": 2, "d": 1}
+
+
+def by_hudi_rs(folder: Path) -> list[dict[str, Any]]:
+    return list(theirs(folder).values())
+
+
+def test_what_logs_cannot_say_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+    for at, (kind, value, said) in enumerate(
+        [
+            (pa.int32(), 0, "has 0 in the ordering field 'at', an int"),
+            (pa.bool_(), True, "is of the type bool, by which Hudi orders no deletes in logs"),
+            (pa.decimal128(38, 2), Decimal("1e20"), "has room for 15 digits before the point"),
+        ]
+    ):
+        columns = pa.schema([("id", pa.string()), ("at", kind)])
+        table = Table.create(tmp_path / f"t{at}", key="id", ordering="at", type="merge_on_read")
+        write(
+            table,
+            "upsert",
+            frame(
+                (
+                    "a",
+                    value,
+                ),
+                schema=columns,
+            ),
+        )
+        before = ours(table)
+        with refused(RefusedError, 2, said):
+            write(table, "delete", frame(("a", value), schema=columns))
+        assert ours(table) == before
+        assert files(tmp_path / f"t{at}")[1] == []
+
+
+def test_loads_and_marks_of_deletion_go_the_same_way(tmp_path: Path) -> None:
+    table = logged(tmp_path / "trips")
+    write(table, "bulk_insert", FIRST)
+    marked = pa.Table.from_pylist(
+        [{"id": "a", "city": "sf", "ts": 2, "fare": 0.0, "_hoodie_is_deleted": True}, {"id": "b", "city": "sf", "ts": 2, "fare": 9.0}]
+    )
+    report = write(table, "upsert", marked)
+    assert (report.deleted, report.updated) == (1, 1)
+    (log,) = files(tmp_path / "trips")[1]
+    blocks = list(log_file.decode(next((tmp_path / "trips").rglob(log)).read_bytes(), log))
+    assert [block.kind for block in blocks] == [log_file.PARQUET, log_file.DELETES]
+    assert {block.instant for block in blocks} == {report.instant}
+    assert ours(table) == theirs(tmp_path / "trips")
+    assert set(ours(table)) == {"b", "c"}
+
+
+def test_a_new_column_comes_with_a_log(tmp_path: Path) -> None:
+    table = logged(tmp_path / "trips", partition_by=None)
+    write(table, "upsert", FIRST)
+    more = pa.schema([*COLUMNS, pa.field("tip", pa.float64())])
+    write(table, "upsert", frame(("a", "sf", 2, 1.0, 0.5), schema=more))
+    rows = ours(table)
+    assert (rows["a"]["tip"], rows["b"]["tip"]) == (0.5, None)
+    assert len(files(tmp_path / "trips")[1]) == 1
+
+
+def test_a_batch_comes_once_and_two_writers_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other's commit takes the number of the log, so the round is repeated with the next one."""
+    from quire.table import closer
+
+    table = logged(tmp_path / "trips", partition_by=None)
+    write(table, "upsert", FIRST)
+    asked = list[str]()
+
+    def first(*given: Any, **more: Any) -> Any:
+        if not asked:
+            asked.append("other")
+            write(table, "upsert", frame(("a", "sf", 2, 2.0)), batch="other")
+        return write_files(*given, **more)
+
+    write_files = closer.write.write
+    monkeypatch.setattr(closer.write, "write", first)
+    write(table, "upsert", frame(("a", "sf", 3, 3.0), ("b", "sf", 3, 3.0)), batch="mine")
+    assert write(table, "upsert", frame(("a", "sf", 9, 9.0)), batch="other").again
+    found = [names.log_file(name) for name in files(tmp_path / "trips")[1]]
+    assert sorted(each.number for each in found if each) == [1, 2]
+    assert {key: row["fare"] for key, row in ours(table).items()} == {"a": 3.0, "b": 3.0, "c": 3.5}
+    assert ours(table) == theirs(tmp_path / "trips")
+    assert log_of(tmp_path / "trips").tip
+
+
+def test_where_a_compaction_was_asked_for_logs_belong_to_the_slice_that_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = logged(tmp_path / "trips", partition_by=None)
+    write(table, "upsert", FIRST)
+    write(table, "upsert", frame(("a", "sf", 2, 2.0)))
+    store = connect(table.url)
+    (one,) = file_groups.newest(store, timeline.read(store), logs=True)
+    asked = names.next_instant([timeline.read(store).completed[-1].time], dt.datetime.now(dt.UTC))
+    (tmp_path / f"trips/.hoodie/{asked}.compaction.requested").write_bytes(b"plan")
+    monkeypatch.setattr(compaction, "groups", lambda data, where: [(one.partition, one.group)])
+    write(table, "upsert", frame(("a", "sf", 3, 3.0), ("d", "sf", 1, 1.0)))
+    log = names.log_file(next(name for name in files(tmp_path / "trips")[1] if asked in name))
+    assert log is not None
+    assert log.number == 1
+    assert {key: row["fare"] for key, row in ours(table).items()} == {"a": 3.0, "b": 2.5, "c": 3.5, "d": 1.0}
+
+
+def test_spark_writes_and_reads_the_same(tmp_path: Path, spark: Any) -> None:
+    table = logged(tmp_path / "trips")
+    table.upsert(spark.createDataFrame(FIRST.to_pandas()), progress=False)
+    table.upsert(spark.createDataFrame([("b", "sf", 2, 9.0)], ["id", "city", "ts", "fare"]), progress=False)
+    table.delete(spark.createDataFrame([("c", "la", 2)], ["id", "city", "ts"]), progress=False)
+    rows = {row["id"]: row["fare"] for row in table.snapshot(spark=spark).collect()}
+    assert rows == {"a": 1.5, "b": 9.0}
+    assert {key: row["fare"] for key, row in theirs(tmp_path / "trips").items()} == rows
+    assert len(files(tmp_path / "trips")[1]) == 2
+
+
+def test_a_table_by_commit_time_is_read_and_not_written(tmp_path: Path) -> None:
+    table = logged(tmp_path / "trips")
+    write(table, "upsert", FIRST)
+    place = tmp_path / "trips/.hoodie/hoodie.properties"
+    text = place.read_text()
+    place.write_text(text.replace("DefaultHoodieRecordPayload", "OverwriteWithLatestAvroPayload"))
+    with refused(RefusedError, 2, "is a merge-on-read table in which the later commit wins"):
+        write(quire.Table(tmp_path / "trips"), "upsert", FIRST)
+    assert len(ours(quire.Table(tmp_path / "trips"))) == 3
