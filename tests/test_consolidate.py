@@ -246,7 +246,7 @@ def test_the_report_and_its_html_escape_every_name(tmp_path: Path) -> None:
 def test_no_thread_is_left_that_could_abort_the_interpreter_at_its_end(tmp_path: Path) -> None:
     """A thread of Arrow's that still holds a Python object when the interpreter ends aborts the process, its work well done."""
     script = """
-import os, sys, threading, quire
+import os, sys, threading, quire, pyarrow.compute, pyarrow.parquet
 source, dest = sys.argv[1:]
 for i in range(9):
     with open(f"{source}/{i}", "wb") as out:

@@ -87,6 +87,7 @@ def test_what_msgspec_knows_is_built_when_a_module_is_imported() -> None:
         "commits.py": ("Encoder", "Decoder"),
         "schema.py": ("encode", "decode"),
         "rows.py": ("Decoder",),
+        "source.py": ("Decoder",),
     }
     assert elsewhere == {f"{file}: msgspec.json.{what}" for file, found in allowed.items() for what in found}
     assert isinstance(commits._decoder, msgspec.json.Decoder)

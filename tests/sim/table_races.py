@@ -43,8 +43,7 @@ class Race:
 def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     """A race of that seed."""
     rng = random.Random(f"table {seed}")
-    # Writers at once need listings that show what is there: where these lag, a round would not find the newest slice.
-    by, kind = rng.choice([(by, kind) for by, kind in fitting if by.name in ("rename", "upload") and not kind.lag])
+    by, kind = rng.choice([(by, kind) for by, kind in fitting if by.name in ("rename", "upload")])
     faulty = rng.random() < 0.4
     drivers = tuple(troubled(rng, TABLES[kind.name], f"writer {n}", (), faulty) for n in range(1, rng.choice((3, 3, 4))))
     return Race(seed, by, kind, drivers, rng.choice((0.0, 0.5, 0.9, 0.97)))

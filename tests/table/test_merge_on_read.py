@@ -312,8 +312,6 @@ def test_what_cannot_be_merged_is_one_line(tmp_path: Path) -> None:
     table = Table(tmp_path)
     with refused(RefusedError, 2, "is a merge-on-read table", "compare two snapshots"):
         table.changes("00000000000000", spark=LOCAL)
-    with refused(RefusedError, 2, "merge-on-read"):
-        table.upsert(pa.table({"id": ["a"], "at": [1], "name": ["a"]}), spark=LOCAL)
     two = made.instant()
     made.complete(two)
     good = made.upsert({"a": (2, "A")}, two)

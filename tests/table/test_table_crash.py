@@ -17,6 +17,7 @@ from quire.commit.log import Log
 from quire.errors import StorageError
 from quire.table.table import Table
 from sim import loads, table_races, tables
+from sim.races import Driver
 from sim.tables import FIRST, SECOND, frame, outside, seen
 
 LOCAL = quire.LocalRunner()
@@ -140,6 +141,13 @@ def test_races_of_calls_that_sleep_die_and_hear_wrong_answers(first: int) -> Non
     """On every kind of store; readers look after each change."""
     for number in range(first, first + (100 if first else 4)):
         table_races.play(table_races.draw(number, FITTING))
+
+
+@pytest.mark.parametrize(("seed", "sticky"), [(25, 0.5), (40, 0.5), (35, 0.0), (45, 0.0)])
+def test_writers_at_once_lose_no_update_where_listings_lag(seed: int, sticky: float) -> None:
+    """In these races a round meets a listing that does not have the other's slice, or its instant, yet: it waits."""
+    drivers = (Driver("writer 1", ()), Driver("writer 2", ()))
+    table_races.play(table_races.Race(seed, COMMITTERS["rename"], KINDS["nfs"], drivers, sticky))
 
 
 # ------------------------------------------------------------------------------------------------------- a topic into a table

@@ -191,6 +191,7 @@ class _Job:
         line = timeline.read(store)
         appends = self.config.type == config.MERGE_ON_READ
         slices = file_groups.newest(store, line, logs=appends)
+        rounds.check_listed(log, line, slices)
         places = file_groups.places(slices, line.compacting()) if appends else None
         taken = {instant for instant, *_ in log.instant_rows()} | {instant.time for instant in (*line.completed, *line.pending)}
         drawn = names.next_instant(taken, dt.datetime.now(dt.UTC))

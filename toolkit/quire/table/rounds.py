@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,9 +19,10 @@ from quire.commit import names as objects
 from quire.commit import protocol
 from quire.commit.entries import FORMAT, TABLE, Commit, Foreign, LostUpdate, Natural, Task, decode, encode, stored
 from quire.commit.log import Log
-from quire.errors import FormatError, NotFoundError
+from quire.errors import FormatError, NotFoundError, TransientError
 from quire.storage import Store
 from quire.table import file_groups, timeline
+from quire.table.file_groups import Slice
 from quire.table.format import names
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.config import VERSION, TableConfig
@@ -129,8 +130,41 @@ def _rolled_back(log: Log, line: Timeline, ours: Mapping[str, str]) -> Iterator[
         commit = log.outcome(ours[instant])
         if not isinstance(commit, Commit) or log.published(commit.job) is None:
             continue  # it is still to appear
+        if store.stat(_completed(commit.tasks[-1])) is not None:
+            continue  # the listing is an old one
         if (between and not archived) or not _there(store, commit.tasks[-1]):
             yield commit
+
+
+def _completed(done: Task) -> str:
+    """The name of the completed instant of a round."""
+    said = round_of(done)
+    return f"{names.FOLDER}/{Instant(said.instant, said.action).name}"
+
+
+def check_listed(log: Log, line: Timeline, slices: Iterable[Slice]) -> None:
+    """TransientError where listings do not show yet what the log's commits have shown, as on NFS another client's files.
+
+    A round that began with older slices would take the rows of these commits out again.
+    """
+    there, replaced = {instant.time for instant in line.completed}, line.replaced()
+    newest = {(one.partition, one.group): one for one in slices}
+    for _, commit in log.recent():
+        if commit.closer != TABLE or not log.in_effect(commit) or not commit.tasks[-1].data_files:
+            continue
+        done = commit.tasks[-1]
+        lacking = [] if done.instant in there else [_completed(done)]
+        for file in done.data_files:
+            folder, _, last = file.name.rpartition("/")
+            made = names.file(last)
+            one = newest.get((folder, made.file_id)) if made else None
+            if made is None or (folder, made.file_id) in replaced:
+                continue
+            if one is None or one.instant < made.instant or (one.instant == made.instant and file.name not in (one.name, *one.logs)):
+                lacking.append(file.name)
+        # One that is not there at all was archived, cleaned or rolled back.
+        if late := next((name for name in lacking if line.store.stat(name) is not None), None):
+            raise TransientError(f"{line.store.url}/{late} is there, and listings do not show it yet")
 
 
 def _there(store: Store, done: Task) -> bool:

@@ -57,6 +57,7 @@ BEGIN = "0" * 14  # stands for what a table was before all of its commits
 _COLUMNS = "columns"  # of the plan: the columns that its changes have
 _READ = ["path", "version", "start", "length", "follows"]
 _INSTANT = re.compile(r"[0-9]{14}|[0-9]{17}", re.ASCII)
+_look = msgspec.json.Decoder(Look)  # built here: two threads at its first use would end the process
 
 
 @dataclass(frozen=True)
@@ -324,7 +325,7 @@ def _planned(attempt: Attempt, source: Commits, run: TaskRun) -> tuple[list[tupl
         for path, version, start, length, follows in zip(*(found.column(name).to_pylist() for name in _READ), strict=True):
             rows.append((path, version, start, length))
             try:
-                look = None if follows is None else msgspec.json.decode(follows, type=Look)
+                look = None if follows is None else _look.decode(follows)
                 if path != source.path(version) or not _INSTANT.fullmatch(version):
                     raise ValueError(f"{path[:200]!r} is not a commit of {source.url}")
                 if look is not None:
