@@ -431,7 +431,7 @@ MUTANTS = (
     m("a table's data file may lie on the timeline", NAMES, "in (STATE, TABLE) and not", "in (STATE,) and not", first="tests/commit/test_names.py"),
     m("a base file may be another attempt's", NAMES, "attempt_of_table_file(name) == attempt", "attempt_of_table_file(name) is not None", first="tests/commit/test_names.py"),
     m("a batch is committed as often as it is called", "table/writing.py", "return None if _committed(log, identity) else (", "return (", first="tests/table/test_writes.py"),
-    m("what another program has rolled back is no more than an instant less", "table/rounds.py", "    gone = list(_rolled_back(log, line, {instant: job for instant, job in there.items() if job}))\n", "    gone = list[Commit]()\n", first="tests/table/test_histories.py"),
+    m("what another program has rolled back is no more than an instant less", "table/rounds.py", "    gone = list(_rolled_back(log, line, {instant: job for instant, job in there.items() if job}))\n", "    gone = list[Commit]()\n", first=OTHERS),
     m("a round begins with slices that an old listing shows", "table/closer.py", "        rounds.check_listed(log, line, slices)\n", "", first="tests/table/test_table_crash.py"),
     m("an instant that an old listing lacks was rolled back", "table/rounds.py", "        if store.stat(_completed(commit.tasks[-1])) is not None:\n            continue  # the listing is an old one\n", "", first="tests/table/test_table_crash.py"),
     m("two logs of a slice have one number", "table/file_groups.py", "default=0) + 1)", "default=0))", first="tests/table/test_merge_on_read_writes.py"),
