@@ -39,6 +39,7 @@ from quire.errors import (
     TransientError,
     UsageError,
 )  # fmt: skip
+from quire.interrupts import interruptible as _interruptible
 from quire.packaging import warn_of_another as _warn_of_another
 
 if TYPE_CHECKING:
@@ -87,15 +88,18 @@ _HOMES = {
 }
 
 
+_import = _interruptible(importlib.import_module)  # a Ctrl-C that meets it is one line, as in the call that it is for
+
+
 class _Lazy(ModuleType):
     """The kind of module that this package is: five functions are called like the modules that hold them."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _PACKAGES:
-            return importlib.import_module(f"quire.{name}")
+            return _import(f"quire.{name}")
         if name not in _HOMES:
             raise AttributeError(f"module 'quire' has no attribute {name!r}")
-        found = getattr(importlib.import_module(_HOMES[name]), name)
+        found = getattr(_import(_HOMES[name]), name)
         setattr(self, name, found)
         return found
 
