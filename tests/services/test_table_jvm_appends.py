@@ -1,6 +1,6 @@
 """Merge-on-read tables that quire writes: JVM Hudi 0.15.0 and 1.2.0 read them, write into them and compact them, and quire goes on.
 
-The sessions are their own: a JVM that has written tables whose instants are of a time zone ahead of UTC waits for hours before it writes here.
+The sessions are their own: a JVM that has written instants of a time zone ahead of UTC waits for hours before it writes here.
 """
 
 from __future__ import annotations

@@ -255,6 +255,9 @@ def test_where_a_compaction_was_asked_for_logs_belong_to_the_slice_that_it_begin
     assert log is not None
     assert log.number == 1
     assert {key: row["fare"] for key, row in ours(table).items()} == {"a": 3.0, "b": 2.5, "c": 3.5, "d": 1.0}
+    write(table, "upsert", frame(("a", "sf", 4, 4.0)))
+    assert sorted(name.rpartition("_")[0][-1] for name in files(tmp_path / "trips")[1] if asked in name) == ["1", "2"]
+    assert ours(table)["a"]["fare"] == 4.0
 
 
 def test_spark_writes_and_reads_the_same(tmp_path: Path, spark: Any) -> None:

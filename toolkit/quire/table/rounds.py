@@ -160,7 +160,9 @@ def check_listed(log: Log, line: Timeline, slices: Iterable[Slice]) -> None:
             one = newest.get((folder, made.file_id)) if made else None
             if made is None or (folder, made.file_id) in replaced:
                 continue
-            if one is None or one.instant < made.instant or (one.instant == made.instant and file.name not in (one.name, *one.logs)):
+            # A log may be of the slice that a compaction begins, which has not completed.
+            newer = one is not None and one.instant > made.instant
+            if not newer and (one is None or file.name not in (one.name, *one.logs)):
                 lacking.append(file.name)
         # One that is not there at all was archived, cleaned or rolled back.
         if late := next((name for name in lacking if line.store.stat(name) is not None), None):
