@@ -450,5 +450,4 @@ MUTANTS = (
     m("files of a writer at work count before the timeline begins", "table/timeline.py", " and instant not in self.pending)", ")", first="tests/table/test_merge_on_read.py"),
     m("inserts into buckets are not tagged", "table/closer.py", " or indexes.named(self.index).computes", "", first="tests/table/test_writes.py"),
     m("a module takes the name of a function", "__init__.py", "        if not (name in _HOMES and isinstance(value, ModuleType)):\n            super()", "        if True:\n            super()", first="tests/test_house.py"),
-    m("a log that is gone passes for an empty one", PROTOCOL, "    _check_not_lost(log)\n", "", first="tests/commit/test_lost_log.py"),
 )  # fmt: skip

@@ -266,7 +266,6 @@ def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _s
     store.sweep(names.STATE)
     listed, held = jobs(store), held or Held()
     log = held.read(store)
-    _check_not_lost(log)
     for job in _to_abort(abort_jobs, listed, log, store):
         abort(log, job, "given up on request")
     for entry in log.refresh().unpublished():
@@ -276,24 +275,6 @@ def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _s
     for job in sorted(_leftovers(store, log, everywhere=held.looks())):
         clean(log, job)
     return log
-
-
-def _check_not_lost(log: Log) -> None:
-    """FormatError where the log is gone and what it has committed is there: all would be gathered again, beside it.
-
-    A segment is written after its job's plan, and the plan is deleted after the job's outcome stands in the log. So the segments are
-    listed first, the plans next, and the log is read last.
-    """
-    if log.tip:
-        return
-    store = log.store
-    there = {job for e in store.walk(names.LEDGER) if (job := names.job_of_segment(e.name))}
-    ended = {job for job in there if names.base_of(job) or store.stat(names.plan_head(job)) is None}
-    if ended and not log.refresh().tip:
-        raise FormatError(
-            f"the log {store.url}/{names.LOG} is gone, and the ledger beside it has rows of job {min(ended)}, which was committed: a call "
-            f"would gather all again. Nothing was touched: put the log back, or choose another destination."
-        )
 
 
 def _to_abort(wanted: str | None, listed: dict[str, set[str]], log: Log, store: Store) -> list[str]:
