@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from quire.spark.session import session
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+# No deadline for an example: the first one also imports, and machines are busy.
+settings.register_profile("quire", deadline=None)
+settings.load_profile("quire")
 
 
 @pytest.fixture(scope="session")
