@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pandas as pd  # noqa: F401  # Arrow imports it when it is first needed: no example of a property test is to pay for that
 import pytest
-from hypothesis import settings
 
 from quire.spark.session import session
 
@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-
-# No deadline for an example: the first one also imports, and machines are busy.
-settings.register_profile("quire", deadline=None)
-settings.load_profile("quire")
 
 
 @pytest.fixture(scope="session")

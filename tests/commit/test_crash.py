@@ -189,6 +189,7 @@ def test_crash_in_the_store_of_a_table(case: Case) -> None:
 INTO_TABLES = [
     *cases(["table upsert"], ["rename"], ["disk", "hdfs"]),
     *cases(["table delete"], ["upload"], ["s3"]),
+    *cases(["table logs"], ["rename"], ["hdfs"]),
     *cases(["table insert"], ["upload"], ["azure"]),
     *cases(["table load"], ["rename"], ["objects"]),
     *cases(["table process"], ["rename"], ["nfs"]),

@@ -23,6 +23,7 @@ from quire.commit.log import Log
 from quire.errors import UsageError
 from quire.storage import Store, bare
 from services import s3
+from services.spark import end_session
 
 FILES = documents(60)
 LINES = sorted(line for content in FILES.values() for line in content.decode().splitlines())
@@ -162,10 +163,7 @@ class _driver:  # noqa: N801 (a context)
         return self.process
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:  # else its number may be another's by now
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        end_session(self.process)  # unless all of it has ended: its number may be another's by now
 
 
 def test_read_on_spark(root: str, source: str, options: dict[str, Any], spark: Any) -> None:

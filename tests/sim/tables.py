@@ -59,9 +59,20 @@ def seen(there: Mapping[str, bytes]) -> Rows:
         for _, each in sorted(logs):
             for block in log_file.decode(there[each], each):
                 if block.instant in done:
-                    said = log_content.rows(block, ["id", "n"], each).to_pylist()
-                    rows |= {row["id"]: row["n"] for row in said if row["n"] >= rows.get(row["id"], 0)}
+                    _change(rows, block, each)
     return rows
+
+
+def _change(rows: Rows, block: log_file.Block, where: str) -> None:
+    """Let a block of a log change the rows of its slice."""
+    if block.kind == log_file.DELETES:
+        for delete in log_content.deletes(block, where):
+            assert delete.ordering is not None, f"{where} deletes {delete.key} whatever its n is"
+            if delete.ordering[1] >= rows.get(delete.key, 0):
+                rows.pop(delete.key, None)
+    else:
+        said = log_content.rows(block, ["id", "n"], where).to_pylist()
+        rows |= {row["id"]: row["n"] for row in said if row["n"] >= rows.get(row["id"], 0)}
 
 
 def _log(name: str, folder: str) -> names.LogFile | None:
@@ -130,26 +141,27 @@ def check(
         assert not left, f"left over: {sorted(left)}"
         assert not list(uploads), f"uploads left open: {sorted(uploads)}"
         named = {file["name"] for task in log.tasks() for file in task["data_files"]}
-        loose = {name for name in outside(there) if _BASE.fullmatch(name)} - named
+        loose = {name for name in outside(there) if names.file(name.rpartition("/")[2])} - named
         assert not loose, f"in the partitions, and of no commit: {sorted(loose)}"
     return log
 
 
 # ------------------------------------------------------------------------------------------------------------- the calls of a user
-def opened(dest: str) -> quire.Table:
-    """The table; to create it again changes nothing."""
-    return quire.Table.create(dest, key="id", partition_by="city", index="simple")
+def opened(dest: str, *, logs: bool = False) -> quire.Table:
+    """The table, `logs`: a merge-on-read one; to create it again changes nothing."""
+    how: dict[str, Any] = {"type": "merge_on_read", "ordering": "n"} if logs else {}
+    return quire.Table.create(dest, key="id", partition_by="city", index="simple", **how)
 
 
 def frame(rows: list[tuple[str, str, int]]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(ROWS.names, row, strict=True)) for row in rows], ROWS)
 
 
-def calls(*given: tuple[str, list[tuple[str, str, int]]]) -> Callable[[str, str, str], None]:
+def calls(*given: tuple[str, list[tuple[str, str, int]]], logs: bool = False) -> Callable[[str, str, str], None]:
     """Calls of verbs, each a batch of its own: a script that is started again repeats none of them."""
 
     def work(_: str, dest: str, __: str) -> None:
-        table = opened(dest)
+        table = opened(dest, logs=logs)
         for number, (verb, rows) in enumerate(given):
             getattr(table, verb)(frame(rows), batch=f"batch {number}", **HERE)
 
@@ -169,6 +181,7 @@ def states(*given: tuple[str, list[tuple[str, str, int]]]) -> Callable[[Tree], S
 INSERTS = (("insert", FIRST), ("insert", [("d", "sf", 2), ("e", "ny", 2)]))
 UPSERTS = (("upsert", FIRST), ("upsert", SECOND))
 DELETES = (("upsert", FIRST), ("delete", [("b", "sf", 2), ("x", "la", 2)]))
+LOGS = (*UPSERTS, ("delete", [("b", "sf", 3), ("a", "sf", 3), ("x", "la", 3)]))
 
 
 def to_columns(batch: pa.RecordBatch) -> pa.RecordBatch:

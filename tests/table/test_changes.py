@@ -149,7 +149,7 @@ def test_spark_gives_the_same_changes(tmp_path: Path, spark: Any, monkeypatch: p
 
 
 @given(steps=st.lists(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=8), min_size=2, max_size=4), size=st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_sorted_changes_are_netted_as_they_stream(steps: list[list[tuple[int, bool]]], size: int) -> None:
     rows, there = list[dict[str, Any]](), set[int]()
     for at, step in enumerate(steps):

@@ -188,7 +188,7 @@ def test_what_logs_cannot_say_is_refused_and_nothing_changes(tmp_path: Path) -> 
         assert files(tmp_path / f"t{at}")[1] == []
 
 
-def test_loads_and_marks_of_deletion_go_the_same_way(tmp_path: Path) -> None:
+def test_rows_that_are_marked_as_deleted_are_deletes_in_the_log(tmp_path: Path) -> None:
     table = logged(tmp_path / "trips")
     write(table, "bulk_insert", FIRST)
     marked = pa.Table.from_pylist(
@@ -280,3 +280,53 @@ def test_a_table_by_commit_time_is_read_and_not_written(tmp_path: Path) -> None:
     with refused(RefusedError, 2, "is a merge-on-read table in which the later commit wins"):
         write(quire.Table(tmp_path / "trips"), "upsert", FIRST)
     assert len(ours(quire.Table(tmp_path / "trips"))) == 3
+
+
+def test_a_compaction_that_is_asked_for_during_a_round_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its plan would not name the log, whose rows would be gone with the slice before it."""
+    from quire.table import closer
+
+    table = logged(tmp_path / "trips", partition_by=None)
+    write(table, "upsert", FIRST)
+    write(table, "upsert", frame(("a", "sf", 2, 2.0)))
+    store, asked = connect(table.url), list[str]()
+    (one,) = file_groups.newest(store, timeline.read(store), logs=True)
+    monkeypatch.setattr(compaction, "groups", lambda data, where: [(one.partition, one.group)])
+
+    def during(*given: Any, **more: Any) -> Any:
+        found = write_files(*given, **more)
+        if not asked:
+            asked.append(names.next_instant([timeline.read(store).completed[-1].time], dt.datetime.now(dt.UTC)))
+            (tmp_path / f"trips/.hoodie/{asked[0]}.compaction.requested").write_bytes(b"plan")
+        return found
+
+    write_files = closer.write.write
+    monkeypatch.setattr(closer.write, "write", during)
+    write(table, "upsert", frame(("a", "sf", 3, 3.0)))
+    logs = [log for name in files(tmp_path / "trips")[1] if (log := names.log_file(name))]
+    assert sorted((log.instant == asked[0], log.number) for log in logs) == [(False, 1), (True, 1)]
+    assert ours(table)["a"]["fare"] == 3.0
+
+
+def test_files_are_processed_into_logs(tmp_path: Path) -> None:
+    table = logged(tmp_path / "trips")
+    write(table, "upsert", FIRST)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/one").write_text("a,sf,2\nd,sf,1")
+
+    def rows(split: quire.Split, content: bytes) -> list[dict[str, Any]]:
+        lines = (line.split(",") for line in content.decode().splitlines())
+        return [{"id": key, "city": city, "ts": int(ts), "fare": 7.0} for key, city, ts in lines]
+
+    for _ in range(2):
+        (tmp_path / "in/two").write_text("c,la,3")
+        report = quire.process(
+            tmp_path / "in", table, rows, schema="id string, city string, ts long, fare double", function_version="1", progress=False,
+            spark=LOCAL,
+        )  # fmt: skip
+    assert report.files == 0, "each file once"
+    assert {key: row["fare"] for key, row in ours(table).items()} == {"a": 7.0, "b": 2.5, "c": 7.0, "d": 7.0}
+    assert ours(table) == theirs(tmp_path / "trips")
+    assert len(files(tmp_path / "trips")[1]) == 1, "the row of la; a new key in sf has its file written anew"
+    assert quire.Ledger(table.url).summary().files == 2
+    assert not quire.recover(table.url).published

@@ -133,6 +133,31 @@ def test_writers_at_once_lose_no_update(seed: int, *, logs: bool) -> None:
         assert all((r.inserted, r.updated + r.stale) == (1, 2) for r in reports.values()), reports
 
 
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_table_whose_creation_failed_says_how_to_go_on(at: int) -> None:
+    """Of its settings the first, or the second part was not put."""
+    sim.forget_all()
+    world = sim.World(kind=sim.TABLES["hdfs"], observe=False)
+    with world.installed():
+        with world.acting(sim.Actor("unlucky", {at: "away"})), pytest.raises(StorageError, match="call again with the same settings"):
+            tables.opened(world.dest)
+        assert tables.opened(world.dest).config.key == ("id",)
+
+
+@pytest.mark.parametrize("fault", ["transient", "ambiguous", "late"])
+@pytest.mark.parametrize("name", ["hdfs", "s3"])
+def test_what_a_busy_store_does_not_take_is_sent_again(name: str, fault: str) -> None:
+    """Also the rows of a frame, which are written as a stream."""
+    for at in range(1, 7):
+        story = Story(sim.TABLES[name])
+        with story.world.installed():
+            story.begin()
+            with story.world.acting(sim.Actor("unlucky", {at: fault})):
+                assert story.call(SECOND, "second").updated == 2
+            story.world.land(everything=True)
+            assert seen(outside(story.world.there())) == TWO, story.world.told()
+
+
 FITTING = [(by, kind) for by in COMMITTERS.values() for kind in KINDS.values() if fit(by, kind)]
 
 

@@ -59,7 +59,7 @@ def _opened(url: str, options: tuple[str, ...], secrets: tuple[str, ...]) -> tup
     "--type",
     default="copy_on_write",
     show_default=True,
-    help="Or merge_on_read: updates go into logs beside the files; needs --ordering.",
+    help="copy_on_write, or merge_on_read: updates go into logs, and it needs --ordering.",
 )
 @click.option("--index", default="bloom", show_default=True, help="bloom, simple or bucket: how the file of a key is found.")
 @click.option("--buckets", type=int, help="File groups in each partition, for the bucket index, for ever.")

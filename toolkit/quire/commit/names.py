@@ -52,8 +52,9 @@ _DATA = re.compile(rf"(?:.*/)?part-({_JOB})-([0-9]+)-({_ATTEMPT})-[0-9]+\.[a-z0-
 _WRITTEN = r"(?:.*/)?[0-9A-Za-z][0-9A-Za-z.-]*_[0-9]{1,10}-([0-9]{1,8})-([0-9]{1,8})"
 _OF_TABLE = re.compile(rf"{_WRITTEN}_[0-9]{{17}}\.parquet", re.DOTALL | re.ASCII)
 _OF_LOGS = re.compile(
-    r"(?:.*/)?\.[0-9A-Za-z][0-9A-Za-z.-]*_[0-9]{14,17}\.log\.[0-9]{1,9}_[0-9]{1,10}-([0-9]{1,8})-([0-9]{1,8})", re.DOTALL | re.ASCII
-)
+    r"(?:.*/)?\.[0-9A-Za-z][0-9A-Za-z.-]*_(?:[0-9]{14}|[0-9]{17})\.log\.[0-9]{1,9}"
+    r"_[0-9]{1,10}-([0-9]{1,8})-([0-9]{1,8})", re.DOTALL | re.ASCII,
+)  # fmt: skip
 _OF_CHANGES = re.compile(rf"{CHANGES}/[0-9]{{17}}/{_WRITTEN}{re.escape(ROWS)}", re.DOTALL | re.ASCII)
 _PART = re.compile(rf"({_JOB})-[0-9a-f]{{12}}{re.escape(ROWS)}")
 _HEAD = re.compile(rf"{CHECKPOINTS}/([0-9]{{20}})-({_ATTEMPT}){re.escape(ENTRY)}")

@@ -204,7 +204,7 @@ class _Job:
             tagged = rows.runs
             if self.operation in UPSERTS or indexes.named(self.index).computes:
                 _check_bases(self.index, slices, store.url)
-                tagged = tag.tag(self.runner, closing, rows.runs, slices, self.index, line.replaced())
+                tagged = tag.tag(self.runner, closing, rows.runs, slices, self.index, line.replaced)
             fill, length = self.operation != "bulk_insert", targets.row_size(line)
             aims = targets.targets(tagged, slices, self.settings.target, length, fill=fill, logs=places)
             if aims:

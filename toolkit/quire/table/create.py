@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire.arguments import flag, parse_target
+from quire.engine.take_up import with_state
 from quire.errors import RefusedError, UsageError, about, choose, quoted
 from quire.storage import Store, connect, plain
 from quire.storage.base import STATE
@@ -84,8 +85,9 @@ def create(url: str, options: Mapping[str, Any] | None, made: TableConfig, wante
                 )
             if found != names.FOLDER:
                 raise RefusedError(f"{store.url} is not empty (it holds {found!r}), so no table was created there. Choose another place.")
-        if settings.put(store, wanted) == wanted:
-            store.put_if_absent(names.PROPERTIES, content)
+        with with_state("The table may be there, without rows: call again with the same settings."):
+            if settings.put(store, wanted) == wanted:
+                store.put_if_absent(names.PROPERTIES, content)
     _check_same(store, made, wanted)
 
 

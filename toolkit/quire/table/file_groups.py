@@ -32,7 +32,7 @@ def newest(store: Store, timeline: Timeline, *, logs: bool = False) -> list[Slic
 
     Since a compaction was asked for, logs belong to the slice that it begins. Until it completes, they change the slice before.
     """
-    replaced, compactions, holds = timeline.replaced(), timeline.compactions(), timeline.holds()
+    replaced, compactions, holds = timeline.replaced, timeline.compactions(), timeline.holds()
     found, changing = dict[tuple[str, str], Slice](), dict[tuple[str, str], list[tuple[LogFile, str]]]()
     for folder, file, entry in _files(store):
         key, instant = (folder, file.file_id), file.instant

@@ -26,7 +26,7 @@ from quire.table.file_groups import Slice
 from quire.table.format import names
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.config import VERSION, TableConfig
-from quire.table.format.names import Instant
+from quire.table.format.names import BaseFile, Instant, LogFile
 from quire.table.timeline import PARALLEL, Timeline
 
 _ARCHIVE, _MOVED = f"{names.FOLDER}/archived", f"{names.FOLDER}/timeline"  # where instants are that have left the timeline
@@ -147,26 +147,25 @@ def check_listed(log: Log, line: Timeline, slices: Iterable[Slice]) -> None:
 
     A round that began with older slices would take the rows of these commits out again.
     """
-    there, replaced = {instant.time for instant in line.completed}, line.replaced()
+    there = {instant.time for instant in line.completed}
     newest = {(one.partition, one.group): one for one in slices}
     for _, commit in log.recent():
         if commit.closer != TABLE or not log.in_effect(commit) or not commit.tasks[-1].data_files:
             continue
         done = commit.tasks[-1]
         lacking = [] if done.instant in there else [_completed(done)]
-        for file in done.data_files:
-            folder, _, last = file.name.rpartition("/")
-            made = names.file(last)
-            one = newest.get((folder, made.file_id)) if made else None
-            if made is None or (folder, made.file_id) in replaced:
-                continue
-            # A log may be of the slice that a compaction begins, which has not completed.
-            newer = one is not None and one.instant > made.instant
-            if not newer and (one is None or file.name not in (one.name, *one.logs)):
-                lacking.append(file.name)
+        for folder, file in _files(done):
+            key, name = (folder, file.file_id), names.path(folder, file.name)
+            if key not in line.replaced and not _shows(newest.get(key), file, name):
+                lacking.append(name)
         # One that is not there at all was archived, cleaned or rolled back.
         if late := next((name for name in lacking if line.store.stat(name) is not None), None):
             raise TransientError(f"{line.store.url}/{late} is there, and listings do not show it yet")
+
+
+def _shows(one: Slice | None, file: BaseFile | LogFile, name: str) -> bool:
+    """Whether the newest slice of a file group has a file, or came after it. A log may be of a slice that a compaction is to begin."""
+    return one is not None and (one.instant > file.instant or name in (one.name, *one.logs))
 
 
 def _there(store: Store, done: Task) -> bool:
@@ -198,9 +197,12 @@ def over(log: Log, done: Task) -> bool:
     """Whether a round cannot be committed any more: what it was computed from has changed."""
     mine = round_of(done)
     groups, inserts = _groups(done), set(mine.inserts) if mine.operation in UPSERTS else set()
-    return any(
-        other.instant >= mine.instant or other.groups & groups or other.inserts & inserts for other in _since(log, mine.version)
-    )  # fmt: skip
+    if any(other.instant >= mine.instant or other.groups & groups or other.inserts & inserts for other in _since(log, mine.version)):
+        return True
+    logs = {(folder, file.file_id): file.instant for folder, file in _files(done) if isinstance(file, LogFile)}
+    # A compaction that was asked for since takes no log of the slice before it but those that its plan names.
+    compacting = timeline.read(log.store).compacting() if logs else {}
+    return any(compacting.get(key, begun) != begun for key, begun in logs.items())
 
 
 def _since(log: Log, version: int) -> Iterator[_Touched]:
@@ -215,11 +217,17 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
 
 def _groups(done: Task) -> frozenset[str]:
     """The file groups that a round has written; the id of a new one is nobody else's."""
-    found = (names.file(file.name.rpartition("/")[2]) for file in done.data_files)
-    return frozenset(each.file_id for each in found if each is not None)
+    return frozenset(file.file_id for _, file in _files(done))
 
 
 def _partitions(done: Task) -> frozenset[str]:
     """The partitions into which a round has written."""
-    found = (file.name.rpartition("/") for file in done.data_files)
-    return frozenset(folder for folder, _, name in found if names.file(name) is not None)
+    return frozenset(folder for folder, _ in _files(done))
+
+
+def _files(done: Task) -> Iterator[tuple[str, BaseFile | LogFile]]:
+    """The partitions and names of the base and log files that a round has written."""
+    for each in done.data_files:
+        folder, _, name = each.name.rpartition("/")
+        if (file := names.file(name)) is not None:
+            yield folder, file

@@ -67,7 +67,7 @@ class Table:
                       left out: the later call wins, and within a call the later row
         index         how the file of a key is found: "bloom" (key ranges, then filters, then keys), "simple" (keys), "bucket" (the key's
                       hash says it; `buckets` file groups in each partition, for ever)
-        change_files  keep what each commit changed beside the data, so that `changes` reads no base file
+        change_files  keep what each commit changed beside the data, so that `changes` reads no base file (copy_on_write)
         target_size   bytes of a base file: smaller ones take in new rows first
 
         Returns the table. Raises UsageError for settings that do not go together, RefusedError for a place that holds something else.

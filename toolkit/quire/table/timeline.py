@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from quire.errors import FormatError
+from quire.errors import FormatError, NotFoundError
 from quire.storage import Entry, Store
 from quire.table.format import commits, compaction, names
 from quire.table.format.commits import CommitMetadata
@@ -65,8 +66,11 @@ class Timeline:
         found = dict[tuple[str, str], str]()
         for instant in sorted(self.compactions()):
             name = f"{self.folder}/{Instant(instant, COMPACTION, 'requested').name}"
-            where = f"{self.store.url}/{name}"
-            for each in compaction.groups(self.store.get(name), where):
+            try:
+                plan = self.store.get(name)
+            except NotFoundError:
+                continue  # it was taken back since
+            for each in compaction.groups(plan, f"{self.store.url}/{name}"):
                 found[each] = instant
         return found
 
@@ -80,6 +84,7 @@ class Timeline:
         decode = commits.decode if self.folder == FOLDER else commits.decode_avro
         return decode(self.store.get(name), f"{self.store.url}/{name}")
 
+    @cached_property
     def replaced(self) -> dict[tuple[str, str], str]:
         """(partition, file group) → the instant at which another took its place."""
         ended = [i for i in self.completed if i.action == "replacecommit"]

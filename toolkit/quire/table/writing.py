@@ -23,11 +23,11 @@ from quire.coverage import checkpoint
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.take_up import Identity, take_up, with_state
-from quire.errors import QuireError, UsageError, quoted
+from quire.errors import QuireError, TransientError, UsageError, quoted
 from quire.progress import Progress
 from quire.sources.transforms.convert import Convert
 from quire.spark.runner import Runner
-from quire.storage import connect, plain
+from quire.storage import Patience, connect, plain
 from quire.table import rounds, timeline
 from quire.table.closer import STAGED, there
 from quire.table.settings import opened
@@ -49,7 +49,7 @@ class TableReport(display.Shown):
     duplicates                   rows that came beside a later one of the same key in one call, and were left out
     instant                      of the commit, on the table's timeline; "" where nothing changed
     dest, operation, batch       the table, and what was asked for
-    data_files, written          base files of the commit, and their bytes
+    data_files, written          base files and logs of the commit, and their bytes
     version, seconds             the log's number at the end; how long it took
     again                        the batch was committed by an earlier call: nothing was done, and the counts are that call's
 
@@ -84,7 +84,7 @@ class TableReport(display.Shown):
         for name in ("inserted", "updated", "deleted", "stale", "duplicates"):
             if count := getattr(self, name):
                 rows[name] = f"{count:,}"
-        rows["base files"] = f"{self.data_files:,} ({format_size(self.written)})"
+        rows["files"] = f"{self.data_files:,} ({format_size(self.written)})"
         if self.batch is not None:
             rows["batch"] = self.batch + (", committed before" if self.again else "")
         return rows | {"version": self.version, "seconds": f"{self.seconds:.1f}"}
@@ -159,7 +159,7 @@ class Writing:
     def _staged(self, closing: Closing) -> Task | None:
         """The staged frame, of this call or an earlier one of the batch; None: the job is over."""
         assert self.log is not None
-        store = self.log.store
+        store, patience = self.log.store, Patience(self.bars.again)
         while (staged := get_manifest(store, closing.job, closing.task)) is None:
             if self.log.refresh().outcome(closing.job) is not None:
                 return None
@@ -167,9 +167,13 @@ class Writing:
                 now = there(timeline.read(store), closing.config)
                 files, schema = stage.stage(self.runner, closing, self.frame, now, self.operation)
                 done = Task(task=closing.task, attempt=closing.attempt, data_files=files, coverage=Coverage(), stats=Stats(), schema=schema)
-            except BaseException:
+            except BaseException as e:
                 write.abort(closing, ())
-                raise
+                if not isinstance(e, TransientError):
+                    raise
+                patience.wait(e)
+                closing = dataclasses.replace(closing, attempt=objects.new_id())  # what was sent before may still arrive
+                continue
             if not put_manifest(store, closing.job, done):
                 write.abort(closing, ())
         return staged
