@@ -42,7 +42,7 @@ def metadata(
         if each.file is not None:
             stats.setdefault(each.partition, []).append(_stat(each, each.file, there.get((each.partition, each.group))))
     said: dict[str, str | None] = {**(extra or {}), SCHEMA: schema.to_avro(columns, table)}
-    if all(each.changes or not each.previous for each in written if each.file) and not any(map(_log, written)):
+    if all(each.changes or not each.previous for each in written if each.file):
         said[CHANGE_FILES] = _FORMAT
     return CommitMetadata(partition_to_write_stats=stats, extra_metadata=said, operation_type=operation.upper())
 
