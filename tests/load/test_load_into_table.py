@@ -59,6 +59,18 @@ def test_a_new_column_of_a_transform_is_added_to_the_table_and_null_where_a_late
     assert found(table) == {"a": {"at": 1, "note": None}, "b": {"at": 2, "note": "x"}, "c": {"at": 3, "note": None}}
 
 
+def test_the_report_of_a_load_names_the_instant_of_its_last_commit(kafka: Mock, tmp_path: Path) -> None:
+    records = [record(id=f"k{i}", at=i) for i in range(40)]
+    table, name = quire.Table.create(tmp_path / "t", key="id", ordering="at"), topic(kafka, 1, records)
+    report = load(kafka, name, table, columns(ID, AT), max_bytes="200 B")
+    ends = [instant.time for instant in table._timeline(table._store).completed]
+    assert len(ends) == len(report.jobs) > 1
+    assert report.instant == ends[-1] == report.as_dict()["instant"]
+    assert report.instant in str(report)
+    assert report.instant in report._repr_html_()
+    assert load(kafka, name, table, columns(ID, AT)).instant == ""
+
+
 def test_columns_that_depend_on_the_records_are_those_of_the_new_ones(kafka: Mock, tmp_path: Path) -> None:
     def parse(records: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([json.loads(value) for value in records.column("value").to_pylist()])

@@ -51,6 +51,27 @@ def test_files_are_processed_into_a_table_once(tmp_path: Path) -> None:
     assert ledger.verify(spark=LOCAL).ok
 
 
+def test_a_report_names_the_instant_of_its_commit(tmp_path: Path) -> None:
+    """By which the table is read as it was then, and what has changed since is asked for."""
+    source, table = tmp_path / "in", create(tmp_path / "trips")
+    put(source, "1.json", ("a", "sf", 1, 1.0), ("b", "la", 1, 1.0))
+    first = process(source, table)
+    put(source, "2.json", ("b", "la", 2, 2.0))
+    second = process(source, table)
+    ends = [instant.time for instant in table._timeline(table._store).completed]
+    assert [first.instant, second.instant] == ends
+    assert ours(table.as_of(first.instant))["b"]["fare"] == 1.0
+    (change,) = table.changes(first.instant, spark=LOCAL).to_pylist()
+    assert (change["op"], change["instant"], change["after"]["fare"]) == ("u", second.instant, 2.0)
+    assert second.as_dict()["instant"] == second.instant
+    for shown in (str(second), second._repr_html_()):
+        assert "instant" in shown
+        assert second.instant in shown
+    put(source, "3.json", ("b", "la", 1, 9.0))
+    for nothing in (process(source, table), process(source, table), process(source, tmp_path / "files")):
+        assert (nothing.instant, "instant" in str(nothing), "instant" in nothing._repr_html_()) == ("", False, False)
+
+
 def test_a_frame_and_files_go_into_one_table(tmp_path: Path) -> None:
     source, table = tmp_path / "in", create(tmp_path / "trips")
     put(source, "1.json", ("a", "sf", 1, 1.0))

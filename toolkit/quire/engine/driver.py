@@ -108,6 +108,7 @@ class _Done:
     data_files: int = 0
     written: int = 0  # bytes in them
     records: int = 0
+    instant: str = ""  # of the last of them that changed a table
     losses: int = 0  # jobs of which the store has lost output before it was published
     examples: list[tuple[str, str]] = field(default_factory=list)  # of what was quarantined
 
@@ -118,6 +119,7 @@ class _Done:
         self.data_files += len(files)
         self.written += sum(file.size for file in files)
         self.records += sum(task.records for task in tasks)
+        self.instant = next((task.instant for task in reversed(tasks) if task.instant and task.data_files), self.instant)
 
 
 class _Call:
@@ -244,7 +246,7 @@ class _Call:
             skipped=self.skipped, young=listed.young, links=listed.links, jobs=tuple(self.jobs), version=log.tip,
             held_back=self.held + differing.held, seconds=took, skew=self.skew, others=tuple(self.others), retries=retries,
             deleted=listed.deleted.count, deleted_examples=tuple(listed.deleted.examples), reduce=request.spec.reduce,
-            quarantined_before=self.quarantined,
+            quarantined_before=self.quarantined, instant=done.instant,
         )  # fmt: skip
 
 

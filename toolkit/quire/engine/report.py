@@ -55,6 +55,8 @@ class Report:
     skew              whether the plan was even; None if there was nothing to do
     source, dest      what was gathered, and where; `seconds` that it took
     others            unfinished jobs of other calls; `lost` counts in a `LoadReport` alone
+    instant           of the call's last commit, on the timeline of the table that is its destination: `as_of` and `changes` take it; ""
+                      where the call changed nothing in a table, or the destination is not one
 
         report = quire.consolidate("/data/in", "/data/out", max_quarantined=10)
         report.checked()                        # raises AllQuarantined if nothing could be processed
@@ -92,6 +94,7 @@ class Report:
     reduce: str = ""
     quarantined_before: int = 0
     failure: str = ""
+    instant: str = ""
 
     @property
     def all_quarantined(self) -> bool:
@@ -131,6 +134,7 @@ class Report:
             "files gathered": f"{self.files:,}",
             "bytes read": format_size(self.bytes),
             "data files": f"{self.data_files:,} ({format_size(self.written)})",
+            **({"instant": self.instant} if self.instant else {}),
             **({"through": self.reduce} if self.reduce else {}),
             "skipped (already processed)": f"{self.skipped:,}"
             + (f", of them {self.quarantined_before:,} quarantined" if self.quarantined_before else ""),
@@ -257,6 +261,7 @@ class LoadReport(Report):
             "records loaded": f"{self.records:,}",
             "offsets covered": f"{self.bytes:,}",
             "data files": f"{self.data_files:,} ({format_size(self.written)})",
+            **({"instant": self.instant} if self.instant else {}),
             "quarantined": f"{self.quarantined_count:,}",
         }
         if self.lost:
