@@ -1,16 +1,22 @@
-"""What all tests share: one small Spark."""
+"""What tests share: one small Spark, and a store that has to be opened with options."""
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pandas as pd  # noqa: F401  # Arrow imports it when it is first needed: no example of a property test is to pay for that
 import pytest
 
+from gathering import KEY
+from quire.errors import RefusedError
 from quire.spark.session import session
+from quire.storage import STORES, MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -21,3 +27,18 @@ def spark() -> Iterator[SparkSession]:
     started = session({"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": 2}, master="local[2]", app_name="quire tests")
     yield started
     started.stop()
+
+
+@pytest.fixture
+def vault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """The URL of a place in a store of this process that is opened with the options `KEY`; each test has one of its own."""
+
+    def opened(url: str, options: Mapping[str, object] | None) -> MemoryStore:
+        if (options or {}).get("key") != KEY["key"]:
+            raise RefusedError(f"{url} is not opened without its key")
+        return MemoryStore(url)
+
+    module = SimpleNamespace(normalise=lambda scheme, rest: f"{scheme}:{rest}", opened=opened)
+    monkeypatch.setitem(sys.modules, "vault_of_a_test", module)  # type: ignore[arg-type]  # it has what a module of a store has
+    monkeypatch.setitem(STORES.own, "vault", "vault_of_a_test")  # type: ignore[arg-type]  # it is a dictionary
+    return f"vault://{tmp_path.name}"

@@ -16,6 +16,7 @@ from quire import Report
 from quire.errors import QuireError
 
 MANY = 1_000_000  # of what may be quarantined
+KEY = {"key": "open sesame"}  # the options of the store `vault`
 
 
 def gather(source: Any, dest: Any, **settings: Any) -> Report:

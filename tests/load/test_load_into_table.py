@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import quire
-from gathering import refused
+from gathering import KEY, refused
 from loading import load, topic
 from quire import RefusedError, UsageError
 from quire.table import streamer
@@ -69,6 +69,14 @@ def test_the_report_of_a_load_names_the_instant_of_its_last_commit(kafka: Mock, 
     assert report.instant in str(report)
     assert report.instant in report._repr_html_()
     assert load(kafka, name, table, columns(ID, AT)).instant == ""
+
+
+def test_a_table_that_is_given_as_such_is_opened_with_its_own_options(kafka: Mock, vault: str) -> None:
+    table, name = quire.Table.create(vault, key="id", ordering="at", storage_options=KEY), topic(kafka, 1, [record(id="a", at=1)])
+    load(kafka, name, table, columns(ID, AT))
+    assert found(table) == {"a": {"at": 1}}
+    with refused(RefusedError, 2, "is not opened without its key"):
+        load(kafka, name, table.url, columns(ID, AT))
 
 
 def test_columns_that_depend_on_the_records_are_those_of_the_new_ones(kafka: Mock, tmp_path: Path) -> None:

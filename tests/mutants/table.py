@@ -425,6 +425,7 @@ MUTANTS = (
     m("void commits end a round", "table/rounds.py", " and log.in_effect(entry)", "", first="tests/table/test_table_rounds.py"),
     m("a partition that nobody lists", "table/closer.py", "store.put_if_absent(marker, content)", "pass", first="tests/table/test_table_crash.py"),
     m("a step of a table that has failed does not say how to go on", "table/write/failures.py", ". Nothing of this call is visible: call again.", "", first="tests/table/write/test_tag.py"),
+    m("a table is opened without its own options", "table/into.py", "{**(dest._options or {}), **(options or {})} or None", "options", first="tests/table/test_into.py"),
     m("a report names the instant of a commit that changed nothing", ROUNDS, "if task.instant and task.data_files)", "if task.instant)", first="tests/table/test_into.py"),
     m("instants appear in another order than the log's", JOBS, "if i == mine or finishing(waiting[mine]):", "if i == mine:", first="tests/table/test_table_crash.py"),
     m("files of a void commit stay in their partitions", PROTOCOL, "            store.remove(name)  # whoever reads", "            pass  # whoever reads", first="tests/table/test_table_crash.py"),

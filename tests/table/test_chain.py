@@ -21,7 +21,7 @@ from test_writes import COLUMNS, LOCAL, create, frame, log_of, ours, write
 
 import quire
 import sim
-from gathering import refused
+from gathering import KEY, refused
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.errors import FormatError, RefusedError, UsageError
@@ -102,6 +102,17 @@ def test_a_table_follows_another_with_deletes_and_passes_each_commit_on_once(two
 
 def row(key: str, city: str, n: int) -> dict[str, Any]:
     return {"id": key, "city": city, "ts": n, "fare": float(n)}
+
+
+def test_tables_that_are_given_as_such_are_opened_with_their_own_options(vault: str) -> None:
+    a, b = (create(f"{vault}/{name}", ordering=None, storage_options=KEY) for name in "ab")  # type: ignore[arg-type]  # a URL
+    write(a, "upsert", frame(("a", "sf", 1, 1.0)))
+    assert passed(a, b).files == 1
+    write(a, "upsert", frame(("a", "sf", 2, 2.0)))
+    assert passed(a.url, b, source_options=KEY).files == 1
+    with refused(RefusedError, 2, "is not opened without its key"):
+        passed(a, b.url)
+    assert ours(b) == twice(ours(a))
 
 
 def test_it_goes_on_from_a_checkpoint_and_beside_other_sources(two: tuple[Table, Table], tmp_path: Path) -> None:
@@ -304,6 +315,7 @@ def test_what_does_not_go_together_is_said_in_one_line(two: tuple[Table, Table],
         (a, a, {}, "lies in the source"),
         (a, tmp_path / "files", {}, "is not one. Create it first"),
         (a.as_of("20261122100000000"), b, {}, "does not change"),
+        (a, b.as_of("20261122100000000"), {}, "is read, not written"),
         (a, b, {"include": "*.json"}, "include= is for files"),
         (a, b, {"split": "lines"}, "split= is for files"),
         (a, b, {"reduce": len}, "reduce= is for files"),

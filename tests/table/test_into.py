@@ -11,7 +11,7 @@ import pytest
 from test_writes import LOCAL, create, ours, theirs
 
 import quire
-from gathering import refused
+from gathering import KEY, refused
 from quire.errors import AllQuarantined, QuireError, RefusedError, UsageError
 from quire.table.closer import TableCloser
 
@@ -267,3 +267,38 @@ def test_what_is_quarantined_is_done_and_changes_nothing_in_the_table(tmp_path: 
     assert (report.files, report.skipped) == (1, 1)
     assert set(ours(table)) == set(theirs(tmp_path / "trips")) == {"a"}
     assert len(list((tmp_path / "trips/.hoodie").glob("*.commit"))) == 1, "nothing changed in the first call, so it has no instant"
+
+
+def gathered(source: Any, dest: Any, **more: Any) -> Any:
+    return quire.consolidate(source, dest, transform=by_path, format="parquet", spark=LOCAL, progress=False, **more)
+
+
+def by_path(content: bytes, file: Any) -> pa.Table:
+    return pa.Table.from_pylist([json.loads(line) for line in content.splitlines()])
+
+
+@pytest.mark.parametrize("verb", [process, gathered])
+def test_a_table_that_is_given_as_such_is_opened_with_its_own_options(tmp_path: Path, vault: str, verb: Any) -> None:
+    """Those of the call for all stores are less than these, and those for its destination more."""
+    put(tmp_path / "in", "1.json", ("a", "sf", 1, 1.0))
+    table = create(vault, storage_options=KEY)  # type: ignore[arg-type]  # a URL
+    assert verb(tmp_path / "in", table).files == 1
+    put(tmp_path / "in", "2.json", ("b", "sf", 1, 1.0))
+    assert verb(tmp_path / "in", table, storage_options={"key": "wrong", "other": "1"}).files == 1
+    put(tmp_path / "in", "3.json", ("c", "sf", 1, 1.0))
+    with refused(RefusedError, 2, "is not opened without its key"):
+        verb(tmp_path / "in", table, dest_options={"key": "wrong"})
+    with refused(RefusedError, 2, "is not opened without its key"):
+        verb(tmp_path / "in", table.url)
+    with refused(UsageError, 2, "dest_options is a dictionary"):
+        verb(tmp_path / "in", table, dest_options="open sesame")
+    assert verb(tmp_path / "in", quire.Table(table.url, storage_options=KEY), dest_options={"other": "1"}).files == 1
+    assert set(ours(table)) == set("abc")
+
+
+def test_a_table_as_of_an_instant_is_not_written(tmp_path: Path) -> None:
+    put(tmp_path / "in", "1.json", ("a", "sf", 1, 1.0))
+    table = create(tmp_path / "trips")
+    for verb in (process, gathered):
+        with refused(UsageError, 2, "as of 20261122100000000 is read, not written"):
+            verb(tmp_path / "in", table.as_of("20261122100000000"))

@@ -79,7 +79,8 @@ def consolidate(
     """
     request.check_names(settings)
     times, bars = again(every, max_runs), Progress(progress)
-    made = into(build(source, place(dest), waits=every is not None, **settings), operation)
+    dest, settings["dest_options"] = place(dest, settings.get("dest_options"))
+    made = into(build(source, dest, waits=every is not None, **settings), operation)
     return repeat(made, runner_of(spark, made.store(), made.roots), bars, times)
 
 
@@ -100,7 +101,8 @@ def plan(
     """
     request.check_names(settings)
     bars = Progress(progress)
-    made = into(build(source, place(dest), **settings), operation)
+    dest, settings["dest_options"] = place(dest, settings.get("dest_options"))
+    made = into(build(source, dest, **settings), operation)
     runner = runner_of(spark, made.store(), made.roots)
     store = made.store()
     with about("dest"):

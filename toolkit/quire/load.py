@@ -72,6 +72,7 @@ def check(
 ) -> LoadCall:  # fmt: skip
     """Check the arguments of `quire.load`, with nobody asked yet; every wrong one is a UsageError of one line."""
     request.check_options(storage_options, source_options, dest_options)
+    dest, dest_options = place(dest, dest_options)
     with about("source"):
         topics = kafka.parsed(source, kafka.client_options(storage_options, source_options))
     library()  # where the client is missing, that is said before Spark is started
@@ -93,7 +94,7 @@ def check(
         if is_kafka(dest):
             raise UsageError(f"the destination {quoted(dest, 100)} is Kafka, which quire only reads. Give a directory.")
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
-        to = destination(place(dest), to_options)
+        to = destination(dest, to_options)
         by = choice(committer, connect(to, to_options))
     target, columns = parse_target(target_size), None if schema is None else schemas.canonical(schema)
     if partition_by is not None:

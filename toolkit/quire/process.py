@@ -110,6 +110,7 @@ def check(
         choose(format, ("parquet", "lines"), "format")
     longest = parse_target(split_size, "split_size")
     columns = None if schema is None else schemas.canonical(schema)
+    dest, settings["dest_options"] = place(dest, settings.get("dest_options"))
     if (table := chain.source_of(source, dest, settings)) is not None:
         others = {
             "split": split != "file",
@@ -131,7 +132,7 @@ def check(
         {"on_append='tail'": on_append == "tail", "split='lines' or 'row_groups'": split != "file"},
     )
     call = ProcessCall(
-        source, function, place(dest), split, longest, columns, format or (columns and "parquet"), on_append, flush, reduce, settings,
+        source, function, dest, split, longest, columns, format or (columns and "parquet"), on_append, flush, reduce, settings,
         settings.pop("operation", None),
     )  # fmt: skip
     most = call.request.convert.max_file_size

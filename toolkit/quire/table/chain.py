@@ -32,7 +32,7 @@ from quire.sources.transforms.processing import ProcessFunction, Processing
 from quire.storage import connect, destination, plain
 from quire.storage.within import is_marked
 from quire.table import changes
-from quire.table.into import into, place
+from quire.table.into import into
 from quire.table.source import COMMITS, Commits, columns_of, newest_in, rows_of, window
 from quire.table.table import Table
 
@@ -55,7 +55,7 @@ def source_of(source: Any, dest: Any, settings: Mapping[str, Any]) -> Table | No
         return None
     request.check_options(storage, own, to)
     with about("dest"):
-        if not is_marked(destination(place(dest), {**(storage or {}), **(to or {})} or None)):
+        if not is_marked(destination(dest, {**(storage or {}), **(to or {})} or None)):
             return None
     with about("source"):
         options = {**(storage or {}), **(own or {})} or None
@@ -85,7 +85,7 @@ def check(
     root = Commits(source.url, options=options)
     with about("dest"):
         to_options = {**(storage or {}), **(dest_options or {})} or None
-        to = destination(place(dest), to_options)
+        to = destination(dest, to_options)
         if not is_marked(to):
             raise UsageError(
                 f"the changes of a table go into a table, and {plain(to)} is not one. Create it first: quire.Table.create(…, key=…)."

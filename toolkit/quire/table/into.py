@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from quire.commit import committers
 from quire.commit.entries import TABLE
-from quire.engine.request import Request
+from quire.engine.request import Request, check_options
 from quire.errors import UsageError, about, choose
 from quire.storage.within import is_marked
 from quire.table import timeline
@@ -27,9 +27,18 @@ OPERATIONS = ("upsert", "insert", "bulk_insert")
 R = TypeVar("R", bound=Request)
 
 
-def place(dest: str | os.PathLike[str] | Table) -> Any:
-    """The destination that a call names: a table is the place where it lies."""
-    return dest.url if isinstance(dest, Table) else dest
+def place(dest: str | os.PathLike[str] | Table, options: Any) -> tuple[Any, Any]:
+    """The destination that a call names, and its `dest_options`: a table is the place where it lies, opened with its own options and these.
+
+    UsageError for a table as of an instant.
+    """
+    if not isinstance(dest, Table):
+        return dest, options
+    check_options(None, None, options)
+    with about("dest"):
+        if dest._instant:
+            raise UsageError(f"{dest.url} as of {dest._instant} is read, not written. Give the table itself.")
+    return dest.url, {**(dest._options or {}), **(options or {})} or None
 
 
 def into(made: R, operation: str | None) -> R:
