@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import jvm
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from test_newer_versions import upgrade
@@ -22,6 +24,7 @@ from test_writes import COLUMNS, LOCAL, create, frame, log_of, ours, write
 import quire
 import sim
 from gathering import KEY, refused
+from quire.cli.app import cli
 from quire.commit import protocol
 from quire.commit.log import Log
 from quire.errors import FormatError, RefusedError, UsageError
@@ -102,6 +105,25 @@ def test_a_table_follows_another_with_deletes_and_passes_each_commit_on_once(two
 
 def row(key: str, city: str, n: int) -> dict[str, Any]:
     return {"id": key, "city": city, "ts": n, "fare": float(n)}
+
+
+def test_what_is_counted_is_called_commits_wherever_a_user_reads_it(two: tuple[Table, Table]) -> None:
+    a, b = two
+    steps, said = list[quire.ProgressEvent](), list[str]()
+    report = passed(a, b, progress=steps.append, every="0 s", max_runs=1)
+    shown = [str(report), repr(report), report._repr_html_(), report.taken, str(quire.Ledger(b.url).summary())]
+    assert (report.noun, report.taken, report.as_dict()["noun"]) == ("commits", "2 commits passed on", "commits")
+    assert "commits=2" in repr(report)
+    for text in (shown[0], shown[2], shown[4]):
+        assert "commits passed on" in text
+    (parts,) = {step.files for step in steps if step.tasks}
+    assert ({step.what for step in steps}, parts) == ({"part"}, 5), "two commits, the beginning, and the rows of two partitions"
+    said += [str(passed(a, b)), str(passed(*(create(Path(f"{a.url[7:]}{n}")) for n in "12")))]
+    assert "no commits are there to pass on" in said[1]
+    command = CliRunner().invoke(cli, ["ledger", "summary", b.url])
+    assert "commits passed on" in command.output
+    for text in (*shown, *said, command.output):
+        assert not re.search(r"files gathered|files/s|bytes read|\bfiles=", text), text
 
 
 def test_tables_that_are_given_as_such_are_opened_with_their_own_options(vault: str) -> None:

@@ -94,6 +94,7 @@ def process(
         **settings,
     )  # fmt: skip
     made = call.request
+    bars.what = call.what
     return repeat(made, runner_of(spark, made.store(), made.roots), bars, times, call.decided)
 
 
@@ -158,6 +159,7 @@ class ProcessCall:
     reduce: Reduce | None
     settings: dict[str, Any] = field(repr=False)
     operation: str | None = None
+    what = "file"  # of a progress line
 
     @property
     def request(self) -> Request:

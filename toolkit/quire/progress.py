@@ -35,7 +35,7 @@ class ProgressEvent:
 
     While gathering, `unit` is "B", `tasks` and `files` are those that are done, and `parts` has one `Part` for each account where there
     are several. `retries`: how often this call has tried again what a store could not do; `waits` says why it does so at this moment.
-    `what` the `files` are: "file", or of a load "range" (of offsets).
+    `what` the `files` are: "file", of a load "range" (of offsets), of a table's commits "part" (of their changes).
     """
 
     phase: str

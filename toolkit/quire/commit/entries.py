@@ -19,6 +19,7 @@ from quire.storage.base import safe
 FORMAT = 1
 # The kinds of input that the rest of quire speaks of by name; each is a file in `engine/kinds/`.
 FILES, SPLITS, OFFSETS = "files", "splits", "offsets"  # whole files or their ranges; what a function is given of them; Kafka's topics
+COMMITS = "commits"  # of a table, whose changes are read
 TABLE = "table"  # the closer of what goes into a table, whose commits may be of any transforms
 CLAIM = "claim"  # splits that a user's own job reads, and the transform of what it has written
 PURGE = "purge"  # the verb of commits that say which sources are deleted

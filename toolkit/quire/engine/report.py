@@ -57,6 +57,7 @@ class Report:
     others            unfinished jobs of other calls; `lost` counts in a `LoadReport` alone
     instant           of the call's last commit, on the timeline of the table that is its destination: `as_of` and `changes` take it; ""
                       where the call changed nothing in a table, or the destination is not one
+    noun              what `files` and `skipped` count: "files", or "commits" of a table that is the source; `bytes` are of files alone
 
         report = quire.consolidate("/data/in", "/data/out", max_quarantined=10)
         report.checked()                        # raises AllQuarantined if nothing could be processed
@@ -95,6 +96,7 @@ class Report:
     quarantined_before: int = 0
     failure: str = ""
     instant: str = ""
+    noun: str = "files"
 
     @property
     def all_quarantined(self) -> bool:
@@ -104,7 +106,11 @@ class Report:
     @property
     def taken(self) -> str:
         """How much that was, in a few words."""
-        return f"{self.files:,} files gathered"
+        return f"{self.files:,} {self._taken}"
+
+    @property
+    def _taken(self) -> str:
+        return "files gathered" if self.noun == "files" else f"{self.noun} passed on"
 
     @property
     def files_per_second(self) -> float:
@@ -131,8 +137,8 @@ class Report:
     def _facts(self) -> Mapping[str, object]:
         rows: dict[str, object] = {
             **self._first(),
-            "files gathered": f"{self.files:,}",
-            "bytes read": format_size(self.bytes),
+            self._taken: f"{self.files:,}",
+            **({"bytes read": format_size(self.bytes)} if self.noun == "files" else {}),
             "data files": f"{self.data_files:,} ({format_size(self.written)})",
             **({"instant": self.instant} if self.instant else {}),
             **({"through": self.reduce} if self.reduce else {}),
@@ -159,7 +165,7 @@ class Report:
             rows["links not followed"] = f"{self.links:,}"
         if self.retries:
             rows["retries"] = f"{self.retries:,}"
-        rows["seconds"] = f"{self.seconds:.1f} ({self.files_per_second:,.0f} files/s)"
+        rows["seconds"] = f"{self.seconds:.1f} ({self.files_per_second:,.0f} {self.noun}/s)"
         if self.skew is not None:
             rows["skew"] = self.skew.verdict
         rows["version"] = self.version
@@ -191,12 +197,14 @@ class Report:
 
     def __str__(self) -> str:
         if self.nothing:
-            return printable(f"{self.source} → {self.dest}: nothing is there to gather, and nothing was written.")
+            what = "nothing is there to gather" if self.noun == "files" else f"no {self.noun} are there to pass on"
+            return printable(f"{self.source} → {self.dest}: {what}, and nothing was written.")
         return display.lines(f"{self.source} → {self.dest}", self._facts(), self._note())
 
     def __repr__(self) -> str:
+        read = f"files={self.files:,}, bytes={self.bytes:,}" if self.noun == "files" else f"{self.noun}={self.files:,}"
         return (
-            f"Report({self._loud()}files={self.files:,}, bytes={self.bytes:,}, data_files={self.data_files:,}, "
+            f"Report({self._loud()}{read}, data_files={self.data_files:,}, "
             f"quarantined={self.quarantined_count:,}, deferred={len(self.deferred):,}, skipped={self.skipped:,}, "
             f"seconds={self.seconds:.1f}, version={self.version})"
         )

@@ -19,7 +19,7 @@ import xxhash
 from quire import display, skew
 from quire.arguments import flag, format_size, whole
 from quire.commit import names
-from quire.commit.entries import CLAIM, OFFSETS, PURGE, TABLE, Commit, Task
+from quire.commit.entries import CLAIM, COMMITS, FILES, OFFSETS, PURGE, TABLE, Commit, Task
 from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.commit.protocol import open_jobs
@@ -68,6 +68,7 @@ class Summary(display.Shown):
     reduce: str = ""  # the function that all rows of a job went through
     records: int | None = None  # of a destination of topics: rows or lines in the data files that count
     source: str = ""  # likewise: the brokers and topics of the last load
+    kind: str = FILES  # of what was read first: "commits" where changes of another table are passed on, which `files` counts then
 
     def _facts(self) -> dict[str, object]:
         made = f"{self.transform} → shuffle {self.reduce}" if self.reduce else self.transform
@@ -84,6 +85,8 @@ class Summary(display.Shown):
         }
 
     def _gathered(self) -> dict[str, object]:
+        if self.kind == COMMITS:
+            return {"commits passed on": f"{self.files:,}"}
         if self.records is None:
             return {"files gathered": f"{self.files:,} ({format_size(self.bytes_read)})"}
         return {"source": self.source, "records loaded": f"{self.records:,} (of {self.bytes_read:,} offsets)"}
@@ -221,6 +224,7 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
             bytes_written=found.bytes_written, held_back=found.held_back, ledger_rows=found.ledger_rows, last_commit=found.last_commit,
             unpublished=len(self._log.unpublished()), open_jobs=self.open_jobs(),
             reduce=spec.reduce if spec else "", records=records, source="" if records is None else self._log.source(),
+            kind=spec.kind if spec else FILES,
         )  # fmt: skip
 
     def open_jobs(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from quire.arguments import flag
 from quire.commit import protocol
 from quire.commit.committers import choice
-from quire.commit.entries import TABLE, Spec
+from quire.commit.entries import COMMITS, TABLE, Spec
 from quire.commit.log import Log
 from quire.coverage.fold import fold
 from quire.engine import request
@@ -33,7 +33,7 @@ from quire.storage import connect, destination, plain
 from quire.storage.within import is_marked
 from quire.table import changes
 from quire.table.into import into
-from quire.table.source import COMMITS, Commits, columns_of, newest_in, rows_of, window
+from quire.table.source import Commits, columns_of, newest_in, rows_of, window
 from quire.table.table import Table
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ class ChainCall:
 
     request: Request
     columns: pa.Schema | None = field(default=None, repr=False)
+    what = "part"  # of the changes, in a progress line
 
     def decided(self, made: Request) -> Request:
         """With columns that the destination takes: those of the call, of an open job of it, or those that the function gives first."""

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire.commit import names as objects
+from quire.commit.entries import COMMITS
 from quire.commit.log import Log
 from quire.coverage.ranges import covered
 from quire.engine.attempt import Attempt
@@ -50,7 +51,6 @@ from quire.table.timeline import Timeline
 if TYPE_CHECKING:
     from quire.coverage.fold import Fold
 
-COMMITS = "commits"  # the name of this kind
 MOST = 64  # commits of one job
 LISTINGS = 5  # of a snapshot, where another program cleans meanwhile
 BEGIN = "0" * 14  # stands for what a table was before all of its commits
@@ -249,7 +249,7 @@ class CommitsKind:
 
     def report(self, roots: Sequence[Root], call: Calling, log: Log) -> dict[str, str]:
         """Where changes come from; none is ever quarantined."""
-        return {"source": ", ".join(root.url for root in roots), "failure": ""}
+        return {"source": ", ".join(root.url for root in roots), "failure": "", "noun": self.noun}
 
     def attempt(self, attempt: Attempt, source: Root, runs: list[TaskRun]) -> None:
         """Read the changes of some runs."""

@@ -66,7 +66,9 @@ class Kind(Protocol):
         ...
 
     def report(self, roots: Sequence[Any], call: Calling, log: Log) -> dict[str, str]:
-        """Fields of the report: `source`, and `failure`, which says that nothing of the input could be processed, else nothing."""
+        """Fields of the report: `source`; `failure`, which says that nothing of the input could be processed, else nothing; and `noun`,
+        where it counts something else than files.
+        """
         ...
 
 
