@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,17 @@ import fastavro
 import jvm
 import pyarrow as pa
 import pytest
+from test_into import process, put
 from test_merge_on_read import LATER, UNREAD, gold
 from test_views import same, theirs, unpacked
-from test_writes import COLUMNS, LOCAL, create, frame, ours, write
+from test_writes import COLUMNS, LOCAL, create, frame, log_of, ours, write
 from test_writes import theirs as by_key
 
+import quire
 from gathering import refused, snapshot
+from quire.commit import protocol
 from quire.errors import FormatError, RefusedError
+from quire.table.closer import TableCloser
 from quire.table.format import commits, names
 from quire.table.table import Table
 
@@ -196,3 +201,82 @@ def test_a_timeline_elsewhere_is_not_read(upgraded: tuple[Path, list[str]]) -> N
         properties.write_text(text.replace(old, new))
         with refused(RefusedError, 2, "its timeline lies where no such table has it"):
             Table(folder).snapshot(spark=LOCAL)
+
+
+# --------------------------------------------------------------------------- the ledger of a table that was upgraded
+def test_the_ledger_of_an_upgraded_table_stays_as_it_was_and_nothing_counts_as_rolled_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while another program is moving the timeline, or has died over that."""
+    table, place = create(tmp_path / "t"), tmp_path / "t"
+    put(tmp_path / "in", "1.json", ("a", "sf", 1, 1.0), ("b", "la", 1, 1.0))
+    process(tmp_path / "in", table)
+    write(table, "upsert", frame(("a", "sf", 2, 2.0)))
+    put(tmp_path / "in", "2.json", ("c", "sf", 1, 1.0))
+    with monkeypatch.context() as patched:
+        patched.setattr(TableCloser, "close", killed)
+        with pytest.raises(KeyboardInterrupt):
+            process(tmp_path / "in", table)
+    before, rows = quire.Ledger(place).summary(), ours(table)
+    properties = (place / ".hoodie/hoodie.properties").read_bytes()
+    upgrade(place, 9)
+    after = (place / ".hoodie/hoodie.properties").read_bytes()
+    for settings in (properties, after, after):  # moved, and the settings do not say it yet; then as it is
+        (place / ".hoodie/hoodie.properties").write_bytes(settings)
+        done = quire.recover(place)
+        assert (done.rolled_back, done.foreign, done.lost_updates, len(done.open)) == ((), (), (), 1)
+        assert quire.Ledger(place).summary() == before
+    ledger = quire.Ledger(place)
+    assert ledger.verify(spark=LOCAL).ok
+    assert [each.state for each in ledger.locate(f"file://{tmp_path}/in/1.json")] == ["done"]
+    assert ours(Table(place)) == rows
+    kept = snapshot(place)
+    with refused(RefusedError, 2, "of table version 9, and quire writes version 6"):
+        process(tmp_path / "in", place)
+    assert snapshot(place) == kept
+    assert len(quire.recover(place, abort="open").given_up) == 1
+    assert (quire.Ledger(place).summary().open_jobs, ours(Table(place))) == ((), rows)
+
+
+def killed(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_commit_whose_instant_cannot_appear_since_the_table_was_upgraded_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files do not go where a reader may take them in, and it is not called published. Once it can, it appears."""
+    table = create(tmp_path / "t")
+    write(table, "upsert", frame(("a", "sf", 1, 1.0)))
+    with monkeypatch.context() as patched:
+        patched.setattr(protocol, "publish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write(table, "upsert", frame(("b", "sf", 1, 1.0)), batch="monday")
+    shutil.copytree(tmp_path / "t", tmp_path / "six")
+    upgrade(tmp_path / "t", 9)
+    before = snapshot(tmp_path / "t")
+    for _ in range(2):
+        with refused(RefusedError, 2, "is committed", "upgraded", "to table version 9", "nothing of it is visible", "call recover"):
+            quire.recover(tmp_path / "t")
+        assert snapshot(tmp_path / "t") == before
+    assert quire.Ledger(tmp_path / "t").summary().unpublished == 1
+    assert set(ours(Table(tmp_path / "t"))) == set(by_key(tmp_path / "t")) == {"a"}
+    shutil.rmtree(tmp_path / "t")
+    (tmp_path / "six").rename(tmp_path / "t")  # as who takes it back
+    assert len(quire.recover(tmp_path / "t").published) == 1
+    assert set(ours(table)) == set(by_key(tmp_path / "t")) == {"a", "b"}
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_commit_whose_instant_was_moved_before_the_log_said_so_is_published(tmp_path: Path, version: int) -> None:
+    table = create(tmp_path)
+    for key in "ab":
+        write(table, "upsert", frame((key, "sf", 1, 1.0)))
+    log = log_of(tmp_path)
+    last = max(entry.name for entry in log.store.walk("_quire/log"))
+    assert json.loads(log.store.get(last))["kind"] == "published"
+    log.store.remove(last)  # as if the process had died before
+    upgrade(tmp_path, version)
+    assert len(quire.recover(tmp_path).published) == 1
+    assert set(ours(Table(tmp_path))) == set(by_key(tmp_path)) == {"a", "b"}
+    assert not [path.name for path in (tmp_path / ".hoodie").iterdir() if names.instant(path.name)], "none where it does not belong"

@@ -31,6 +31,15 @@ class Finishing(Protocol):
 
 
 @runtime_checkable
+class Guarding(Protocol):
+    """An offer that a closer may make beside: to look whether a commit can be completed, before a data file of it goes to its place."""
+
+    def before_moved(self, store: Store, commit: Commit) -> None:
+        """RefusedError where it cannot: then nothing of it is moved, and it stays committed and not published."""
+        ...
+
+
+@runtime_checkable
 class Following(Protocol):
     """An offer that a closer may make beside: to read what programs without quire have done to a destination, as to a table's timeline."""
 

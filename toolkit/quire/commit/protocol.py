@@ -188,6 +188,8 @@ def publish(log: Log, entry: Commit, progress: Progress = _silent) -> None:
         return
     by, step = committer(entry.committer, log.store), closers.step(entry)
     files = [(task, file) for task in entry.tasks for file in task.data_files]
+    if isinstance(step, closers.Guarding):
+        step.before_moved(log.store, entry)
     lost = set[int]()
     with ThreadPoolExecutor(PARALLEL) as pool:
         done = pool.map(lambda x: by.publish(log.store, entry.job, *x), files)

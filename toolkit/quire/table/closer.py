@@ -75,6 +75,11 @@ class TableCloser:
         """The entry of what other programs have done to the timeline."""
         return rounds.unknown(log)
 
+    def before_moved(self, store: Store, commit: Commit) -> None:
+        """RefusedError where the instant cannot appear any more, as another program has upgraded the table."""
+        if commit.tasks[-1].data_files:
+            rounds.appeared(store, commit)
+
     def before_published(self, store: Store, commit: Commit, number: int) -> None:
         """Let the instant appear: partition metadata, `.requested`, `.inflight`, and last the completed one."""
         done = commit.tasks[-1]
@@ -83,7 +88,7 @@ class TableCloser:
             return  # nothing of the table has changed
         states = [Instant(said.instant, said.action, state) for state in ("requested", "inflight", "completed")]
         asked, under_way, completed = (f"{names.FOLDER}/{instant.name}" for instant in states)
-        if store.stat(completed) is not None:
+        if rounds.appeared(store, commit):
             return
         where = objects.staged(commit.job, done.task, done.attempt, _COMPLETED)
         try:

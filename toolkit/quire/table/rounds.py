@@ -19,7 +19,7 @@ from quire.commit import names as objects
 from quire.commit import protocol
 from quire.commit.entries import FORMAT, TABLE, Commit, Foreign, LostUpdate, Natural, Task, decode, encode, stored
 from quire.commit.log import Log
-from quire.errors import FormatError, NotFoundError, TransientError
+from quire.errors import FormatError, NotFoundError, RefusedError, TransientError
 from quire.storage import Store
 from quire.table import file_groups, timeline
 from quire.table.file_groups import Slice
@@ -140,6 +140,26 @@ def _completed(done: Task) -> str:
     """The name of the completed instant of a round."""
     said = round_of(done)
     return f"{names.FOLDER}/{Instant(said.instant, said.action).name}"
+
+
+def appeared(store: Store, commit: Commit) -> bool:
+    """Whether the instant of a commit stands on the timeline.
+
+    RefusedError where it does not, and cannot: another program has upgraded the table since, and moved the timeline.
+    """
+    done = commit.tasks[-1]
+    if store.stat(_completed(done)) is not None:
+        return True
+    has = TableConfig.from_properties(store.get(names.PROPERTIES), f"{store.url}/{names.PROPERTIES}")
+    if has.version == VERSION:
+        return False
+    if has.timeline and any(instant.time == done.instant for instant in timeline.read(store, has.timeline).completed):
+        return True
+    raise RefusedError(
+        f"job {commit.job} is committed, and before its instant {done.instant} had appeared, another program upgraded {store.url} to table "
+        f"version {has.version}, which quire does not write: nothing of it is visible, and its files wait. Take the table back to version "
+        f"{VERSION} with Hudi (hudi-cli: downgrade table) and call recover, or read the sources into a new table."
+    )
 
 
 def check_listed(log: Log, line: Timeline, slices: Iterable[Slice]) -> None:
