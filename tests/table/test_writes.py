@@ -99,6 +99,25 @@ def test_a_batch_is_committed_once_and_a_call_without_rows_changes_nothing(tmp_p
     assert (none.instant, none.data_files, len(ours(table))) == ("", 0, 2)
 
 
+def test_a_batch_counts_once_where_two_calls_did_not_see_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has looked for open jobs before the other put its plan, and a commit between has moved the log on, so their jobs differ."""
+    table, others, rows = create(tmp_path / "trips"), list[Any](), frame(("x", "sf", 1, 1.0))
+    write(table, "upsert", frame(("a", "sf", 1, 1.0)))
+
+    def first(*given: Any) -> Any:
+        if not others:
+            others.append(None)
+            write(table, "upsert", frame(("b", "sf", 1, 1.0)))
+            others[0] = write(table, "bulk_insert", rows, batch="monday")
+        return freeze(*given)
+
+    freeze = protocol.freeze
+    monkeypatch.setattr(protocol, "freeze", first)
+    report = write(table, "bulk_insert", rows, batch="monday")
+    assert (report.again, report.instant, report.inserted) == (True, others[0].instant, 1)
+    assert table.snapshot(spark=LOCAL).column("id").to_pylist().count("x") == 1
+
+
 def test_keys_twice_in_a_call_are_counted_and_the_last_one_wins(tmp_path: Path) -> None:
     table = create(tmp_path, ordering=None)
     report = write(table, "upsert", frame(("a", "sf", 5, 1.0), ("a", "sf", 1, 2.0), ("a", "sf", 3, 3.0)))

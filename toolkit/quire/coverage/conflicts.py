@@ -19,6 +19,8 @@ from quire.coverage.fold import touched
 from quire.coverage.uncovered import overlap
 from quire.errors import FormatError
 
+TWICE = "another call has committed the same batch"  # why a job that covers nothing is given up
+
 
 def conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
     """The numbers of the tasks to drop, or why the whole job cannot commit here."""
@@ -28,6 +30,8 @@ def conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
         return _other_spec(there, head)
     if len((log.schemas() | {t.schema for t in tasks}) - {""}) > 1:
         return "the destination holds, or would hold, rows of two schemas"
+    if head.intent.get("batch") and _twice(log, head):
+        return TWICE
     since = [(number, t) for number, commit in log.commits(after=head.base) for t in log.in_effect(commit)]
     for task in tasks:
         for number, other in since:
@@ -39,6 +43,12 @@ def conflicts(log: Log, head: PlanHead, tasks: list[Task]) -> set[int] | str:
                 found.add(task.task)
                 break
     return found
+
+
+def _twice(log: Log, head: PlanHead) -> bool:
+    """Whether the same batch was committed since the job's base: another call did not see the job when it planned its own."""
+    same = head.job[head.job.index("-") :]
+    return any(commit.job.endswith(same) and log.in_effect(commit) for _, commit in log.commits(head.base))
 
 
 def examples(log: Log, head: PlanHead, tasks: list[Task], most: int = 3) -> list[tuple[str, int]]:

@@ -20,6 +20,7 @@ from quire.commit.entries import TABLE, UNSAID, Abort, Commit, Coverage, PlanHea
 from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.coverage import checkpoint
+from quire.coverage.conflicts import TWICE
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.take_up import Identity, take_up, with_state
@@ -133,6 +134,8 @@ class Writing:
                 if isinstance(outcome, Commit) and self.log.in_effect(outcome):
                     return self._report(outcome, began)
                 if isinstance(outcome, Abort):
+                    if outcome.why == TWICE:
+                        continue
                     if outcome.why != NO_ROWS:
                         raise QuireError(f"{self.operation} into {plain(self.dest)} was given up: {outcome.why}. Nothing of it is visible.")
                     return self._report(None, began)
