@@ -303,6 +303,9 @@ PIPELINES = {
         Pipeline("table upsert", "", few, tables.calls(*tables.UPSERTS), OF_TABLES, states=tables.states(*tables.UPSERTS)),
         Pipeline("table delete", "", few, tables.calls(*tables.DELETES), OF_TABLES, states=tables.states(*tables.DELETES)),
         Pipeline("table logs", "", few, tables.calls(*tables.LOGS, logs=True), OF_TABLES, states=tables.states(*tables.LOGS)),
+        Pipeline(
+            "table compaction", "", few, tables.calls(*tables.COMPACTION, logs=True), OF_TABLES, states=tables.states(*tables.COMPACTION)
+        ),
         Pipeline("table load", "", loads.fill, tables.load, OF_TABLES, grows=True, states=tables.loaded),
         Pipeline("table process", "", few, tables.process, OF_TABLES, states=tables.processed),
     )

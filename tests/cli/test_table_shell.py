@@ -129,6 +129,27 @@ def test_show_says_settings_and_what_each_partition_holds(run: Run, trips: Path,
     assert "city=sf: rows 2, base files 1" in out
 
 
+def test_logs_are_compacted(run: Run, tmp_path: Path) -> None:
+    place, first, second = tmp_path / "m", file(tmp_path / "a.csv", FIRST), file(tmp_path / "b.jsonl", SECOND)
+    create = ("--key", "id", "--partition-by", "city", "--ordering", "at", "--type", "merge_on_read")
+    assert run("table", "create", place, *create)[0] == 0
+    for each in (first, file(tmp_path / "c.csv", FIRST.replace(",1.5", ",3.5"))):
+        assert run("table", "upsert", place, each, "--quiet")[0] == 0
+    laid = answer(run("table", "compact", place, "--schedule-only", "--json"))
+    assert (len(laid["scheduled"]), laid["pending"], laid["file_groups"]) == (1, laid["scheduled"], 0)
+    pending = answer(run("table", "timeline", place, "--last", 1, "--json"))
+    assert [(each["action"], each["state"]) for each in pending] == [("compaction", "requested")]
+    assert run("table", "upsert", place, second, "--quiet")[0] == 0
+    before = content(place)
+    done = answer(run("table", "compact", place, "--pending-only", "--quiet", "--json"))
+    assert (done["completed"], done["file_groups"], done["logs"]) == (laid["scheduled"], 2, 2)
+    (said,) = [each for each in answer(run("table", "timeline", place, "--json")) if each["operation"] == "compact"]
+    assert (said["files"], said["inserted"], said["updated"], said["deleted"]) == (2, 0, 0, 0)
+    code, out, _ = run("table", "compact", place, "--quiet", "--time-limit", "1 min", "--strategy", "oldest", "--plan-size", "1 GiB")
+    assert (code, "file groups left with logs  0" in out) == (0, True)
+    assert content(place) == before
+
+
 def test_rows_of_a_commit_that_was_archived_are_not_known(run: Run, trips: Path, filled: list[Any]) -> None:
     for name in (trips / ".hoodie").glob(f"{filled[0]['instant']}.*"):
         name.unlink()
@@ -324,6 +345,11 @@ def test_what_is_typed_wrong_is_one_line_before_spark_starts(
         (("changes", trips, "--since", ALL, "--images", "bth"), ("Did you mean 'both'?",)),
         (("show", trips, "--option", "x"), ("--option takes NAME=VALUE",)),
         (("timeline", trips, "--last", 0), ("--last",)),
+        (("compact", trips), ("is a copy-on-write table",)),
+        (("compact", trips, "--strategy", "size"), ("strategy='size' is not one of",)),
+        (("compact", trips, "--time-limit", "soon"), ("time_limit='soon' is not a time span",)),
+        (("compact", trips, "--plan-size", "big"), ("plan_size is 'big'",)),
+        (("compact", trips, "--schedule-only", "--pending-only"), ("--schedule-only lays a plan alone",)),
     ]  # fmt: skip
     for arguments, words in wrong:
         one_line(run("table", *arguments), 2, *words)

@@ -190,6 +190,8 @@ INTO_TABLES = [
     *cases(["table upsert"], ["rename"], ["disk", "hdfs"]),
     *cases(["table delete"], ["upload"], ["s3"]),
     *cases(["table logs"], ["rename"], ["hdfs"]),
+    *cases(["table compaction"], ["upload"], ["s3"]),
+    *cases(["table compaction"], ["rename"], ["nfs"]),
     *cases(["table insert"], ["upload"], ["azure"]),
     *cases(["table load"], ["rename"], ["objects"]),
     *cases(["table process"], ["rename"], ["nfs"]),

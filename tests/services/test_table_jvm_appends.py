@@ -23,6 +23,14 @@ from services.test_table_jvm_logs import COMPACT, LOCAL, SCHEDULE, SIMPLY, WRITE
 pytestmark = pytest.mark.services
 
 
+def of_table(name: str) -> dict[str, str]:
+    return {
+        "hoodie.table.name": name, f"{WRITE}.table.type": "MERGE_ON_READ", f"{WRITE}.recordkey.field": "id",
+        f"{WRITE}.precombine.field": "ts", f"{WRITE}.partitionpath.field": "city", f"{WRITE}.hive_style_partitioning": "true",
+        "hoodie.compact.inline": "false",
+    }  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def sessions() -> Iterator[dict[str, Session]]:
     with jvm_hudi.sessions() as found:
@@ -37,11 +45,7 @@ def test_the_jvm_reads_writes_and_compacts_what_quire_writes_and_quire_goes_on(
     table = Table.create(
         tmp_path / "t", key="id", partition_by="city", ordering="ts", type="merge_on_read", index="simple", name="t"
     )  # fmt: skip
-    options = {
-        "hoodie.table.name": "t", f"{WRITE}.table.type": "MERGE_ON_READ", f"{WRITE}.recordkey.field": "id",
-        f"{WRITE}.precombine.field": "ts", f"{WRITE}.partitionpath.field": "city", f"{WRITE}.hive_style_partitioning": "true",
-        "hoodie.compact.inline": "false", **SIMPLY, **TURNS,
-    }  # fmt: skip
+    options = {**of_table("t"), **SIMPLY, **TURNS}
     expected, logs, asked_for = dict[str, Any](), 0, 0
 
     def step(who: str, operation: str, *rows: dict[str, Any], more: dict[str, str] | None = None) -> None:
@@ -83,4 +87,52 @@ def test_the_jvm_reads_writes_and_compacts_what_quire_writes_and_quire_goes_on(
     if version == "0.15.0":  # 1.2.0 schedules no compaction of a table of version 6 that others write, too
         assert asked_for
         assert any(instant.action == "commit" for instant in timeline.read(quire.storage.connect(table.url)).completed)
+    assert not quire.recover(table.url).lost_updates
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_jvm_reads_and_writes_beside_quire_s_compactions_and_carries_one_out(
+    tmp_path: Path, sessions: dict[str, Session], version: str
+) -> None:  # fmt: skip
+    jvm = sessions[version]
+    table = Table.create(
+        tmp_path / "t", key="id", partition_by="city", ordering="ts", type="merge_on_read", index="simple", name="t"
+    )  # fmt: skip
+    options = {**of_table("t"), **SIMPLY, **TURNS}
+    expected = dict[str, Any]()
+
+    def agree(said: str) -> None:
+        assert by_id(table.snapshot(spark=LOCAL)) == expected, said
+        assert jvm_rows(jvm, table) == expected, said
+        base = by_id(table.snapshot(spark=LOCAL, read_optimized=True))
+        assert base == jvm_rows(jvm, table, "read_optimized"), said
+
+    def bring(who: str, *rows: dict[str, Any], more: dict[str, str] | None = None) -> None:
+        if who == "quire":
+            table.upsert(frame(*rows), spark=LOCAL, progress=False)
+        else:
+            jvm.write(table.url, frame(*rows), {**options, f"{WRITE}.operation": "upsert", **(more or {})})
+        expected.update({each["id"]: each for each in rows})
+        agree(f"{who} {rows[0]}")
+
+    bring("quire", *(row(key, 3) for key in "abcde"), row("l", 3, "la"))
+    bring("quire", row("a", 4), row("l", 4, "la"))
+    table.delete(frame(row("c", 4)), spark=LOCAL, progress=False)
+    del expected["c"]
+    (first,) = table.schedule_compaction().scheduled
+    agree("a plan of quire's is pending")
+    bring("quire", row("a", 5))
+    bring("jvm", row("b", 5), row("f", 5))
+    report = table.compact(schedule=False, spark=LOCAL, progress=False)
+    assert (report.completed, report.file_groups) == ((first,), 2)
+    agree("quire has carried out its plan")
+    bring("jvm", row("a", 6), row("l", 6, "la"))
+    (second,) = table.schedule_compaction().scheduled
+    bring("jvm", row("b", 7), more=COMPACT)
+    done = {instant.time for instant in timeline.read(quire.storage.connect(table.url)).completed if instant.action == "commit"}
+    assert {first, second} <= done, "the JVM has carried out a plan of quire's"
+    bring("quire", row("a", 8), row("m", 1, "la"))
+    table.compact(spark=LOCAL, progress=False)
+    agree("quire has compacted what the JVM and quire have written since")
+    bring("jvm", row("a", 9))
     assert not quire.recover(table.url).lost_updates

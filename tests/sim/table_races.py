@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow.parquet as pq
 
+import quire
 from quire.commit import protocol
 from quire.errors import StorageError
 from sim import tables
@@ -38,6 +39,7 @@ class Race:
     kind: Kind
     drivers: tuple[Driver, ...]
     sticky: float
+    compactors: tuple[Driver, ...] = ()  # where there are any, it is a merge-on-read table
 
 
 def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
@@ -46,7 +48,9 @@ def draw(seed: int, fitting: Sequence[tuple[By, Kind]]) -> Race:
     by, kind = rng.choice([(by, kind) for by, kind in fitting if by.name in ("rename", "upload")])
     faulty = rng.random() < 0.4
     drivers = tuple(troubled(rng, TABLES[kind.name], f"writer {n}", (), faulty) for n in range(1, rng.choice((3, 3, 4))))
-    return Race(seed, by, kind, drivers, rng.choice((0.0, 0.5, 0.9, 0.97)))
+    sticky, most = rng.choice((0.0, 0.5, 0.9, 0.97)), rng.choice((0, 1, 2))
+    compactors = tuple(troubled(rng, TABLES[kind.name], f"compactor {n}", (), faulty) for n in range(1, most + 1))
+    return Race(seed, by, kind, drivers, sticky, compactors)
 
 
 class Together(Readers):
@@ -74,31 +78,48 @@ def play(race: Race) -> None:
     world.watched[DEST] = Together()
     order = Scheduler(world, race.sticky, {d.name: d.sleeps for d in race.drivers if d.sleeps})
 
+    def opened() -> quire.Table:
+        return tables.opened(world.dest, logs=bool(race.compactors))
+
     def write(n: int) -> None:
-        tables.opened(world.dest).upsert(tables.frame([("a", "sf", n), ("b", "la", n), (f"own{n}", "sf", n)]), batch=f"batch {n}", **HERE)
+        opened().upsert(tables.frame([("a", "sf", n), ("b", "la", n), (f"own{n}", "sf", n)]), batch=f"batch {n}", **HERE)
+
+    def compact() -> None:
+        """Another one may be carrying out the same plan, or writing while a plan is laid: the call says so, and is made again."""
+        for _ in range(2):
+            opened().compact(**HERE)
 
     for n, driver in enumerate(race.drivers, 1):
         order.add(Actor(driver.name, dict(driver.faults)), lambda n=n: write(n))  # type: ignore[misc]
+    for driver in race.compactors:
+        order.add(Actor(driver.name, dict(driver.faults)), compact)
     try:
         with world.installed():
             with world.acting(Actor("before")):
-                tables.opened(world.dest).upsert(tables.frame(BEFORE), batch="before", **HERE)
+                opened().upsert(tables.frame(BEFORE), batch="before", **HERE)
+                if race.compactors:
+                    opened().upsert(tables.frame([(key, city, 0) for key, city, _ in BEFORE]), batch="logs", **HERE)
             world.settle()
             for name, ended in order.run().items():
                 hit = order.scripts[name][0].hit
-                assert ended is None or (hit and isinstance(ended, Crash | StorageError)), f"{name} ended with {ended!r}"
+                by_store = isinstance(ended, Crash | StorageError) or StorageError.__name__ in str(ended)
+                assert ended is None or (hit and by_store), f"{name} ended with {ended!r}"
             world.land(everything=True)
             world.settle()
             with world.acting(Actor("last")):
                 for n, _ in enumerate(race.drivers, 1):
                     write(n)
+                if race.compactors:
+                    compact()
                 protocol.recover(world.store(world.dest), "open")
             there = world.there()
             rows = tables.seen(tables.outside(there))
             numbers = range(1, len(race.drivers) + 1)
-            wanted = {"a": _last(there, numbers), "b": _last(there, numbers), **{f"own{n}": n for n in numbers}}
-            folders = world.folders()
-            tables.check([{}] * (len(race.drivers) + 1) + [wanted], there, folders, world.waiting())
+            last = max(numbers) if race.compactors else _last(there, numbers)
+            wanted = {"a": last, "b": last, **{f"own{n}": n for n in numbers}}
+            tables.check(
+                [{}] * (len(race.drivers) + 1) + [wanted], there, world.folders(), world.waiting(), all_taken=not race.compactors
+            )  # fmt: skip
             assert rows == wanted, f"{rows} instead of {wanted}"
     except (Exception, Crash, Endless) as e:
         raise Finding(f"{race!r}: {type(e).__name__}: {e}\n{world.told(1000)}") from e

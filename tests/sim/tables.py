@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import quire
+from quire.storage import connect
+from quire.table import timeline
 from quire.table.format import log_content, log_file, names
 from sim import loads
 from sim.topics import RECORD, TOPICS
@@ -29,13 +31,15 @@ FIRST = [("a", "sf", 1), ("b", "sf", 1), ("c", "la", 1)]
 SECOND = [("b", "sf", 2), ("d", "ny", 2), ("c", "la", 2)]
 _BASE = re.compile(r"(?:(.*)/)?([^/]+)_[0-9-]+_([0-9]{17})\.parquet")
 _DONE = re.compile(r"\.hoodie/([0-9]{17})\.(commit|deltacommit)")
+_PLAN = re.compile(r"\.hoodie/([0-9]{17})\.compaction\.requested")
 
 
 # -------------------------------------------------------------------------------------------------------------- what readers see
 def seen(there: Mapping[str, bytes]) -> Rows:
-    """By the completed instants, and of each group the newest file and its logs."""
+    """By the completed instants, and of each group the newest file and its logs, also those since a compaction was asked for."""
     done = {found[1]: content for name, content in there.items() if (found := _DONE.fullmatch(name))}
     ended = {found[1]: found[2] for name in there if (found := _DONE.fullmatch(name))}
+    plans = {found[1] for name in there if (found := _PLAN.fullmatch(name))}
     newest = dict[tuple[str, str], tuple[str, str]]()
     for name in there:
         if (found := _BASE.fullmatch(name)) and not name.startswith(".hoodie/"):
@@ -47,16 +51,19 @@ def seen(there: Mapping[str, bytes]) -> Rows:
         for stats in json.loads(content)["partitionToWriteStats"].values():
             assert all(stat["path"] in there for stat in stats), f"a file of {instant} is missing"
             assert all(f"{stat['partitionPath']}/.hoodie_partition_metadata" in there for stat in stats), "a partition that nobody lists"
-        states = {f"{instant}.{ended[instant]}.requested", f"{instant}{'' if ended[instant] == 'commit' else '.deltacommit'}.inflight"}
+        action = "compaction" if instant in plans else ended[instant]
+        states = {f"{instant}.{action}.requested", f"{instant}{'' if action == 'commit' else f'.{action}'}.inflight"}
         assert {f".hoodie/{state}" for state in states} <= there.keys()
     rows = Rows()
     for (folder, group), (instant, name) in newest.items():
         for row in pq.read_table(io.BytesIO(there[name])).to_pylist():
             assert row["id"] not in rows, f"{row['id']} is there twice"
             rows[row["id"]] = row["n"]
-        logs = [(log.number, each) for each in there if (log := _log(each, folder)) and (log.file_id, log.instant) == (group, instant)]
-        assert len({number for number, _ in logs}) == len(logs), f"two logs of {group} have one number"
-        for _, each in sorted(logs):
+        begun = {instant} | {plan for plan in plans - done.keys() if plan > instant}
+        logs = [(log.instant, log.number, each) for each in there if (log := _log(each, folder)) and log.file_id == group]
+        logs = [log for log in logs if log[0] in begun]
+        assert len({log[:2] for log in logs}) == len(logs), f"two logs of {group} have one number"
+        for *_, each in sorted(logs):
             for block in log_file.decode(there[each], each):
                 if block.instant in done:
                     _change(rows, block, each)
@@ -163,9 +170,21 @@ def calls(*given: tuple[str, list[tuple[str, str, int]]], logs: bool = False) ->
     def work(_: str, dest: str, __: str) -> None:
         table = opened(dest, logs=logs)
         for number, (verb, rows) in enumerate(given):
-            getattr(table, verb)(frame(rows), batch=f"batch {number}", **HERE)
+            if verb == SCHEDULE:
+                schedule(table)
+            elif verb == COMPACT:
+                table.compact(schedule=False, **HERE)
+            else:
+                getattr(table, verb)(frame(rows), batch=f"batch {number}", **HERE)
 
     return work
+
+
+def schedule(table: quire.Table) -> None:
+    """Lay a plan, unless one was laid."""
+    line = timeline.read(connect(table.url))
+    if not line.compactions() and not any(instant.action == "commit" for instant in line.completed):
+        table.schedule_compaction()
 
 
 def states(*given: tuple[str, list[tuple[str, str, int]]]) -> Callable[[Tree], States]:
@@ -181,6 +200,11 @@ def states(*given: tuple[str, list[tuple[str, str, int]]]) -> Callable[[Tree], S
 INSERTS = (("insert", FIRST), ("insert", [("d", "sf", 2), ("e", "ny", 2)]))
 UPSERTS = (("upsert", FIRST), ("upsert", SECOND))
 DELETES = (("upsert", FIRST), ("delete", [("b", "sf", 2), ("x", "la", 2)]))
+SCHEDULE, COMPACT = "schedule", "compact"
+COMPACTION = (
+    *UPSERTS, (SCHEDULE, []), ("upsert", [("b", "sf", 3), ("e", "ny", 3)]), ("delete", [("c", "la", 3)]), (COMPACT, []),
+    ("upsert", [("b", "sf", 4)]),
+)  # fmt: skip
 LOGS = (*UPSERTS, ("delete", [("b", "sf", 3), ("a", "sf", 3), ("x", "la", 3)]))
 
 

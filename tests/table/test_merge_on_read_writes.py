@@ -23,11 +23,12 @@ from quire.table.format.commits import WriteStat
 from quire.table.table import Table
 
 CALL = st.tuples(
-    st.sampled_from(["upsert", "upsert", "delete", "insert"]),
+    st.sampled_from(["upsert", "upsert", "delete", "insert", "schedule", "compact"]),
     st.lists(
         st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(["sf", "la"]), st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=6
     ),
 )
+HERE: dict[str, Any] = {"spark": LOCAL, "progress": False}
 FIRST = frame(("a", "sf", 1, 1.5), ("b", "sf", 1, 2.5), ("c", "la", 1, 3.5))
 
 
@@ -99,39 +100,71 @@ def test_new_keys_fill_small_files_that_have_no_logs(tmp_path: Path) -> None:
     assert {key: row["fare"] for key, row in ours(table).items()} == {"a": 7.0, "b": 2.5, "c": 3.5, "d": 4.5, "e": 5.5}
 
 
-@pytest.mark.parametrize("index", ["bloom", "simple", "bucket"])
-@settings(
-    max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(calls=st.lists(CALL, min_size=1, max_size=6))
-def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPathFactory, index: str, calls: Any) -> None:
-    """The greater ordering wins, also that of a delete: a log keeps it, so an older row does not come back."""
-    folder = tmp_path_factory.mktemp("table") / "t"
-    table = logged(folder, index=index, buckets=1 if index == "bucket" else None)
-    state = dict[str, tuple[int, dict[str, Any] | None]]()
-    for operation, given_rows in [("upsert", [("z", "sf", 1, 1)]), *calls]:
-        rows = [(f"{city}-{key}", city, ts, float(fare)) for key, city, ts, fare in given_rows]
-        if operation == "insert":
-            rows = [row for row in {row[0]: row for row in rows}.values() if row[0] not in state]
-            if not rows:
-                continue
-        write(table, operation, frame(*rows))
-        last = dict[str, tuple[Any, ...]]()
+Said = tuple[int, dict[str, Any] | None]  # the ordering of a row, and the row; None: it is deleted
+
+
+class Known:
+    """A dictionary of what should be there: of each key what counts, also a delete, until it was compacted."""
+
+    def __init__(self, *, buckets: bool) -> None:
+        self.buckets, self.state, self.pending = buckets, dict[str, Said](), False
+        self.planned, self.late = dict[str, Said](), dict[str, Said]()  # deletes in a plan, and older rows that came since
+
+    def plan(self) -> None:
+        self.planned, self.late = {key: said for key, said in self.state.items() if said[1] is None}, {}
+
+    def compact(self) -> None:
+        """Deletes of the plan that still count are forgotten, and what came too late for them is not late any more."""
+        gone = [key for key, said in self.planned.items() if self.pending and self.state[key] == said]
+        self.state = {key: said for key, said in self.state.items() if key not in gone} | {k: self.late[k] for k in gone if k in self.late}
+        self.pending = False
+
+    def write(self, operation: str, rows: list[tuple[Any, ...]]) -> None:
+        last, there = dict[str, tuple[Any, ...]](), {key.partition("-")[0] for key in self.state}
         for row in rows:
             if row[0] not in last or row[2] >= last[row[0]][2]:
                 last[row[0]] = row
-        there = {key.partition("-")[0] for key in state}
         for key, row in last.items():
-            if key in state and row[2] < state[key][0]:
-                continue
+            said = row[2], None if operation == "delete" else dict(zip(COLUMNS.names, row, strict=True))
+            if key in self.state and row[2] < self.state[key][0]:
+                if key in self.planned and said[1] and row[2] >= self.late.get(key, (0, None))[0]:
+                    self.late[key] = said
             # Of a key that nobody has brought a delete says nothing, but for a bucket that is there.
-            if operation != "delete":
-                state[key] = row[2], dict(zip(COLUMNS.names, row, strict=True))
-            elif key in state or (index == "bucket" and row[1] in there):
-                state[key] = row[2], None
-        expected: Rows = {key: row for key, (_, row) in state.items() if row is not None}
-        assert ours(table) == expected
-        assert theirs(folder) == expected
+            elif said[1] or key in self.state or (self.buckets and row[1] in there):
+                self.state[key] = said
+
+    @property
+    def rows(self) -> Rows:
+        return {key: row for key, (_, row) in self.state.items() if row is not None}
+
+
+@pytest.mark.parametrize("index", ["bloom", "simple", "bucket"])
+@settings(
+    max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(calls=st.lists(CALL, min_size=1, max_size=8))
+def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPathFactory, index: str, calls: Any) -> None:
+    """The greater ordering wins, also that of a delete: a log keeps it, so an older row does not come back until that was compacted."""
+    folder = tmp_path_factory.mktemp("table") / "t"
+    table, known = logged(folder, index=index, buckets=1 if index == "bucket" else None), Known(buckets=index == "bucket")
+    for operation, given_rows in [("upsert", [("z", "sf", 1, 1)]), *calls]:
+        rows = [(f"{city}-{key}", city, ts, float(fare)) for key, city, ts, fare in given_rows]
+        if operation in ("schedule", "compact"):
+            if not known.pending:
+                known.plan()
+                known.pending = bool(table.schedule_compaction().scheduled)
+            if operation == "compact":
+                table.compact(schedule=False, **HERE)
+                known.compact()
+        else:
+            if operation == "insert":
+                rows = [row for row in {row[0]: row for row in rows}.values() if row[0] not in known.state]
+            if rows:
+                write(table, operation, frame(*rows))
+                known.write(operation, rows)
+        assert ours(table) == known.rows
+        if not known.pending:  # hudi-rs 0.5 does not read the logs of a slice that a pending plan begins
+            assert theirs(folder) == known.rows
 
 
 ORDERINGS = [

@@ -43,6 +43,12 @@ def done(instant: str, *groups: str, inserts: tuple[str, ...] = (), operation: s
     return Task(task=2, attempt=attempt, data_files=files, coverage=Coverage(), stats=Stats(written=said.as_dict()))
 
 
+def plan(instant: str, *groups: str) -> Task:
+    """The manifest of a round that lays a plan for these file groups."""
+    said = Round(instant=instant, action="compaction", version=0, operation="schedule", inserts=(), counts={}, planned=groups)
+    return Task(task=2, attempt=objects.new_id(), data_files=(), coverage=Coverage(), stats=Stats(written=said.as_dict()))
+
+
 def committed(task: Task, number: int = 1) -> Commit:
     return Commit(
         job=f"{number}-{'0' * 16}", base=number, committer="rename", spec=UNSAID, time="", tasks=(task,), dropped=(), left=(), parts=None,
@@ -78,6 +84,13 @@ UPSERT = done(EARLY, A, inserts=("city=sf",))
         ([committed(UPSERT)], done(MINE, B, inserts=("city=sf",), operation="insert"), False),
         ([committed(done(EARLY, inserts=("city=sf",), operation="bulk_insert"))], done(MINE, B, inserts=("city=sf",)), False),
         ([committed(done(LATE, A)), Published(job=f"1-{'0' * 16}", time="", lost=(2,))], done(MINE, A), False),
+        ([committed(plan(EARLY, B))], done(MINE, A), False),
+        ([committed(plan(EARLY, A))], done(MINE, A), True),
+        ([committed(plan(LATE, B))], done(MINE, A), True),
+        ([committed(done(EARLY, A))], plan(MINE, A), True),
+        ([committed(done(EARLY, A))], plan(MINE, B), False),
+        ([foreign(EARLY, A)], plan(MINE, A), True),
+        ([committed(done(LATE, A, operation="compact"))], done(MINE, A), False),
         ([foreign(EARLY, B)], done(MINE, A), False),
         ([foreign(EARLY, A)], done(MINE, A), True),
         ([foreign(LATE, B)], done(MINE, A), True),
@@ -87,6 +100,23 @@ UPSERT = done(EARLY, A, inserts=("city=sf",))
 )  # fmt: skip
 def test_a_round_is_over_where_others_have_changed_what_it_rests_on(log: Log, others: list[Entry], mine: Task, *, over: bool) -> None:
     assert rounds.over(put(log, *others), mine) == over
+
+
+@pytest.mark.parametrize(
+    ("others", "states", "over"),
+    [
+        ([], ["compaction.requested"], False),
+        ([committed(done(LATE, A)), foreign(LATE, A)], ["compaction.requested"], False),
+        ([], [], True),
+        ([], ["compaction.requested", "commit"], True),
+        ([committed(done(MINE, A, operation="compact"))], ["compaction.requested"], True),
+        ([committed(done(EARLY, A, operation="compact"))], ["compaction.requested"], False),
+    ],
+)
+def test_a_plan_is_carried_out_once_whoever_writes(log: Log, others: list[Entry], states: list[str], *, over: bool) -> None:
+    for state in states:
+        log.store.put(f"{names.FOLDER}/{MINE}.{state}", b"")
+    assert rounds.over(put(log, *others), done(MINE, A, operation="compact")) == over
 
 
 def test_instants_of_other_programs_are_entered_once_all_together(log: Log) -> None:

@@ -25,15 +25,15 @@ from quire.cli.show import (
     spark_of,
     store_options,
 )  # fmt: skip
-from quire.errors import choose
+from quire.errors import UsageError, choose
 from quire.spark.shipping import portable
 from quire.storage import connect
 from quire.storage.within import marked
-from quire.table import overview, timeline
+from quire.table import compacting, overview, timeline
 from quire.table.changes import IMAGES
-from quire.table.closer import there
 from quire.table.settings import opened
 from quire.table.table import check_instant
+from quire.table.view import there
 from quire.table.write.columns import after, brought
 from quire.table.writing import check_batch
 
@@ -124,6 +124,34 @@ def _writing(operation: str, does: str) -> click.Command:
             show(getattr(table, operation)(rows, batch=batch, spark=spark, progress=not quiet), as_json)
 
     return write
+
+
+@click.command()
+@click.argument("url")
+@click.option("--schedule-only", is_flag=True, help="Lay one plan, and let another call carry it out.")
+@click.option("--pending-only", is_flag=True, help="Carry out the plans that are there, and lay none.")
+@click.option("--time-limit", help="Begin nothing more after so long, as '10 min'; a plan under way is finished.")
+@click.option("--strategy", default="log_size", show_default=True, help="Which file groups come first: log_size, logs or oldest.")
+@click.option("--plan-size", default="4 GiB", show_default=True, help="Bytes of base files and logs that one plan reads, with their unit.")
+@STORE_OPTION
+@STORE_SECRET
+@MASTER
+@AS_JSON
+@QUIET
+def compact(
+    url: str, schedule_only: bool, pending_only: bool, time_limit: str | None, master: str | None, as_json: bool, quiet: bool, **given: Any
+) -> None:  # fmt: skip
+    """Write the base files of a merge-on-read table anew with what their logs say, beside whoever writes."""
+    if schedule_only and (pending_only or time_limit is not None):
+        raise UsageError("--schedule-only lays a plan alone: leave --pending-only and --time-limit out.")
+    table, stored = _opened(url, given.pop("options"), given.pop("secrets"))
+    compacting.Wanted.of(**given, time_limit=time_limit)  # a wrong argument is said at once, not after Spark's start
+    compacting.check(connect(marked(table.url), stored))
+    if schedule_only:
+        show(table.schedule_compaction(**given), as_json)
+        return
+    with spark_of(master) as spark:
+        show(table.compact(schedule=not pending_only, time_limit=time_limit, **given, spark=spark, progress=not quiet), as_json)
 
 
 _FILES = "FILE: .parquet; or .csv (with a header), .jsonl, .ndjson or .json (an object a line), which may end in .gz or .zst."
@@ -218,4 +246,4 @@ def print_rows(rows: Iterable[dict[str, Any]]) -> None:
         click.echo(as_line(row))
 
 
-TABLE = (create, show_command, upsert, insert, bulk_insert, delete, snapshot, changes, timeline_command)
+TABLE = (create, show_command, upsert, insert, bulk_insert, delete, snapshot, changes, compact, timeline_command)

@@ -7,50 +7,44 @@ Each arrow is objects in the job's folder, so a driver that finds the job goes o
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
 
 from quire.commit import names as objects
-from quire.commit import protocol
 from quire.commit.committers import committer
 from quire.commit.entries import TABLE, Commit, Coverage, Entry, Stats, Task
 from quire.commit.log import Log
 from quire.commit.protocol import get_manifest, put_manifest
 from quire.engine.attempt import Work
 from quire.engine.closers import Reduce
-from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, StorageError, TransientError, UsageError
-from quire.progress import Phase, Progress
+from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, TransientError, UsageError
+from quire.progress import Progress
 from quire.spark.runner import Runner
 from quire.storage import Patience, Store
-from quire.table import file_groups, rounds, streamer, timeline, turns
+from quire.table import compaction, file_groups, rounds, streamer, turns
 from quire.table import index as indexes
 from quire.table.file_groups import Slice
-from quire.table.format import commits, config, names, schema
+from quire.table.format import commits, config, names
 from quire.table.format.config import TableConfig
 from quire.table.format.names import Instant
-from quire.table.rounds import UPSERTS, Round
-from quire.table.settings import opened
-from quire.table.timeline import Timeline
+from quire.table.rounds import SCHEDULE, UPSERTS, Round
+from quire.table.settings import Settings, opened
+from quire.table.timeline import COMPACTION
+from quire.table.view import Body, View, look, there
 from quire.table.write import columns, sort, tag, targets, write
 from quire.table.write import commit as made
 from quire.table.write.blocks import Closing
 from quire.table.write.sort import Sorted
+from quire.table.write.write import Written
 
 ROUNDS = 20  # of one call: others keep committing what it touches
 STAGED, SORTED, FIRST = range(3)  # tasks beyond those of the plan: rows of a frame, the rows sorted, the first round
-_COMPLETED = "instant.json"  # in the attempt's folder: the completed instant's bytes
+_CONTENT = "instant.json"  # in the attempt's folder: the bytes of the completed instant, or of a compaction's plan
 _SORTED = "sorted.json"
-
-
-def there(line: Timeline, has: TableConfig) -> pa.Schema | None:
-    """The columns of a table; None: nothing has been written yet, and its settings name none."""
-    text = line.schema() or has.schema
-    return schema.from_avro(text, f"the schema of {line.store.url}") if text else None
 
 
 class TableCloser:
@@ -64,6 +58,8 @@ class TableCloser:
         """The tasks of a job with the round that closes it, ours or another driver's; None: the job is over."""
         try:
             return _Job(runner, log, work, progress).close(tasks)
+        except RefusedError:
+            raise
         except UsageError as e:  # of the rows that the tasks have made: no other call makes others of them, so the job is given up
             raise RefusedError(str(e)) from e
 
@@ -84,31 +80,43 @@ class TableCloser:
         """Let the instant appear: partition metadata, `.requested`, `.inflight`, and last the completed one."""
         done = commit.tasks[-1]
         said = rounds.round_of(done)
-        if not done.data_files:
+        if not done.data_files and not said.planned:
             return  # nothing of the table has changed
-        states = [Instant(said.instant, said.action, state) for state in ("requested", "inflight", "completed")]
+        pending = COMPACTION if said.operation == made.COMPACT else said.action
+        states = [Instant(said.instant, pending, state) for state in ("requested", "inflight", "completed")]
         asked, under_way, completed = (f"{names.FOLDER}/{instant.name}" for instant in states)
         if rounds.appeared(store, commit):
             return
-        where = objects.staged(commit.job, done.task, done.attempt, _COMPLETED)
+        data = self._content(store, commit)
+        if data is None:
+            return
+        if said.planned:
+            store.put_if_absent(asked, data)
+            return
+        where = f"{store.url}/{objects.staged(commit.job, done.task, done.attempt, _CONTENT)}"
+        written = commits.decode(data, where)
+        if made.named(written) != {file.name for file in done.data_files}:
+            raise FormatError(f"{where} names other files than the log's entry of job {commit.job}: it is damaged, or forged.")
+        for marker, content in made.partitions({partition for partition, *_ in written.files()}, said.instant).items():
+            if store.stat(marker) is None:
+                store.put_if_absent(marker, content)
+        if pending != COMPACTION:
+            store.put(asked, b"")  # a compaction has its plan there
+        store.put(under_way, b"")
+        store.put_if_absent(completed, commits.encode(made.numbered(written, number)))
+
+    def _content(self, store: Store, commit: Commit) -> bytes | None:
+        """The bytes that wait beside the files of a commit; None: another one has published it."""
+        where = objects.staged(commit.job, commit.tasks[-1].task, commit.tasks[-1].attempt, _CONTENT)
         try:
-            data = store.get(where)
+            return store.get(where)
         except NotFoundError:
             if Log(store).refresh().published(commit.job) is not None:
-                return  # another one has published and cleaned, and what came of the instant since is not ours to undo
+                return None  # and cleaned, and what came of the instant since is not ours to undo
             raise FormatError(
                 f"{store.url}/{where}, which the log's entry of job {commit.job} needs to complete its instant, is gone: somebody deletes "
                 f"below {names.FOLDER}/_quire. Put back a copy."
             ) from None
-        written = commits.decode(data, f"{store.url}/{where}")
-        if made.named(written) != {file.name for file in done.data_files}:
-            raise FormatError(f"{store.url}/{where} names other files than the log's entry of job {commit.job}: it is damaged, or forged.")
-        for marker, content in made.partitions({partition for partition, *_ in written.files()}, said.instant).items():
-            if store.stat(marker) is None:
-                store.put_if_absent(marker, content)
-        store.put(asked, b"")
-        store.put(under_way, b"")
-        store.put_if_absent(completed, commits.encode(made.numbered(written, number)))
 
 
 class _Job:
@@ -123,12 +131,11 @@ class _Job:
 
     def close(self, tasks: list[Task]) -> list[Task] | None:
         """See `TableCloser.close`."""
-        found = self._done(self.head.tasks + SORTED, lambda number: self._sort(number, tasks))
-        if found is None:
+        body = self._body(tasks)
+        if body is None:
             return None
-        rows = self._sorted(found)
         for number in range(self.head.tasks + FIRST, self.head.tasks + FIRST + ROUNDS):
-            done = self._done(number, lambda number: self._round(number, rows, tasks))
+            done = self._done(number, lambda number: self._round(number, body))
             if done is None:
                 return None
             if not rounds.over(self.log.refresh(), done):
@@ -140,6 +147,17 @@ class _Job:
         raise QuireError(
             f"job {self.head.job} in {self.store.url} was closed {ROUNDS} times, and each time others had committed what it touches: "
             f"nothing of it is visible, and its rows are kept. Call again to go on, or let the others write less often."
+        )
+
+    def _body(self, tasks: list[Task]) -> Body | None:
+        """The work of each round; None: the job is over."""
+        if self.operation == SCHEDULE:
+            return compaction.Schedule(self.config, compaction.asked_for(self.head.intent))
+        if self.operation == made.COMPACT:
+            return compaction.Run(self.runner, self.config, str(self.head.intent.get("batch", "")), self.progress)
+        found = self._done(self.head.tasks + SORTED, lambda number: self._sort(number, tasks))
+        return (
+            None if found is None else _Rows(self.runner, self.work, tasks, self._sorted(found), self.config, self.settings, self.progress)
         )
 
     def _done(self, number: int, make: object) -> Task | None:
@@ -184,51 +202,20 @@ class _Job:
         return sort.decode(self.store.get(name), self.head.job, done, f"{self.store.url}/{name}")
 
     # ------------------------------------------------------------------------------------------------------------------ one round
-    def _round(self, number: int, rows: Sorted, tasks: list[Task]) -> None:
+    def _round(self, number: int, body: Body) -> None:
         """One closing run; at its end there is a manifest, ours or another's, or the job is over."""
         log, store, started = self.log, self.store, time.time()
         turns.wait(log, self.head.job, self.progress.again)
-        log.append(rounds.unknown)
-        version = log.tip
-        for commit in log.unpublished():
-            protocol.publish(log, commit)  # a round is built on published slices only
-        streamed = streamer.checkpoint(log, self.head.spec.kind, tasks)
-        line = timeline.read(store)
-        appends = self.config.type == config.MERGE_ON_READ
-        slices = file_groups.newest(store, line, logs=appends)
-        rounds.check_listed(log, line, slices)
-        places = file_groups.places(slices, line.compacting()) if appends else None
-        taken = {instant for instant, *_ in log.instant_rows()} | {instant.time for instant in (*line.completed, *line.pending)}
-        drawn = names.next_instant(taken, dt.datetime.now(dt.UTC))
+        view = look(log, logs=self.config.type == config.MERGE_ON_READ)
         closing = self._closing(number)
-        written = list[write.Written]()
+        written = list[Written]()
         try:
-            now = there(line, self.config) or pa.schema([])
-            if rows.runs:  # else all that was read is quarantined, and brings no columns
-                now = columns.after(now, rows.columns, self.operation, lacking=self.head.tasks > 0)
-            tagged = rows.runs
-            if self.operation in UPSERTS or indexes.named(self.index).computes:
-                _check_bases(self.index, slices, store.url)
-                tagged = tag.tag(self.runner, closing, rows.runs, slices, self.index, line.replaced)
-            fill, length = self.operation != "bulk_insert", targets.row_size(line)
-            aims = targets.targets(tagged, slices, self.settings.target, length, fill=fill, logs=places)
-            if aims:
-                with self.progress.phase("writing", total=len(aims)) as bar:
-                    changes, watch = self.settings.change_files and not appends, partial(_watch, closing, bar)
-                    written = write.write(self.runner, closing, aims, drawn, now, change_files=changes, watch=watch)
-                    bar.to(len(aims))
-            # Each row is counted: those for no file delete what is not there.
-            counts, vain = made.totals(written), sum(run.rows for run in tagged) - sum(aim.rows for aim in aims)
-            said = Round(
-                instant=drawn, action="deltacommit" if appends else "commit", version=version, operation=self.operation,
-                inserts=tuple(sorted({each.partition for each in written if each.counts.inserts})),
-                counts={**counts, "stale": counts["stale"] + vain + rows.left_out, "duplicates": rows.duplicates},
-            )  # fmt: skip
-            if files := made.files(written):
-                content = made.metadata(written, self.config.name, now, self.operation, {made.JOB: self.head.job, **streamed}, slices)
-                store.put(objects.staged(closing.job, number, closing.attempt, _COMPLETED), commits.encode(content))
+            written = body.write(view, closing)
+            said, content = body.say(view, closing, written)
+            if content:
+                store.put(objects.staged(closing.job, number, closing.attempt, _CONTENT), content)
             done = Task(
-                task=number, attempt=closing.attempt, data_files=files, coverage=Coverage(),
+                task=number, attempt=closing.attempt, data_files=made.files(written), coverage=Coverage(),
                 stats=Stats(written=said.as_dict(), started=round(started, 3), seconds=round(time.time() - started, 3)),
             )  # fmt: skip
             committer(self.head.committer, store).commit_task(store, closing.job, done)
@@ -241,6 +228,67 @@ class _Job:
             write.abort(closing, written)
 
 
+@dataclass
+class _Rows:
+    """A round of rows that were sorted: those whose key is there go into its file group, the others where there is room."""
+
+    runner: Runner
+    work: Work
+    tasks: Sequence[Task]
+    rows: Sorted
+    config: TableConfig
+    settings: Settings
+    progress: Progress
+    vain: int = 0  # of the last round: rows that delete what is not there, and come to no file
+
+    @property
+    def _operation(self) -> str:
+        return str(self.work.head.intent.get("operation", ""))
+
+    @property
+    def _appends(self) -> bool:
+        return self.config.type == config.MERGE_ON_READ
+
+    def write(self, view: View, closing: Closing) -> list[Written]:
+        """See `Body`."""
+        line, operation, index = view.line, self._operation, indexes.of(self.config)
+        places = file_groups.places(view.slices, line.compacting()) if self._appends else None
+        tagged = self.rows.runs
+        if operation in UPSERTS or indexes.named(index).computes:
+            _check_bases(index, view.slices, closing.store.url)
+            tagged = tag.tag(self.runner, closing, self.rows.runs, view.slices, index, line.replaced)
+        fill, length = operation != "bulk_insert", targets.row_size(line)
+        aims = targets.targets(tagged, view.slices, self.settings.target, length, fill=fill, logs=places)
+        self.vain = sum(run.rows for run in tagged) - sum(aim.rows for aim in aims)
+        if not aims:
+            return []
+        changes = self.settings.change_files and not self._appends
+        return write.write(
+            self.runner, closing, aims, view.drawn, self._columns(view), change_files=changes, progress=self.progress
+        )  # fmt: skip
+
+    def _columns(self, view: View) -> pa.Schema:
+        """The columns of the table after the commit."""
+        now = there(view.line, self.config) or pa.schema([])
+        if not self.rows.runs:
+            return now  # all that was read is quarantined, and brings no columns
+        return columns.after(now, self.rows.columns, self._operation, lacking=self.work.head.tasks > 0)
+
+    def say(self, view: View, closing: Closing, written: list[Written]) -> tuple[Round, bytes]:
+        """See `Body`."""
+        counts = made.totals(written)
+        said = Round(
+            instant=view.drawn, action="deltacommit" if self._appends else "commit", version=view.version, operation=self._operation,
+            inserts=tuple(sorted({each.partition for each in written if each.counts.inserts})),
+            counts={**counts, "stale": counts["stale"] + self.vain + self.rows.left_out, "duplicates": self.rows.duplicates},
+        )  # fmt: skip
+        if not made.files(written):
+            return said, b""
+        extra = {made.JOB: closing.job, **streamer.checkpoint(view.log, self.work.head.spec.kind, self.tasks)}
+        content = made.metadata(written, self.config.name, self._columns(view), self._operation, extra, view.slices)
+        return said, commits.encode(content)
+
+
 def _check_bases(index: str, slices: Sequence[Slice], url: str) -> None:
     """RefusedError where an index that reads base files cannot find all keys."""
     lacks = [] if indexes.named(index).computes else [one for one in slices if not one.name]
@@ -249,11 +297,3 @@ def _check_bases(index: str, slices: Sequence[Slice], url: str) -> None:
             f"{url} has {len(lacks):,} file groups without a base file, as {lacks[0].group} in {lacks[0].partition!r}, and its index "
             f"({index}) looks for keys in these: let the program that wrote them compact the table first."
         )
-
-
-def _watch(closing: Closing, bar: Phase) -> None:
-    """Move the bar by the files that the store shows; those of uploads are seen at their end alone."""
-    try:
-        bar.to(write.finished(closing))
-    except StorageError:
-        bar.update(0)  # a store that stays away is said by those who need it

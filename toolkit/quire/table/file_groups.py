@@ -25,6 +25,7 @@ class Slice:
     name: str  # of the base file, below the table; "": there is none
     size: int
     logs: tuple[str, ...] = ()  # names below the table, in the order in which they count
+    logged: int = 0  # bytes of the logs
 
 
 def newest(store: Store, timeline: Timeline, *, logs: bool = False) -> list[Slice]:
@@ -33,13 +34,13 @@ def newest(store: Store, timeline: Timeline, *, logs: bool = False) -> list[Slic
     Since a compaction was asked for, logs belong to the slice that it begins. Until it completes, they change the slice before.
     """
     replaced, compactions, holds = timeline.replaced, timeline.compactions(), timeline.holds()
-    found, changing = dict[tuple[str, str], Slice](), dict[tuple[str, str], list[tuple[LogFile, str]]]()
+    found, changing = dict[tuple[str, str], Slice](), dict[tuple[str, str], list[tuple[LogFile, Entry]]]()
     for folder, file, entry in _files(store):
         key, instant = (folder, file.file_id), file.instant
         if instant <= replaced.get(key, "") or not (holds(instant) or (instant in compactions and isinstance(file, LogFile))):
             continue
         if isinstance(file, LogFile):
-            changing.setdefault(key, []).append((file, entry.name))
+            changing.setdefault(key, []).append((file, entry))
         elif key not in found or found[key].instant < instant:
             found[key] = Slice(*key, instant, entry.name, entry.size)
         elif found[key].instant == instant:
@@ -50,14 +51,14 @@ def newest(store: Store, timeline: Timeline, *, logs: bool = False) -> list[Slic
     return sorted(_with_logs(key, found.get(key), changing.get(key, []), ends) for key in found.keys() | changing.keys())
 
 
-def _with_logs(key: tuple[str, str], base: Slice | None, logs: list[tuple[LogFile, str]], ends: dict[str, str]) -> Slice:
+def _with_logs(key: tuple[str, str], base: Slice | None, logs: list[tuple[LogFile, Entry]], ends: dict[str, str]) -> Slice:
     """A slice with the logs since its base file was begun; where a log names its own instant, those that completed since then."""
     since = base.instant if base else ""
-    timed = [(ends.get(log.instant, log.instant), log, name) for log, name in logs]
+    timed = [(ends.get(log.instant, log.instant), log, entry) for log, entry in logs]
     kept = sorted((one for one in timed if one[0] >= since), key=lambda one: (one[0], one[1].number, one[1].token))
-    logs = [(log, name) for _, log, name in kept]
+    logs = [(log, entry) for _, log, entry in kept]
     own = base or Slice(*key, logs[0][0].instant, "", 0)
-    return replace(own, logs=tuple(name for _, name in logs))
+    return replace(own, logs=tuple(entry.name for _, entry in logs), logged=sum(entry.size for _, entry in logs))
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from quire.engine.request import Request, check_options
 from quire.errors import UsageError, about, choose
 from quire.storage.within import is_marked
 from quire.table import timeline
-from quire.table.closer import there
 from quire.table.format import names
 from quire.table.settings import opened
 from quire.table.table import Table
+from quire.table.view import there
 from quire.table.write import columns
 
 if TYPE_CHECKING:

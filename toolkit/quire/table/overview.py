@@ -16,12 +16,12 @@ from quire.storage import connect
 from quire.storage.within import marked
 from quire.table import file_groups, reading, settings
 from quire.table import index as indexes
-from quire.table.closer import there
-from quire.table.format import config, names
+from quire.table.format import config
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import Instant
 from quire.table.table import Table
 from quire.table.timeline import PARALLEL, Timeline
+from quire.table.view import there
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,11 +146,12 @@ def _instants(line: Timeline, last: int | None) -> list[dict[str, Any]]:
 
 
 def _row(instant: Instant, commit: CommitMetadata | None) -> dict[str, Any]:
-    said: dict[str, Any] = {"instant": instant.time, "action": names.ACTIONS[instant.action], "state": instant.state, "operation": None}
+    said: dict[str, Any] = {"instant": instant.time, "action": instant.action, "state": instant.state, "operation": None}
     if commit is None:
         return said | dict.fromkeys(["files", "bytes", *_WORDS])
     stats = [stat for _, stat, _ in commit.files()]
-    counts = {word: sum(getattr(stat, name) for stat in stats) for word, name in _WORDS.items()}
+    changes = () if commit.compacted else stats  # what a compaction brings into base files had been changed before
+    counts = {word: sum(getattr(stat, name) for stat in changes) for word, name in _WORDS.items()}
     operation = (commit.operation_type or "").lower() or None
     return said | {"operation": operation, "files": len(stats), "bytes": sum(stat.file_size_in_bytes for stat in stats), **counts}
 

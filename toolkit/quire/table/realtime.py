@@ -8,22 +8,27 @@ against the base file. Where an ordering is missing, as in a delete that takes a
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quire.errors import FormatError, scrub
+from quire.errors import FormatError, RefusedError, scrub
 from quire.formats.damage import ARROW
 from quire.storage import Store
 from quire.table.file_groups import Slice
-from quire.table.format import keys, log_content, log_file, schema
+from quire.table.format import config, keys, log_content, log_file, schema
+from quire.table.format.config import TableConfig
 from quire.table.format.log_file import Block
-from quire.table.timeline import Holds
+from quire.table.timeline import Holds, Timeline
+
+if TYPE_CHECKING:
+    from quire.table.write.merge import Merged
 
 KEY = schema.META[2]
 _DELETED, _OPERATION = "_hoodie_is_deleted", "_hoodie_operation"  # columns that say of a row that it deletes
@@ -55,14 +60,31 @@ class Merging:
         return keys.record_keys(rows, [f.name for f in self.key]) if self.key else rows.column(KEY)
 
 
+def merging_of(has: TableConfig, line: Timeline, rows: pa.Schema, url: str) -> Merging:
+    """How the logs of a table are merged; RefusedError where quire cannot do as the table says."""
+    ordered = has.mode == config.EVENT_TIME
+    fields = ([] if has.meta_fields else [*has.key]) + ([has.ordering or ""] if ordered else [])
+    if has.mode not in config.MODES:
+        raise RefusedError(f"{url} merges its logs by {has.mode[:200]}, which quire does not know: read it with read_optimized=True.")
+    if (lacks := [name for name in fields if name not in rows.names]) or not (has.meta_fields or has.key):
+        raise RefusedError(
+            f"{url} needs the column {(lacks or ['of its key'])[0]!r} to merge its logs, and does not have it: read it with "
+            "read_optimized=True."
+        )
+    key = () if has.meta_fields else tuple(rows.field(name) for name in has.key)
+    return Merging(line.holds(), key, rows.field(has.ordering) if ordered else None)
+
+
 @dataclass(frozen=True)
-class _Changes:
-    """The logs say of each key once: its row, or that it is deleted."""
+class Changes:
+    """The logs say of each key once: its row, or that it is deleted. `said`, `blocks`: how often, and in how many blocks, they say it."""
 
     keys: pa.Array
     rows: pa.Table = field(repr=False)
     deletes: npt.NDArray[np.bool_] = field(repr=False)
     orderings: Any = field(repr=False)  # of the type of the ordering column; null: it counts whatever was there
+    said: int = 0
+    blocks: int = 0
 
 
 def merged(
@@ -73,40 +95,72 @@ def merged(
     A row group of the base file is in memory, and all logs of the slice. FormatError for a damaged log, RefusedError for one with rows of
     a kind that quire does not read.
     """
-    changes = _changes(store, one, reads, merging)
-    if changes is None:
-        yield from base
-        return
-    met = np.zeros(len(changes.keys), bool)
+    changes = changes_of(store, one, reads, merging)
+    yield from base if changes is None else applied(base, changes, merging)
+
+
+def applied(
+    base: Iterable[pa.RecordBatch], changes: Changes, merging: Merging, *, in_order: bool = False, counts: Merged | None = None
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """The rows of a base file with what logs say of them, and the rows that only logs have.
+
+    in_order   the keys of `base` ascend, and so do those of what comes; else what only logs have comes last
+    counts     is told what became of the rows
+    """
+    met, order = np.zeros(len(changes.keys), bool), np.asarray(pc.sort_indices(changes.keys))
+    keys, begin, last = changes.keys.take(pa.array(order)), 0, len(order)
     for batch in base:
-        yield from _step(batch, changes, met, merging)
-    left = np.flatnonzero(~met & ~changes.deletes)
-    yield from changes.rows.take(pa.array(left)).to_batches()
+        rows = _step(batch, changes, met, merging, counts)
+        if in_order and batch.num_rows:
+            bound = str(merging.keys(batch)[-1].as_py())
+            end = bisect_right(range(last), bound, lo=begin, key=lambda i: str(keys[i].as_py()))
+            if (more := _only_in_logs(changes, met, order[begin:end], counts)).num_rows:
+                whole = pa.concat_tables([rows, more])
+                rows = whole.take(pc.sort_indices(merging.keys(whole)))
+            begin = end
+        yield from rows.to_batches()
+    yield from _only_in_logs(changes, met, order[begin:], counts).to_batches()
 
 
-def _step(batch: pa.RecordBatch, changes: _Changes, met: npt.NDArray[np.bool_], merging: Merging) -> Iterator[pa.RecordBatch]:
+def _only_in_logs(changes: Changes, met: npt.NDArray[np.bool_], among: _Places, counts: Merged | None) -> pa.Table:
+    """Rows of logs, in the order of `among`, whose key no base file has."""
+    found = among[~met[among] & ~changes.deletes[among]]
+    if counts is not None:
+        counts.inserts += len(found)
+        counts.stale += int((~met[among] & changes.deletes[among]).sum())
+    return changes.rows.take(pa.array(found))
+
+
+def _step(
+    batch: pa.RecordBatch, changes: Changes, met: npt.NDArray[np.bool_], merging: Merging, counts: Merged | None
+) -> pa.Table:  # fmt: skip
     """Rows of the base file with what the logs say of them; of a key that comes again, as Hudi does it, the first row alone changes."""
     at = pc.index_in(merging.keys(batch), value_set=changes.keys)
     hits: _Places = np.flatnonzero(np.asarray(pc.is_valid(at)))
     found, first = np.unique(np.asarray(at.take(pa.array(hits)), np.int64), return_index=True)
     hits, found = hits[first][~met[found]], found[~met[found]]
-    met[found] = True
+    met[found], came = True, len(found)
     if merging.ordering is not None:
         after, before = changes.orderings.take(pa.array(found)), batch.column(merging.ordering.name).take(pa.array(hits))
         wins = np.asarray(pc.fill_null(pc.greater_equal(after, before), True), bool)
         hits, found = hits[wins], found[wins]
+    if counts is not None:
+        deletes = int(changes.deletes[found].sum())
+        counts.kept += batch.num_rows - len(hits)
+        counts.updates += len(hits) - deletes
+        counts.deletes += deletes
+        counts.stale += came - len(hits)
     if not len(hits):
-        yield batch
-        return
+        return pa.Table.from_batches([batch])
     n = batch.num_rows
     taken, stays = np.arange(n), np.ones(n, bool)
     taken[hits], stays[hits] = n + found, ~changes.deletes[found]
     both = pa.concat_tables([pa.Table.from_batches([batch]), changes.rows])
-    yield from both.take(pa.array(taken[stays])).to_batches()
+    return both.take(pa.array(taken[stays]))
 
 
 # ------------------------------------------------------------------------------------------------------------------------ the logs
-def _changes(store: Store, one: Slice, reads: pa.Schema, merging: Merging) -> _Changes | None:
+def changes_of(store: Store, one: Slice, reads: pa.Schema, merging: Merging) -> Changes | None:
     """All that the logs of a slice say, each key once; None: nothing."""
     found = [_part(block, reads, merging, where) for where, block in _blocks(store, one, merging)]
     found = [part for part in found if len(part.keys)]
@@ -121,7 +175,7 @@ def _changes(store: Store, one: Slice, reads: pa.Schema, merging: Merging) -> _C
     encoded = all_keys.combine_chunks().dictionary_encode() if all_keys.num_chunks != 1 else all_keys.chunk(0).dictionary_encode()
     wins = _winners(np.asarray(encoded.indices, np.int64), len(encoded.dictionary), None if merging.ordering is None else orderings)
     which = pa.array(wins)
-    return _Changes(encoded.dictionary, rows.take(which), deletes[wins], orderings.take(which))
+    return Changes(encoded.dictionary, rows.take(which), deletes[wins], orderings.take(which), len(all_keys), len(found))
 
 
 def _winners(ids: _Places, count: int, orderings: pa.ChunkedArray | None) -> _Places:
@@ -177,7 +231,7 @@ def _uncompacted(blocks: list[tuple[str, Block]]) -> list[tuple[str, Block]]:
     return [blocks[i] for i in sorted(places, key=lambda i: (places[i], i))]
 
 
-def _part(block: Block, reads: pa.Schema, merging: Merging, where: str) -> _Changes:
+def _part(block: Block, reads: pa.Schema, merging: Merging, where: str) -> Changes:
     """All that one block says, each key as often as it comes."""
     kind = merging.ordering.type if merging.ordering is not None else pa.null()
     if block.kind == log_file.DELETES:
@@ -189,10 +243,10 @@ def _part(block: Block, reads: pa.Schema, merging: Merging, where: str) -> _Chan
             key = pa.array([each.key for each in said], pa.string())
             orderings = [None if merging.ordering is None or each.always or each.ordering is None else each.ordering[1] for each in said]
             rows = pa.table([pa.nulls(len(said), f.type) for f in reads], schema=reads)
-            return _Changes(key, rows, np.ones(len(said), bool), pa.array(orderings, kind))
+            return Changes(key, rows, np.ones(len(said), bool), pa.array(orderings, kind))
         rows = schema.conform(found, reads)
         orderings = rows.column(merging.ordering.name) if merging.ordering is not None else pa.nulls(rows.num_rows)
-        return _Changes(merging.keys(rows), rows, _deleting(found), orderings)
+        return Changes(merging.keys(rows), rows, _deleting(found), orderings)
     except (*ARROW, ValueError, TypeError) as e:
         raise FormatError(
             f"the log file {where} cannot be read with the columns of its table: {scrub(str(e), 200)}. Look who wrote it."

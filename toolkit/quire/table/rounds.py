@@ -28,9 +28,11 @@ from quire.table.format.commits import CommitMetadata
 from quire.table.format.config import VERSION, TableConfig
 from quire.table.format.names import BaseFile, Instant, LogFile
 from quire.table.timeline import PARALLEL, Timeline
+from quire.table.write.commit import COMPACT
 
 _ARCHIVE, _MOVED = f"{names.FOLDER}/archived", f"{names.FOLDER}/timeline"  # where instants are that have left the timeline
 UPSERTS = ("upsert", "delete")  # of which two may not insert into one partition, as both may hold the same key
+SCHEDULE = "schedule"  # the operation that lays a plan of a compaction, which COMPACT carries out
 
 
 @stored
@@ -42,6 +44,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     operation         "upsert", "insert", …
     inserts           the partitions into which it inserts
     counts            rows: inserts, updates, deletes, …
+    planned           the file groups of the plan that it lays
     """
 
     instant: str
@@ -50,6 +53,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     operation: str
     inserts: tuple[str, ...]
     counts: dict[str, Natural]
+    planned: tuple[str, ...] = ()
     format: int = FORMAT
 
     def as_dict(self) -> dict[str, Any]:
@@ -71,8 +75,8 @@ def round_of(task: Task) -> Round:
     """The round of a table's last task; FormatError where its manifest or the log's entry is damaged."""
     where = f"the manifest of task {task.task}"
     found: Round = decode(json.dumps(task.stats.written).encode(), Round, where)
-    made = names.instant(f"{found.instant}.{found.action}")
-    if made is None or made.state != "completed" or len(found.instant) != 17:
+    made = names.instant(f"{found.instant}.{found.action}{'.requested' if found.operation == SCHEDULE else ''}")
+    if made is None or (made.state == "completed") == (found.operation == SCHEDULE) or len(found.instant) != 17:
         raise FormatError(f"{where} names the instant {found.instant[:40]!r}.{found.action[:40]!r}: it is damaged, or forged.")
     return found
 
@@ -88,7 +92,9 @@ def unknown(log: Log) -> Foreign | None:
         return None  # nobody has made a table of it yet
     if has.version != VERSION:
         return None  # another program has upgraded it, and keeps the timeline elsewhere
-    there = {instant: "" if undone else job for instant, job, undone in log.instant_rows()}
+    there = dict[str, str]()
+    for instant, job, undone in log.instant_rows():  # that of a compaction comes again, when it has been carried out
+        there[instant] = there.get(instant, "") or ("" if undone else job)
     line = timeline.read(log.store)
     new = [instant for instant in line.completed if instant.time not in there]
     gone = list(_rolled_back(log, line, {instant: job for instant, job in there.items() if job}))
@@ -170,17 +176,26 @@ def check_listed(log: Log, line: Timeline, slices: Iterable[Slice]) -> None:
     there = {instant.time for instant in line.completed}
     newest = {(one.partition, one.group): one for one in slices}
     for _, commit in log.recent():
-        if commit.closer != TABLE or not log.in_effect(commit) or not commit.tasks[-1].data_files:
+        if commit.closer != TABLE or not log.in_effect(commit):
             continue
         done = commit.tasks[-1]
+        if (said := round_of(done)).planned and said.instant not in there | line.compactions():
+            _check_shown(line.store, line.plan_of(said.instant))
+        if not done.data_files:
+            continue
         lacking = [] if done.instant in there else [_completed(done)]
         for folder, file in _files(done):
             key, name = (folder, file.file_id), names.path(folder, file.name)
             if key not in line.replaced and not _shows(newest.get(key), file, name):
                 lacking.append(name)
-        # One that is not there at all was archived, cleaned or rolled back.
-        if late := next((name for name in lacking if line.store.stat(name) is not None), None):
-            raise TransientError(f"{line.store.url}/{late} is there, and listings do not show it yet")
+        for name in lacking:
+            _check_shown(line.store, name)
+
+
+def _check_shown(store: Store, lacks: str) -> None:
+    """TransientError where a name is there that a listing lacks; one that is not there at all was archived, cleaned or taken back."""
+    if store.stat(lacks) is not None:
+        raise TransientError(f"{store.url}/{lacks} is there, and listings do not show it yet")
 
 
 def _shows(one: Slice | None, file: BaseFile | LogFile, name: str) -> bool:
@@ -216,6 +231,8 @@ def _lost(line: Timeline, new: Mapping[Instant, CommitMetadata]) -> Iterator[Los
 def over(log: Log, done: Task) -> bool:
     """Whether a round cannot be committed any more: what it was computed from has changed."""
     mine = round_of(done)
+    if mine.operation == COMPACT:
+        return _carried_out(log, mine)
     groups, inserts = _groups(done), set(mine.inserts) if mine.operation in UPSERTS else set()
     if any(other.instant >= mine.instant or other.groups & groups or other.inserts & inserts for other in _since(log, mine.version)):
         return True
@@ -225,6 +242,16 @@ def over(log: Log, done: Task) -> bool:
     return any(compacting.get(key, begun) != begun for key, begun in logs.items())
 
 
+def _carried_out(log: Log, mine: Round) -> bool:
+    """Whether a compaction was carried out by another one, or its plan taken back. The files that it merges never change."""
+    entries = (entry for entry in log.since(mine.version) if isinstance(entry, Commit) and entry.closer == TABLE)
+    others = (round_of(entry.tasks[-1]) for entry in entries if log.in_effect(entry))
+    if any((other.operation, other.instant) == (COMPACT, mine.instant) for other in others):
+        return True
+    done, plan = (f"{names.FOLDER}/{Instant(mine.instant, *state).name}" for state in (("commit",), (timeline.COMPACTION, "requested")))
+    return log.store.stat(done) is not None or log.store.stat(plan) is None
+
+
 def _since(log: Log, version: int) -> Iterator[_Touched]:
     """The commits after a version that count, ours and other programs'."""
     for entry in log.since(version):
@@ -232,12 +259,14 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
             yield _Touched(max(entry.instants, default=""), frozenset(entry.groups), frozenset(entry.inserts))
         elif isinstance(entry, Commit) and entry.closer == TABLE and log.outcome(entry.job) is entry and log.in_effect(entry):
             said = round_of(entry.tasks[-1])
+            if said.operation == COMPACT:
+                continue  # its logs' slice was begun when it was scheduled
             yield _Touched(said.instant, _groups(entry.tasks[-1]), frozenset(said.inserts if said.operation in UPSERTS else ()))
 
 
 def _groups(done: Task) -> frozenset[str]:
-    """The file groups that a round has written; the id of a new one is nobody else's."""
-    return frozenset(file.file_id for _, file in _files(done))
+    """The file groups that a round has written, or planned to compact; the id of a new one is nobody else's."""
+    return frozenset(file.file_id for _, file in _files(done)) | set(round_of(done).planned)
 
 
 def _partitions(done: Task) -> frozenset[str]:

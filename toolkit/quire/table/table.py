@@ -8,15 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from quire.arguments import flag
 from quire.errors import NotFoundError, RefusedError, UsageError, choose, quoted
 from quire.interrupts import interruptible
 from quire.progress import Progress, ProgressEvent
-from quire.spark.runner import OnSpark, runner_of
+from quire.spark.runner import LocalRunner, OnSpark, runner_of
 from quire.storage import Store, canonical, connect, plain
 from quire.storage.within import marked
-from quire.table import changes, file_groups, reading, timeline
+from quire.table import changes, file_groups, reading, realtime, timeline
 from quire.table import create as creating
 from quire.table.changes import Images
+from quire.table.compacting import Compacting, CompactionReport, Strategy, Wanted
 from quire.table.create import Asked
 from quire.table.file_groups import Slice
 from quire.table.format import config, names, schema
@@ -146,24 +148,8 @@ class Table:
             raise UsageError(f"{self.url} has no column {unknown[0]!r}. It has: {', '.join(rows.names)[:400]}.")
         logs = self.config.type == config.MERGE_ON_READ and not read_optimized
         slices = file_groups.newest(store, line, logs=logs)
-        merging = self._merging(line, rows) if any(one.logs for one in slices) else Merging(line.holds())
+        merging = realtime.merging_of(self.config, line, rows, self.url) if any(one.logs for one in slices) else Merging(line.holds())
         return store, slices, rows, wanted, merging
-
-    def _merging(self, line: Timeline, rows: pa.Schema) -> Merging:
-        """How its logs are merged; RefusedError where quire cannot do as the table says."""
-        has, ordered = self.config, self.config.mode == config.EVENT_TIME
-        fields = ([] if has.meta_fields else [*has.key]) + ([has.ordering or ""] if ordered else [])
-        if has.mode not in config.MODES:
-            raise RefusedError(
-                f"{self.url} merges its logs by {has.mode[:200]}, which quire does not know: read it with read_optimized=True."
-            )
-        if (lacks := [name for name in fields if name not in rows.names]) or not (has.meta_fields or has.key):
-            raise RefusedError(
-                f"{self.url} needs the column {(lacks or ['of its key'])[0]!r} to merge its logs, and does not have it: read it "
-                "with read_optimized=True."
-            )
-        key = () if has.meta_fields else tuple(rows.field(name) for name in has.key)
-        return Merging(line.holds(), key, rows.field(has.ordering) if ordered else None)
 
     @interruptible
     def changes(
@@ -241,6 +227,43 @@ class Table:
         `df`, `batch`, `spark` and `progress` are those of `upsert`. Returns a `TableReport`. RefusedError for a row without key.
         """
         return self._write("delete", df, batch, spark, progress)
+
+    @interruptible
+    def compact(
+        self, *, schedule: bool = True, time_limit: str | float | None = None, strategy: str | Strategy = "log_size",
+        plan_size: str | int = "4 GiB", spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True,
+    ) -> CompactionReport:  # fmt: skip
+        """Write the base files of a merge-on-read table anew with what their logs say, beside whoever writes.
+
+        Plans that are pending are carried out, whoever has laid them. Then each file group that has logs comes into a plan, and that is
+        carried out.
+
+        schedule    False: carry out pending plans alone
+        time_limit  begin nothing more after so long ("10 min", or seconds); a plan under way is finished
+        strategy    which file groups come first: "log_size" (bytes of logs), "logs" (how many), "oldest" (base file), or a function that
+                    takes a list of `Candidate`s and returns those to compact, the most urgent first
+        plan_size   bytes of base files and logs that one plan reads at most
+        spark       the session (default: `quire.session()`), or `quire.LocalRunner()`
+
+        Each task holds the logs of a file group in memory. Returns a `CompactionReport`. Raises RefusedError for a copy-on-write table, and
+        where another program writes, or compacts, at the same time; UsageError for a strategy that returns what it was not given.
+        """
+        return self._compacting(Wanted.of(strategy, plan_size, time_limit), spark, progress).run(schedule=flag(schedule, "schedule"))
+
+    @interruptible
+    def schedule_compaction(self, *, strategy: str | Strategy = "log_size", plan_size: str | int = "4 GiB") -> CompactionReport:
+        """Lay one plan of a compaction, which `compact`, or another program, carries out; new logs belong to the slices that it begins.
+
+        `strategy` and `plan_size` are those of `compact`. Returns a `CompactionReport`, whose `scheduled` is empty where nothing has logs.
+        Raises RefusedError for a copy-on-write table, and where another program is writing.
+        """
+        return self._compacting(Wanted.of(strategy, plan_size), LocalRunner(), False).schedule()
+
+    def _compacting(self, asked: Wanted, spark: Any, progress: Any) -> Compacting:
+        if self._instant:
+            raise UsageError(f"{self.url} as of {self._instant} is read, not compacted. Open it with quire.Table.")
+        to = marked(self.url)
+        return Compacting(to, self._options, asked, runner_of(spark, connect(to, self._options)), Progress(progress))
 
     @interruptible
     def adopt(self) -> Table:

@@ -65,7 +65,7 @@ class Timeline:
         """(partition, file group) → the instant of the compaction that has been asked for and will rewrite it."""
         found = dict[tuple[str, str], str]()
         for instant in sorted(self.compactions()):
-            name = f"{self.folder}/{Instant(instant, COMPACTION, 'requested').name}"
+            name = self.plan_of(instant)
             try:
                 plan = self.store.get(name)
             except NotFoundError:
@@ -73,6 +73,10 @@ class Timeline:
             for each in compaction.groups(plan, f"{self.store.url}/{name}"):
                 found[each] = instant
         return found
+
+    def plan_of(self, compaction: str) -> str:
+        """The name of the plan of a compaction."""
+        return f"{self.folder}/{Instant(compaction, COMPACTION, 'requested').name}"
 
     def ends(self) -> dict[str, str]:
         """Instant → when it completed; of layout 1 none, as nothing says it."""
@@ -112,7 +116,8 @@ def read(store: Store, folder: str = FOLDER) -> Timeline:
         if action == "clean":
             cleans.add(found.time)
         if found.state != "completed":
-            pending[found.time] = found
+            if found.state == "inflight" or found.time not in pending:
+                pending[found.time] = found
             continue
         done.add((found.time, action))
         if action in WRITES and (other := writes.setdefault(found.time, found)) != found:

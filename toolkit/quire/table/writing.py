@@ -30,8 +30,9 @@ from quire.sources.transforms.convert import Convert
 from quire.spark.runner import Runner
 from quire.storage import Patience, connect, plain
 from quire.table import rounds, timeline
-from quire.table.closer import STAGED, there
+from quire.table.closer import STAGED
 from quire.table.settings import opened
+from quire.table.view import there
 from quire.table.write import stage, write
 from quire.table.write.blocks import Closing
 
@@ -39,7 +40,7 @@ SPEC = Spec(transform="table", format="parquet", compression="zstd", layout="fla
 _COUNTS = {"inserts": "inserted", "updates": "updated", "deletes": "deleted", "stale": "stale", "duplicates": "duplicates"}
 LONGEST = 200  # characters of a batch's name
 NO_ROWS = "no rows came"
-_CONVERT = Convert("raw", "parquet", "zstd", 0, 0)  # of a job without planned tasks nobody looks at it
+NO_TASKS = Convert("raw", "parquet", "zstd", 0, 0)  # of a job without planned tasks nobody looks at it
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -151,7 +152,7 @@ class Writing:
             if staged is not None and not any(file.records for file in staged.data_files):
                 protocol.abort(self.log, self.head.job, NO_ROWS)
             elif staged is not None:
-                jobs.close(self.runner, self.log, Work(self.dest, self.options, (), self.head, _CONVERT), [], None, self.bars)
+                jobs.close(self.runner, self.log, Work(self.dest, self.options, (), self.head, NO_TASKS), [], None, self.bars)
         except (Exception, KeyboardInterrupt):
             if self.batch is None:  # nobody can go on with a frame that has no name
                 with suppress(QuireError):  # what goes wrong now is not what the user should hear of

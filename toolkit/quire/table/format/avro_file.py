@@ -1,10 +1,11 @@
-"""Avro container files of one record, as the timeline of layout 2 has them.
+"""Avro container files of one record, as the timeline has them: plans, and in layout 2 all that it says.
 
 Source: Avro's specification of object container files, decoded by fastavro.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 from typing import Any
 
@@ -29,3 +30,10 @@ def record(data: bytes, where: str) -> dict[str, Any]:
     except AVRO_ERRORS as e:
         raise FormatError(f"{where} is damaged ({type(e).__name__}: {scrub(str(e), 200)}). Restore it from a copy.") from e
     return found
+
+
+def of_record(said: dict[str, Any], schema: dict[str, Any]) -> bytes:
+    """The file of one record; the same bytes for the same record."""
+    out = io.BytesIO()
+    fastavro.writer(out, schema, [said], sync_marker=hashlib.sha256(repr(said).encode()).digest()[:16])
+    return out.getvalue()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "schema"
 JOB, ENTRY = "quire.job", "quire.entry"  # who has written a commit, and the number of the log's entry, known when that has its slot
+COMPACT = "compact"  # the operation that writes slices anew without their logs
 CHANGE_FILES = "quire.changes"  # in the extra metadata of a commit whose changes lie in change files
 _FORMAT = "1"
 
@@ -33,18 +34,20 @@ def metadata(
 ) -> CommitMetadata:  # fmt: skip
     """The commit of the files that were written: `operation` as "upsert", `columns` those of the table after it, without meta columns.
 
-    `extra`: more of its extra metadata. `slices`: those to which log files were added. Also a commit without a file needs the schema:
-    readers fail without one.
+    `extra`: more of its extra metadata. `slices`: those to which log files were added, or that were compacted. Also a commit without a
+    file needs the schema: readers fail without one.
     """
-    there = {(one.partition, one.group): one for one in slices}
+    there, compacts = {(one.partition, one.group): one for one in slices}, operation == COMPACT
     stats = dict[str, list[WriteStat]]()
     for each in written:
         if each.file is not None:
-            stats.setdefault(each.partition, []).append(_stat(each, each.file, there.get((each.partition, each.group))))
+            one = there.get((each.partition, each.group))
+            stat = _of_log(each, each.file, log, one) if (log := _log(each)) else _of_base(each, each.file, one if compacts else None)
+            stats.setdefault(each.partition, []).append(stat)
     said: dict[str, str | None] = {**(extra or {}), SCHEMA: schema.to_avro(columns, table)}
     if all(each.changes or not each.previous for each in written if each.file):
         said[CHANGE_FILES] = _FORMAT
-    return CommitMetadata(partition_to_write_stats=stats, extra_metadata=said, operation_type=operation.upper())
+    return CommitMetadata(partition_to_write_stats=stats, compacted=compacts, extra_metadata=said, operation_type=operation.upper())
 
 
 def _log(each: Written) -> names.LogFile | None:
@@ -52,24 +55,36 @@ def _log(each: Written) -> names.LogFile | None:
     return names.log_file(each.file.name.rpartition("/")[2]) if each.file else None
 
 
-def _stat(each: Written, file: DataFile, one: Slice | None) -> WriteStat:
-    counts, took, log = each.counts, round(each.seconds * 1000), _log(each)
-    if log is not None:
-        logs = [name.rpartition("/")[2] for name in (one.logs if one else ())]
-        own = [name for name in logs if (found := names.log_file(name)) and found.instant == log.instant]
-        return WriteStat(
-            file_id=each.group, path=file.name, prev_commit=log.instant, num_writes=counts.updates, num_deletes=counts.deletes,
-            num_update_writes=counts.updates, total_write_bytes=file.size, partition_path=each.partition, file_size_in_bytes=file.size,
-            runtime_stats=RuntimeStats(total_upsert_time=took), log_version=log.number, log_offset=0,
-            base_file=one.name.rpartition("/")[2] if one and one.instant == log.instant else "", log_files=[*own, log.name],
-            records_stats={"val": msgspec.Raw(b"null")},
-        )  # fmt: skip
+def _of_log(each: Written, file: DataFile, log: names.LogFile, one: Slice | None) -> WriteStat:
+    logs, counts = [name.rpartition("/")[2] for name in (one.logs if one else ())], each.counts
+    own = [name for name in logs if (found := names.log_file(name)) and found.instant == log.instant]
     return WriteStat(
+        file_id=each.group, path=file.name, prev_commit=log.instant, num_writes=counts.updates, num_deletes=counts.deletes,
+        num_update_writes=counts.updates, total_write_bytes=file.size, partition_path=each.partition, file_size_in_bytes=file.size,
+        runtime_stats=RuntimeStats(total_upsert_time=_milliseconds(each)), log_version=log.number, log_offset=0,
+        base_file=one.name.rpartition("/")[2] if one and one.instant == log.instant else "", log_files=[*own, log.name],
+        records_stats={"val": msgspec.Raw(b"null")},
+    )  # fmt: skip
+
+
+def _of_base(each: Written, file: DataFile, compacted: Slice | None) -> WriteStat:
+    counts, took = each.counts, _milliseconds(each)
+    stat = WriteStat(
         file_id=each.group, path=file.name, prev_commit=each.previous or "null", num_writes=file.records, num_deletes=counts.deletes,
         num_update_writes=counts.updates, num_inserts=counts.inserts, total_write_bytes=file.size, partition_path=each.partition,
         file_size_in_bytes=file.size,
         runtime_stats=RuntimeStats(total_upsert_time=took) if each.previous else RuntimeStats(total_create_time=took),
     )  # fmt: skip
+    if compacted is None:
+        return stat
+    return msgspec.structs.replace(
+        stat, total_log_records=each.said, total_log_blocks=each.blocks, total_log_files_compacted=len(compacted.logs),
+        total_log_size_compacted=compacted.logged, total_updated_records_compacted=counts.updates,
+    )  # fmt: skip
+
+
+def _milliseconds(each: Written) -> int:
+    return round(each.seconds * 1000)
 
 
 def numbered(commit: CommitMetadata, number: int) -> CommitMetadata:

@@ -33,7 +33,8 @@ class Share:
 class Target:
     """A file that a commit writes: the slice that it changes, and the rows that come. `base` None: the file group is new.
 
-    `log`: the rows go into a log file there, and the base file stays; None: a new base file takes the place of the old one.
+    `log`: the rows go into a log file there, and the base file stays; None: a new base file takes the place of the old one. `compacts`: no
+    rows come, and the new base file has what the logs of `base` say.
     """
 
     partition: str
@@ -41,6 +42,7 @@ class Target:
     base: Slice | None
     shares: tuple[Share, ...]
     log: Place | None = None
+    compacts: bool = False
 
     @property
     def previous(self) -> str:
