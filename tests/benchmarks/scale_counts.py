@@ -210,7 +210,7 @@ def requests(job: Job, looks: int) -> list[Asked]:
         Asked("publishing: the block list of each data file", "write", n),
         Asked("the log, the plan's head, what is there already", "read", 23 + long),
         Asked("the log, the plan's head", "write", 3 + long),
-        Asked("the log, the plan's head, what is there already", "list", 21),
+        Asked("the log, the plan's head, what is there already", "list", 17),
         Asked("whether the destination is a table", "list", 1),
         Asked("whether the destination is a table", "look", 1),
         Asked("the plan before and after it counts", "look", 2),

@@ -57,6 +57,7 @@ _OF_LOGS = re.compile(
 )  # fmt: skip
 _OF_CHANGES = re.compile(rf"{CHANGES}/[0-9]{{17}}/{_WRITTEN}{re.escape(ROWS)}", re.DOTALL | re.ASCII)
 _PART = re.compile(rf"({_JOB})-[0-9a-f]{{12}}{re.escape(ROWS)}")
+_ENTRY = re.compile(rf"{LOG}/([0-9]{{20}}){re.escape(ENTRY)}")
 _HEAD = re.compile(rf"{CHECKPOINTS}/([0-9]{{20}})-({_ATTEMPT}){re.escape(ENTRY)}")
 _IS_JOB = re.compile(_JOB)
 _IS_ATTEMPT = re.compile(_ATTEMPT)  # or the id of a plan
@@ -79,6 +80,12 @@ def new_id_of(job: str) -> str:
 
 def entry(number: int) -> str:
     return f"{LOG}/{number:020d}{ENTRY}"
+
+
+def number_of(name: str) -> int:
+    """The number of an entry of the log; 0: it is not one."""
+    match = _ENTRY.fullmatch(name)
+    return int(match[1]) if match else 0
 
 
 def base_of(job: str) -> int | None:

@@ -268,15 +268,39 @@ def recover(store: Store, abort_jobs: str | None = None, progress: Progress = _s
     store.sweep(names.STATE)
     listed, held = jobs(store), held or Held()
     log = held.read(store)
+    everywhere = held.looks()
+    if new := not log.merged and next(log.outcomes(), None) is None:
+        _check_not_lost(log, (e.name for e in store.walk(names.LEDGER)))  # first of all: a log that was begun again would hide it
     for job in _to_abort(abort_jobs, listed, log, store):
         abort(log, job, "given up on request")
     for entry in log.refresh().unpublished():
         publish(log, entry, progress)
     if follower := closers.follower(store):
         log.append(follower.follow)
-    for job in sorted(_leftovers(store, log, everywhere=held.looks())):
-        clean(log, job)
+    if not new:  # else no job is over
+        for job in sorted(_leftovers(store, log, everywhere=everywhere)):
+            clean(log, job)
     return log
+
+
+def _check_not_lost(log: Log, segments: Iterable[str]) -> None:
+    """FormatError where the ledger has segments of a job whose commit is gone from the log: it would be done again, beside what is there.
+
+    A segment is written after its job's plan, the plan names a version that the log has reached, and it is deleted after the log has the
+    outcome. So the segments are listed before the plans are looked at, and the log is read last.
+    """
+    unknown = {job for name in segments if (job := names.job_of_segment(name)) and log.outcome(job) is None}
+    fresh = next(log.recent(), None) is None
+    planless = {job for job in unknown if fresh and log.store.stat(names.plan_head(job)) is None}
+    if unknown:
+        log.refresh()
+    lost = {job for job in unknown if (names.base_of(job) or 0) > log.tip or (job in planless and log.outcome(job) is None)}
+    if lost:
+        raise FormatError(
+            f"entries are gone from the log {log.store.url}/{names.LOG}: it ends with entry {log.tip:,}, and the ledger beside it has rows "
+            f"of job {min(lost)}, which is not in it. A call would gather again what is there, so nothing was touched: put the log back, "
+            f"or choose another destination."
+        )
 
 
 def _to_abort(wanted: str | None, listed: dict[str, set[str]], log: Log, store: Store) -> list[str]:
@@ -301,7 +325,9 @@ def _leftovers(store: Store, log: Log, *, everywhere: bool) -> set[str]:
     named, parts = set[str](), {part for part, _ in log.parts()}
     for _, c in log.recent():
         named |= {name or "" for t in log.kept(c) for name in (t.coverage.segment, t.coverage.quarantine)}
-    left = [e.name for folder in (names.LEDGER, names.QUARANTINE) for e in store.walk(folder) if e.name not in named]
+    left = [e.name for e in store.walk(names.LEDGER) if e.name not in named]
+    _check_not_lost(log, left)
+    left += [e.name for e in store.walk(names.QUARANTINE) if e.name not in named]
     left += [e.name for e in store.walk(names.PARTS) if e.name not in parts]
     if left and log.base:  # what a checkpoint has merged is there until it is expired
         for table in log.base.tables(store, "merged", MERGED, ["name"]):

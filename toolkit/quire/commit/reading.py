@@ -59,13 +59,16 @@ class Reading:
     # ---------------------------------------------------------------------------------------------------------- reading
     def refresh(self) -> Self:
         """Read to the tip, from the newest checkpoint on: the end is where a GET finds nothing."""
+        last = 0
         if not self._opened:
             self.base = checkpoints.newest(self.store)
             self._start = self.merged
             if not self.base:
-                self._read_listed()
+                last = self._read_listed()
             self._opened = True
         self._read_on()
+        if last > self.tip:
+            raise self._gone(self.tip + 1)
         return self
 
     def stands(self) -> bool:
@@ -92,13 +95,11 @@ class Reading:
             found._take(whole._held[number - whole._start - 1])
         return found
 
-    def _read_listed(self) -> None:
-        """Begin with the entries that a listing shows: without a checkpoint the log is short."""
-        for entry in self._there(self._listed()):
-            self._take(entry)
+    def _read_listed(self) -> int:
+        """Begin with the entries that a listing shows, as far as they have no gap: without a checkpoint the log is short.
 
-    def _listed(self) -> range:
-        """The numbers that a listing shows, as far as they have no gap."""
+        Returns the greatest number there: an entry below it that is not listed came during the listing, or is gone.
+        """
         found = {e.name for e in self.store.walk(names.LOG)}
         if names.FORMER in found:
             raise FormatError(
@@ -108,7 +109,9 @@ class Reading:
         last = 0
         while names.entry(last + 1) in found:
             last += 1
-        return range(1, last + 1)
+        for entry in self._there(range(1, last + 1)):
+            self._take(entry)
+        return max((number for name in found if (number := names.number_of(name))), default=0)
 
     def _read_on(self) -> None:
         """GETs from the tip on, more and more at once, until one finds nothing."""
@@ -144,7 +147,9 @@ class Reading:
             return list(pool.map(self._get, numbers))
 
     def _gone(self, number: int) -> FormatError:
-        return FormatError(f"{self.store.url}/{names.entry(number)} was listed and is gone: entries are never deleted. Put it back.")
+        return FormatError(
+            f"{self.store.url}/{names.entry(number)} is gone, and later entries are there: entries are never deleted. Put it back."
+        )
 
     def _load(self, after: int) -> None:
         """Hold the entries after a number too, which a checkpoint stands for."""
