@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -264,6 +266,54 @@ def test_a_batch_comes_once_and_two_writers_lose_nothing(tmp_path: Path, monkeyp
     assert {key: row["fare"] for key, row in ours(table).items()} == {"a": 3.0, "b": 3.0, "c": 3.5}
     assert ours(table) == theirs(tmp_path / "trips")
     assert log_of(tmp_path / "trips").tip
+
+
+def appended(place: Path, ours_at: str, instant: str, number: int, row: tuple[Any, ...]) -> None:
+    """A log of another program for the slice of the only file group, and its commit; it has not seen ours at `ours_at`."""
+    home = place / ".hoodie"
+    said = json.loads((home / f"{ours_at}.deltacommit").read_bytes())
+    ((stat,),) = said["partitionToWriteStats"].values()
+    old = names.log_file(Path(stat["path"]).name)
+    assert old is not None
+    new = dataclasses.replace(old, number=number, token="1-2-3")
+    other = logged(place.parent / f"{place.name}-{instant}", partition_by=None)
+    write(other, "upsert", FIRST)
+    write(other, "upsert", frame(row))
+    (made,) = (path for path in (place.parent / f"{place.name}-{instant}").iterdir() if names.log_file(path.name))
+    (theirs_at,) = [report.time for report in timeline.read(connect(other.url)).completed][1:]
+    content = made.read_bytes().replace(theirs_at.encode(), instant.encode())
+    assert content != made.read_bytes(), "the blocks say their instant"
+    (place / new.name).write_bytes(content)
+    stat |= {"path": new.name, "logFiles": [new.name], "logVersion": number, "fileSizeInBytes": len(content)}
+    said["extraMetadata"] = {"schema": said["extraMetadata"]["schema"]}
+    for state in (".requested", ".inflight"):
+        (home / f"{instant}.deltacommit{state}").write_bytes(b"")
+    (home / f"{instant}.deltacommit").write_text(json.dumps(said))
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("later", [True, False])
+@pytest.mark.parametrize("ts", [1, 3])
+def test_two_programs_that_write_logs_of_one_slice_at_once_lose_nothing(tmp_path: Path, number: int, later: bool, ts: int) -> None:
+    """Neither knows of the other, and both may have taken the same number: these are two files, and the ordering says which row counts."""
+    place = tmp_path / "trips"
+    table = logged(place, partition_by=None)
+    write(table, "upsert", FIRST)
+    mine = write(table, "upsert", frame(("a", "sf", 2, 2.0), ("b", "sf", 2, 2.0)))
+    appended(place, mine.instant, str(int(mine.instant) + (1 if later else -1)), number, ("a", "sf", ts, 9.0))
+    found = sorted(log.number for name in files(place)[1] if (log := names.log_file(name)))
+    assert found == sorted([1, number])
+    expected = {"a": 9.0 if ts == 3 else 2.0, "b": 2.0, "c": 3.5}
+    for _ in range(2):
+        assert {key: row["fare"] for key, row in ours(table).items()} == expected
+        assert ours(table) == theirs(place)
+        done = quire.recover(place)
+        assert (done.rolled_back, done.lost_updates) == ((), ())
+    write(table, "upsert", frame(("b", "sf", 4, 4.0)))
+    assert {key: row["fare"] for key, row in ours(table).items()} == {**expected, "b": 4.0}
+    assert ours(table) == theirs(place)
+    found = [log.number for name in files(place)[1] if (log := names.log_file(name))]
+    assert max(found) == number + 1
 
 
 def test_where_a_compaction_was_asked_for_logs_belong_to_the_slice_that_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
