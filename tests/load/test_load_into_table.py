@@ -14,6 +14,8 @@ import quire
 from gathering import KEY, refused
 from loading import load, topic
 from quire import RefusedError, UsageError
+from quire.commit.log import Log
+from quire.coverage.fold import Fold
 from quire.table import streamer
 from services.kafka import Mock, Record, mock
 
@@ -133,6 +135,32 @@ def test_hudi_streamer_can_go_on_where_loads_have_ended(kafka: Mock, tmp_path: P
     assert first != second
     assert second is not None
     assert sum(int(part.split(":")[1]) for part in second.split(",")[1:]) == 6
+
+
+def test_a_round_reads_no_segment_of_the_ledger_that_an_earlier_one_has_read(
+    kafka: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each commit of a load that goes on for months takes longer than the one before. Each says what reading all of them says."""
+    table, name = (
+        quire.Table.create(tmp_path / "t", key="id", ordering="at"),
+        topic(kafka, 1, [record(id=f"k{i}", at=i) for i in range(40)]),
+    )
+    real, rows, reads, same = streamer.checkpoint, Fold.rows, list[int](), list[bool]()
+
+    def counted(log: Log, *given: Any) -> dict[str, str]:
+        with monkeypatch.context() as patched:
+            read = list[None]()
+            patched.setattr(Fold, "rows", lambda *args: (read.append(None), rows(*args))[1])
+            found = real(log, *given)
+        reads.append(len(read))
+        same.append(found == real(Log(log.store).refresh(), *given) != {})
+        return found
+
+    monkeypatch.setattr(streamer, "checkpoint", counted)
+    report = load(kafka, name, table, columns(ID, AT), max_bytes="200 B")
+    assert len(report.jobs) == len(reads) > 5
+    assert max(reads) == 2, "that of the commit before, and its own"
+    assert same == [True] * len(reads)
 
 
 def test_two_topics_give_hudi_streamer_nothing(kafka: Mock, tmp_path: Path) -> None:

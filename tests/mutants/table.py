@@ -429,6 +429,7 @@ MUTANTS = (
     m("an instant is put where no reader of an upgraded table looks", "table/rounds.py", "    if has.version == VERSION:\n        return False\n", "    if has:\n        return False\n", first="tests/table/test_newer_versions.py"),
     m("an instant that an upgrade has moved is put again", "table/rounds.py", "    if has.timeline and any(", "    if False and any(", first="tests/table/test_newer_versions.py"),
     m("files of a commit that cannot appear are moved to their places", PROTOCOL, "    if isinstance(step, closers.Guarding):\n        step.before_moved(log.store, entry)\n", "", first="tests/table/test_newer_versions.py"),
+    m("each round reads all of the ledger for Hudi Streamer", "table/streamer.py", "_known.setdefault(log, Known())", "Known()", first="tests/load/test_load_into_table.py"),
     m("a report names the instant of a commit that changed nothing", ROUNDS, "if task.instant and task.data_files)", "if task.instant)", first="tests/table/test_into.py"),
     m("instants appear in another order than the log's", JOBS, "if i == mine or finishing(waiting[mine]):", "if i == mine:", first="tests/table/test_table_crash.py"),
     m("files of a void commit stay in their partitions", PROTOCOL, "            store.remove(name)  # whoever reads", "            pass  # whoever reads", first="tests/table/test_table_crash.py"),

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from quire.commit.entries import OFFSETS, Task
 from quire.commit.log import Log
 from quire.coverage.fold import Source, fold
-from quire.sources.kafka.positions import positions
-from quire.sources.kafka.topics import SCHEME
+from quire.coverage.ranges import Covered, Known, covered
+from quire.sources.kafka.topics import SCHEME, key_of
 
 KEY = "deltastreamer.checkpoint.key"
+# Log → what the ledger covers: a call holds its log from round to round, and reads only the segments that are new.
+_known = WeakKeyDictionary[Log, Known]()
 
 
 def checkpoint(log: Log, kind: str, tasks: Sequence[Task]) -> dict[str, str]:
@@ -22,11 +25,16 @@ def checkpoint(log: Log, kind: str, tasks: Sequence[Task]) -> dict[str, str]:
     segments = [task for task in tasks if task.coverage.segment]
     if kind != OFFSETS or not segments:
         return {}
-    cluster = segments[0].coverage.first.removeprefix(SCHEME).partition("/")[0]
     before = fold(log)
     mine = [Source(log.tip + 1, t.coverage.segment or "", t.coverage.first, t.coverage.last) for t in segments]
-    found = list(positions(replace(before, sources=(*before.sources, *mine)), log.store, cluster))
-    topics = {position.key.topic for position in found}
-    if len(topics) != 1 or any(position.offset != position.until for position in found):
+    first = SCHEME + segments[0].coverage.first.removeprefix(SCHEME).partition("/")[0] + "/"
+    found = dict[str, Covered]()
+    # What is known is the call's: it is added up here, and not changed.
+    for each, known in ((before, _known.setdefault(log, Known())), (replace(before, sources=tuple(mine)), None)):
+        for path, one in covered(each, log.store, first, f"{first}\U0010ffff", known).items():
+            found.setdefault(path, Covered()).add(one)
+    ends = sorted((key_of(path), one.end) for path, one in found.items())
+    topics = {key.topic for key, _ in ends}
+    if len(topics) != 1 or any(one.ranges and one.end != one.ranges[-1][1] for one in found.values()):
         return {}
-    return {KEY: ",".join([*topics, *(f"{position.key.partition}:{position.offset}" for position in found)])}
+    return {KEY: ",".join([*topics, *(f"{key.partition}:{end}" for key, end in ends)])}
