@@ -131,7 +131,7 @@ def test_show_says_settings_and_what_each_partition_holds(run: Run, trips: Path,
 
 def test_logs_are_compacted(run: Run, tmp_path: Path) -> None:
     place, first, second = tmp_path / "m", file(tmp_path / "a.csv", FIRST), file(tmp_path / "b.jsonl", SECOND)
-    create = ("--key", "id", "--partition-by", "city", "--ordering", "at", "--type", "merge_on_read")
+    create = ("--key", "id", "--partition-by", "city", "--ordering", "at", "--type", "merge_on_read", "--log-format", "avro")
     assert run("table", "create", place, *create)[0] == 0
     for each in (first, file(tmp_path / "c.csv", FIRST.replace(",1.5", ",3.5"))):
         assert run("table", "upsert", place, each, "--quiet")[0] == 0
@@ -140,7 +140,9 @@ def test_logs_are_compacted(run: Run, tmp_path: Path) -> None:
     pending = answer(run("table", "timeline", place, "--last", 1, "--json"))
     assert [(each["action"], each["state"]) for each in pending] == [("compaction", "requested")]
     assert run("table", "upsert", place, second, "--quiet")[0] == 0
-    before = content(place)
+    before, shown = content(place), answer(run("table", "show", place, "--json"))
+    assert (shown["log_format"], shown["logs"], shown["log_bytes"] > 500) == ("avro", 3, True)
+    assert "logs          3 (" in run("table", "show", place)[1]
     done = answer(run("table", "compact", place, "--pending-only", "--quiet", "--json"))
     assert (done["completed"], done["file_groups"], done["logs"]) == (laid["scheduled"], 2, 2)
     (said,) = [each for each in answer(run("table", "timeline", place, "--json")) if each["operation"] == "compact"]

@@ -96,7 +96,7 @@ def test_the_jvm_reads_and_writes_beside_quire_s_compactions_and_carries_one_out
 ) -> None:  # fmt: skip
     jvm = sessions[version]
     table = Table.create(
-        tmp_path / "t", key="id", partition_by="city", ordering="ts", type="merge_on_read", index="simple", name="t"
+        tmp_path / "t", key="id", partition_by="city", ordering="ts", type="merge_on_read", index="simple", name="t", log_format="avro"
     )  # fmt: skip
     options = {**of_table("t"), **SIMPLY, **TURNS}
     expected = dict[str, Any]()

@@ -17,7 +17,7 @@ from test_writes import COLUMNS, LOCAL, Rows, create, frame, log_of, ours, their
 
 import quire
 from gathering import refused
-from quire.errors import RefusedError
+from quire.errors import RefusedError, UsageError
 from quire.storage import connect
 from quire.table import closer, file_groups, timeline
 from quire.table.format import compaction, log_file, names
@@ -231,6 +231,52 @@ def test_rows_that_are_marked_as_deleted_are_deletes_in_the_log(tmp_path: Path) 
     assert {block.instant for block in blocks} == {report.instant}
     assert ours(table) == theirs(tmp_path / "trips")
     assert set(ours(table)) == {"b", "c"}
+
+
+TYPES = pa.schema([
+    ("id", pa.string()), ("ts", pa.int64()), ("flag", pa.bool_()), ("n", pa.int32()), ("f", pa.float32()), ("d", pa.float64()),
+    ("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("price", pa.decimal128(20, 5)), ("raw", pa.binary()),
+    ("tags", pa.list_(pa.string())),
+    ("named", pa.map_(pa.string(), pa.struct([("on", pa.date32()), ("of", pa.decimal128(9, 2))]))),
+    ("deep", pa.struct([("x", pa.struct([("y", pa.list_(pa.int64()))]))])),
+])  # fmt: skip
+# hudi-rs 0.5 takes such times in Avro for others than those in Parquet, and reads neither.
+TIMES = pa.schema([("times", pa.list_(pa.timestamp("us", "UTC"))), ("when", pa.struct([("at", pa.timestamp("us", "UTC"))]))])
+AT = dt.datetime(2026, 1, 5, 1, 2, 3, 456789, dt.UTC)
+DAY = dt.date(1969, 12, 30)
+WHOLE = {
+    "flag": True, "n": -7, "f": 1.5, "d": 2.25, "day": DAY, "at": AT, "price": Decimal("-12.34567"), "raw": b"\x00\xff",
+    "tags": ["a", None, ""],
+    "named": [("k", {"on": DAY, "of": Decimal("1.50")}), ("none", None)], "deep": {"x": {"y": [1, None]}}, "times": [AT, None],
+    "when": {"at": AT},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("times", [False, True], ids=["", "nested times"])
+def test_logs_are_avro_where_the_table_says_so(tmp_path: Path, *, times: bool) -> None:
+    """Every type of column, whole and null, as quire and hudi-rs read them; also after a compaction."""
+    table = Table.create(tmp_path / "t", key="id", ordering="ts", type="merge_on_read", index="simple", log_format="avro")
+    columns = pa.schema([*TYPES, *(TIMES if times else ())])
+    whole = {name: WHOLE[name] for name in columns.names if name in WHOLE}
+    empty = dict.fromkeys(whole)
+    write(table, "upsert", pa.Table.from_pylist([{"id": key, "ts": 1, **empty} for key in "abc"], columns))
+    write(table, "upsert", pa.Table.from_pylist([{"id": "a", "ts": 2, **whole}, {"id": "b", "ts": 2, **empty}], columns))
+    write(table, "delete", pa.Table.from_pylist([{"id": "c", "ts": 2}], columns))
+    expected = {"a": {"id": "a", "ts": 2, **whole}, "b": {"id": "b", "ts": 2, **empty}}
+    logs = [log for name in files(tmp_path / "t")[1] for log in log_file.decode(next((tmp_path / "t").rglob(name)).read_bytes(), name)]
+    assert sorted(block.kind for block in logs) == sorted([log_file.AVRO, log_file.DELETES])
+    for _ in range(2):
+        assert ours(table) == expected
+        assert times or theirs(tmp_path / "t") == expected
+        table.compact(**HERE)
+    assert theirs(tmp_path / "t") == expected
+    assert ours(Table.create(table.url, key="id", ordering="ts", type="merge_on_read", index="simple", log_format="avro")) == expected
+    with refused(RefusedError, 2, "is a table already, with other settings"):
+        Table.create(table.url, key="id", ordering="ts", type="merge_on_read", index="simple")
+    with refused(UsageError, 2, "log_format='avro' is of merge-on-read tables"):
+        Table.create(tmp_path / "other", key="id", log_format="avro")
+    with refused(UsageError, 2, "log_format"):
+        Table.create(tmp_path / "other", key="id", ordering="ts", type="merge_on_read", log_format="orc")
 
 
 def test_a_new_column_comes_with_a_log(tmp_path: Path) -> None:

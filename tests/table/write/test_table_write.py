@@ -130,7 +130,7 @@ def test_a_filter_is_kept_extended_or_made_anew(tmp_path: Path, monkeypatch: pyt
 
 def test_a_filter_as_large_as_jvm_hudis_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = Hand(tmp_path / "t", COLUMNS)
-    monkeypatch.setattr(writing, "_filter", lambda *_: (bloom.Filter.dynamic(60_000, 1e-9), False))
+    monkeypatch.setattr(writing, "filter_of", lambda *_: (bloom.Filter.dynamic(60_000, 1e-9), False))
     table.commit([row(1), row(2)])
     monkeypatch.undo()
     table.commit([row(1, at=1)])
@@ -221,7 +221,7 @@ def test_a_base_file_out_of_order_is_merged_as_it_is(tmp_path: Path, monkeypatch
         monkeypatch.setattr(base_file, "GROUP", group)
         table = Hand(tmp_path / str(group), COLUMNS)
         monkeypatch.setattr(writing, "merge", lambda *args, of=writing.merge, **more: of(*args, **{**more, "in_order": False}))
-        monkeypatch.setattr(writing, "_sorted", lambda *_, **__: True)
+        monkeypatch.setattr(writing, "in_key_order", lambda *_, **__: True)
         monkeypatch.setattr(
             base_file.BaseFileWriter.__init__, "__kwdefaults__", {**base_file.BaseFileWriter.__init__.__kwdefaults__, "group": group}
         )

@@ -262,9 +262,9 @@ class _Rows:
         self.vain = sum(run.rows for run in tagged) - sum(aim.rows for aim in aims)
         if not aims:
             return []
-        changes = self.settings.change_files and not self._appends
+        kept = msgspec.structs.replace(self.settings, change_files=self.settings.change_files and not self._appends)
         return write.write(
-            self.runner, closing, aims, view.drawn, self._columns(view), change_files=changes, progress=self.progress
+            self.runner, closing, aims, view.drawn, self._columns(view), kept=kept, progress=self.progress
         )  # fmt: skip
 
     def _columns(self, view: View) -> pa.Schema:

@@ -38,6 +38,7 @@ class Asked:
     change_files: bool
     target_size: str | int
     name: str | None
+    log_format: str = settings.PARQUET
 
 
 def check(url: str, asked: Asked) -> tuple[TableConfig, Settings]:
@@ -65,7 +66,14 @@ def check(url: str, asked: Asked) -> tuple[TableConfig, Settings]:
         mode=config.COMMIT_TIME if asked.ordering is None else config.EVENT_TIME, hive_style=flag(asked.hive_style, "hive_style"),
         others=tuple(sorted(others.items())),
     )  # fmt: skip
-    return made, Settings(change_files=flag(asked.change_files, "change_files"), target=parse_target(asked.target_size))
+    choose(asked.log_format, settings.LOG_FORMATS, "log_format")
+    if asked.log_format != settings.PARQUET and kind != config.MERGE_ON_READ:
+        with about("log_format"):
+            raise UsageError(
+                f"log_format={quoted(asked.log_format)} is of merge-on-read tables: leave it out, or give type='merge_on_read'."
+            )
+    changes, target = flag(asked.change_files, "change_files"), parse_target(asked.target_size)
+    return made, Settings(change_files=changes, target=target, log_format=asked.log_format)  # type: ignore[arg-type]  # it was checked
 
 
 def create(url: str, options: Mapping[str, Any] | None, made: TableConfig, wanted: Settings) -> None:

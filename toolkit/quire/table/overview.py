@@ -37,6 +37,7 @@ class Overview(display.Shown):
 
     columns           name → type, of Arrow; none where nothing has been written yet
     files, bytes      base files that count, and their size
+    logs, log_bytes   logs that count, and their size: `Table.compact` takes them into base files
     rows              of the table; None where a commit that knows it has been archived, or logs change a base file
     partitions        for each its path, files, bytes and rows
     instants          the last ones, as `instants` has them
@@ -54,9 +55,12 @@ class Overview(display.Shown):
     hive_style: bool
     change_files: bool
     target_size: int
+    log_format: str
     columns: dict[str, str]
     files: int
     bytes: int
+    logs: int
+    log_bytes: int
     rows: int | None
     partitions: list[dict[str, Any]]
     instants: list[dict[str, Any]]
@@ -70,7 +74,8 @@ class Overview(display.Shown):
             "target_size": format_size(self.target_size),
             "columns": ", ".join(f"{name} {kind}" for name, kind in self.columns.items())[:1_000] or "none: nothing has been written yet",
             "rows": _count(self.rows),
-            "base files": f"{self.files:,} ({format_size(self.bytes)})", "partitions": f"{len(self.partitions):,}",
+            "base files": f"{self.files:,} ({format_size(self.bytes)})",
+            **({"logs": f"{self.logs:,} ({format_size(self.log_bytes)})"} if self.logs else {}), "partitions": f"{len(self.partitions):,}",
         }  # fmt: skip
 
     def _note(self) -> str:
@@ -108,8 +113,9 @@ def overview(table: Table, options: Mapping[str, Any] | None = None) -> Overview
     return Overview(
         table.url, has.name, has.type.lower(), has.version, list(has.key), list(has.partition_by), has.ordering,
         said.get(indexes.TYPE, "bloom").lower(), buckets,
-        has.hive_style, more.change_files, more.target, {f.name: str(f.type) for f in columns or []}, len(slices),
-        sum(one.size for one in slices), _sum([part["rows"] for part in parts.values()]), list(parts.values()), _instants(line, LAST),
+        has.hive_style, more.change_files, more.target, more.log_format, {f.name: str(f.type) for f in columns or []}, len(slices),
+        sum(one.size for one in slices), sum(len(one.logs) for one in slices), sum(one.logged for one in slices),
+        _sum([part["rows"] for part in parts.values()]), list(parts.values()), _instants(line, LAST),
     )  # fmt: skip
 
 

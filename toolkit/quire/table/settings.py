@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from quire.commit.entries import FORMAT, Natural, decode, encode, stored
@@ -13,6 +15,7 @@ from quire.table.format.config import TableConfig
 
 NAME = f"{STATE}/table{ENTRY}"
 TARGET = 120 << 20  # bytes of a base file, as Hudi has it
+PARQUET, AVRO = LOG_FORMATS = ("parquet", "avro")
 
 
 @stored
@@ -21,7 +24,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     change_files: bool = True
     target: Natural = TARGET
+    log_format: Literal["parquet", "avro"] = "parquet"  # of rows in logs
     format: int = FORMAT
+
+
+NOTHING = Settings(change_files=False)  # beside base files
 
 
 def put(store: Store, wanted: Settings) -> Settings:

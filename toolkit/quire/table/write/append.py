@@ -39,6 +39,7 @@ class Appending:
     columns: pa.Schema  # of the table, without the meta columns
     table: str
     ordering: str
+    as_avro: bool = False
 
     def blocks(self, parts: Iterable[Brought]) -> Iterator[tuple[Block, int, int]]:
         """The blocks with the numbers of their rows and of their deletes; a few megabytes of rows are in each."""
@@ -51,7 +52,8 @@ class Appending:
             rows = pa.concat_tables([each.rows for each in some])
             if stays := len(goes) - (deletes := pc.sum(goes).as_py()):
                 kept = pc.invert(goes)
-                yield log_content.of_rows(self.instant, self._whole(rows.filter(kept), keys.filter(kept), begun), self.table), stays, 0
+                whole = self._whole(rows.filter(kept), keys.filter(kept), begun)
+                yield log_content.of_rows(self.instant, whole, self.table, as_avro=self.as_avro), stays, 0
                 begun += stays
             if deletes:
                 orderings = rows.column(self.ordering).filter(goes).cast(kinds.field(self.ordering).type)

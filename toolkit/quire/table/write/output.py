@@ -22,6 +22,7 @@ from quire.table.format.config import EVENT_TIME
 from quire.table.format.names import BaseFile
 from quire.table.format.schema import META, with_meta
 from quire.table.realtime import Merging
+from quire.table.settings import NOTHING, Settings
 from quire.table.write.blocks import KEY, Closing
 from quire.table.write.merge import Changed
 from quire.table.write.targets import Target
@@ -38,7 +39,7 @@ class Work:
     closing: Closing
     instant: str
     columns: pa.Schema = field(repr=False)
-    change_files: bool = False
+    kept: Settings = NOTHING
     merging: Merging | None = field(default=None, repr=False)  # of a compaction: how it merges logs
 
     @property

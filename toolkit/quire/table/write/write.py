@@ -32,6 +32,7 @@ from quire.table.format import filled, log_file, names
 from quire.table.format.names import LogFile
 from quire.table.format.schema import storable
 from quire.table.realtime import Merging
+from quire.table.settings import AVRO, NOTHING, Settings
 from quire.table.write.append import Appending
 from quire.table.write.blocks import DELETES, KEY, Blocks, Closing
 from quire.table.write.compact import compacted
@@ -63,16 +64,16 @@ class Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def write(
-    runner: Runner, closing: Closing, targets: Sequence[Target], instant: str, schema: pa.Schema, *, change_files: bool = False,
+    runner: Runner, closing: Closing, targets: Sequence[Target], instant: str, schema: pa.Schema, *, kept: Settings = NOTHING,
     merging: Merging | None = None, progress: Progress | None = None,
 ) -> list[Written]:  # fmt: skip
     """Write the files of `instant`, one for each target; what came of them, in their order.
 
-    `schema`: the table's columns after this commit, without meta columns. `change_files`: beside each file that replaces a slice, what it
-    changes. `merging`: how targets that compact merge their logs. A task that fails is tried again; where that does not help, all that was
-    written goes, and a QuireError says why. A caller that does not commit it in the end calls `abort`.
+    `schema`: the table's columns after this commit, without meta columns. `kept`: whether change files are written beside base files that
+    replace a slice, and what logs are made of. `merging`: how targets that compact merge logs. A task that fails is tried again; where that
+    does not help, all that was written goes, and a QuireError says why. A caller that does not commit it in the end calls `abort`.
     """
-    work, found = Work(closing, instant, storable(schema), change_files, merging), dict[int, Written]()
+    work, found = Work(closing, instant, storable(schema), kept, merging), dict[int, Written]()
     tries, patience = 0, Patience()
     try:
         with (progress or Progress(False)).phase("writing", total=len(targets)) as bar:
@@ -150,7 +151,7 @@ def _checked(work: Work, target: Target, answer: Mapping[str, Any]) -> Written:
         begun = log.begun if log else work.instant
         right = right and owned(file.name, work.closing.attempt) == (target.partition, target.group, begun, log.number if log else 0)
         right = right and file.records == counts.kept + counts.updates + counts.inserts + (counts.deletes if log else 0)
-    right = right and (found.changes is not None) == (work.change_files and target.base is not None and file is not None)
+    right = right and (found.changes is not None) == (work.kept.change_files and target.base is not None and file is not None)
     right = right and (log is None or (came == counts.updates + counts.deletes and not counts.kept))
     if file is not None and found.changes is not None:
         right = right and found.changes.name == names.change_file_of(file.name) and found.changes.records == came - counts.stale
@@ -198,7 +199,7 @@ def _merged(work: Work, store: Store, target: Target, counts: Merged) -> tuple[D
     """A base file that takes the place of the slice's, and its change file; nothing, where no row has changed."""
     base = Base(store, target.base, work.reads) if target.base else None
     keys_filter, holds = filter_of(base.footer if base else None, target)
-    output = Output(work, store, target, keys_filter, holds=holds, changes=base is not None and work.change_files)
+    output = Output(work, store, target, keys_filter, holds=holds, changes=base is not None and work.kept.change_files)
     try:
         coming = [Coming(share.run.first, partial(_brought, work, store, share)) for share in target.shares]
         before, where, in_order = (base.batches(), base.where, base.in_order) if base else ((), "", True)
@@ -224,7 +225,14 @@ def _appended(work: Work, store: Store, target: Target, counts: Merged) -> tuple
     name = LogFile(target.group, place.begun, place.number, names.write_token(task, closing.attempt))
     final, at = names.path(target.partition, name.name), (closing.job, closing.task, closing.attempt)
     appending = Appending(
-        work.instant, str(task), target.partition, target.group, work.columns, closing.config.name, closing.config.ordering
+        work.instant,
+        str(task),
+        target.partition,
+        target.group,
+        work.columns,
+        closing.config.name,
+        closing.config.ordering,
+        work.kept.log_format == AVRO,
     )
     by, size = committer(closing.committer, store), 0
     sink = by.create(store, *at, final)
