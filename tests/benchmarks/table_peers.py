@@ -2,6 +2,8 @@
 
     python tests/benchmarks/table_peers.py                                 (5,000,000 rows, three rounds: two hours or more)
     python tests/benchmarks/table_peers.py --rows 500000 --rounds 1        (a look)
+    python tests/benchmarks/table_peers.py --ways "quire logs" "hudi logs" "delta vectors"
+                                                                           (updates beside the files, which readers merge)
 
 Ten columns of some 130 B a row, random keys of 20 characters, eight partitions, the largest with 36 % of the rows; `local[2]`, 4 GiB heap,
 zstd. Each way runs all works in a process of its own, in the same order; the order of the ways turns round. Batches are 80 % updates of
@@ -12,6 +14,9 @@ hudi             JVM Hudi 1.2.0 at its fastest: row writer, SIMPLE index, no met
 hudi defaults    the same, told nothing but key, partition, ordering and codec
 delta            Delta 4.4.0 without deletion vectors, with its change feed
 delta, no feed   the same without the feed, so it writes no changes, and none can be asked for
+quire logs       a merge-on-read table; the snapshot has 12 % of the rows in logs, and then they are compacted
+hudi logs        the same of JVM Hudi at its fastest
+delta vectors    Delta with deletion vectors, without its feed
 
 The peers' environments: `make test-services` and `make bench` make them in .venv/spark35 and .venv/delta; QUIRE_SPARK35 and QUIRE_DELTA
 name others.
@@ -45,6 +50,11 @@ HUDI = "hudi-spark3.5-bundle_2.12-1.2.0.jar"
 TARGETS: dict[str, tuple[float, float]] = {
     "bulk insert": (1.2, 0.7), "upsert 10 %": (2, 1), "upsert 1 %": (2, 1), "delete 1 %": (2, 1), "snapshot": (1, 0.9),
     "changes of 1 %": (1.5, 1), "changes of 1 % and deletes of 1 %": (1.5, 1),
+}  # fmt: skip
+LOGS = ("quire logs", "hudi logs", "delta vectors")
+TARGETS_OF_LOGS: dict[str, tuple[float | None, float | None]] = {
+    "bulk insert": (None, None), "upsert 10 %": (None, None), "upsert 1 %": (2, 1), "delete 1 %": (None, None), "snapshot": (1.2, None),
+    "compaction": (None, None), "snapshot after it": (None, None),
 }  # fmt: skip
 CITIES = ("lima", "oslo", "rome", "cairo", "delhi", "quito", "tokyo", "bergen")
 SHARES = np.array([0.36, 0.22, 0.14, 0.1, 0.08, 0.05, 0.03, 0.02])
@@ -139,7 +149,7 @@ def batches(place: Path, rows: int) -> dict[str, dict[str, list[int]]]:
         pa.table({"id": made.keys.take(taken), "city": pa.array(CITIES).take(pa.array(made.city[gone])), "ts": np.full(len(gone), 4)}),
     )
     made.there[gone] = False
-    found["snapshot"] = {"rows": made.sums()}
+    found["snapshot"] = found["snapshot after it"] = {"rows": made.sums()}
     return found
 
 
@@ -191,7 +201,7 @@ def main() -> int:
         __doc__,
         rows={"type": int, "default": 5_000_000},
         rounds={"type": int, "default": 3},
-        ways={"nargs": "*", "choices": list(WAYS), "default": list(WAYS)},
+        ways={"nargs": "*", "choices": list(WAYS), "default": [way for way in WAYS if way not in LOGS]},
         keep={"help": "a file of results: those of this run are added, and all of them are told; so ways can be run apart"},
     )
     print(f"{machine()}; {args.rows:,} rows, heap {HEAP}, {args.rounds} rounds; load {load()}", flush=True)
@@ -220,17 +230,17 @@ def main() -> int:
 def told(found: dict[str, list[Result]]) -> int:
     """Tables and promises."""
     verdict, rows = Verdict(), []
+    logs = any(way in LOGS for way in found)
+    ours, targets = ("quire logs", TARGETS_OF_LOGS) if logs else ("quire", TARGETS)
 
     def middle(way: str, work: str, what: str) -> float:
         return median([result["took"][work][what] for result in found[way]])
 
-    for work in TARGETS:
+    for work in targets:
         for way, results in found.items():
             if work not in results[0]["took"] or (work.startswith("changes") and way == "delta, no feed"):
                 continue
-            ratio = [
-                f"{middle(way, work, what) / middle('quire', work, what):.2f} ×" if "quire" in found else "" for what in ("seconds", "cpu")
-            ]
+            ratio = [f"{middle(way, work, what) / middle(ours, work, what):.2f} ×" if ours in found else "" for what in ("seconds", "cpu")]
             each = listed([result["took"][work]["seconds"] for result in results], "{:.1f}")
             rows.append(
                 [
@@ -240,23 +250,25 @@ def told(found: dict[str, list[Result]]) -> int:
             )  # fmt: skip
     head = ["work", "way", "s (median)", "rounds", "quire is", "CPU s", "in CPU", "peak MB", "files", "MB"]
     print("\n" + table(head, rows))
-    if "quire" not in found:
+    if ours not in found:
         return 0
-    for work, targets in TARGETS.items():
-        for peer, least in zip(("hudi", "delta"), targets, strict=True):
-            if peer in found:
-                ratio, cpu = (middle(peer, work, what) / middle("quire", work, what) for what in ("seconds", "cpu"))
+    for work, wanted in targets.items():
+        for peer, least in zip(LOGS[1:] if logs else ("hudi", "delta"), wanted, strict=True):
+            if peer in found and least is not None:
+                ratio, cpu = (middle(peer, work, what) / middle(ours, work, what) for what in ("seconds", "cpu"))
                 verdict.check(f"{work}: × {peer}", f"≥ {least:g}", f"{ratio:.2f} (CPU {cpu:.2f})", ratio >= least)
+    worker = max(result["worker_mb"] for result in found[ours])
+    verdict.check("a worker's peak", "≤ 1,024 MB", f"{worker:,} MB", worker <= 1024)
+    if logs:
+        return verdict.end()
     if "hudi" in found:
-        ours, theirs = (sum(middle(way, work, "mb") for work in WRITES) for way in ("quire", "hudi"))
-        verdict.check("bytes written, × hudi's", "≤ 1.05", f"{ours / theirs:.2f}", ours <= 1.05 * theirs)
+        own, theirs = (sum(middle(way, work, "mb") for work in WRITES) for way in ("quire", "hudi"))
+        verdict.check("bytes written, × hudi's", "≤ 1.05", f"{own / theirs:.2f}", own <= 1.05 * theirs)
     for i, work in enumerate(("changes of 1 %", "changes of 1 % and deletes of 1 %")):
         ratio = middle("quire", "snapshot", "seconds") / middle("quire", work, "seconds")
         some, whole = found["quire"][0]["bytes"][i]
         verdict.check(f"{work}: × the full scan", "≥ 4", f"{ratio:.2f}", ratio >= 4)
         verdict.check(f"{work}: of the scan's bytes", "≤ 5 %", f"{100 * some / whole:.1f} %", some <= 0.05 * whole)
-    worker = max(result["worker_mb"] for result in found["quire"])
-    verdict.check("a worker's peak", "≤ 1,024 MB", f"{worker:,} MB", worker <= 1024)
     return verdict.end()
 
 

@@ -51,6 +51,8 @@ def asked(frame: Any, *wanted: Any) -> list[int]:
 class Quire:
     """quire as one calls it."""
 
+    TYPE = "copy_on_write"
+
     def __init__(self, at: Path, _: str) -> None:
         from common import session
 
@@ -61,7 +63,7 @@ class Quire:
         import quire
 
         if work == "bulk insert":
-            self.table = quire.Table.create(self.url, key="id", partition_by="city", ordering="ts")
+            self.table = quire.Table.create(self.url, key="id", partition_by="city", ordering="ts", type=self.TYPE)
         verb = work.rstrip("1%0 ").replace(" ", "_")
         self.seen[work] = getattr(self.table, verb)(self.spark.read.parquet(source), progress=False).instant
 
@@ -86,6 +88,16 @@ class Quire:
         looks = changes.looks(store, line, self.seen[since], self.seen[until])
         names = {name for look in looks for name in (look.file, *look.before, *look.after) if name}
         return sum(store.stat(name).size for name in names), sum(one.size for one in file_groups.newest(store, line))
+
+    def compact(self) -> None:
+        """Take all logs into base files."""
+        self.table.compact(progress=False)
+
+
+class QuireLogs(Quire):
+    """A merge-on-read table."""
+
+    TYPE = "merge_on_read"
 
 
 class Hudi:
@@ -117,7 +129,7 @@ class Hudi:
         }  # fmt: skip
         frame = self.spark.read.parquet(source)
         frame.write.format("hudi").options(**options).mode("append").save(str(self.at))
-        done = (re.fullmatch(r"\d+_(\d+)\.commit", path.name) for path in (self.at / ".hoodie" / "timeline").iterdir())
+        done = (re.fullmatch(r"\d+_(\d+)\.(?:delta)?commit", path.name) for path in (self.at / ".hoodie" / "timeline").iterdir())
         self.seen[work] = max(found[1] for found in done if found)
 
     def snapshot(self) -> Answer:
@@ -137,6 +149,22 @@ class Hudi:
         return {name: value for name, value in self.FAST.items() if name == "hoodie.metadata.enable"}
 
 
+class HudiLogs(Hudi):
+    """A merge-on-read table, which nobody compacts but by a call."""
+
+    FAST: ClassVar[dict[str, str]] = {
+        **Hudi.FAST, "hoodie.datasource.write.table.type": "MERGE_ON_READ", "hoodie.compact.inline": "false",
+    }  # fmt: skip
+
+    def compact(self) -> None:
+        """Take all logs into base files."""
+        self.spark.sql("SET hoodie.metadata.enable=false")
+        self.spark.sql("SET hoodie.compact.inline.max.delta.commits=1")
+        done = self.spark.sql(f"CALL run_compaction(op => 'scheduleAndExecute', path => '{self.at}')").collect()
+        if not done:
+            raise SystemExit("JVM Hudi has compacted nothing")
+
+
 class HudiDefaults(Hudi):
     """The same without a word on how."""
 
@@ -146,7 +174,7 @@ class HudiDefaults(Hudi):
 class Delta:
     """Delta without deletion vectors, with its change feed; the condition of a merge names the partition, too."""
 
-    FEED = "true"
+    FEED, VECTORS = "true", "false"
 
     def __init__(self, at: Path, jars: str) -> None:
         self.spark, self.at, self.seen = session(
@@ -155,7 +183,7 @@ class Delta:
                 "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
                 "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
                 "spark.databricks.delta.properties.defaults.enableChangeDataFeed": self.FEED,
-                "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
+                "spark.databricks.delta.properties.defaults.enableDeletionVectors": self.VECTORS,
                 "spark.databricks.delta.snapshotPartitions": str(CORES),
             },
         ), at, dict[str, int]()  # fmt: skip
@@ -197,8 +225,15 @@ class DeltaAlone(Delta):
     FEED = "false"
 
 
+class DeltaVectors(Delta):
+    """With deletion vectors, and without its feed: no file is written anew for a few of its rows."""
+
+    FEED, VECTORS = "false", "true"
+
+
 WAYS: dict[str, Callable[[Path, str], Any]] = {
     "quire": Quire, "hudi": Hudi, "hudi defaults": HudiDefaults, "delta": Delta, "delta, no feed": DeltaAlone,
+    "quire logs": QuireLogs, "hudi logs": HudiLogs, "delta vectors": DeltaVectors,
 }  # fmt: skip
 
 
@@ -274,6 +309,11 @@ def works(peer: Any, data: Path) -> Iterable[tuple[str, Callable[[], Any]]]:
     for work, source in WRITES.items():
         yield work, lambda work=work, source=source: peer.write(work, str(data / source))
     yield "snapshot", peer.snapshot
+    if isinstance(peer, QuireLogs | HudiLogs):
+        yield "compaction", peer.compact
+        yield "snapshot after it", peer.snapshot
+    if isinstance(peer, QuireLogs | HudiLogs | DeltaVectors):
+        return
     yield "changes of 1 %", lambda: peer.changes("upsert 10 %", "upsert 1 %")
     yield "changes of 1 % and deletes of 1 %", lambda: peer.changes("upsert 10 %", "delete 1 %")
 
@@ -287,7 +327,7 @@ def main(job: dict[str, str]) -> None:
         took[work], answers[work] = measured(memory, at, act)
         print(f"    {work}: {took[work]}", file=sys.stderr, flush=True)
     found: Result = {"took": took, "answers": {work: answer for work, answer in answers.items() if answer}, "worker_mb": memory.worker}
-    if isinstance(peer, Quire):
+    if isinstance(peer, Quire) and not isinstance(peer, QuireLogs):
         windows = [peer.bytes_of_changes("upsert 10 %", until) for until in ("upsert 1 %", "delete 1 %")]
         found["bytes"] = windows
     print(json.dumps(found), flush=True)
