@@ -392,6 +392,22 @@ def test_spark_writes_and_reads_the_same(tmp_path: Path, spark: Any) -> None:
     assert len(files(tmp_path / "trips")[1]) == 2
 
 
+@pytest.mark.parametrize("form", ["parquet", "avro"])
+def test_logs_are_verified(tmp_path: Path, form: str) -> None:
+    table = logged(tmp_path / "trips", log_format=form)
+    write(table, "upsert", FIRST)
+    write(table, "upsert", frame(("a", "sf", 2, 2.0)))
+    write(table, "delete", frame(("c", "la", 2, 2.0)))
+    assert quire.Ledger(table.url).verify(spark=LOCAL).ok
+    for name in files(tmp_path / "trips")[1]:
+        place = next((tmp_path / "trips").rglob(name))
+        whole = place.read_bytes()
+        for at in (3, 10, len(whole) - 2):  # its magic bytes, and the lengths of its block
+            place.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+            assert [one[0].rpartition("/")[2] for one in quire.Ledger(table.url).verify(spark=LOCAL).damaged] == [name], (name, at)
+        place.write_bytes(whole)
+
+
 def test_a_table_by_commit_time_is_read_and_not_written(tmp_path: Path) -> None:
     table = logged(tmp_path / "trips")
     write(table, "upsert", FIRST)

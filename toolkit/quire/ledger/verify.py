@@ -20,6 +20,8 @@ from quire.errors import FormatError, StorageError, printable
 from quire.formats import lines, parquet
 from quire.spark.runner import Failure, Runner
 from quire.storage import Store, connect
+from quire.table.format import log_content
+from quire.table.format import names as of_tables
 
 # A task's segment (None: it wrote what others have read), its data files with their sizes (of a checkpoint's piece, its head says
 # them), and their compression
@@ -121,6 +123,8 @@ def _unreadable(store: Store, sizes: dict[str, int], compression: str) -> Iterat
                 file = parquet.open_file(store, name)
                 for group in range(file.num_row_groups):
                     file.read_row_group(group)
+            elif of_tables.log_file(name.rpartition("/")[2]):
+                log_content.check(store.get(name), name)
             else:
                 for _ in lines.contents(store, name, compression):
                     pass

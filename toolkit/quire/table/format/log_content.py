@@ -108,6 +108,17 @@ def deletes(block: Block, where: str) -> list[Delete]:
         raise _damaged(where, e) from e
 
 
+def check(data: bytes, where: str) -> None:
+    """Read all that a log file of quire's holds; FormatError where a block is damaged."""
+    for block in log_file.decode(data, where):
+        if block.kind == log_file.DELETES:
+            deletes(block, where)
+        elif block.kind in (log_file.PARQUET, log_file.AVRO):
+            rows(block, check_schema(block.words.get(log_file.SCHEMA, ""), where).names, where)
+        else:
+            raise FormatError(f"{where} has a block of the kind {block.kind}, which quire does not write: it is damaged.")
+
+
 def _delete(said: Any) -> Delete:
     key, partition, ordering = said["recordKey"], said["partitionPath"], said["orderingVal"]
     if key is None:
