@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd  # noqa: F401  # Arrow imports it when it is first needed: no example of a property test is to pay for that
 import pytest
+from hypothesis import settings
 
 from gathering import KEY
 from quire.errors import RefusedError
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+
+settings.register_profile("quire", deadline=None)  # a busy machine fails no example
+settings.load_profile("quire")
 
 
 @pytest.fixture(scope="session")

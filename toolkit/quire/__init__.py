@@ -10,6 +10,7 @@
     quire.recover("/data/out")                                              # what any job does first
     table = quire.Table.create("/data/trips", key="id", ordering="at")      # a table that takes updates; then quire.Table("/data/trips")
     report = table.upsert(df)                                               # a quire.TableReport
+    report = table.compact()                                                # of a merge-on-read table: a quire.CompactionReport
 
     quire.consolidate(source, dest, spark=quire.LocalRunner())              # without Spark
     quire.consolidate(source, dest, progress=lambda event: print(event))    # each event is a quire.ProgressEvent
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from quire.spark.session import session
     from quire.spark.shipping import install_on
     from quire.storage.secret import secret
+    from quire.table.compacting import CompactionReport
     from quire.table.table import Table
     from quire.table.writing import TableReport
 
@@ -81,6 +83,7 @@ _HOMES = {
         "quire.spark.session": ("session",),
         "quire.spark.shipping": ("install_on",),
         "quire.storage.secret": ("secret",),
+        "quire.table.compacting": ("CompactionReport",),
         "quire.table.table": ("Table",),
         "quire.table.writing": ("TableReport",),
     }.items()
@@ -123,6 +126,7 @@ _warn_of_another()
 
 __all__ = [
     "AllQuarantined",
+    "CompactionReport",
     "DataLossError",
     "FileInfo",
     "FormatError",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
@@ -239,7 +239,8 @@ class _Rows:
     config: TableConfig
     settings: Settings
     progress: Progress
-    vain: int = 0  # of the last round: rows that delete what is not there, and come to no file
+    columns: pa.Schema = field(default_factory=lambda: pa.schema([]))  # of the table after the last round,
+    vain: int = 0  # and how many rows deleted what is not there, and came to no file
 
     @property
     def _operation(self) -> str:
@@ -252,6 +253,7 @@ class _Rows:
     def write(self, view: View, closing: Closing) -> list[Written]:
         """See `Body`."""
         line, operation, index = view.line, self._operation, indexes.of(self.config)
+        self.columns = self._columns(view)  # once: another program may roll the commit back that says them
         places = file_groups.places(view.slices, line.compacting()) if self._appends else None
         tagged = self.rows.runs
         if operation in UPSERTS or indexes.named(index).computes:
@@ -264,7 +266,7 @@ class _Rows:
             return []
         kept = msgspec.structs.replace(self.settings, change_files=self.settings.change_files and not self._appends)
         return write.write(
-            self.runner, closing, aims, view.drawn, self._columns(view), kept=kept, progress=self.progress
+            self.runner, closing, aims, view.drawn, self.columns, kept=kept, progress=self.progress
         )  # fmt: skip
 
     def _columns(self, view: View) -> pa.Schema:
@@ -285,7 +287,7 @@ class _Rows:
         if not made.files(written):
             return said, b""
         extra = {made.JOB: closing.job, **streamer.checkpoint(view.log, self.work.head.spec.kind, self.tasks)}
-        content = made.metadata(written, self.config.name, self._columns(view), self._operation, extra, view.slices)
+        content = made.metadata(written, self.config.name, self.columns, self._operation, extra, view.slices)
         return said, commits.encode(content)
 
 

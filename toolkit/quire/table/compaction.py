@@ -7,7 +7,7 @@ it takes. See docs/protocol.md, section 10.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -82,7 +82,7 @@ def asked_for(intent: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(str(partition), str(group)) for partition, group in intent.get("groups", ())]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Run:
     """The round that carries out the plan at `instant`, whoever has laid it."""
 
@@ -90,29 +90,30 @@ class Run:
     config: TableConfig
     instant: str
     progress: Progress
+    slices: Sequence[Slice] = ()  # of the last round,
+    columns: pa.Schema = field(default_factory=lambda: pa.schema([]))  # and their table's columns
 
     def write(self, view: View, closing: Closing) -> list[Written]:
         """See `Body`. RefusedError where the plan was taken back, or another program carries it out, or has done so."""
-        store, slices = closing.store, self._slices(view, closing)
+        store, self.slices = closing.store, self._slices(view, closing)
         states = (Instant(self.instant, COMPACTION, state) for state in ("inflight", "completed"))
         if begun := next((each for each in states if store.stat(f"{view.line.folder}/{each.name}") is not None), None):
             raise RefusedError(
                 f"another program {'carries out' if begun.state == 'inflight' else 'has carried out'} the compaction {self.instant} of "
                 f"{store.url}: nothing was done by this call. Look who compacts the table; one program is enough."
             )
-        columns = self._columns(view)
-        rows, line = schema.with_meta(columns), view.line.as_of(self.instant)
+        self.columns = self._columns(view)
+        rows, line = schema.with_meta(self.columns), view.line.as_of(self.instant)
         merging = realtime.merging_of(self.config, line, rows, store.url)
-        aims = [Target(one.partition, one.group, one, (), compacts=True) for one in slices]
-        return write.write(self.runner, closing, aims, self.instant, columns, merging=merging, progress=self.progress)
+        aims = [Target(one.partition, one.group, one, (), compacts=True) for one in self.slices]
+        return write.write(self.runner, closing, aims, self.instant, self.columns, merging=merging, progress=self.progress)
 
     def say(self, view: View, closing: Closing, written: list[Written]) -> tuple[Round, bytes]:
         """See `Body`."""
         said = Round(
             instant=self.instant, action="commit", version=view.version, operation=made.COMPACT, inserts=(), counts={}
         )  # fmt: skip
-        slices, columns = self._slices(view, closing), self._columns(view)
-        content = made.metadata(written, self.config.name, columns, made.COMPACT, {made.JOB: closing.job}, slices)
+        content = made.metadata(written, self.config.name, self.columns, made.COMPACT, {made.JOB: closing.job}, self.slices)
         return said, commits.encode(content)
 
     def _columns(self, view: View) -> pa.Schema:

@@ -236,6 +236,8 @@ class Table:
     ) -> CompactionReport:  # fmt: skip
         """Write the base files of a merge-on-read table anew with what their logs say, beside whoever writes.
 
+            report = table.compact(time_limit="10 min")
+
         Plans that are pending are carried out, whoever has laid them. Then each file group that has logs comes into a plan, and that is
         carried out.
 
@@ -245,6 +247,7 @@ class Table:
                     takes a list of `Candidate`s and returns those to compact, the most urgent first
         plan_size   bytes of base files and logs that one plan reads at most
         spark       the session (default: `quire.session()`), or `quire.LocalRunner()`
+        progress    True: bars | False | function(step), as in `quire.consolidate`
 
         Each task holds the logs of a file group in memory. Returns a `CompactionReport`. Raises RefusedError for a copy-on-write table, and
         where another program writes, or compacts, at the same time; UsageError for a strategy that returns what it was not given.
@@ -254,6 +257,8 @@ class Table:
     @interruptible
     def schedule_compaction(self, *, strategy: str | Strategy = "log_size", plan_size: str | int = "4 GiB") -> CompactionReport:
         """Lay one plan of a compaction, which `compact`, or another program, carries out; new logs belong to the slices that it begins.
+
+            report = table.schedule_compaction(strategy="oldest")
 
         `strategy` and `plan_size` are those of `compact`. Returns a `CompactionReport`, whose `scheduled` is empty where nothing has logs.
         Raises RefusedError for a copy-on-write table, and where another program is writing.
