@@ -457,6 +457,8 @@ MUTANTS = (
     m("publication empties the plan that was carried out", "table/closer.py", "        if pending != COMPACTION:\n            store.put(asked", "        if True:\n            store.put(asked", first="tests/table/test_compaction.py"),
     m("a compaction draws an instant of its own", "table/compaction.py", "write.write(self.runner, closing, aims, self.instant, self.columns", "write.write(self.runner, closing, aims, view.drawn, self.columns", first="tests/table/test_compaction.py"),
     m("another program's logs are in no plan", "table/compaction.py", "if i.action in _WRITES]", "if False]", first="tests/table/test_compaction.py"),
+    m("a plan that is empty is carried out", "table/compaction.py", "        if not plan:", "        if False:", first="tests/table/test_compaction.py"),
+    m("a plan that stays pending is tried without end", "table/compacting.py", " - self._begun(line) - tried)", " - self._begun(line))", first="tests/table/test_compaction.py"),
     m("file groups are in two plans at once", "table/compaction.py", "in wanted - taken.keys()", "in wanted", first="tests/table/test_compaction.py"),
     m("a compaction has logs that came after its plan", "table/compaction.py", "        return [_slice(one) for one in plan]", "        there = {(one.partition, one.group): one for one in view.slices}\n        return [there[one.partition, one.group] for one in plan]", first="tests/table/test_compaction.py"),
     m("compacted rows are of the compaction's instant", "table/write/compact.py", "*(batch.column(name) for name in (_KEY, _TIME, _SEQNO))", "batch.column(_KEY)", first="tests/table/test_compaction.py"),

@@ -211,6 +211,34 @@ def test_what_other_programs_do_with_a_plan_is_said_and_nothing_is_done_twice(tm
     assert ours(table) == theirs(tmp_path / "trips") == before
 
 
+def test_a_plan_that_is_empty_is_neither_completed_nor_tried_without_end(tmp_path: Path) -> None:
+    """As another program leaves it that was ended between the creation of the file and its content."""
+    table = table_with_logs(tmp_path / "trips")
+    before, at = ours(table), names.next_instant([timeline.read(connect(table.url)).completed[-1].time], dt.datetime.now(dt.UTC))
+    plan = tmp_path / f"trips/.hoodie/{at}.compaction.requested"
+    plan.touch()
+    with refused(RefusedError, 2, f"{at}.compaction.requested is empty: another program is about to lay it"):
+        compact(table)
+    assert not plan.with_name(f"{at}.commit").exists()
+    plan.unlink()
+    report = compact(table)
+    assert (len(report.completed), report.pending, report.left) == (1, (), 0)
+    assert ours(table) == theirs(tmp_path / "trips") == before
+
+
+def test_a_plan_that_stays_pending_is_tried_once_in_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, tried = table_with_logs(tmp_path / "trips"), list[str]()
+    (plan,) = table.schedule_compaction().scheduled
+
+    def of_another(self: Any, instant: str) -> bool:
+        tried.append(instant)
+        assert len(tried) == 1
+        return False
+
+    monkeypatch.setattr(compacting.Compacting, "_carry_out", of_another)
+    assert (compact(table).pending, tried) == ((plan,), [plan])
+
+
 def test_beside_another_program_that_writes_no_plan_is_laid(tmp_path: Path) -> None:
     table = table_with_logs(tmp_path / "trips")
     at = names.next_instant([timeline.read(connect(table.url)).completed[-1].time], dt.datetime.now(dt.UTC))

@@ -176,14 +176,15 @@ class Compacting:
         began, scheduled, completed = time.monotonic(), list[str](), list[str]()
         with with_state("What was carried out stays so; call again to go on."):
             self._settle()
-            met = set[tuple[str, str]]()
+            met, tried = set[tuple[str, str]](), set[str]()
             while True:
                 line = timeline.read(self.store)
                 met |= line.compacting().keys()
-                ready = [instant for instant in sorted(line.compactions() - self._begun(line)) if instant not in completed]
+                ready = sorted(line.compactions() - self._begun(line) - tried)
                 if self.asked.limit is not None and completed and time.monotonic() - began >= self.asked.limit:
                     break
                 if ready:
+                    tried.add(ready[0])  # where it stays pending all the same, the next call looks again
                     if self._carry_out(ready[0]):
                         completed.append(ready[0])
                     continue

@@ -128,6 +128,11 @@ class Run:
             plan = compaction.decode(closing.store.get(name), where)
         except NotFoundError:
             raise RefusedError(f"the plan {where} was taken back: there is nothing to carry out.") from None
+        if not plan:  # its operations may still come: completed now, these would be of a compaction without files
+            raise RefusedError(
+                f"the plan {where} is empty: another program is about to lay it, or was ended while it did. Call again; if it stays empty, "
+                "delete this file."
+            )
         return [_slice(one) for one in plan]
 
 
