@@ -171,6 +171,25 @@ def test_writers_commit_while_a_plan_is_carried_out_and_neither_begins_again(tmp
     assert ours(table) == theirs(tmp_path / "trips")
 
 
+@pytest.mark.parametrize("index", ["bloom", "simple", "bucket"])
+def test_a_key_that_a_plan_deletes_comes_again_once(tmp_path: Path, index: str) -> None:
+    """The new base file has it no more, and no index looks into logs: in the log of its old file group nobody would find it."""
+    table = logged(tmp_path / "trips", index=index, buckets=1 if index == "bucket" else None)
+    write(table, "upsert", FIRST)
+    write(table, "delete", frame(("a", "sf", 2, 0.0), ("c", "la", 0, 0.0)))  # the latter is older than its row
+    table.schedule_compaction()
+    write(table, "upsert", frame(("a", "sf", 5, 5.0), ("b", "sf", 5, 5.0), ("c", "la", 5, 5.0)))
+    assert {key: row["fare"] for key, row in ours(table).items()} == {"a": 5.0, "b": 5.0, "c": 5.0}
+    assert write(table, "delete", frame(("b", "sf", 6, 0.0))).deleted == 1
+    compact(table, schedule=False)
+    assert {key: row["fare"] for key, row in ours(table).items()} == {"a": 5.0, "c": 5.0}
+    write(table, "upsert", frame(("a", "sf", 7, 7.0), ("b", "sf", 7, 7.0), ("c", "la", 7, 7.0)))
+    for _ in range(2):
+        assert {key: row["fare"] for key, row in ours(table).items()} == {"a": 7.0, "b": 7.0, "c": 7.0}
+        assert ours(table) == theirs(tmp_path / "trips")
+        compact(table)
+
+
 def test_two_calls_carry_a_plan_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, others = table_with_logs(tmp_path / "trips"), list[CompactionReport]()
     (plan,) = table.schedule_compaction().scheduled
@@ -237,6 +256,26 @@ def test_a_plan_that_stays_pending_is_tried_once_in_a_call(tmp_path: Path, monke
 
     monkeypatch.setattr(compacting.Compacting, "_carry_out", of_another)
     assert (compact(table).pending, tried) == ((plan,), [plan])
+
+
+def test_a_plan_that_was_deleted_and_a_log_that_is_gone_are_said(tmp_path: Path) -> None:
+    table = table_with_logs(tmp_path / "trips")
+    (plan,) = table.schedule_compaction().scheduled
+    asked = tmp_path / f"trips/.hoodie/{plan}.compaction.requested"
+    content, log = asked.read_bytes(), next((tmp_path / "trips/city=la").glob(".*.log.1_*"))
+    whole = log.read_bytes()
+    log.unlink()
+    with refused(RefusedError, 2, f"names city=la/{log.name}, which is gone"):
+        compact(table)
+    log.write_bytes(whole)
+    write(table, "upsert", frame(("a", "sf", 7, 7.0)))
+    asked.unlink()
+    with refused(RefusedError, 2, f"the compaction {plan} of {table.url} was taken back, and city=sf/"):
+        write(table, "upsert", frame(("b", "sf", 7, 7.0)))
+    asked.write_bytes(content)
+    write(table, "upsert", frame(("b", "sf", 7, 7.0)))
+    assert compact(table).left == 1
+    assert {key: row["fare"] for key, row in ours(table).items()} == {"a": 7.0, "b": 7.0}
 
 
 def test_beside_another_program_that_writes_no_plan_is_laid(tmp_path: Path) -> None:

@@ -113,7 +113,11 @@ class Known:
         self.planned, self.late = dict[str, Said](), dict[str, Said]()  # deletes in a plan, and older rows that came since
 
     def plan(self) -> None:
+        """Deletes of a plan are forgotten; in a bucket, which a key never leaves, when the plan is carried out."""
         self.planned, self.late = {key: said for key, said in self.state.items() if said[1] is None}, {}
+        if not self.buckets:
+            self.state = {key: said for key, said in self.state.items() if key not in self.planned}
+            self.planned = {}
 
     def compact(self) -> None:
         """Deletes of the plan that still count are forgotten, and what came too late for them is not late any more."""
@@ -146,15 +150,15 @@ class Known:
 )
 @given(calls=st.lists(CALL, min_size=1, max_size=8))
 def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPathFactory, index: str, calls: Any) -> None:
-    """The greater ordering wins, also that of a delete: a log keeps it, so an older row does not come back until that was compacted."""
+    """The greater ordering wins, also that of a delete: a log keeps it, so an older row does not come back until that is compacted."""
     folder = tmp_path_factory.mktemp("table") / "t"
     table, known = logged(folder, index=index, buckets=1 if index == "bucket" else None), Known(buckets=index == "bucket")
     for operation, given_rows in [("upsert", [("z", "sf", 1, 1)]), *calls]:
         rows = [(f"{city}-{key}", city, ts, float(fare)) for key, city, ts, fare in given_rows]
         if operation in ("schedule", "compact"):
             if not known.pending:
-                known.plan()
                 known.pending = bool(table.schedule_compaction().scheduled)
+                known.plan()
             if operation == "compact":
                 table.compact(schedule=False, **HERE)
                 known.compact()

@@ -19,8 +19,9 @@ from quire.packaging import Registry
 from quire.progress import Progress
 from quire.storage import connect
 from quire.table import rounds
-from quire.table.format import commits, names
+from quire.table.format import commits, compaction, names
 from quire.table.format.commits import CommitMetadata, WriteStat
+from quire.table.format.compaction import Operation
 from quire.table.format.config import TableConfig
 from quire.table.rounds import Round
 
@@ -56,8 +57,8 @@ def committed(task: Task, number: int = 1) -> Commit:
     )  # fmt: skip
 
 
-def foreign(instant: str, *groups: str, inserts: tuple[str, ...] = ()) -> Foreign:
-    return Foreign(instants=(instant,), undone=(), groups=groups, inserts=inserts, lost=(), time="")
+def foreign(instant: str, *groups: str, inserts: tuple[str, ...] = (), undone: tuple[str, ...] = ()) -> Foreign:
+    return Foreign(instants=(instant,), undone=undone, groups=groups, inserts=inserts, lost=(), time="")
 
 
 def put(log: Log, *entries: Entry) -> Log:
@@ -102,6 +103,21 @@ def test_a_round_is_over_where_others_have_changed_what_it_rests_on(log: Log, ot
     assert rounds.over(put(log, *others), mine) == over
 
 
+@pytest.mark.parametrize(("pending", "over"), [("commit.requested", True), ("deltacommit.inflight", True), ("clean.requested", False)])
+def test_no_plan_is_committed_beside_a_write_of_another_program(log: Log, pending: str, *, over: bool) -> None:
+    log.store.put(f"{names.FOLDER}/{LATE}.{pending}", b"")
+    assert rounds.over(log, plan(MINE, A)) == over
+    put(log, committed(done(LATE, B), 7))
+    assert rounds.over(log, plan(EARLY, A)), "the write is ours, and later"
+
+
+@pytest.mark.parametrize(("group", "over"), [(A, True), (B, False)])
+def test_a_file_group_is_in_no_plan_that_another_program_has_laid(log: Log, group: str, *, over: bool) -> None:
+    content = compaction.encode([Operation("city=sf", group, EARLY, "", (f".{group}_{EARLY}.log.1_0-1-2",))])
+    log.store.put(f"{names.FOLDER}/{LATE}.compaction.requested", content)
+    assert rounds.over(log, plan(MINE, A)) == over
+
+
 @pytest.mark.parametrize(
     ("others", "states", "over"),
     [
@@ -111,6 +127,8 @@ def test_a_round_is_over_where_others_have_changed_what_it_rests_on(log: Log, ot
         ([], ["compaction.requested", "commit"], True),
         ([committed(done(MINE, A, operation="compact"))], ["compaction.requested"], True),
         ([committed(done(EARLY, A, operation="compact"))], ["compaction.requested"], False),
+        ([foreign(LATE, A, undone=("1-0",))], ["compaction.requested"], True),
+        ([foreign(LATE, B, undone=("1-0",))], ["compaction.requested"], False),
     ],
 )
 def test_a_plan_is_carried_out_once_whoever_writes(log: Log, others: list[Entry], states: list[str], *, over: bool) -> None:

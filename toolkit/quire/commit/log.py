@@ -223,7 +223,8 @@ class Log(Reading):
             if isinstance(entry, Foreign):
                 yield from ((instant, "", 0) for instant in entry.instants)
         for _, commit in self.recent():
-            if commit.closer == TABLE:
+            # A plan is not a write: its instant is known when that was carried out, by whoever does so.
+            if commit.closer == TABLE and not commit.tasks[-1].stats.written.get("planned"):
                 appeared = commit.tasks[-1].data_files and self.kept(commit)
                 yield commit.tasks[-1].instant, commit.job if appeared else "", self._undone.get(commit.job, 0)
 

@@ -25,7 +25,7 @@ from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, T
 from quire.progress import Progress
 from quire.spark.runner import Runner
 from quire.storage import Patience, Store
-from quire.table import compaction, file_groups, rounds, streamer, turns
+from quire.table import compaction, file_groups, realtime, rounds, streamer, turns
 from quire.table import index as indexes
 from quire.table.file_groups import Slice
 from quire.table.format import commits, config, names
@@ -254,11 +254,16 @@ class _Rows:
         """See `Body`."""
         line, operation, index = view.line, self._operation, indexes.of(self.config)
         self.columns = self._columns(view)  # once: another program may roll the commit back that says them
-        places = file_groups.places(view.slices, line.compacting()) if self._appends else None
+        compacting = line.compacting() if self._appends else {}
+        places = file_groups.places(view.slices, compacting) if self._appends else None
         tagged = self.rows.runs
         if operation in UPSERTS or indexes.named(index).computes:
             _check_bases(index, view.slices, closing.store.url)
-            tagged = tag.tag(self.runner, closing, self.rows.runs, view.slices, index, line.replaced)
+            planned = None
+            if compacting:
+                merging = realtime.merging_of(self.config, line, there(line, self.config) or self.columns, closing.store.url)
+                planned = tag.Planned(frozenset(compacting), merging)
+            tagged = tag.tag(self.runner, closing, self.rows.runs, view.slices, index, line.replaced, planned)
         fill, length = operation != "bulk_insert", targets.row_size(line)
         aims = targets.targets(tagged, view.slices, self.settings.target, length, fill=fill, logs=places)
         self.vain = sum(run.rows for run in tagged) - sum(aim.rows for aim in aims)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from quire.errors import NotFoundError, RefusedError
 from quire.progress import Progress
 from quire.spark.runner import Runner
-from quire.table import realtime, timeline
+from quire.table import realtime, rounds
 from quire.table.file_groups import Slice
 from quire.table.format import commits, compaction, names, schema
 from quire.table.format.compaction import Operation
@@ -29,8 +29,6 @@ from quire.table.write import write
 from quire.table.write.blocks import Closing
 from quire.table.write.targets import Target
 from quire.table.write.write import Written
-
-_WRITES = (*timeline.WRITES, "clustering")
 
 
 class NothingToPlan(RefusedError):
@@ -46,9 +44,7 @@ class Schedule:
 
     def write(self, view: View, closing: Closing) -> list[Written]:
         """See `Body`. RefusedError where another program is writing: the plan would not name its logs."""
-        pending = [i for i in view.line.pending if i.action in _WRITES]
-        ours = {instant for instant, *_ in view.log.refresh().instant_rows()} if pending else set()
-        if other := next((i for i in pending if i.time not in ours), None):
+        if other := rounds.pending_elsewhere(view.log, view.line):
             raise RefusedError(
                 f"another program has begun to write into {closing.store.url} (a {other.action} at {other.time}), and its logs would be in "
                 "no plan: let it end, or roll that back with Hudi, and call again."
@@ -101,6 +97,13 @@ class Run:
             raise RefusedError(
                 f"another program {'carries out' if begun.state == 'inflight' else 'has carried out'} the compaction {self.instant} of "
                 f"{store.url}: nothing was done by this call. Look who compacts the table; one program is enough."
+            )
+        there = {name for one in view.slices for name in (one.name, *one.logs)}
+        wanted = [name for one in self.slices for name in (one.name, *one.logs) if name and name not in there]
+        if gone := next((name for name in wanted if store.stat(name) is None), None):
+            raise RefusedError(
+                f"the plan of the compaction {self.instant} of {store.url} names {gone}, which is gone: put it back from a copy. Nothing "
+                "was done."
             )
         self.columns = self._columns(view)
         rows, line = schema.with_meta(self.columns), view.line.as_of(self.instant)

@@ -59,6 +59,18 @@ def _merged(store: Store, one: Slice, schema: pa.Schema, merging: Merging) -> It
         yield rows
 
 
+def deleted(store: Store, one: Slice, merging: Merging) -> pa.Array:
+    """The keys that the base file of a slice has, and its logs delete: keys and orderings are read, of the base file where logs delete."""
+    reads = merging.reads(pa.schema([]))
+    changes = realtime.changes_of(store, one, reads, merging)
+    if changes is None or not one.name or not changes.deletes.any():
+        return pa.array([], pa.string())
+    # A delete that is older than the row of the base file deletes nothing.
+    alive = [merging.keys(rows) for rows in realtime.applied(batches(store, one.name, reads), changes, merging)]
+    gone = changes.keys.filter(pa.array(changes.deletes))
+    return gone.filter(pc.invert(pc.is_in(gone, value_set=pa.chunked_array(alive, pa.string()))))
+
+
 @contextmanager
 def reading_of(where: str) -> Iterator[None]:
     """Let a damaged base file, or one with other types, be a FormatError."""

@@ -188,8 +188,21 @@ def check_listed(log: Log, line: Timeline, slices: Iterable[Slice]) -> None:
             key, name = (folder, file.file_id), names.path(folder, file.name)
             if key not in line.replaced and not _shows(newest.get(key), file, name):
                 lacking.append(name)
+                _check_begun(line, newest.get(key), file, name)
         for name in lacking:
             _check_shown(line.store, name)
+
+
+def _check_begun(line: Timeline, one: Slice | None, file: BaseFile | LogFile, name: str) -> None:
+    """RefusedError for a log that is there, and whose slice nobody begins any more: its plan was deleted."""
+    if not isinstance(file, LogFile) or (one is not None and one.instant == file.instant) or line.store.stat(name) is None:
+        return
+    plan, done = line.plan_of(file.instant), (f"{names.FOLDER}/{Instant(file.instant, action).name}" for action in timeline.WRITES)
+    if all(line.store.stat(state) is None for state in (plan, *done)):
+        raise RefusedError(
+            f"the compaction {file.instant} of {line.store.url} was taken back, and {name} belongs to the slice that it was to begin: no "
+            f"reader finds its rows. Put back {plan} from a copy, and let table.compact() carry it out."
+        )
 
 
 def _check_shown(store: Store, lacks: str) -> None:
@@ -232,7 +245,9 @@ def over(log: Log, done: Task) -> bool:
     """Whether a round cannot be committed any more: what it was computed from has changed."""
     mine = round_of(done)
     if mine.operation == COMPACT:
-        return _carried_out(log, mine)
+        return _carried_out(log, mine, _groups(done))
+    if mine.operation == SCHEDULE and _hindered(log, mine):
+        return True
     groups, inserts = _groups(done), set(mine.inserts) if mine.operation in UPSERTS else set()
     if any(other.instant >= mine.instant or other.groups & groups or other.inserts & inserts for other in _since(log, mine.version)):
         return True
@@ -242,8 +257,28 @@ def over(log: Log, done: Task) -> bool:
     return any(compacting.get(key, begun) != begun for key, begun in logs.items())
 
 
-def _carried_out(log: Log, mine: Round) -> bool:
-    """Whether a compaction was carried out by another one, or its plan taken back. The files that it merges never change."""
+def pending_elsewhere(log: Log, line: Timeline) -> Instant | None:
+    """A write that another program has begun: its logs may be in slices that are to be planned, and no listing tells."""
+    pending = [i for i in line.pending if i.action in (*timeline.WRITES, "clustering")]
+    # Read anew, and apart: whoever appends to this log has computed from what it says now.
+    ours = {instant for instant, *_ in Log(log.store).refresh().instant_rows()} if pending else set()
+    return next((i for i in pending if i.time not in ours), None)
+
+
+def _hindered(log: Log, mine: Round) -> bool:
+    """Whether a plan would lack logs that another program is writing, or name what another plan names."""
+    line = timeline.read(log.store)
+    plans = {group for (_, group), instant in line.compacting().items() if instant != mine.instant}
+    return bool(plans & set(mine.planned)) or pending_elsewhere(log, line) is not None
+
+
+def _carried_out(log: Log, mine: Round, groups: frozenset[str]) -> bool:
+    """Whether a compaction was carried out by another one, or its plan taken back, or a commit rolled back that it has merged.
+
+    The files that it merges never change, whoever writes meanwhile.
+    """
+    if any(isinstance(entry, Foreign) and entry.undone and groups & set(entry.groups) for entry in log.since(mine.version)):
+        return True
     entries = (entry for entry in log.since(mine.version) if isinstance(entry, Commit) and entry.closer == TABLE)
     others = (round_of(entry.tasks[-1]) for entry in entries if log.in_effect(entry))
     if any((other.operation, other.instant) == (COMPACT, mine.instant) for other in others):

@@ -26,12 +26,30 @@ from quire.table.file_groups import Slice
 from quire.table.format import names
 from quire.table.index import Index, Partition, lookup
 from quire.table.index.lookup import Places
+from quire.table.reading import deleted
+from quire.table.realtime import Merging
 from quire.table.write.blocks import BLOCK, DELETES, KEY, PIECE, Blocks, BlockWriter, Closing, Run
 from quire.table.write.failures import answers
 
 _FAILING = "the keys could not be looked up"
 MANY = 100  # slices of a partition, beyond which their ranges are read by tasks of their own
 _Numbers = npt.NDArray[np.int32]  # of groups, for each key; 0: none
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The file groups (partition and id) that a pending compaction will rewrite, and how their logs are merged."""
+
+    groups: frozenset[tuple[str, str]]
+    merging: Merging = field(repr=False)
+
+    def gone(self, partition: Partition, group: str) -> pa.Array:
+        """The keys that will not be in the new base file, as logs of the plan delete them: none, of a group that no plan has."""
+        one = next((each for each in partition.slices if each.group == group), None)
+        if one is None or (partition.path, group) not in self.groups:
+            return pa.array([], pa.string())
+        logs = [name for name in one.logs if (log := names.log_file(name.rpartition("/")[2])) and log.instant == one.instant]
+        return deleted(partition.store, replace(one, logs=tuple(logs)), self.merging) if logs else pa.array([], pa.string())
 
 
 @dataclass(frozen=True)
@@ -43,6 +61,7 @@ class _Share:
     runs: tuple[Run, ...] = field(repr=False)
     slices: Mapping[str, tuple[Slice, ...]] = field(repr=False)  # of their partitions, that may hold their keys
     ended: Mapping[str, frozenset[str]] = field(repr=False)
+    planned: Planned | None = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -54,13 +73,16 @@ class _Look:
 
 
 def tag(
-    runner: Runner, closing: Closing, runs: Sequence[Run], slices: Sequence[Slice], index: str, ended: Collection[tuple[str, str]] = ()
-) -> list[Run]:
+    runner: Runner, closing: Closing, runs: Sequence[Run], slices: Sequence[Slice], index: str,
+    ended: Collection[tuple[str, str]] = (), planned: Planned | None = None,
+) -> list[Run]:  # fmt: skip
     """The same rows as runs with their groups, in the order of partitions, groups and keys; of a run without a group no key is there yet.
     A row whose key is in several groups, by an insert, comes back for each of them, as Hudi does it.
 
     `slices`: the newest of the table. `index`: its name. `ended`: partition and id of the file groups that were replaced, which an index
-    that computes groups must not name again. With such an index each run has a group, which need not have a slice yet.
+    that computes groups must not name again. `planned`: a key that a plan deletes is not there, as no index would find it in the new base
+    file, and it would be brought again beside a log that has it since. With an index that computes groups each run has a group, which need
+    not have a slice yet.
 
     Raises FormatError for a damaged file, and TransientError where a store was busy and nothing else was wrong.
     """
@@ -75,7 +97,7 @@ def tag(
     for part, near in zip(parts, _near(runner, closing, parts, there, everywhere=computes), strict=True):
         ready += [run for run in part if not (computes or near[run.partition])]  # nothing is there to look up
         if waiting := tuple(run for run in part if computes or near[run.partition]):
-            shares.append(_Share(closing, index, waiting, near, {path: frozenset(over.get(path, ())) for path in near}))
+            shares.append(_Share(closing, index, waiting, near, {path: frozenset(over.get(path, ())) for path in near}, planned))
     for share, answer in zip(shares, answers(runner.run(_tagged, shares), _FAILING), strict=True):
         found = [Run(**run) for run in answer["runs"]]
         _check_counts(share, found, *answer["copies"])
@@ -155,7 +177,7 @@ def _tagged(share: _Share) -> dict[str, Any]:
     try:
         for path, runs in groupby(share.runs, lambda run: run.partition):
             partition = Partition(share.closing.store, share.closing.config, path, share.slices[path], share.ended[path])
-            found += _partition(index, partition, list(runs), output)
+            found += _partition(index, partition, list(runs), output, None if index.computes else share.planned)
         output.close()
     except BaseException:
         output.discard()
@@ -163,9 +185,13 @@ def _tagged(share: _Share) -> dict[str, Any]:
     return {"runs": [asdict(run) for run in found], "copies": output.copies}
 
 
-def _partition(index: Index, partition: Partition, runs: list[Run], output: _Output) -> Iterator[Run]:
+def _partition(
+    index: Index, partition: Partition, runs: list[Run], output: _Output, planned: Planned | None
+) -> Iterator[Run]:  # fmt: skip
     keys = pa.concat_arrays([batch.column(KEY) for batch in _read(partition, runs, [KEY])])
     ids, numbers, places = _looked_up(index, partition, keys)
+    if planned is not None:
+        numbers, places = _without_planned(planned, partition, keys, ids, numbers, places)
     mixed, parts, taken, start, before = list[Run](), list[_Numbers](), list[Places](), 0, 0
     for run in runs:
         own = slice(*np.searchsorted(places, (start, start + run.rows)))
@@ -213,6 +239,24 @@ def _looked_up(index: Index, partition: Partition, keys: pa.Array) -> tuple[list
         said = f"the file group {wrong[0][:80]!r}" if wrong else f"{int(np.count_nonzero(numbers)):,} file groups"
         raise QuireError(f"the index {index.name!r} gave {said} for {len(keys):,} keys of the partition {partition.path[:200]!r}")
     return ids, numbers, places
+
+
+def _without_planned(
+    planned: Planned, partition: Partition, keys: pa.Array, ids: Sequence[str], numbers: _Numbers, places: Places
+) -> tuple[_Numbers, Places]:  # fmt: skip
+    """The numbers and places without those of keys that a plan deletes: such a key is in no group, unless it is in another one, too."""
+    numbers = numbers.copy()
+    for number, group in enumerate(ids):
+        if number and len(gone := planned.gone(partition, group)):
+            mine = np.flatnonzero(numbers == number)
+            numbers[mine[np.asarray(pc.is_in(keys.take(pa.array(places[mine])), value_set=gone))]] = 0
+    held = np.zeros(len(keys), bool)
+    held[places[numbers > 0]] = True
+    _, first = np.unique(places, return_index=True)
+    once = np.zeros(len(places), bool)
+    once[first] = True
+    stays = (numbers > 0) | (once & ~held[places])
+    return numbers[stays], places[stays]
 
 
 class _Output:
