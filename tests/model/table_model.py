@@ -15,7 +15,14 @@ slices go in one step, and whoever looks next enters that into the log (`undone`
 does so while no commit of ours is between its last look at the timeline and its publication, and while no publisher has yet to put its instant.
 The search goes over all orders, breadth first; from every state that was reached all actors are killed and one run without faults follows.
 
-Not modelled: `.requested` and `.inflight`, more partitions, services (clean, compaction).
+Of a merge-on-read table (`Case.appends`) a batch puts its updates into logs, and two more jobs are there:
+
+    schedule      a round without files, which names file groups and their logs; its publication puts the plan on the timeline
+    compact       the run of a plan, at the plan's instant: base files with what the logs of the plan say, which nobody changes any more
+
+Other programs may then take time to write, schedule, run a plan and take one back; listings may not show a plan yet.
+
+Not modelled: `.inflight`, and `.requested` of writes; more partitions; clean.
 """
 
 from __future__ import annotations
@@ -29,8 +36,9 @@ from typing import Any
 Store = dict[tuple[Any, ...], Any]
 Op = tuple[Any, ...]
 Actor = Generator[Op, Any, Any]
+BUDGET = ("foreign", "slow", "expire", "undo", "checkpoints", "plans", "runs", "lags")  # of a case: how often each may happen
 ROUNDS = 4  # of one driver, after which it would give up
-SEED = ("seed", ("g0",), (("g0", 0),))  # an instant: its writer, its file groups, and the slice on which each was built
+SEED = ("seed", (("g0", None, True, None),))  # an instant: its writer, and its files, as a commit has them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,19 +46,49 @@ class Case:
     """Who acts: the drivers with their batches, each of which upserts keys ("-k1" deletes k1); and what may happen to them."""
 
     name: str
-    drivers: tuple[tuple[str, tuple[str, ...]], ...]
+    drivers: tuple[tuple[Any, ...], ...]  # batch and keys; and the batch that the same driver closes first
+    appends: bool = False  # merge-on-read: updates go into logs, and "schedule" and "compact" are drivers, too
+    before: tuple[tuple[Any, ...], ...] = ()  # who was there first, undisturbed
+    last: tuple[tuple[Any, ...], ...] = ()  # whom the run without faults calls, in this order; (): all, as they came
     foreign: int = 0  # writes of another program, each of which updates k1
+    slow: int = 0  # of them that take time, or never complete
+    plans: int = 0  # compactions that another program schedules
+    runs: int = 0  # plans that another program runs
+    lags: int = 0  # how often listings do not show a plan yet
     expire: int = 0  # slices that the store loses before they are published
     undo: int = 0  # instants of ours that another program rolls back
     checkpoints: int = 0  # that stand for all that the log says by then
     clocks: tuple[int, ...] = (0, 1)  # how far each driver's clock is ahead: equal ones draw the same instants
     bug: str = ""
 
+    @property
+    def everybody(self) -> dict[str, tuple[str, ...]]:
+        """Batch → its keys."""
+        return {batch: keys for batch, keys, *_ in self.before + self.drivers + self.last}
+
 
 # ------------------------------------------------------------------------------------------------------------- what a log says
 def commits(log: tuple[Any, ...]) -> list[Any]:
-    """("commit", batch, round, run, instant, version, slices): of a slice its file group, its base, and whether it is a new group."""
+    """("commit", batch, round, run, instant, version, slices).
+
+    Of a slice its file group, the base on which it was built, whether the group is new, and what is written: None, a base file; an instant,
+    a log of the slice that begins there; logs, nothing but the plan of a compaction, which names them.
+    """
     return [entry for entry in log if entry[0] == "commit"]
+
+
+def files_of(run: Any, instant: int, slices: tuple[Any, ...]) -> dict[str, Op]:
+    """File group → the place of the file that a run writes."""
+    return {
+        group: ("slice", group, instant, run) if begun is None else ("logfile", group, begun, instant, run)
+        for group, _, _, begun in slices
+        if not isinstance(begun, tuple)
+    }
+
+
+def runs_plan(batch: str) -> bool:
+    """Whether a batch is the run of a plan: its name is the plan's instant."""
+    return batch.startswith("compact")
 
 
 def published(log: tuple[Any, ...], run: Any) -> Any:
@@ -85,14 +123,21 @@ def done(case: Case, log: tuple[Any, ...], batch: str) -> bool:
     return any(entry[1] == batch and counts(log, entry) for entry in commits(log))
 
 
-def unknown(case: Case, log: tuple[Any, ...], timeline: dict[int, Any]) -> Any:
+def plan_of(batch: str) -> int:
+    return int(batch.removeprefix("compact").partition(".")[0])
+
+
+def unknown(case: Case, log: tuple[Any, ...], timeline: Shown) -> Any:
     """The entry that the log needs for what another program has done to the timeline; None: it says it all."""
-    strange = sorted(t for t in timeline if t not in known(log))
+    # A plan of ours that another program has run is a write of theirs.
+    said = {entry[4] for entry in commits(log) if entry[1] != "schedule"} | {entry[1] for entry in log if entry[0] == "foreign"}
+    strange = sorted(t for t in timeline if t not in said)
     if strange and case.bug != "foreign_no_conflict":
-        return ("foreign", strange[0], timeline[strange[0]][1])
+        return ("foreign", strange[0], tuple(group for group, *_ in timeline[strange[0]][1]))
     there = ours(log)
-    for _, _, _, run, instant, _, slices in commits(log):
-        if not there.get(run, True) and (instant not in timeline or timeline[instant][0] != run):
+    for _, batch, _, run, instant, _, slices in commits(log):
+        on = instant in timeline or instant in timeline.named if batch == "schedule" else timeline.get(instant, ("",))[0] == run
+        if not there.get(run, True) and not on:
             return ("undone", run, tuple(group for group, *_ in slices))
     return None
 
@@ -105,10 +150,19 @@ def known(log: tuple[Any, ...]) -> set[int]:
     return {entry[4] for entry in commits(log)} | {entry[1] for entry in log if entry[0] == "foreign"}
 
 
-def ends_round(case: Case, manifest: Any, log: tuple[Any, ...]) -> bool:
+def ends_round(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], timeline: Shown) -> bool:
     """Whether a closing run must be repeated: once true it stays so, as the log only grows; so all drivers agree."""
     _, instant, version, slices = manifest
-    groups, inserts = {group for group, _, new in slices if not new}, any(new for *_, new in slices)
+    groups, inserts = {group for group, _, new, _ in slices if not new}, any(new for _, _, new, _ in slices)
+    if runs_plan(batch):
+        at = plan_of(batch)
+        undone = any(entry[0] == "undone" and set(entry[2]) & groups for entry in log[version:])
+        return at in timeline or at not in timeline.named or (undone and case.bug != "run_despite_undone")
+    for group, _, _, begun in slices:
+        # No log of the slice before is in a plan that came since, and no group in two plans.
+        begins = [at for at, plan in timeline.asked if group in plan]
+        if begun is not None and begins and begins[-1] != begun and case.bug not in ("foreign_plan_ignored", "logs_in_old_slice"):
+            return True
     for entry in log[len(log) if case.bug == "conflict_since_restart" else version :]:
         if entry[0] == "foreign":
             other, touched, inserted = entry[1], set(entry[2]), False
@@ -118,7 +172,9 @@ def ends_round(case: Case, manifest: Any, log: tuple[Any, ...]) -> bool:
             # What it had deleted is in older slices again: to find no key in its slices says nothing any more.
             other, touched, inserted = -1, set(entry[2]), case.bug != "undone_allows_inserts"
         elif entry[0] == "commit" and counts(log, entry):
-            other, touched, inserted = entry[4], {g for g, _, new in entry[6] if not new}, any(new for *_, new in entry[6])
+            other, touched, inserted = entry[4], {g for g, _, new, _ in entry[6] if not new}, any(new for _, _, new, _ in entry[6])
+            if runs_plan(entry[1]) or (case.bug == "schedule_no_conflict" and entry[1] == "schedule"):
+                touched = set()  # the slice that a run completes was begun when its plan was laid
         else:
             continue
         if case.bug != "later_instant_allowed" and (other > instant or (other == instant and case.bug != "same_instant_allowed")):
@@ -131,10 +187,17 @@ def ends_round(case: Case, manifest: Any, log: tuple[Any, ...]) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------------- the actors
-def driver(case: Case, me: int, batch: str, keys: tuple[str, ...]) -> Actor:
-    """One call of `upsert`: recover, then closing runs until one is committed."""
+def driver(case: Case, me: int, batch: str, keys: tuple[str, ...], first: str = "") -> Actor:
+    """One call of `upsert`, of the schedule of a compaction, or of its run: recover, then closing runs until one is committed."""
+    if first:
+        yield from driver(case, me, first, ())
     yield from recover(case)
-    for number in range(ROUNDS * (1 + case.expire + case.undo)):
+    if batch == "compact":
+        timeline = yield ("timeline",)
+        if not timeline.asked:
+            return
+        batch = f"compact{timeline.asked[0][0]}" + (f".{me}" if case.bug == "run_by_any_name" else "")
+    for number in range(ROUNDS * (1 + case.expire + case.undo + case.plans)):
         log = yield ("log",)
         if done(case, log, batch):
             yield from recover(case)
@@ -149,6 +212,8 @@ def driver(case: Case, me: int, batch: str, keys: tuple[str, ...]) -> Actor:
             made = yield from closing(case, run, keys, batch, void)
             if made == "failed":
                 return "failed"  # with a line that says so: whoever calls again goes on
+            if made == "nothing":
+                return
             if made is None:
                 continue  # a driver of the same batch was quicker
             yield ("absent", ("manifest", batch, void, number), made)
@@ -161,8 +226,10 @@ def driver(case: Case, me: int, batch: str, keys: tuple[str, ...]) -> Actor:
             if (entry := unknown(case, log, timeline)) is not None:
                 yield from enter(case, log, entry)
                 continue
-            if ends_round(case, manifest, log):
+            if ends_round(case, batch, manifest, log, timeline):
                 break
+            if batch == "schedule" and timeline.pending and case.bug not in ("pending_ignored", "pending_read_early"):
+                return "failed"
             run, instant, version, slices = manifest
             if (yield ("slot", len(log), ("commit", batch, number, run, instant, version, slices))):
                 break
@@ -178,20 +245,24 @@ def closing(case: Case, run: Any, keys: tuple[str, ...], batch: str, void: int) 
         log = yield ("log",)
         if sum(entry[1] == batch for entry in commits(log)) > void:
             return None
-        if not unpublished(log) or case.bug == "built_on_unpublished":
+        if not unpublished(log) or case.bug == "built_on_unpublished" or (case.bug == "plan_on_unpublished" and batch == "schedule"):
             break
         yield from recover(case)
     version = len(log)
     if timeline is None:
         timeline = yield ("timeline",)
-    instant = max([*timeline, *known(log)]) + 1 + case.clocks[run[3] % 10]
+    while case.bug != "listing_trusted" and any(hidden(entry, log, timeline) for entry in commits(log)):
+        timeline = yield ("timeline",)
+    instant = max([*timeline, *known(log), *timeline.named, *timeline.pending]) + 1 + case.clocks[run[3] % 10 % len(case.clocks)]
+    if case.appends:
+        return (yield from merging(case, run, keys, batch, (log, timeline, instant)))
     newest = {}
     for t in sorted(timeline):
-        for group in timeline[t][1]:
+        for group, *_ in timeline[t][1]:
             newest[group] = t
     held = {}
     for group, t in sorted(newest.items()):
-        rows = yield ("get", ("slice", group, t))
+        rows = yield ("get", ("slice", group, t, timeline[t][0]))
         if rows is None:
             return "failed"
         for key, _ in rows:
@@ -203,19 +274,75 @@ def closing(case: Case, run: Any, keys: tuple[str, ...], batch: str, void: int) 
             continue
         group, base = held.get(key, (f"{run[0]}{run[1]}{run[2]}{run[3]}", None))
         if group not in written:
-            rows = (yield ("get", ("slice", group, base))) if base is not None else ()
+            rows = (yield ("get", ("slice", group, base, timeline[base][0]))) if base is not None else ()
             if rows is None:
                 return "failed"
             written[group] = dict(rows)
-            slices.append((group, base, base is None))
+            slices.append((group, base, base is None, None))
         if deletes:
             del written[group][key]
         else:
             written[group][key] = (*written[group].get(key, ()), batch)
     for group, rows in sorted(written.items()):
-        where = ("slice", group, instant) if case.bug == "written_in_place" else ("waits", group, instant, run)
+        where = ("slice", group, instant, run) if case.bug == "written_in_place" else ("waits", group, instant, run)
         yield ("put", where, tuple(sorted(rows.items())))
     return (run, instant, version, tuple(slices))
+
+
+def hidden(entry: Any, log: tuple[Any, ...], timeline: Shown) -> bool:
+    """Whether a listing does not show yet the plan that a commit of the log has put, which is there when it is asked for by name."""
+    plan, at = entry[1] == "schedule" and published(log, entry[3]) is not None, entry[4]
+    return plan and at in timeline.named and at not in timeline and all(at != asked for asked, _ in timeline.asked)
+
+
+def merging(case: Case, run: Any, keys: tuple[str, ...], batch: str, seen: Any) -> Actor:
+    """The rest of a closing run of a merge-on-read table; "nothing" where a plan is run already, or has nothing to name."""
+    log, timeline, instant = seen
+    plans, files = dict(timeline.asked), (yield ("files",))
+    table = slices_of(timeline, dict(files))
+    if table is None:
+        return "failed"
+    slices, written = list[Any](), dict[str, Any]()
+    if batch == "schedule":
+        if timeline.pending and case.bug == "pending_read_early":
+            return "failed"
+        busy = {group for plan in plans.values() for group in plan}
+        slices = [(group, one.base, False, one.logs) for group, one in sorted(table.items()) if one.logs and group not in busy]
+    elif runs_plan(batch):
+        at = plan_of(batch)
+        if at not in plans:
+            return "nothing"
+        instant = instant if case.bug == "run_draws_instant" else at
+        for entry in commits(log):
+            if entry[1] == batch and not counts(log, entry) and case.bug != "void_run_left":
+                for place in files_of(entry[3], entry[4], entry[6]).values():
+                    yield ("del", place)
+        for group, (base, logs) in sorted(plans[at].items()):
+            logs = table[group].logs if case.bug == "plan_at_run" else logs
+            slices.append((group, base, False, None))
+            written[group] = merged(dict(files), timeline, ("slice", group, base, timeline[base][0]), logs)
+    else:
+        held = {key: group for group, one in table.items() for key in one.keys}
+        for at, plan in plans.items() if case.bug != "deleted_in_plan_found" else ():
+            for group, (base, logs) in plan.items():  # what logs of a plan delete is in no base file from its run on
+                if group in table and table[group].base == base:
+                    stays = merged(dict(files), timeline, ("slice", group, base, timeline[base][0]), logs)
+                    held = {key: there for key, there in held.items() if there != group or key in stays}
+        for key in keys:
+            deletes, name = key.startswith("-"), key.removeprefix("-")
+            if deletes and name not in held:
+                continue
+            group = held.get(name, f"{run[0]}{run[1]}{run[2]}{run[3]}")
+            if group not in written:
+                base = table[group].base if name in held else None
+                begun = max([base or 0, *(at for at, plan in plans.items() if group in plan and case.bug != "logs_in_old_slice")])
+                slices.append((group, base, base is None, None if base is None else begun))
+            written[group] = {**written.get(group, {}), name: None if deletes else (batch,)}
+    if not slices and (batch == "schedule" or runs_plan(batch)):
+        return "nothing"
+    for group, rows in sorted(written.items()):
+        yield ("put", ("waits", group, instant, run), tuple(sorted(rows.items())))
+    return (run, instant, len(log), tuple(slices))
 
 
 def recover(case: Case) -> Actor:
@@ -244,13 +371,13 @@ def enter(case: Case, log: tuple[Any, ...], entry: Any) -> Actor:
 
 
 def publish(case: Case, entry: Any) -> Actor:
-    _, _, _, run, instant, _, slices = entry
-    shown = ("instant", instant), (run, tuple(group for group, *_ in slices), tuple((group, base) for group, base, _ in slices))
+    _, batch, _, run, instant, _, slices = entry
+    places, shown = files_of(run, instant, slices), (("asked" if batch == "schedule" else "instant", instant), (run, slices))
     if case.bug == "instant_first":
         yield ("absent", *shown)
     lost = False
-    for group, *_ in slices:
-        if not (yield ("move", ("waits", group, instant, run), ("slice", group, instant))):
+    for group, place in places.items():
+        if not (yield ("move", ("waits", group, instant, run), place)):
             lost = True
     if not lost or case.bug == "void_appears":
         yield ("absent", *shown)
@@ -259,21 +386,89 @@ def publish(case: Case, entry: Any) -> Actor:
         if published(log, run) is not None or (yield ("slot", len(log), ("published", run, lost))):
             break
     if lost:
-        for group, *_ in slices:
-            yield ("del", ("slice", group, instant))
+        for place in places.values():
+            yield ("del", place)
 
 
 def last(case: Case) -> Actor:
     """Without faults: each batch is called once more."""
-    for me, (batch, keys) in enumerate(case.drivers):
-        if (yield from driver(case, 10 + me, batch, keys)) == "gave up":
+    for me, one in enumerate(case.last or case.before + case.drivers):
+        if (yield from driver(case, 10 + me, *one)) == "gave up":
             return "gave up"
     yield from recover(case)
 
 
 # -------------------------------------------------------------------------------------------------------------------- the store
-def timeline_of(d: Store) -> dict[int, Any]:
-    return {key[1]: value for key, value in d.items() if key[0] == "instant"}
+class Shown(dict[int, Any]):
+    """A listing of the timeline, as an answer that a state can hold: completed instants, and what is pending.
+
+    asked     (instant, file group → base and logs) of plans that have not been run
+    named     instants of all that are there when they are asked for by name; a listing may not show the newest ones yet
+    pending   instants of writes of other programs that have not completed
+    """
+
+    def __init__(self, d: Store, *, listed: bool = False) -> None:
+        super().__init__({key[1]: value for key, value in d.items() if key[0] == "instant"})
+        asked = {key[1]: value[1] for key, value in d.items() if key[0] == "asked" and key[1] not in self}
+        late = {key[1] for key in d if key[0] == "hidden" and listed}
+        self.asked = [(at, {one[0]: (one[1], one[3]) for one in plan}) for at, plan in sorted(asked.items()) if at not in late]
+        self.named = sorted(asked)
+        self.pending = sorted(key[1] for key in d if key[0] == "pending")
+        self._all = (tuple(sorted(self.items())), repr(self.asked), tuple(self.named), tuple(self.pending))
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(self._all)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shown) and self._all == other._all
+
+    def __repr__(self) -> str:
+        return repr(self._all)
+
+
+def timeline_of(d: Store) -> Shown:
+    return Shown(d)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """What readers of a merge-on-read table see of a file group: its base file, the logs that count, and the rows; `keys`: of the base file."""
+
+    base: int
+    logs: tuple[Op, ...]
+    rows: dict[str, tuple[str, ...]]
+    keys: frozenset[str]
+
+
+def slices_of(timeline: Shown, files: Store) -> dict[str, Slice] | None:
+    """The newest slice of each file group; None: a file is gone.
+
+    A log counts in the slice that its name says, and while a compaction is to begin this slice, on top of the slice before.
+    """
+    bases, logs = dict[str, Any](), dict[str, list[Op]]()
+    for t in sorted(timeline):
+        run, slices = timeline[t]
+        for group, place in files_of(run, t, slices).items():
+            if place[0] == "slice":
+                bases[group] = place
+            else:
+                logs.setdefault(group, []).append(place)
+    begins, found = {*timeline, *(at for at, _ in timeline.asked)}, dict[str, Slice]()
+    for group, base in bases.items():
+        on = tuple(sorted((log for log in logs.get(group, ()) if log[2] >= base[2] and log[2] in begins), key=lambda log: log[2:4]))
+        if any(place not in files for place in (base, *on)):
+            return None
+        found[group] = Slice(base[2], on, merged(files, timeline, base, on), frozenset(key for key, _ in files[base]))
+    return found
+
+
+def merged(files: Store, timeline: Shown, base: Op, logs: tuple[Op, ...]) -> dict[str, tuple[str, ...]]:
+    """The rows of a base file and of logs: a log's None deletes. Blocks of an instant that has not completed do not count."""
+    rows = dict(files[base])
+    for log in logs:
+        for key, batches in files.get(log, ()) if log[3] in timeline else ():
+            rows[key] = None if batches is None else (*(rows.get(key) or ()), *batches)
+    return {key: batches for key, batches in rows.items() if batches is not None}
 
 
 def execute(case: Case, d: Store, op: Op) -> tuple[Any, Store]:
@@ -283,7 +478,9 @@ def execute(case: Case, d: Store, op: Op) -> tuple[Any, Store]:
     if kind == "log":
         return log, d
     if kind == "timeline":
-        return Shown(timeline_of(d)), d
+        return Shown(d, listed=True), d
+    if kind == "files":
+        return tuple(sorted((item for item in d.items() if item[0][0] in ("slice", "logfile")), key=repr)), d
     if kind == "get":
         return d.get(rest[0]), d
     if kind == "slot":
@@ -302,17 +499,10 @@ def execute(case: Case, d: Store, op: Op) -> tuple[Any, Store]:
     return True, {key: value for key, value in d.items() if key != rest[0]}
 
 
-class Shown(dict[int, Any]):
-    """A timeline as an answer, which a state can hold."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(tuple(sorted(self.items())))
-
-
 def turn(case: Case, d: Store, ops: list[Op | None]) -> bool:
     """Whether another program may roll back, where all take turns: no commit of ours is looked for or waits, no instant is about to be put."""
     committing = unpublished(d[("log",)]) or any(op and op[0] == "slot" and op[2][0] == "commit" for op in ops)
-    publishing = any(op and op[0] == "absent" and op[1][0] == "instant" for op in ops)
+    publishing = any(op and op[0] == "absent" and op[1][0] in ("instant", "asked") for op in ops)
     return not (committing and case.bug != "rolled_back_beside_commit") and not (publishing and case.bug != "rolled_back_beside_publisher")
 
 
@@ -321,7 +511,8 @@ def environment(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
     found = []
     log, newest = d[("log",)], max(timeline_of(d))
     if d.get(("undo",)) and any(entry[4] == newest for entry in commits(log)) and turn(case, d, ops):
-        left = {k: v for k, v in d.items() if k != ("instant", newest) and (k[0] != "slice" or k[2] != newest)}
+        gone = {("instant", newest), ("asked", newest), *files_of(timeline_of(d)[newest][0], newest, timeline_of(d)[newest][1]).values()}
+        left = {k: v for k, v in d.items() if k not in gone}
         found.append((f"another program rolls {newest} back", {**left, ("undo",): d[("undo",)] - 1, ("rolled back", newest): True}))
     if d.get(("checkpoints",)) and not unpublished(log) and log[-1][0] != "checkpoint":
         rows = ours(log)
@@ -331,20 +522,71 @@ def environment(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
             rows = {run: undone for run, undone in rows.items() if undone}
         entry = ("checkpoint", tuple(sorted(rows.items())))
         found.append(("a checkpoint is written", {**d, ("checkpoints",): d[("checkpoints",)] - 1, ("log",): (*log, entry)}))
+    if case.appends:
+        return [*found, *beside_logs(case, d, ops)]
     if d.get(("foreign",)):
         timeline = timeline_of(d)
-        newest = max(t for t in timeline if "g0" in timeline[t][1])
+        newest = max(t for t in timeline if any(group == "g0" for group, *_ in timeline[t][1]))
         # Not the millisecond of a commit that is not on the timeline yet: no rule of quire's could tell these two apart.
         instant = max([*timeline, *known(d[("log",)]), *(key[2] for key in d if key[0] in ("waits", "slice"))]) + 1
-        rows = dict(d[("slice", "g0", newest)])
+        rows = dict(d[("slice", "g0", newest, timeline[newest][0])])
         rows["k1"] = (*rows["k1"], f"foreign{d[('foreign',)]}")
-        seen = {("slice", "g0", instant): tuple(sorted(rows.items())), ("instant", instant): ("foreign", ("g0",), (("g0", newest),))}
+        made = ("foreign", (("g0", newest, False, None),))
+        seen = {("slice", "g0", instant, "foreign"): tuple(sorted(rows.items())), ("instant", instant): made}
         found.append(("another program writes", {**d, ("foreign",): d[("foreign",)] - 1, **seen}))
-    if d.get(("expire",)):
-        for key in d:
-            if key[0] == "waits":
-                left = {k: v for k, v in d.items() if k != key}
-                found.append((f"the store loses {key}", {**left, ("expire",): d[("expire",)] - 1}))
+    return [*found, *losses(d)]
+
+
+def losses(d: Store) -> list[tuple[str, Store]]:
+    """What the store may lose."""
+    left = {**d, ("expire",): d.get(("expire",), 0) - 1}
+    lost = [key for key in d if key[0] == "waits"] if left[("expire",)] >= 0 else []
+    return [(f"the store loses {one}", {key: value for key, value in left.items() if key != one}) for one in lost]
+
+
+def beside_logs(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, Store]]:
+    """What others may do to a merge-on-read table. Only what they have begun may go on while it is not their turn."""
+    timeline, found = timeline_of(d), losses(d)
+
+    def less(name: str) -> Store:
+        return {**d, (name,): d[(name,)] - 1}
+
+    for key in d:
+        if key[0] == "asked" and d.get(("lags",)) and ("hidden", key[1]) not in d:
+            found.append((f"listings do not show the plan {key[1]} yet", {**less("lags"), ("hidden", key[1]): True}))
+        if key[0] == "hidden":
+            found.append((f"listings show the plan {key[1]}", {k: v for k, v in d.items() if k != key}))
+        if key[0] == "pending":
+            found.append((f"another program completes {key[1]}", {**{k: v for k, v in d.items() if k != key}, ("instant", key[1]): d[key]}))
+    if not turn(case, d, ops):
+        return found
+    table = slices_of(timeline, d)
+    assert table is not None
+    # Not the millisecond of a round under way, either.
+    drawn = (key[2] for key in d if key[0] == "waits")
+    instant = max([*timeline, *timeline.named, *timeline.pending, *known(d[("log",)]), *drawn]) + 2 + max(case.clocks)
+    begun = max([table["g0"].base, *(at for at, plan in timeline.asked if "g0" in plan)])
+    if d.get(("slow",)):
+        who = f"foreign{d[('slow',)]}"
+        made = {
+            ("logfile", "g0", begun, instant, who): (("k1", (who,)),),
+            ("pending", instant): (who, (("g0", table["g0"].base, False, begun),)),
+        }
+        found.append(("another program begins to write", {**less("slow"), **made}))
+    if d.get(("plans",)) and not timeline.asked and not timeline.pending and table["g0"].logs:
+        plan = ("foreign", (("g0", table["g0"].base, False, table["g0"].logs),))
+        found.append(("another program schedules a compaction", {**less("plans"), ("asked", instant): plan}))
+    for at, plan in timeline.asked:
+        if d.get(("runs",)):
+            files = {
+                ("slice", group, at, "foreign"): tuple(sorted(merged(d, timeline, ("slice", group, base, timeline[base][0]), logs).items()))
+                for group, (base, logs) in plan.items()
+            }
+            made = {("instant", at): ("foreign", tuple((group, base, False, None) for group, (base, _) in plan.items()))}
+            found.append((f"another program runs the plan {at}", {**less("runs"), **files, **made}))
+        if d.get(("undo",)) and not any(key[0] == "logfile" and key[2] == at for key in d):
+            left = {k: v for k, v in less("undo").items() if k != ("asked", at)}
+            found.append((f"another program takes the plan {at} back", {**left, ("rolled back", at): True}))
     return found
 
 
@@ -353,30 +595,35 @@ def lost_updates(d: Store) -> list[str]:
     """What recover and `doctor` report: a slice that was not built on the one before it."""
     before: dict[str, int | None] = {}
     found = []
-    for instant, (_, _, bases) in sorted(timeline_of(d).items()):
-        for group, base in bases:
-            if instant and before.get(group) != base:
+    for instant, (_, slices) in sorted(timeline_of(d).items()):
+        for group, base, _, begun in slices:
+            if instant and begun is None and before.get(group) != base:
                 found.append(f"{group} at {instant} was built on {base}, and {before.get(group)} was the newest")
-            before[group] = instant
+            before[group] = instant if begun is None else before.get(group)
     return found
 
 
 def invariant(case: Case, d: Store) -> str | None:
     """The promise that a state breaks."""
     log, timeline = d[("log",)], timeline_of(d)
-    for instant, (_, groups, _) in timeline.items():
-        if any(("slice", group, instant) not in d for group in groups):
+    for instant, (run, slices) in timeline.items():
+        if any(place not in d for place in files_of(run, instant, slices).values()):
             return f"instant {instant} is on the timeline, and a slice of it is missing"
     made = commits(log)
-    named = {("slice", group, entry[4]) for entry in made if ("rolled back", entry[4]) not in d for group, *_ in entry[6]}
-    named |= {("slice", group, instant) for instant, (_, groups, _) in timeline.items() for group in groups}
-    if loose := [key for key in d if key[0] == "slice" and key not in named]:
+    named = {place for entry in made if ("rolled back", entry[4]) not in d for place in files_of(entry[3], entry[4], entry[6]).values()}
+    named |= {place for instant, (run, slices) in timeline.items() for place in files_of(run, instant, slices).values()}
+    if loose := [key for key in d if key[0] in ("slice", "logfile") and key not in named and ("pending", key[-2]) not in d]:
         return f"{loose[0]} lies in the partition, and nothing is committed"
+    bases = [key[1:3] for key in d if key[0] == "slice" and key[2] in timeline]
+    if twice := next((one for one in bases if bases.count(one) > 1), None):
+        return f"{twice[0]} has two base files at {twice[1]}: readers fail"
     undone = [entry[1] for entry in log if entry[0] == "undone"]
     if len(set(undone)) < len(undone):
         return "the splits of a commit that was rolled back leave the ledger twice"
     for entry in made:
         on = timeline.get(entry[4])
+        if entry[1] == "schedule":
+            continue
         if on and on[0] == entry[3] and entry[3] in undone:
             return f"the commit at {entry[4]} does not count, and is on the timeline"
         if on and on[0] == entry[3] and ("rolled back", entry[4]) in d:
@@ -386,7 +633,8 @@ def invariant(case: Case, d: Store) -> str | None:
             return f"a void commit is on the timeline at {entry[4]}"
         if said and not said[2] and (not on or on[0] != entry[3]) and ("rolled back", entry[4]) not in d:
             return f"the commit of {entry[3]} is published, and the timeline does not have it at {entry[4]}"
-    standing = [entry for entry in made if counts(log, entry)]
+    # A compaction has the instant of its plan, later ones notwithstanding: it brings no change.
+    standing = [entry for entry in made if counts(log, entry) and entry[1] != "schedule" and not runs_plan(entry[1])]
     for one, two in pairwise(standing):
         if one[4] >= two[4]:
             return f"instant {one[4]} comes before {two[4]} in the log"
@@ -394,31 +642,38 @@ def invariant(case: Case, d: Store) -> str | None:
             return f"instant {two[4]} appeared before {one[4]}: who pulls changes never sees the older one"
     if lost_updates(d):
         return None if case.foreign else "; ".join(lost_updates(d))
-    newest: dict[str, int] = {}
-    for instant in sorted(timeline):
-        newest.update(dict.fromkeys(timeline[instant][1], instant))
+    table = slices_of(timeline, d)
+    assert table is not None
     rows: dict[str, tuple[str, ...]] = {}
-    for group, instant in newest.items():
-        for key, batches in d[("slice", group, instant)]:
-            if key in rows:
-                return f"{key} is in two file groups"
-            rows[key] = batches
-    keys = dict(case.drivers)
+    for one in table.values():
+        if both := sorted(rows.keys() & one.rows.keys()):
+            return f"{both[0]} is in two file groups"
+        rows.update(one.rows)
+    keys = case.everybody
     for entry in standing:
         on = timeline.get(entry[4])
         for key in keys[entry[1]] if on and on[0] == entry[3] else ():
             if not any(f"-{key.removeprefix('-')}" in of for of in keys.values()) and rows.get(key, ()).count(entry[1]) != 1:
                 return f"{key} has been upserted {rows.get(key, ()).count(entry[1])} times by {entry[1]}"
-    writes = sum(who == "foreign" for who, *_ in timeline.values())
+    writes = sum("foreign" in str(who) and not at_plan(d, t) for t, (who, _) in timeline.items())
     if sum(batch.startswith("foreign") for batch in rows.get("k1", ())) != writes:
         return "a write of another program is gone, and nothing reports it"
     return None
 
 
+def at_plan(d: Store, instant: int) -> bool:
+    """Whether an instant is that of a compaction."""
+    return ("asked", instant) in d
+
+
 def promised(case: Case, d: Store) -> str | None:
     """After a run without faults: each batch counts once, is visible, and nothing else is there."""
     log = d[("log",)]
-    for batch, _ in case.drivers:
+    if timeline_of(d).asked and "compact" in case.everybody:
+        return "a plan was never run"
+    for batch in case.everybody:
+        if batch in ("schedule", "compact"):
+            continue
         found = [entry for entry in commits(log) if entry[1] == batch and counts(log, entry)]
         if len(found) != 1 or found[0][4] not in timeline_of(d):
             return f"{batch} counts {len(found)} times"
@@ -466,37 +721,40 @@ class Actors:
         return self.numbers[key]
 
 
+def alone(case: Case, d: Store, actors: Actors, actor: int) -> tuple[Store, str | None]:
+    """What an actor leaves whom nobody disturbs, and the promise that is broken, if any."""
+    for _ in range(2_000):
+        if (op := actors.op[actor]) is None:
+            return d, "the run without faults gives up" if actors.result[actor] == "gave up" else None
+        answer, d = execute(case, d, op)
+        actor = actors.step(actor, answer)
+        if why := invariant(case, d):
+            return d, why
+    return d, "the run without faults does not end"
+
+
 def check(case: Case, limit: int = 2_000_000) -> tuple[str | None, list[str], int]:
     """The promise that is broken, if any, with the shortest way to it, and how many states there are."""
     actors, settled = Actors(case), dict[frozenset[Any], str | None]()
-    d: Store = {("log",): (), ("instant", 0): SEED, ("slice", "g0", 0): (("k1", ()),)}
+    d: Store = {("log",): (), ("instant", 0): SEED, ("slice", "g0", 0, "seed"): (("k1", ()),)}
     d[("log",)] = (("foreign", 0, ("g0",)),)
-    d |= {
-        (name,): n
-        for name, n in (("foreign", case.foreign), ("expire", case.expire), ("undo", case.undo), ("checkpoints", case.checkpoints))
-        if n
-    }
+    for me, one in enumerate(case.before):
+        d = alone(case, d, actors, actors.start(driver, me, *one))[0]
+    budget = {name: n for name in BUDGET if (n := getattr(case, name))}
+    d |= {(name,): n for name, n in budget.items()}
 
     def final(d: Store) -> str | None:
         """Kill everything, and let one run without faults follow."""
-        d = {key: value for key, value in d.items() if key not in (("foreign",), ("expire",), ("undo",), ("checkpoints",))}
+        d = {key: value for key, value in d.items() if key[0] not in (*BUDGET, "hidden")}
         first = frozenset(d.items())
         if first not in settled:
-            actor, why = actors.start(last), None
-            for _ in range(2_000):
-                if (op := actors.op[actor]) is None:
-                    why = "the run without faults gives up" if actors.result[actor] == "gave up" else promised(case, d)
-                    break
-                answer, d = execute(case, d, op)
-                actor = actors.step(actor, answer)
-                if why := invariant(case, d):
-                    break
-            else:
-                why = "the run without faults does not end"
+            d, why = alone(case, d, actors, actors.start(last))
+            why = why or promised(case, d)
             settled[first] = why and f"in the run without faults: {why}"
         return settled[first]
 
-    start = (frozenset(d.items()), tuple(actors.start(driver, me, *one) for me, one in enumerate(case.drivers)))
+    mine = enumerate(case.drivers, len(case.before))
+    start = (frozenset(d.items()), tuple(actors.start(driver, me, *one) for me, one in mine))
     came: dict[Any, tuple[Any, str] | None] = {start: None}
     queue = deque([start])
     while queue:
@@ -543,6 +801,28 @@ CASES = [
     Case("another program rolls back beside two batches that insert", (("a", ("k2",)), ("b", ("k2",))), undo=1),
     Case("another program rolls a delete back beside another batch", (("a", ("-k1",)), ("b", ("k1",))), undo=1),
 ]
+SCHEDULE, RUN, LOGGED, GONE = ("schedule", ()), ("compact", ()), ("x", ("k1",)), ("x", ("-k1",))
+LOGS = {
+    one.name: dataclasses.replace(one, appends=True)
+    for one in (
+        Case("logs: a schedule beside a batch", (("a", ("k1",)), SCHEDULE), before=(LOGGED,), last=(LOGGED, ("a", ("k1",)), SCHEDULE, RUN)),
+        Case("logs: two schedules", (SCHEDULE, SCHEDULE), before=(LOGGED,), last=(LOGGED, SCHEDULE, RUN)),
+        Case("logs: a run beside a batch", (("a", ("k1",)), RUN), before=(LOGGED, SCHEDULE)),
+        Case("logs: two runs", (RUN, RUN), before=(LOGGED, SCHEDULE), last=(LOGGED, SCHEDULE, RUN)),
+        Case("logs: two runs, a file is lost", (RUN, RUN), before=(("w", ("k2",)), ("x", ("k1", "k2")), SCHEDULE), expire=1),
+        Case("logs: deleted and there again, a run, then a batch", (("b", ("k1",), "compact"),), before=(GONE, SCHEDULE, ("a", ("k1",)))),
+        Case("logs: a run of a delete, then a batch, beside a batch", (("a", ("k1",)), ("b", ("k1",), "compact")), before=(GONE, SCHEDULE)),
+        Case("logs: a batch and a run, undone", (RUN,), before=(LOGGED, SCHEDULE), undo=1),
+        Case("logs: a batch beside a run, undone", (("a", ("k1",)), RUN), before=(LOGGED, SCHEDULE), undo=1),
+        Case("logs: another program is slow beside a schedule", (SCHEDULE, RUN), before=(LOGGED,), slow=1),
+        Case("logs: another program is slow beside a run", (("a", ("k1",)), RUN), before=(LOGGED, SCHEDULE), slow=1),
+        Case("logs: another program schedules", (("a", ("k1",)), SCHEDULE), before=(LOGGED,), plans=1, last=(LOGGED, ("a", ("k1",)), SCHEDULE, RUN)),
+        Case("logs: another program runs the plan", (("a", ("k1",)), RUN), before=(LOGGED, SCHEDULE), runs=1),
+        Case("logs: listings lag", (("a", ("k1",)),), before=(LOGGED, SCHEDULE), last=(LOGGED, SCHEDULE, ("a", ("k1",)), RUN), lags=1),
+        Case("logs: a batch, a schedule, a run", (("a", ("k1",)), SCHEDULE, RUN), before=(LOGGED,)),
+    )
+}  # fmt: skip
+CASES += LOGS.values()
 BUGS = {
     "later_instant_allowed": CASES[3],
     "same_instant_allowed": CASES[4],
@@ -566,6 +846,19 @@ BUGS = {
     "checkpoint_forgets_instants": CASES[9],
     "rolled_back_beside_commit": CASES[12],
     "rolled_back_beside_publisher": CASES[11],
+    "schedule_no_conflict": LOGS["logs: a schedule beside a batch"],
+    "plan_on_unpublished": LOGS["logs: a schedule beside a batch"],
+    "logs_in_old_slice": LOGS["logs: a run beside a batch"],
+    "run_draws_instant": LOGS["logs: a run beside a batch"],
+    "plan_at_run": LOGS["logs: a run beside a batch"],
+    "run_by_any_name": LOGS["logs: two runs"],
+    "void_run_left": LOGS["logs: two runs, a file is lost"],
+    "deleted_in_plan_found": LOGS["logs: deleted and there again, a run, then a batch"],
+    "run_despite_undone": LOGS["logs: a batch and a run, undone"],
+    "pending_ignored": LOGS["logs: another program is slow beside a schedule"],
+    "pending_read_early": LOGS["logs: another program is slow beside a schedule"],
+    "foreign_plan_ignored": LOGS["logs: another program schedules"],
+    "listing_trusted": LOGS["logs: listings lag"],
 }
 
 if __name__ == "__main__":

@@ -9,6 +9,10 @@ import table_model
 
 LONG = {one.name for one in table_model.CASES if one.undo and len(one.drivers) > 1}  # a minute each
 LONG |= {"a slice is lost, two batches", "another program writes beside two batches"}
+LONG |= {
+    "logs: two runs, a file is lost", "logs: a run of a delete, then a batch, beside a batch", "logs: a batch, a schedule, a run",
+    "logs: another program is slow beside a run",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
