@@ -20,13 +20,12 @@ import threading
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from quire.errors import FormatError, NotFoundError, StorageError, TransientError
+from quire.errors import FormatError, NotFoundError, StorageError
 from quire.storage import Copying, Entry, Folder, ReadRequest, Seeking, Store, Trouble, Vanished, remove_version
 from quire.storage.retry import again
 from quire.storage.within import Within
@@ -165,7 +164,7 @@ def test_of_many_writers_who_put_if_absent_one_wins_and_nobody_sees_a_part(store
 
         def one(i: int) -> bool:
             barrier.wait()
-            won = _put(store, f"log/{number}", data[i])
+            won = store.put_if_absent(f"log/{number}", data[i])
             there = store.get(f"log/{number}")
             if there not in data or (won and there != data[i]):
                 wrong.append((number, i))
@@ -578,15 +577,3 @@ def test_a_handle_that_is_none_is_refused(store: Store) -> None:
         with pytest.raises(FormatError):
             act()
     assert list(store.walk()) == []
-
-
-def _put(store: Store, name: str, data: bytes) -> bool:
-    """Put if absent; where a service fails under so many at once, as moto's server may, what is there tells who has won."""
-    for _ in range(20):
-        try:
-            return store.put_if_absent(name, data)
-        except TransientError:
-            with suppress(NotFoundError, TransientError):
-                if store.get(name) == data:
-                    return True
-    raise AssertionError(f"{store.url}/{name} was not put in 20 tries")

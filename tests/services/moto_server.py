@@ -1,4 +1,4 @@
-"""moto's server, for one port, which says of a completed or dropped upload what AWS says: `python moto_server.py PORT`."""
+"""moto's server, for one port, which answers as AWS does where moto does not: `python moto_server.py PORT`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,31 @@ from typing import Any
 
 from moto.s3.exceptions import NoSuchUpload
 from moto.s3.models import S3Backend
+from moto.s3.responses import S3Response
 from moto.server import main
 
-_real, _lock = S3Backend.complete_multipart_upload, threading.Lock()
+_complete, _lock = S3Backend.complete_multipart_upload, threading.Lock()
 
 
 def complete(self: S3Backend, bucket_name: str, multipart_id: str, body: Any) -> Any:
-    """moto fails with a KeyError where there is no such upload, and lets two callers complete one at once."""
-    with _lock:
-        if multipart_id not in self.get_bucket(bucket_name).multiparts:
-            raise NoSuchUpload(upload_id=multipart_id)
-        return _real(self, bucket_name, multipart_id, body)
+    """moto fails with a KeyError where there is no such upload."""
+    if multipart_id not in self.get_bucket(bucket_name).multiparts:
+        raise NoSuchUpload(upload_id=multipart_id)
+    return _complete(self, bucket_name, multipart_id, body)
+
+
+def one_at_a_time(name: str) -> None:
+    """moto asks whether an object is there and then makes it: of two callers at once, both are told that theirs is there, or one fails."""
+    answer = getattr(S3Response, name)
+
+    def locked(*args: Any, **kwargs: Any) -> Any:
+        with _lock:
+            return answer(*args, **kwargs)
+
+    setattr(S3Response, name, locked)
 
 
 S3Backend.complete_multipart_upload = complete  # type: ignore[method-assign]
+one_at_a_time("put_object")  # an object at once
+one_at_a_time("_key_response_post")  # a completed upload
 main(["-H", "127.0.0.1", "-p", sys.argv[1]])
