@@ -27,6 +27,7 @@ MEASURES = ("rows", *NUMBERS, "at", *TEXT)
 BEGIN = 1_700_000_000_000_000  # microseconds: that long after it is the time `at` of a row
 PAGE = os.sysconf("SC_PAGE_SIZE")
 WRITES = {"bulk insert": "base", "upsert 10 %": "upsert10", "upsert 1 %": "upsert1", "delete 1 %": "delete1"}
+WRITES_OF_LOGS = {**WRITES, "upsert 10 %, no inserts": "update10"}  # inserts go into small base files, and their updates with them
 
 Answer = dict[str, list[int]]
 
@@ -48,6 +49,11 @@ def asked(frame: Any, *wanted: Any) -> list[int]:
     return [int(value or 0) for value in row]
 
 
+def operation(work: str) -> str:
+    """The verb of a writing work: `bulk_insert`, `upsert` or `delete`."""
+    return re.sub(r" \d.*", "", work).replace(" ", "_")
+
+
 class Quire:
     """quire as one calls it."""
 
@@ -64,8 +70,7 @@ class Quire:
 
         if work == "bulk insert":
             self.table = quire.Table.create(self.url, key="id", partition_by="city", ordering="ts", type=self.TYPE)
-        verb = work.rstrip("1%0 ").replace(" ", "_")
-        self.seen[work] = getattr(self.table, verb)(self.spark.read.parquet(source), progress=False).instant
+        self.seen[work] = getattr(self.table, operation(work))(self.spark.read.parquet(source), progress=False).instant
 
     def snapshot(self) -> Answer:
         """Sum all columns."""
@@ -123,7 +128,7 @@ class Hudi:
         """Do one of the writing works."""
         prefix = "hoodie.datasource.write"
         options = {
-            "hoodie.table.name": "trips", f"{prefix}.operation": work.rstrip("1%0 ").replace(" ", "_"), f"{prefix}.recordkey.field": "id",
+            "hoodie.table.name": "trips", f"{prefix}.operation": operation(work), f"{prefix}.recordkey.field": "id",
             f"{prefix}.partitionpath.field": "city", f"{prefix}.precombine.field": "ts", f"{prefix}.hive_style_partitioning": "true",
             "hoodie.parquet.compression.codec": "zstd", **self.FAST,
         }  # fmt: skip
@@ -299,20 +304,21 @@ def measured(memory: Memory, at: Path, work: Callable[[], Any]) -> tuple[Result,
     new = [one[0] for name, one in files(at).items() if before.get(name) != one]
     taken = {
         "seconds": round(seconds, 2), "cpu": round(cpu, 2), "peak_mb": memory.taken(), "files": len(new),
-        "mb": round(sum(new) / 1e6, 2),
+        "mb": round(sum(new) / 1e6, 2), "logs_mb": round(sum(one[0] for name, one in files(at).items() if ".log." in name) / 1e6, 2),
     }  # fmt: skip
     return taken, answer
 
 
 def works(peer: Any, data: Path) -> Iterable[tuple[str, Callable[[], Any]]]:
     """All that is measured, in its order."""
-    for work, source in WRITES.items():
+    logs = isinstance(peer, QuireLogs | HudiLogs | DeltaVectors)
+    for work, source in (WRITES_OF_LOGS if logs else WRITES).items():
         yield work, lambda work=work, source=source: peer.write(work, str(data / source))
-    yield "snapshot", peer.snapshot
+    yield "snapshot with logs" if logs else "snapshot", peer.snapshot
     if isinstance(peer, QuireLogs | HudiLogs):
         yield "compaction", peer.compact
         yield "snapshot after it", peer.snapshot
-    if isinstance(peer, QuireLogs | HudiLogs | DeltaVectors):
+    if logs:
         return
     yield "changes of 1 %", lambda: peer.changes("upsert 10 %", "upsert 1 %")
     yield "changes of 1 % and deletes of 1 %", lambda: peer.changes("upsert 10 %", "delete 1 %")
