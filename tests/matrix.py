@@ -306,6 +306,7 @@ PIPELINES = {
         Pipeline(
             "table compaction", "", few, tables.calls(*tables.COMPACTION, logs=True), OF_TABLES, states=tables.states(*tables.COMPACTION)
         ),
+        Pipeline("table clean", "", few, tables.calls(*tables.CLEANS), OF_TABLES, states=tables.states(*tables.CLEANS)),
         Pipeline("table load", "", loads.fill, tables.load, OF_TABLES, grows=True, states=tables.loaded),
         Pipeline("table process", "", few, tables.process, OF_TABLES, states=tables.processed),
     )

@@ -129,6 +129,31 @@ def test_show_says_settings_and_what_each_partition_holds(run: Run, trips: Path,
     assert "city=sf: rows 2, base files 1" in out
 
 
+def test_older_slices_are_cleaned_and_a_savepoint_holds_them(run: Run, trips: Path, tmp_path: Path) -> None:
+    for fare in range(4):
+        assert run("table", "upsert", trips, file(tmp_path / "x.csv", f"id,city,at,fare\na,sf,{fare},{fare}\n"), "--quiet")[0] == 0
+        if fare == 1:
+            code, held, _ = run("table", "savepoint", trips, "--comment", "before")
+            assert code == 0
+    (saved,) = answer_lines(run("table", "savepoints", trips))
+    assert (saved["instant"], saved["comment"], saved["by"]) == (held.strip(), "before", "quire")
+    planned = answer(run("table", "clean", trips, "--versions", "1", "--dry-run", "--json"))
+    assert (planned["slices"], planned["dry_run"]) == (2, True)
+    done = answer(run("table", "clean", trips, "--versions", "1", "--quiet", "--json"))
+    assert (done["slices"], done["files"], done["savepoints"]) == (2, 2, [saved["instant"]])
+    assert run("table", "savepoint", trips, "--instant", saved["instant"], "--delete")[0] == 0
+    assert answer(run("table", "savepoint", trips, "--json"))["instant"] > saved["instant"]
+    code, out, _ = run("table", "clean", trips, "--versions", "1", "--quiet")
+    assert code == 0
+    assert "deleted" in out
+    assert "1 slices" in out
+    assert answer(run("table", "clean", trips, "--json", "--quiet"))["files"] == 0
+
+
+def answer_lines(said: tuple[int, str, str]) -> list[Any]:
+    return [json.loads(line) for line in said[1].splitlines()]
+
+
 def test_logs_are_compacted(run: Run, tmp_path: Path) -> None:
     place, first, second = tmp_path / "m", file(tmp_path / "a.csv", FIRST), file(tmp_path / "b.jsonl", SECOND)
     create = ("--key", "id", "--partition-by", "city", "--ordering", "at", "--type", "merge_on_read", "--log-format", "avro")
@@ -348,6 +373,11 @@ def test_what_is_typed_wrong_is_one_line_before_spark_starts(
         (("show", trips, "--option", "x"), ("--option takes NAME=VALUE",)),
         (("timeline", trips, "--last", 0), ("--last",)),
         (("compact", trips), ("is a copy-on-write table",)),
+        (("clean", trips, "--keep-for", "soon"), ("keep_for='soon' is not a time span",)),
+        (("clean", trips, "--keep-for", "1 h", "--versions", "1"), ("two ways to say what stays",)),
+        (("clean", trips, "--versions", "0"), ("versions takes how many slices",)),
+        (("savepoint", trips, "--delete"), ("--delete takes --instant",)),
+        (("savepoint", trips, "--instant", "today"), ("instant takes an instant",)),
         (("compact", trips, "--strategy", "size"), ("strategy='size' is not one of",)),
         (("compact", trips, "--time-limit", "soon"), ("time_limit='soon' is not a time span",)),
         (("compact", trips, "--plan-size", "big"), ("plan_size is 'big'",)),

@@ -192,6 +192,7 @@ INTO_TABLES = [
     *cases(["table logs"], ["rename"], ["hdfs"]),
     *cases(["table compaction"], ["upload"], ["s3"]),
     *cases(["table compaction"], ["rename"], ["nfs"]),
+    *cases(["table clean"], ["rename"], ["disk"]),
     *cases(["table insert"], ["upload"], ["azure"]),
     *cases(["table load"], ["rename"], ["objects"]),
     *cases(["table process"], ["rename"], ["nfs"]),

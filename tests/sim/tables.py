@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, KeysView, Mapping
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -31,6 +32,8 @@ FIRST = [("a", "sf", 1), ("b", "sf", 1), ("c", "la", 1)]
 SECOND = [("b", "sf", 2), ("d", "ny", 2), ("c", "la", 2)]
 _BASE = re.compile(r"(?:(.*)/)?([^/]+)_[0-9-]+_([0-9]{17})\.parquet")
 _DONE = re.compile(r"\.hoodie/([0-9]{17})\.(commit|deltacommit)")
+_CLEAN = re.compile(r"\.hoodie/([0-9]{17})\.clean\.requested")
+_CHANGES = re.compile(r"_quire/changes/([0-9]{17})/(.*)\.rows")
 _PLAN = re.compile(r"\.hoodie/([0-9]{17})\.compaction\.requested")
 
 
@@ -40,7 +43,7 @@ def seen(there: Mapping[str, bytes]) -> Rows:
     done = {found[1]: content for name, content in there.items() if (found := _DONE.fullmatch(name))}
     ended = {found[1]: found[2] for name in there if (found := _DONE.fullmatch(name))}
     plans = {found[1] for name in there if (found := _PLAN.fullmatch(name))}
-    newest = dict[tuple[str, str], tuple[str, str]]()
+    newest, gone = dict[tuple[str, str], tuple[str, str]](), cleaned(there)
     for name in there:
         if (found := _BASE.fullmatch(name)) and not name.startswith(".hoodie/"):
             folder, group, instant = found[1] or "", found[2], found[3]
@@ -49,7 +52,7 @@ def seen(there: Mapping[str, bytes]) -> Rows:
                 newest[folder, group] = instant, name
     for instant, content in done.items():
         for stats in json.loads(content)["partitionToWriteStats"].values():
-            assert all(stat["path"] in there for stat in stats), f"a file of {instant} is missing"
+            assert all(stat["path"] in there or stat["path"] in gone for stat in stats), f"a file of {instant} is missing"
             assert all(f"{stat['partitionPath']}/.hoodie_partition_metadata" in there for stat in stats), "a partition that nobody lists"
         action = "compaction" if instant in plans else ended[instant]
         states = {f"{instant}.{action}.requested", f"{instant}{'' if action == 'commit' else f'.{action}'}.inflight"}
@@ -68,6 +71,16 @@ def seen(there: Mapping[str, bytes]) -> Rows:
                 if block.instant in done:
                     _change(rows, block, each)
     return rows
+
+
+def cleaned(there: Mapping[str, bytes]) -> set[str]:
+    """The base files and logs that cleans have deleted, or are about to delete."""
+    found = set[str]()
+    for plan in (content for name, content in there.items() if _CLEAN.fullmatch(name)):
+        (said,) = fastavro.reader(io.BytesIO(plan))
+        for partition, files in said["filePathsToBeDeletedPerPartition"].items():
+            found |= {f"{partition}/{file['filePath'].rpartition('/')[2]}" for file in files}
+    return found
 
 
 def _change(rows: Rows, block: log_file.Block, where: str) -> None:
@@ -93,6 +106,12 @@ def outside(there: Mapping[str, bytes]) -> dict[str, bytes]:
     return {name.removeprefix("_quire/"): data for name, data in there.items() if not name.startswith(("_quire/", ".hoodie/_quire/"))}
 
 
+def _changes(name: str, gone: Iterable[str]) -> bool:
+    """Whether a change file is that of one of these base files."""
+    found = _CHANGES.fullmatch(name)
+    return found is not None and f"{found[2]}_{found[1]}.parquet" in gone
+
+
 class Readers(Observer):
     """Look at a table after each change."""
 
@@ -101,6 +120,7 @@ class Readers(Observer):
         self.states, self.at, self.last = states, 0, KeysView[str]({})
 
     def look(self, op: str, name: str) -> None:
+        self._spare()
         super().look(op, name)
         self.leaked = 0
         there = outside(self.there())
@@ -108,6 +128,15 @@ class Readers(Observer):
             return  # an object outside of quire's own never changes
         self.last, rows = there.keys(), seen(there)
         self.hold(f"{op} {name}", rows)
+
+    def _count(self) -> None:
+        super()._count()
+        self._spare()
+
+    def _spare(self) -> None:
+        """Look no more for files that a clean may delete."""
+        gone = cleaned(self.there())
+        self.live = [(file, size) for file, size in self.live if file not in gone and not _changes(file, gone)]
 
     def hold(self, said: str, rows: Rows) -> None:
         """Whether readers may see this now."""
@@ -172,6 +201,8 @@ def calls(*given: tuple[str, list[tuple[str, str, int]]], logs: bool = False) ->
         for number, (verb, rows) in enumerate(given):
             if verb == SCHEDULE:
                 schedule(table)
+            elif verb == CLEAN:
+                clean(table)
             elif verb == COMPACT:
                 table.compact(schedule=False, **HERE)
             else:
@@ -187,6 +218,12 @@ def schedule(table: quire.Table) -> None:
         table.schedule_compaction()
 
 
+def clean(table: quire.Table) -> None:
+    """Clean it, unless that was done, or is asked for."""
+    if not timeline.read(connect(table.url)).cleans:
+        table.clean(versions=1, progress=False)
+
+
 def states(*given: tuple[str, list[tuple[str, str, int]]]) -> Callable[[Tree], States]:
     """What readers see of them."""
     found: States = [{}]
@@ -200,7 +237,8 @@ def states(*given: tuple[str, list[tuple[str, str, int]]]) -> Callable[[Tree], S
 INSERTS = (("insert", FIRST), ("insert", [("d", "sf", 2), ("e", "ny", 2)]))
 UPSERTS = (("upsert", FIRST), ("upsert", SECOND))
 DELETES = (("upsert", FIRST), ("delete", [("b", "sf", 2), ("x", "la", 2)]))
-SCHEDULE, COMPACT = "schedule", "compact"
+SCHEDULE, COMPACT, CLEAN = "schedule", "compact", "clean"
+CLEANS = (*UPSERTS, ("upsert", [("b", "sf", 3)]), (CLEAN, []), ("delete", [("b", "sf", 4)]))
 COMPACTION = (
     *UPSERTS, (SCHEDULE, []), ("upsert", [("b", "sf", 3), ("e", "ny", 3)]), ("delete", [("c", "la", 3)]), (COMPACT, []),
     ("upsert", [("b", "sf", 4)]),

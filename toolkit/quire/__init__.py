@@ -11,6 +11,7 @@
     table = quire.Table.create("/data/trips", key="id", ordering="at")      # a table that takes updates; then quire.Table("/data/trips")
     report = table.upsert(df)                                               # a quire.TableReport
     report = table.compact()                                                # of a merge-on-read table: a quire.CompactionReport
+    report = table.clean(keep_for="7 days")                                 # deletes superseded slices: a quire.CleanReport
 
     quire.consolidate(source, dest, spark=quire.LocalRunner())              # without Spark
     quire.consolidate(source, dest, progress=lambda event: print(event))    # each event is a quire.ProgressEvent
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from quire.storage.secret import secret
     from quire.table.compacting import CompactionReport
     from quire.table.table import Table
+    from quire.table.upkeep import CleanReport
     from quire.table.writing import TableReport
 
 # Where the names above are, each imported when it is first asked for: a task on an executor unpickles functions of a few modules,
@@ -84,6 +86,7 @@ _HOMES = {
         "quire.spark.shipping": ("install_on",),
         "quire.storage.secret": ("secret",),
         "quire.table.compacting": ("CompactionReport",),
+        "quire.table.upkeep": ("CleanReport",),
         "quire.table.table": ("Table",),
         "quire.table.writing": ("TableReport",),
     }.items()
@@ -126,6 +129,7 @@ _warn_of_another()
 
 __all__ = [
     "AllQuarantined",
+    "CleanReport",
     "CompactionReport",
     "DataLossError",
     "FileInfo",

@@ -247,4 +247,64 @@ def print_rows(rows: Iterable[dict[str, Any]]) -> None:
         click.echo(as_line(row))
 
 
-TABLE = (create, show_command, upsert, insert, bulk_insert, delete, snapshot, changes, compact, timeline_command)
+@click.command()
+@click.argument("url")
+@click.option("--keep-for", help="The table stays readable as of each instant of so long, as '7 days'.  [default: 24 h]")
+@click.option("--versions", type=int, help="Or: so many slices of each file group stay, the newest among them.")
+@click.option("--dry-run", is_flag=True, help="Delete nothing, and say what would be deleted.")
+@STORE_OPTION
+@STORE_SECRET
+@AS_JSON
+@QUIET
+def clean(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Delete the files of slices that later ones have superseded, but for what savepoints and pins hold."""
+    table, _ = _opened(url, options, secrets)
+    show(table.clean(**given, progress=not quiet), as_json)
+
+
+@click.command()
+@click.argument("url")
+@click.option("--instant", help="Of a completed write; default: the newest.")
+@click.option("--comment", default="", help="Why it is held.")
+@click.option("--delete", is_flag=True, help="Delete the savepoint at --instant: the next clean takes what it has held.")
+@STORE_OPTION
+@STORE_SECRET
+@AS_JSON
+def savepoint(url: str, instant: str | None, comment: str, delete: bool, options: Any, secrets: Any, as_json: bool) -> None:
+    """Hold the table as it was at an instant, and print that instant: no clean takes its files."""
+    table, _ = _opened(url, options, secrets)
+    if not delete:
+        held = table.savepoint(instant, comment=comment)
+        click.echo(as_line({"instant": held}) if as_json else held)
+    elif instant is None or comment:
+        raise UsageError("--delete takes --instant, that of the savepoint, and nothing else.")
+    else:
+        table.delete_savepoint(instant)
+
+
+@click.command()
+@click.argument("url")
+@STORE_OPTION
+@STORE_SECRET
+@_JSON
+def savepoints(url: str, options: Any, secrets: Any) -> None:
+    """Print the savepoints, as JSON, one a line."""
+    table, _ = _opened(url, options, secrets)
+    print_rows({str(name): value for name, value in row.items()} for row in table.savepoints().to_dict("records"))
+
+
+TABLE = (
+    create,
+    show_command,
+    upsert,
+    insert,
+    bulk_insert,
+    delete,
+    snapshot,
+    changes,
+    compact,
+    clean,
+    savepoint,
+    savepoints,
+    timeline_command,
+)

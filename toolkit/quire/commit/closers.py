@@ -5,6 +5,7 @@ A closer writes all that its job shows (`quire.engine.closers`). Whoever publish
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from quire.commit.entries import CLAIM, TABLE, Commit, Entry
@@ -48,6 +49,15 @@ class Following(Protocol):
         ...
 
 
+@runtime_checkable
+class Cleaning(Protocol):
+    """An offer that a closer may make beside: to tell which data files of older commits were deleted on purpose."""
+
+    def cleaned(self, store: Store) -> Callable[[str], bool]:
+        """Whether a data file is not there any more, and nobody who reads the newest rows looks for it; as of this look."""
+        ...
+
+
 REGISTRY = Registry(
     "quire.closers", "closer {!r}",
     {"shuffle": "quire.engine.closers.shuffle:ShuffleCloser", "table": "quire.table.closer:TableCloser"},
@@ -70,6 +80,12 @@ def follower(store: Store) -> Following | None:
     """The closer that reads what others have done to the destination at `store`; None: nobody but quire writes there."""
     found = REGISTRY.make(TABLE) if is_table(store) else None
     return found if isinstance(found, Following) else None
+
+
+def cleaner(store: Store) -> Cleaning | None:
+    """The closer whose destination at `store` loses files of older commits; None: it keeps them."""
+    found = REGISTRY.make(TABLE) if is_table(store) else None
+    return found if isinstance(found, Cleaning) else None
 
 
 def step(commit: Commit) -> Finishing | None:

@@ -18,7 +18,7 @@ import xxhash
 
 from quire import display, skew
 from quire.arguments import flag, format_size, whole
-from quire.commit import names
+from quire.commit import closers, names
 from quire.commit.entries import CLAIM, COMMITS, FILES, OFFSETS, PURGE, TABLE, Commit, Task
 from quire.commit.held import Held
 from quire.commit.log import Log
@@ -385,7 +385,11 @@ class Ledger(Pages, Verbs, OffsetsOf, Claims):
         compression = self._compression()
         sizes, alone = dict[str, int](), list[dict[str, int]]()
         by_segment = defaultdict[str, dict[str, int]](dict)
+        cleaner = closers.cleaner(self._store)
+        cleaned = cleaner.cleaned(self._store) if cleaner else None
         for f in live(self._log, self._fold, reader=True):
+            if cleaned is not None and cleaned(f.name):
+                continue
             sizes[f.name] = f.size
             if f.first:
                 by_segment[names.segment_of(f.name)][f.name] = f.size

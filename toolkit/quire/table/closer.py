@@ -8,7 +8,7 @@ Each arrow is objects in the job's folder, so a driver that finds the job goes o
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,7 +25,7 @@ from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, T
 from quire.progress import Progress
 from quire.spark.runner import Runner
 from quire.storage import Patience, Store
-from quire.table import compaction, file_groups, realtime, rounds, streamer, turns
+from quire.table import cleaning, compaction, file_groups, realtime, retention, rounds, streamer, turns
 from quire.table import index as indexes
 from quire.table.file_groups import Slice
 from quire.table.format import commits, config, names
@@ -33,7 +33,7 @@ from quire.table.format.config import TableConfig
 from quire.table.format.names import Instant
 from quire.table.rounds import SCHEDULE, UPSERTS, Round
 from quire.table.settings import Settings, opened
-from quire.table.timeline import COMPACTION
+from quire.table.timeline import CLEAN, COMPACTION, SAVEPOINT
 from quire.table.view import Body, View, look, there
 from quire.table.write import columns, sort, tag, targets, write
 from quire.table.write import commit as made
@@ -64,12 +64,18 @@ class TableCloser:
             raise RefusedError(str(e)) from e
 
     def ready(self, done: Task, log: Log) -> bool | Entry:
-        """Whether a round may be committed at the log's tip; the entry of another program's instants first."""
-        return rounds.unknown(log) or not rounds.over(log, done)
+        """Whether a round may be committed at the log's tip; first the entry of another program's instants, or of versions that expire."""
+        if first := rounds.unknown(log):
+            return first
+        return not rounds.over(log, done) and (cleaning.expired(log, done) or True)
 
     def follow(self, log: Log) -> Entry | None:
         """The entry of what other programs have done to the timeline."""
         return rounds.unknown(log)
+
+    def cleaned(self, store: Store) -> Callable[[str], bool]:
+        """Whether a file of a slice that others have superseded is gone."""
+        return retention.cleaned(store)
 
     def before_moved(self, store: Store, commit: Commit) -> None:
         """RefusedError where the instant cannot appear any more, as another program has upgraded the table."""
@@ -80,6 +86,10 @@ class TableCloser:
         """Let the instant appear: partition metadata, `.requested`, `.inflight`, and last the completed one."""
         done = commit.tasks[-1]
         said = rounds.round_of(done)
+        if said.operation in (CLEAN, SAVEPOINT):
+            if (content := self._content(store, commit)) is not None:
+                cleaning.carry_out(store, said, content, f"{store.url}: the plan of job {commit.job}")
+            return
         if not done.data_files and not said.planned:
             return  # nothing of the table has changed
         pending = COMPACTION if said.operation == made.COMPACT else said.action
@@ -153,6 +163,10 @@ class _Job:
         """The work of each round; None: the job is over."""
         if self.operation == SCHEDULE:
             return compaction.Schedule(self.config, compaction.asked_for(self.head.intent))
+        if self.operation == CLEAN:
+            return cleaning.Clean(cleaning.keep_of(self.head.intent))
+        if self.operation == SAVEPOINT:
+            return cleaning.Savepoint(str(self.head.intent.get("instant", "")), str(self.head.intent.get("comment", "")))
         if self.operation == made.COMPACT:
             return compaction.Run(self.runner, self.config, str(self.head.intent.get("batch", "")), self.progress)
         found = self._done(self.head.tasks + SORTED, lambda number: self._sort(number, tasks))
@@ -223,6 +237,8 @@ class _Job:
             write.abort(closing, written)
             if isinstance(e, Exception) and log.refresh().outcome(closing.job) is not None:
                 return  # another driver was quicker, and has cleaned away what this one was reading
+            if isinstance(e, Exception) and rounds.cleaned(log, view.version):
+                raise TransientError("others have written what this round was built on, and cleaned it since") from e
             raise
         if not put_manifest(store, closing.job, done):
             write.abort(closing, written)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from quire import display
@@ -16,26 +15,21 @@ from quire.arguments import format_size, parse_size, seconds
 from quire.commit import names as objects
 from quire.commit import protocol
 from quire.commit.committers import choice
-from quire.commit.entries import TABLE, UNSAID, Abort, Commit, PlanHead
+from quire.commit.entries import TABLE, UNSAID, Commit, PlanHead
 from quire.commit.log import Log
-from quire.coverage import checkpoint
-from quire.coverage.conflicts import TWICE
-from quire.engine import job as jobs
-from quire.engine.attempt import Work
-from quire.engine.take_up import Identity, take_up, with_state
-from quire.errors import QuireError, RefusedError, UsageError, quoted
-from quire.progress import Progress
-from quire.spark.runner import Runner
-from quire.storage import Store, connect, plain
+from quire.engine.take_up import Identity, with_state
+from quire.errors import RefusedError, UsageError, quoted
+from quire.storage import Store, plain
 from quire.table import file_groups, rounds, timeline
 from quire.table.compaction import NothingToPlan
 from quire.table.format import config, names
 from quire.table.format.names import Instant
 from quire.table.rounds import SCHEDULE
+from quire.table.service import Plan, Service
 from quire.table.settings import opened
 from quire.table.timeline import COMPACTION, Timeline
 from quire.table.write.commit import COMPACT
-from quire.table.writing import NO_TASKS, SPEC
+from quire.table.writing import SPEC
 
 MOST = 1_000  # file groups of one plan
 
@@ -149,19 +143,14 @@ def check(store: Store) -> None:
         raise RefusedError(f"{plain(store.url)} is a copy-on-write table: it has no logs, so there is nothing to compact.")
 
 
-@dataclasses.dataclass
-class Compacting:
-    """A call that compacts the table at `dest` (the URL with a table's mark)."""
+@dataclasses.dataclass(kw_only=True)
+class Compacting(Service):
+    """A call that compacts a table."""
 
-    dest: str
-    options: Any = dataclasses.field(repr=False)
     asked: Wanted
-    runner: Runner
-    bars: Progress
-    log: Log | None = None  # as it was read last
 
     def __post_init__(self) -> None:
-        self.store = connect(self.dest, self.options, self.bars.again)
+        super().__post_init__()
         check(self.store)
 
     def schedule(self) -> CompactionReport:
@@ -171,7 +160,7 @@ class Compacting:
             self._settle()
             return self._report(began, self._schedule(frozenset()), ())
 
-    def run(self, *, schedule: bool) -> CompactionReport:
+    def compact(self, *, schedule: bool) -> CompactionReport:
         """Carry out the plans that are pending; with `schedule` lay more of them, until no file group has logs that it had not met."""
         began, scheduled, completed = time.monotonic(), list[str](), list[str]()
         with with_state("What was carried out stays so; call again to go on."):
@@ -257,30 +246,9 @@ class Compacting:
     def _completed(self, instant: str) -> bool:
         return self.store.stat(f"{names.FOLDER}/{Instant(instant, COMPACTION).name}") is not None
 
-    def _job(self, identity: Identity, plan: Callable[[Log, Identity], tuple[PlanHead, None] | None]) -> Commit | None:
-        """Bring a job to its end; its commit, or None: there was nothing to do."""
-        for losses in range(jobs.LOSSES + 1):
-            taken = take_up(self.store, lambda _: identity, plan)
-            self.log = taken.log
-            if taken.head is None:
-                return None
-            try:
-                jobs.close(self.runner, self.log, Work(self.dest, self.options, (), taken.head, NO_TASKS), [], None, self.bars)
-            except (Exception, KeyboardInterrupt):
-                if identity.named is not None:  # a plan is chosen anew by the next call
-                    with suppress(QuireError):  # what goes wrong now is not what the user should hear of
-                        protocol.abort(self.log.refresh(), taken.head.job, "its call failed")
-                raise
-            outcome = self.log.refresh().outcome(taken.head.job)
-            checkpoint.keep_up(self.runner, self.dest, self.options, self.log, self.bars.say)
-            if isinstance(outcome, Commit) and self.log.in_effect(outcome):
-                return outcome
-            if isinstance(outcome, Abort) and outcome.why == TWICE:
-                continue
-            if isinstance(outcome, Abort):
-                raise QuireError(f"the compaction of {plain(self.dest)} was given up: {outcome.why}. Nothing of it is visible.")
-            jobs.check_losses(losses + 1, taken.head.job, plain(self.dest))
-        raise AssertionError("check_losses ends it")
+    def _job(self, identity: Identity, plan: Plan) -> Commit | None:
+        """Bring a job to its end; its commit, or None: there was nothing to do. A plan is chosen anew by the next call."""
+        return self.run(identity, plan, "compaction", keep=identity.named is None)
 
     def _report(self, began: float, scheduled: Sequence[str], completed: Sequence[str]) -> CompactionReport:
         assert self.log is not None

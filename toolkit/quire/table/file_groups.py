@@ -79,6 +79,15 @@ def places(slices: Iterable[Slice], compacting: Mapping[tuple[str, str], str]) -
     return found
 
 
+def everything(store: Store, timeline: Timeline) -> dict[tuple[str, str], list[tuple[BaseFile | LogFile, Entry]]]:
+    """(partition, file group) → its base files and logs that are part of the table, or were, in any order; no file of a pending write."""
+    found, holds, compactions = dict[tuple[str, str], list[tuple[BaseFile | LogFile, Entry]]](), timeline.holds(), timeline.compactions()
+    for folder, file, entry in _files(store):
+        if holds(file.instant) or (isinstance(file, LogFile) and file.instant in compactions):
+            found.setdefault((folder, file.file_id), []).append((file, entry))
+    return found
+
+
 def history(store: Store, timeline: Timeline) -> dict[tuple[str, str], list[Slice]]:
     """(partition, file group) → its base files that are still there, the oldest first; also those of groups that were replaced."""
     found, holds = dict[tuple[str, str], list[Slice]](), timeline.holds()

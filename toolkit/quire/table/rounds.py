@@ -17,7 +17,7 @@ import msgspec
 
 from quire.commit import names as objects
 from quire.commit import protocol
-from quire.commit.entries import FORMAT, TABLE, Commit, Foreign, LostUpdate, Natural, Task, decode, encode, stored
+from quire.commit.entries import FORMAT, TABLE, Commit, Foreign, LostUpdate, Natural, Pin, Task, decode, encode, stored
 from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError, RefusedError, TransientError
 from quire.storage import Store
@@ -27,7 +27,7 @@ from quire.table.format import names
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.config import VERSION, TableConfig
 from quire.table.format.names import BaseFile, Instant, LogFile
-from quire.table.timeline import PARALLEL, Timeline
+from quire.table.timeline import CLEAN, PARALLEL, SAVEPOINT, Timeline
 from quire.table.write.commit import COMPACT
 
 _ARCHIVE, _MOVED = f"{names.FOLDER}/archived", f"{names.FOLDER}/timeline"  # where instants are that have left the timeline
@@ -45,6 +45,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     inserts           the partitions into which it inserts
     counts            rows: inserts, updates, deletes, …
     planned           the file groups of the plan that it lays
+    held              the savepoints that it has seen
+    readable          the first instant as of which the table can be read after a clean
     """
 
     instant: str
@@ -54,6 +56,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     inserts: tuple[str, ...]
     counts: dict[str, Natural]
     planned: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    readable: str = ""
     format: int = FORMAT
 
     def as_dict(self) -> dict[str, Any]:
@@ -69,6 +73,11 @@ class _Touched:
     instant: str
     groups: frozenset[str]
     inserts: frozenset[str]
+    writes: bool = True  # else it only takes what nobody builds on
+
+    def before(self, instant: str) -> bool:
+        """Whether a write at an instant may still come: the timeline has the order of the log, and no instant twice."""
+        return self.instant < instant if self.writes else self.instant != instant
 
 
 def round_of(task: Task) -> Round:
@@ -76,7 +85,8 @@ def round_of(task: Task) -> Round:
     where = f"the manifest of task {task.task}"
     found: Round = decode(json.dumps(task.stats.written).encode(), Round, where)
     made = names.instant(f"{found.instant}.{found.action}{'.requested' if found.operation == SCHEDULE else ''}")
-    if made is None or (made.state == "completed") == (found.operation == SCHEDULE) or len(found.instant) != 17:
+    whole = len(found.instant) == 17 or found.operation == SAVEPOINT  # which holds a write that somebody else may have named
+    if made is None or (made.state == "completed") == (found.operation == SCHEDULE) or not whole:
         raise FormatError(f"{where} names the instant {found.instant[:40]!r}.{found.action[:40]!r}: it is damaged, or forged.")
     return found
 
@@ -246,10 +256,12 @@ def over(log: Log, done: Task) -> bool:
     mine = round_of(done)
     if mine.operation == COMPACT:
         return _carried_out(log, mine, _groups(done))
+    if mine.operation in (CLEAN, SAVEPOINT):
+        return _holds_others(log, mine)
     if mine.operation == SCHEDULE and _hindered(log, mine):
         return True
     groups, inserts = _groups(done), set(mine.inserts) if mine.operation in UPSERTS else set()
-    if any(other.instant >= mine.instant or other.groups & groups or other.inserts & inserts for other in _since(log, mine.version)):
+    if any(not other.before(mine.instant) or other.groups & groups or other.inserts & inserts for other in _since(log, mine.version)):
         return True
     logs = {(folder, file.file_id): file.instant for folder, file in _files(done) if isinstance(file, LogFile)}
     # A compaction that was asked for since takes no log of the slice before it but those that its plan names.
@@ -272,6 +284,31 @@ def _hindered(log: Log, mine: Round) -> bool:
     return bool(plans & set(mine.planned)) or pending_elsewhere(log, line) is not None
 
 
+def cleaned(log: Log, version: int) -> bool:
+    """Whether a clean was committed after a version: slices that were the newest then may be gone."""
+    return any(said.operation == CLEAN for said in _rounds(log, version))
+
+
+def _rounds(log: Log, version: int) -> Iterator[Round]:
+    """The rounds of the commits after a version that count."""
+    entries = (entry for entry in log.since(version) if isinstance(entry, Commit) and entry.closer == TABLE)
+    return (round_of(entry.tasks[-1]) for entry in entries if log.in_effect(entry))
+
+
+def _holds_others(log: Log, mine: Round) -> bool:
+    """Whether another slice is to be held, or counts, than a clean has seen; or a clean may have taken what a savepoint is to hold."""
+    entries = list(log.since(mine.version))
+    if any((isinstance(entry, Foreign) and entry.undone) or (mine.operation == CLEAN and isinstance(entry, Pin)) for entry in entries):
+        return True
+    others = list(_rounds(log, mine.version))
+    if any(other.operation == CLEAN or (mine.operation == CLEAN and other.operation == SAVEPOINT) for other in others):
+        return True
+    if mine.operation == SAVEPOINT:
+        return False
+    # Other programs make savepoints, too, of which the log knows nothing.
+    return any(other.instant == mine.instant for other in others) or bool(timeline.read(log.store).savepoints - set(mine.held))
+
+
 def _carried_out(log: Log, mine: Round, groups: frozenset[str]) -> bool:
     """Whether a compaction was carried out by another one, or its plan taken back, or a commit rolled back that it has merged.
 
@@ -279,9 +316,7 @@ def _carried_out(log: Log, mine: Round, groups: frozenset[str]) -> bool:
     """
     if any(isinstance(entry, Foreign) and entry.undone and groups & set(entry.groups) for entry in log.since(mine.version)):
         return True
-    entries = (entry for entry in log.since(mine.version) if isinstance(entry, Commit) and entry.closer == TABLE)
-    others = (round_of(entry.tasks[-1]) for entry in entries if log.in_effect(entry))
-    if any((other.operation, other.instant) == (COMPACT, mine.instant) for other in others):
+    if any((other.operation, other.instant) == (COMPACT, mine.instant) for other in _rounds(log, mine.version)):
         return True
     done, plan = (f"{names.FOLDER}/{Instant(mine.instant, *state).name}" for state in (("commit",), (timeline.COMPACTION, "requested")))
     return log.store.stat(done) is not None or log.store.stat(plan) is None
@@ -294,8 +329,11 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
             yield _Touched(max(entry.instants, default=""), frozenset(entry.groups), frozenset(entry.inserts))
         elif isinstance(entry, Commit) and entry.closer == TABLE and log.outcome(entry.job) is entry and log.in_effect(entry):
             said = round_of(entry.tasks[-1])
-            if said.operation == COMPACT:
-                continue  # its logs' slice was begun when it was scheduled
+            if said.operation in (COMPACT, SAVEPOINT):
+                continue  # its logs' slice was begun when it was scheduled; and a savepoint changes nothing
+            if said.operation == CLEAN:
+                yield _Touched(said.instant, frozenset(), frozenset(), writes=False)
+                continue
             yield _Touched(said.instant, _groups(entry.tasks[-1]), frozenset(said.inserts if said.operation in UPSERTS else ()))
 
 

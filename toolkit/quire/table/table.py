@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from quire.progress import Progress, ProgressEvent
 from quire.spark.runner import LocalRunner, OnSpark, runner_of
 from quire.storage import Store, canonical, connect, plain
 from quire.storage.within import marked
-from quire.table import changes, file_groups, reading, realtime, timeline
+from quire.table import changes, file_groups, reading, realtime, retention, timeline, upkeep
 from quire.table import create as creating
 from quire.table.changes import Images
 from quire.table.compacting import Compacting, CompactionReport, Strategy, Wanted
@@ -23,8 +23,13 @@ from quire.table.create import Asked
 from quire.table.file_groups import Slice
 from quire.table.format import config, names, schema
 from quire.table.realtime import Merging
+from quire.table.service import Service
 from quire.table.timeline import Timeline
+from quire.table.upkeep import CleanReport
 from quire.table.writing import TableReport, Writing, check_batch
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Table:
@@ -32,7 +37,7 @@ class Table:
 
         table = quire.Table.create("/data/trips", key="id", partition_by="city", ordering="at")
         report = table.upsert(df, batch="2026-11-22")           # a batch is committed once
-        table.insert(df); table.bulk_insert(df); table.delete(df); table.adopt()
+        table.insert(df); table.bulk_insert(df); table.delete(df); table.adopt(); table.savepoints()
         df = table.snapshot()                   # or table.as_of(report.instant).snapshot()
         changes = table.changes(report.instant) # what later commits have changed, deleted rows among them
 
@@ -149,6 +154,8 @@ class Table:
             raise UsageError(f"{self.url} has no column {unknown[0]!r}. It has: {', '.join(rows.names)[:400]}.")
         logs = self.config.type == config.MERGE_ON_READ and not read_optimized
         slices = file_groups.newest(store, line, logs=logs)
+        if self._instant:
+            retention.check_whole(line, slices, self._instant)
         merging = realtime.merging_of(self.config, line, rows, self.url) if any(one.logs for one in slices) else Merging(line.holds())
         return store, slices, rows, wanted, merging
 
@@ -252,7 +259,7 @@ class Table:
         Each task holds the logs of a file group in memory. Returns a `CompactionReport`. Raises RefusedError for a copy-on-write table, and
         where another program writes, or compacts, at the same time; UsageError for a strategy that returns what it was not given.
         """
-        return self._compacting(Wanted.of(strategy, plan_size, time_limit), spark, progress).run(schedule=flag(schedule, "schedule"))
+        return self._compacting(Wanted.of(strategy, plan_size, time_limit), spark, progress).compact(schedule=flag(schedule, "schedule"))
 
     @interruptible
     def schedule_compaction(self, *, strategy: str | Strategy = "log_size", plan_size: str | int = "4 GiB") -> CompactionReport:
@@ -269,7 +276,63 @@ class Table:
         if self._instant:
             raise UsageError(f"{self.url} as of {self._instant} is read, not compacted. Open it with quire.Table.")
         to = marked(self.url)
-        return Compacting(to, self._options, asked, runner_of(spark, connect(to, self._options)), Progress(progress))
+        return Compacting(to, self._options, runner_of(spark, connect(to, self._options)), Progress(progress), asked=asked)
+
+    @interruptible
+    def clean(
+        self, *, keep_for: str | float | None = None, versions: int | None = None, dry_run: bool = False,
+        progress: bool | Callable[[ProgressEvent], object] = True,
+    ) -> CleanReport:  # fmt: skip
+        """Delete the files of slices that later ones have superseded, beside whoever reads and writes.
+
+            report = table.clean(keep_for="7 days", dry_run=True)
+
+        keep_for    the table stays readable as of each instant of so long ("24 h", or seconds; default: 24 hours)
+        versions    or: so many slices of each file group stay, the newest among them
+        dry_run     True: delete nothing, and say what would be deleted
+        progress    True: bars | False | function(step), as in `quire.consolidate`
+
+        The newest slice of a file group always stays, and so does what a savepoint or a pin of the ledger holds. Readers of older slices
+        should be done by then. Returns a `CleanReport`. Raises UsageError for other arguments, RefusedError for a table that quire may not
+        write.
+        """
+        return upkeep.clean(self._service("cleaned", progress), keep_for, versions, dry_run=flag(dry_run, "dry_run"))
+
+    @interruptible
+    def savepoint(self, instant: str | None = None, *, comment: str = "") -> str:
+        """Hold the table as it was at an instant (default: the newest): no clean takes its files until `delete_savepoint`.
+
+            before = table.savepoint(comment="before the repair of fares")
+            table.delete_savepoint(before)
+
+        `instant` is that of a completed write, as reports give it; `comment` says why it is held. A second savepoint of it changes nothing.
+        Returns the instant, for `as_of`. Raises UsageError for an instant without such a write, RefusedError if a clean has taken some of
+        its files.
+        """
+        at = None if instant is None else _exact(instant)
+        return upkeep.savepoint(self._service("held", False), at, comment)
+
+    def savepoints(self) -> pd.DataFrame:
+        """The savepoints, the oldest first: a pandas DataFrame with the columns `instant`, `comment`, `made` (UTC) and `by`.
+
+        table.savepoints().tail()
+        """
+        return upkeep.savepoints(self._store, self.config.timeline or names.FOLDER)
+
+    @interruptible
+    def delete_savepoint(self, instant: str) -> None:
+        """Let the next clean take what a savepoint has held.
+
+            table.delete_savepoint(before)
+
+        `instant` is that of the savepoint. Raises UsageError where there is none.
+        """
+        upkeep.delete_savepoint(self._service("changed", False).store, _exact(instant))
+
+    def _service(self, done: str, progress: Any) -> Service:
+        if self._instant:
+            raise UsageError(f"{self.url} as of {self._instant} is read, not {done}. Open it with quire.Table.")
+        return Service(marked(self.url), self._options, LocalRunner(), Progress(progress))
 
     @interruptible
     def adopt(self) -> Table:
@@ -295,6 +358,12 @@ class Table:
         named, to = check_batch(batch), marked(self.url)
         runner = runner_of(getattr(df, "sparkSession", None) if spark is None else spark, connect(to, self._options))
         return Writing(to, self._options, operation, df, named, runner, Progress(progress)).run()
+
+
+def _exact(instant: str) -> str:
+    """An instant of a write, as its name has it."""
+    check_instant(instant, "instant")
+    return instant
 
 
 def check_instant(instant: str, argument: str) -> str:

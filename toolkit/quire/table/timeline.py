@@ -17,7 +17,7 @@ from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import FOLDER, Instant
 
 PARALLEL = 16  # requests at once
-COMPACTION = "compaction"
+COMPACTION, CLEAN, SAVEPOINT = "compaction", "clean", "savepoint"
 WRITES = ("commit", "deltacommit", "replacecommit")  # actions that bring files, as they are called when they have completed
 
 
@@ -48,6 +48,7 @@ class Timeline:
     until: str = "~"  # later than every instant
     folder: str = FOLDER
     cleans: frozenset[str] = frozenset()  # in whatever state: each takes files of older slices away, from when it was asked for
+    savepoints: frozenset[str] = frozenset()  # instants of which no clean takes a file, also where one is just being made
 
     def as_of(self, instant: str) -> Timeline:
         """The same up to an instant."""
@@ -107,13 +108,16 @@ def read(store: Store, folder: str = FOLDER) -> Timeline:
 
     `folder`: where it lies, `names.TIMELINE` in layout 2.
     """
-    writes, pending, done, cleans = dict[str, Instant](), dict[str, Instant](), set[tuple[str, str]](), set[str]()
+    writes, pending, done, cleans, saved = dict[str, Instant](), dict[str, Instant](), set[tuple[str, str]](), set[str](), set[str]()
     for item in store.scan(folder):
         found = names.instant(item.name.rpartition("/")[2]) if isinstance(item, Entry) else None
         if found is None or (found.state == "completed" and bool(found.ended) != (folder == names.TIMELINE)):
             continue
         action = names.ACTIONS[found.action]
-        if action == "clean":
+        if action == SAVEPOINT:
+            saved.add(found.time)
+            continue  # it has the instant of the write that it holds
+        if action == CLEAN:
             cleans.add(found.time)
         if found.state != "completed":
             if found.state == "inflight" or found.time not in pending:
@@ -127,5 +131,6 @@ def read(store: Store, folder: str = FOLDER) -> Timeline:
             )
     waiting = (i for i in pending.values() if (i.time, names.ACTIONS[i.action]) not in done)
     return Timeline(
-        store, tuple(sorted(writes.values())), tuple(sorted(waiting)), min(writes, default=""), folder=folder, cleans=frozenset(cleans)
+        store, tuple(sorted(writes.values())), tuple(sorted(waiting)), min(writes, default=""), folder=folder, cleans=frozenset(cleans),
+        savepoints=frozenset(saved),
     )  # fmt: skip

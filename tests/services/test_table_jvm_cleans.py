@@ -1,0 +1,102 @@
+"""Cleans and savepoints: JVM Hudi 0.15.0 and 1.2.0 read, write and clean after quire, and quire after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire
+from quire.errors import RefusedError
+from quire.table import timeline
+from quire.table.table import Table
+from services import jvm_hudi
+from services.jvm_hudi import TURNS, VERSIONS, Session
+from services.test_table_jvm import by_id, frame, row
+from services.test_table_jvm_logs import SIMPLY, WRITE
+
+pytestmark = pytest.mark.services
+
+LOCAL = quire.LocalRunner()
+CLEANS = {
+    "hoodie.clean.automatic": "true", "hoodie.clean.async": "false", "hoodie.cleaner.policy": "KEEP_LATEST_FILE_VERSIONS",
+    "hoodie.cleaner.fileversions.retained": "1", "hoodie.clean.max.commits": "1", "hoodie.clean.trigger.max.commits": "1",
+}  # fmt: skip
+NEVER = {"hoodie.clean.automatic": "false"}
+
+
+@pytest.fixture(scope="module")
+def sessions() -> Iterator[dict[str, Session]]:
+    with jvm_hudi.sessions() as found:
+        yield found
+
+
+@pytest.mark.parametrize("type", ["copy_on_write", "merge_on_read"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_both_clean_and_read_after_each_other(tmp_path: Path, sessions: dict[str, Session], version: str, type: str) -> None:
+    jvm = sessions[version]
+    logs = {"log_format": "avro"} if type == "merge_on_read" else {}
+    how: dict[str, Any] = {"type": type, "index": "simple", "name": "t", **logs}
+    table = Table.create(tmp_path / "t", key="id", partition_by="city", ordering="ts", **how)
+    options = {
+        "hoodie.table.name": "t", f"{WRITE}.table.type": type.upper(), f"{WRITE}.recordkey.field": "id", f"{WRITE}.precombine.field": "ts",
+        f"{WRITE}.partitionpath.field": "city", f"{WRITE}.hive_style_partitioning": "true", "hoodie.compact.inline": "false",
+        **(SIMPLY if type == "merge_on_read" else {"hoodie.index.type": "SIMPLE"}), **TURNS,
+    }  # fmt: skip
+    expected, instants = dict[str, object](), list[str]()
+
+    def bring(who: str, n: int, more: dict[str, str]) -> None:
+        rows = [row("a", n), row(f"{who}{n}", n), row("l", n, "la")]
+        if who == "quire":
+            table.upsert(frame(*rows), spark=LOCAL, progress=False)
+        else:
+            jvm.write(table.url, frame(*rows), {**options, f"{WRITE}.operation": "upsert", **more})
+        expected.update({each["id"]: each for each in rows})
+        instants.append(timeline.read(quire.storage.connect(table.url)).completed[-1].time)
+        agree()
+
+    def agree() -> None:
+        assert by_id(table.snapshot(spark=LOCAL)) == expected
+        assert by_id(jvm.read(table.url)) == expected
+
+    def compact() -> None:
+        if type == "merge_on_read":
+            table.compact(spark=LOCAL, progress=False)
+
+    for n in range(1, 4):
+        bring("quire", n, NEVER)
+    compact()
+    bring("jvm", 4, NEVER)
+    at_savepoint = dict(expected)
+    held = table.savepoint(comment="kept")
+    assert by_id(jvm.read(table.url, {"as.of.instant": held})) == at_savepoint
+    bring("quire", 5, NEVER)
+    compact()
+    bring("quire", 6, NEVER)
+    compact()
+    travelled = by_id(jvm.read(table.url, {"as.of.instant": held}))
+    # Of a merge-on-read table 1.2.0 counts logs that came later, in the slice as of an instant.
+    assert travelled == at_savepoint or (version, type) == ("1.2.0", "merge_on_read")
+    report = table.clean(versions=1, progress=False)
+    assert report.files >= 2
+    agree()
+    # A clean of the JVM's own knows quire's, and spares the savepoint of quire's.
+    bring("jvm", 7, CLEANS)
+    bring("jvm", 8, CLEANS)
+    compact()
+    bring("jvm", 9, CLEANS)
+    cleans = timeline.read(quire.storage.connect(table.url)).cleans
+    assert len(cleans) >= 2, "the JVM has cleaned, too"
+    assert by_id(table.as_of(held).snapshot(spark=LOCAL)) == at_savepoint
+    assert by_id(jvm.read(table.url, {"as.of.instant": held})) == travelled
+    with pytest.raises(RefusedError, match="cannot be read as of"):
+        table.as_of(instants[0]).snapshot(spark=LOCAL)
+    table.delete_savepoint(held)
+    bring("quire", 10, NEVER)
+    table.clean(versions=1, progress=False)
+    agree()
+    bring("jvm", 11, CLEANS)
+    assert not quire.recover(table.url).lost_updates
+    assert quire.Ledger(table.url).verify(spark=LOCAL).ok

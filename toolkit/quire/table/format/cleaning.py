@@ -1,0 +1,183 @@
+"""Plans of cleans, which files of older slices they delete; what a clean says when it has completed; and savepoints, which hold files.
+
+Source: `HoodieCleanerPlan`, `HoodieCleanMetadata` and `HoodieSavepointMetadata` of Hudi, Avro container files of one record each:
+`.hoodie/<instant>.clean.requested` and `.inflight` (the plan), `.clean`, and `<instant>.savepoint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from quire.errors import FormatError
+from quire.table.format import avro_file, names
+from quire.table.format.names import BaseFile, LogFile
+
+_NAMESPACE = "org.apache.hudi.avro.model"
+_VERSION = 2  # paths, not names, of the files to be deleted
+_POLICY = "KEEP_LATEST_BY_HOURS"  # Hudi asks for one of its own; nobody decides by what a plan says here
+_STRING = {"type": "string", "avro.java.string": "String"}
+
+
+def _map(values: Any) -> dict[str, Any]:
+    return {"type": "map", "values": values, "avro.java.string": "String"}
+
+
+def _or_null(kind: Any) -> dict[str, Any]:
+    return {"type": ["null", kind], "default": None}
+
+
+_ACTION = {
+    "type": "record",
+    "name": "HoodieActionInstant",
+    "fields": [{"name": name, "type": _STRING} for name in ("timestamp", "action", "state")],
+}
+_FILE = {
+    "type": "record",
+    "name": "HoodieCleanFileInfo",
+    "fields": [{"name": "filePath", **_or_null(_STRING)}, {"name": "isBootstrapBaseFile", **_or_null("boolean")}],
+}
+_PLAN = {
+    "type": "record",
+    "name": "HoodieCleanerPlan",
+    "namespace": _NAMESPACE,
+    "fields": [
+        {"name": "earliestInstantToRetain", **_or_null(_ACTION)},
+        {"name": "lastCompletedCommitTimestamp", "type": _STRING, "default": ""},
+        {"name": "policy", "type": _STRING},
+        {"name": "filesToBeDeletedPerPartition", **_or_null(_map({"type": "array", "items": _STRING}))},
+        {"name": "version", "type": ["int", "null"], "default": 1},
+        {"name": "filePathsToBeDeletedPerPartition", **_or_null(_map({"type": "array", "items": _FILE}))},
+        {"name": "partitionsToBeDeleted", **_or_null({"type": "array", "items": _STRING})},
+        {"name": "extraMetadata", **_or_null(_map(_STRING))},
+    ],
+}
+_LISTS = ("deletePathPatterns", "successDeleteFiles", "failedDeleteFiles")
+_OF_PARTITION = {
+    "type": "record",
+    "name": "HoodieCleanPartitionMetadata",
+    "fields": [
+        {"name": "partitionPath", "type": _STRING},
+        {"name": "policy", "type": _STRING},
+        *({"name": name, "type": {"type": "array", "items": _STRING}} for name in _LISTS),
+        {"name": "isPartitionDeleted", **_or_null("boolean")},
+    ],
+}  # fmt: skip
+_CLEANED = {
+    "type": "record",
+    "name": "HoodieCleanMetadata",
+    "namespace": _NAMESPACE,
+    "fields": [
+        {"name": "startCleanTime", "type": _STRING},
+        {"name": "timeTakenInMillis", "type": "long"},
+        {"name": "totalFilesDeleted", "type": "int"},
+        {"name": "earliestCommitToRetain", "type": _STRING},
+        {"name": "lastCompletedCommitTimestamp", "type": _STRING, "default": ""},
+        {"name": "partitionMetadata", "type": _map(_OF_PARTITION)},
+        {"name": "version", "type": ["int", "null"], "default": 1},
+        {"name": "bootstrapPartitionMetadata", **_or_null(_map(f"{_NAMESPACE}.HoodieCleanPartitionMetadata"))},
+        {"name": "extraMetadata", **_or_null(_map(_STRING))},
+    ],
+}
+_SAVED_PARTITION = {
+    "type": "record",
+    "name": "HoodieSavepointPartitionMetadata",
+    "fields": [{"name": "partitionPath", "type": _STRING}, {"name": "savepointDataFile", "type": {"type": "array", "items": _STRING}}],
+}
+_SAVEPOINT = {
+    "type": "record",
+    "name": "HoodieSavepointMetadata",
+    "namespace": _NAMESPACE,
+    "fields": [
+        {"name": "savepointedBy", "type": _STRING},
+        {"name": "savepointedAt", "type": "long"},
+        {"name": "comments", "type": _STRING},
+        {"name": "partitionMetadata", "type": _map(_SAVED_PARTITION)},
+        {"name": "version", "type": ["int", "null"], "default": 1},
+    ],
+}
+
+Files = Mapping[str, Sequence[str]]  # partition → names of files in it
+
+
+def plan(url: str, files: Files, retained: tuple[str, str], newest: str) -> bytes:
+    """The plan that deletes `files` of the table at `url`.
+
+    `retained`: the first instant of which all files stay, and its action ("": none is known). `newest`: the newest completed write.
+    """
+    paths = {p: [{"filePath": f"{url}/{names.path(p, n)}", "isBootstrapBaseFile": False} for n in files[p]] for p in sorted(files)}
+    instant = {"timestamp": retained[0], "action": retained[1], "state": "COMPLETED"} if retained[0] else None
+    said: dict[str, Any] = {
+        "earliestInstantToRetain": instant, "lastCompletedCommitTimestamp": newest, "policy": _POLICY, "version": _VERSION,
+        "filePathsToBeDeletedPerPartition": paths, "partitionsToBeDeleted": [], "filesToBeDeletedPerPartition": {},
+    }  # fmt: skip
+    return avro_file.of_record(said, _PLAN)
+
+
+def planned(data: bytes, where: str) -> dict[str, list[BaseFile | LogFile]]:
+    """Partition → the files that a plan deletes; FormatError where it is damaged, or names what is not a file of a partition."""
+    if not data:
+        return {}  # another program is about to lay it
+    said = avro_file.record(data, where)
+    paths, older = said.get("filePathsToBeDeletedPerPartition") or {}, said.get("filesToBeDeletedPerPartition") or {}
+    found = dict[str, list[BaseFile | LogFile]]()
+    for by_partition in (paths, older):
+        if not isinstance(by_partition, dict):
+            raise FormatError(f"{where} is damaged: it names no partitions. Restore it from a copy.")
+        for partition, entries in by_partition.items():
+            checked = names.check_partition(partition, where)
+            for entry in entries or []:
+                found.setdefault(checked, []).append(_file(entry.get("filePath") if isinstance(entry, dict) else entry, where))
+    return found
+
+
+def _file(path: Any, where: str) -> BaseFile | LogFile:
+    found = names.file(path.rpartition("/")[2]) if isinstance(path, str) else None
+    if found is None:
+        raise FormatError(f"{where} names {str(path)[:300]!r}, which is not a file of a table: nothing was touched. Look who wrote it.")
+    return found
+
+
+def completed(files: Files, instant: str, retained: str, newest: str) -> bytes:
+    """The words of a clean that has deleted `files`: the same of each publisher."""
+    partitions = {
+        partition: {
+            "partitionPath": partition, "policy": _POLICY, "deletePathPatterns": list(files[partition]),
+            "successDeleteFiles": list(files[partition]), "failedDeleteFiles": [], "isPartitionDeleted": False,
+        }
+        for partition in sorted(files)
+    }  # fmt: skip
+    said = {
+        "startCleanTime": instant, "timeTakenInMillis": 0, "totalFilesDeleted": sum(map(len, files.values())),
+        "earliestCommitToRetain": retained, "lastCompletedCommitTimestamp": newest, "partitionMetadata": partitions, "version": _VERSION,
+    }  # fmt: skip
+    return avro_file.of_record(said, _CLEANED)
+
+
+def retained(data: bytes, where: str) -> tuple[str, str]:
+    """The first instant of which a plan lets all files stay, and the newest one that it knew; "": it does not say."""
+    said = avro_file.record(data, where) if data else {}
+    first = said.get("earliestInstantToRetain")
+    return (str(first.get("timestamp") or "") if isinstance(first, dict) else "", str(said.get("lastCompletedCommitTimestamp") or ""))
+
+
+def savepoint(files: Files, by: str, at: int, comment: str) -> bytes:
+    """A savepoint that holds `files`; `at`: milliseconds since 1970."""
+    partitions = {partition: {"partitionPath": partition, "savepointDataFile": list(files[partition])} for partition in sorted(files)}
+    said = {"savepointedBy": by, "savepointedAt": at, "comments": comment, "partitionMetadata": partitions, "version": 1}
+    return avro_file.of_record(said, _SAVEPOINT)
+
+
+def saved(data: bytes, where: str) -> tuple[str, int, str]:
+    """The maker of a savepoint, its time (milliseconds since 1970), and the comment."""
+    said = avro_file.record(data, where)
+    by, at, comment = said.get("savepointedBy"), said.get("savepointedAt"), said.get("comments")
+    return str(by or ""), at if isinstance(at, int) else 0, str(comment or "")
+
+
+def names_of(files: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Partition → names in their order, of pairs of both."""
+    found = dict[str, list[str]]()
+    for partition, name in sorted(files):
+        found.setdefault(partition, []).append(name)
+    return found

@@ -1,0 +1,131 @@
+"""Which slices a clean deletes: those that a later one has superseded, and that neither a pin nor a savepoint holds.
+
+A slice is read by whoever reads the table as of an instant from its own up to that of the next slice of its file group, or of the commit
+that replaced the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from quire.errors import NotFoundError, RefusedError
+from quire.storage import Entry, Store
+from quire.table import file_groups, timeline
+from quire.table.file_groups import Slice
+from quire.table.format import cleaning, names
+from quire.table.format.names import BaseFile, LogFile
+from quire.table.timeline import PARALLEL, Timeline
+
+Key = tuple[str, str]  # partition and file group
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The slices that stay beside the newest: those that were read after the instant `since`, or so many `versions` of each file group."""
+
+    since: str = ""
+    versions: int = 0
+
+    def goes(self, superseded: str, newer: int) -> bool:
+        """Whether a slice may go that was superseded at an instant, and after which its file group had so many."""
+        return newer >= self.versions if self.versions else superseded <= self.since
+
+
+@dataclass(frozen=True)
+class Dead:
+    """The files that a clean deletes; `readable`: the first instant as of which the table can be read after it, but for what is held."""
+
+    files: Mapping[Key, tuple[Entry, ...]]
+    slices: int
+    readable: str
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(entry.size for entries in self.files.values() for entry in entries)
+
+    def by_partition(self) -> dict[str, list[str]]:
+        """Partition → names of the files in it."""
+        return cleaning.names_of(
+            (partition, entry.name.rpartition("/")[2]) for (partition, _), entries in self.files.items() for entry in entries
+        )
+
+
+def dead(store: Store, line: Timeline, keep: Keep, held: Iterable[str]) -> Dead:
+    """The files that may be deleted, by one listing; `held`: instants as of which the table has to stay readable."""
+    held, files, count, readable = sorted(held), dict[Key, tuple[Entry, ...]](), 0, ""
+    for key, there in file_groups.everything(store, line).items():
+        gone = list[Entry]()
+        slices = list(_slices(there))
+        ends = [instant for instant, _ in slices[1:]] + [line.replaced.get(key, "")]
+        newer = len(slices) - 1 + bool(ends[-1])
+        for number, ((begun, entries), end) in enumerate(zip(slices, ends, strict=True)):
+            if not end or not keep.goes(end, newer - number) or any(begun <= instant < end for instant in held):
+                continue
+            gone += entries
+            count, readable = count + 1, max(readable, end)
+        if gone:
+            files[key] = tuple(gone)
+    return Dead(files, count, readable)
+
+
+def _slices(there: Sequence[tuple[BaseFile | LogFile, Entry]]) -> Iterable[tuple[str, list[Entry]]]:
+    """The slices of a file group, the oldest first: a base file's instant, and its files. Logs before any base file are a slice, too.
+
+    Logs of a compaction that is still to run belong to the slice before: it is read until that has completed.
+    """
+    begun = sorted({file.instant for file, _ in there if isinstance(file, BaseFile)})
+    if not begun or min(file.instant for file, _ in there) < begun[0]:
+        begun = ["", *begun]
+    found: dict[str, list[Entry]] = {instant: [] for instant in begun}
+    for file, entry in there:
+        found[max(instant for instant in begun if instant <= file.instant)].append(entry)
+    return found.items()
+
+
+def cleaned(store: Store) -> Callable[[str], bool]:
+    """Whether a data file is gone, and a later slice of its file group, or what replaced it, is there; as of now."""
+    there, line = {entry.name for entry in store.walk() if isinstance(entry, Entry)}, timeline.read(store)
+    newest = {(one.partition, one.group): one.instant for one in file_groups.newest(store, line, logs=True)} | line.replaced
+
+    def gone(name: str) -> bool:
+        if name in there:
+            return False
+        if name.startswith(f"{names.CHANGES}/"):
+            instant, _, name = name.removeprefix(f"{names.CHANGES}/").partition("/")
+            name = name.removesuffix(".rows") + f"_{instant}.parquet"
+        file = names.file(name.rpartition("/")[2])
+        return file is not None and file.instant < newest.get((name.rpartition("/")[0], file.file_id), "")
+
+    return gone
+
+
+def check_whole(line: Timeline, slices: Iterable[Slice], instant: str) -> None:
+    """RefusedError where a clean has deleted what the table needs as of an instant; `slices`: those that are found."""
+    there = {(one.partition, one.group): one.instant for one in slices}
+    later = sorted(clean for clean in line.cleans if clean > instant)
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        plans = list(pool.map(lambda clean: _plan(line, clean), later))
+    for clean, (data, where) in zip(later, plans, strict=True):
+        for partition, files in cleaning.planned(data, where).items():
+            for file in files:
+                key = (partition, file.file_id)
+                if there.get(key, "") < file.instant <= instant and file.instant > line.replaced.get(key, ""):
+                    first, _ = cleaning.retained(data, where)
+                    raise RefusedError(
+                        f"{line.store.url} cannot be read as of {instant} any more: the clean {clean} has deleted "
+                        f"{names.path(partition, file.name)}, and more. "
+                        + (f"It can from {first} on. " if first else "")
+                        + "table.savepoint(instant) keeps one readable before it is cleaned."
+                    )
+
+
+def _plan(line: Timeline, clean: str) -> tuple[bytes, str]:
+    name = f"{line.folder}/{clean}.clean.requested"
+    where = f"{line.store.url}/{name}"
+    try:
+        return line.store.get(name), where
+    except NotFoundError:
+        return b"", where  # it was archived since

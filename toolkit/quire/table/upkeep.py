@@ -1,0 +1,202 @@
+"""The calls that look after a table: clean, and savepoints, which hold what it was.
+
+take up the open job of the same call, or freeze a new one → close it in rounds (`cleaning`) → report
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from quire import display
+from quire.arguments import format_size, seconds
+from quire.commit import names as objects
+from quire.commit import protocol
+from quire.commit.committers import choice
+from quire.commit.entries import TABLE, UNSAID, Commit, PlanHead
+from quire.commit.log import Log
+from quire.engine.take_up import Identity, with_state
+from quire.errors import UsageError, quoted
+from quire.storage import Store, plain
+from quire.table import cleaning, retention, rounds, timeline
+from quire.table.cleaning import NothingToClean
+from quire.table.format import cleaning as stored
+from quire.table.format import names
+from quire.table.format.names import Instant
+from quire.table.retention import Dead
+from quire.table.service import Service
+from quire.table.settings import opened
+from quire.table.timeline import CLEAN, SAVEPOINT
+from quire.table.writing import SPEC
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEEP_FOR = "24 h"
+LONGEST = 1_000  # characters of a comment
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class CleanReport(display.Shown):
+    """The result of a call that cleans a table.
+
+    dest                 the table
+    instant              of the clean, on the table's timeline; "" where nothing was to be deleted
+    slices, files        how many slices of file groups are deleted, and how many base files and logs these had
+    bytes                of these files
+    readable_from        the first instant as of which the table can still be read, but for what pins and savepoints hold; "": all
+    savepoints, pinned   instants and versions that were held
+    dry_run              nothing was deleted: the other numbers say what would be
+    version, seconds     the log's number at the end; how long it took
+
+        report = table.clean(keep_for="7 days")
+        print(report), json.dumps(report.as_dict())
+    """
+
+    dest: str
+    instant: str = ""
+    slices: int = 0
+    files: int = 0
+    bytes: int = 0
+    readable_from: str = ""
+    savepoints: tuple[str, ...] = ()
+    pinned: tuple[int, ...] = ()
+    dry_run: bool = False
+    version: int = 0
+    seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"CleanReport({'dry_run=True, ' * self.dry_run}slices={self.slices:,}, files={self.files:,}, bytes={self.bytes:,}, "
+            f"readable_from={self.readable_from!r}, seconds={self.seconds:.1f}, version={self.version})"
+        )
+
+    def _facts(self) -> Mapping[str, object]:
+        done = "would be deleted" if self.dry_run else "deleted"
+        rows: dict[str, object] = {done: f"{self.slices:,} slices, {self.files:,} files ({format_size(self.bytes)})"}
+        if self.readable_from:
+            rows["readable as of"] = f"{self.readable_from} or later"
+        if self.savepoints:
+            rows["savepoints"] = ", ".join(self.savepoints[:3]) + (", …" if len(self.savepoints) > 3 else "")
+        if self.pinned:
+            rows["pinned versions"] = ", ".join(map(str, self.pinned[:3])) + (", …" if len(self.pinned) > 3 else "")
+        return rows | {"version": self.version, "seconds": f"{self.seconds:.1f}"}
+
+
+def check(keep_for: str | float | None, versions: int | None) -> tuple[float, int]:
+    """Seconds that superseded slices stay, or how many versions (else 0); UsageError for what is neither."""
+    if keep_for is not None and versions is not None:
+        raise UsageError("keep_for= and versions= are two ways to say what stays: give one of them.")
+    if versions is not None:
+        if type(versions) is not int or versions < 1:
+            raise UsageError(f"versions takes how many slices of each file group stay, 1 or more, and not {quoted(versions)}")
+        return 0.0, versions
+    return seconds(KEEP_FOR if keep_for is None else keep_for, "keep_for"), 0
+
+
+def clean(service: Service, keep_for: str | float | None, versions: int | None, *, dry_run: bool) -> CleanReport:
+    """See `Table.clean`."""
+    began, (span, kept) = time.monotonic(), check(keep_for, versions)
+    opened(service.store)
+    asked = {"versions": kept} if kept else {"keep_for": span}
+    with with_state("What was committed is completed by the next call; call again to go on."):
+        if dry_run:
+            service.log = protocol.recover(service.store)
+            return _report(service, began, _dead(service, service.log, asked))
+
+        def plan(log: Log, identity: Identity) -> tuple[PlanHead, None] | None:
+            return _plan(log, identity) if _dead(service, log, asked).files else None
+
+        identity = Identity(
+            {"verb": CLEAN, "operation": CLEAN, "dest": service.dest, **asked}, SPEC, choice("auto", service.store), closer=TABLE,
+            empty=UNSAID,
+        )  # fmt: skip
+        try:
+            done = service.run(identity, plan, "clean", keep=False)
+        except NothingToClean:
+            done = None
+    return _report(service, began, done)
+
+
+def _dead(service: Service, log: Log, asked: Mapping[str, object]) -> Dead:
+    """The files that may go, as it looks now."""
+    line = timeline.read(service.store)
+    held = {*line.savepoints, *cleaning.pinned(log)}
+    return retention.dead(service.store, line, cleaning.keep_of(asked), held)
+
+
+def _report(service: Service, began: float, found: Dead | Commit | None) -> CleanReport:
+    """The report of files that would be deleted, of a commit, or of nothing."""
+    assert service.log is not None
+    report = CleanReport(
+        plain(service.dest), savepoints=tuple(sorted(timeline.read(service.store).savepoints)),
+        pinned=tuple(sorted({*service.log.pins().values()})), dry_run=isinstance(found, Dead), version=service.log.tip,
+        seconds=time.monotonic() - began,
+    )  # fmt: skip
+    if isinstance(found, Dead):
+        files = sum(map(len, found.files.values()))
+        return dataclasses.replace(report, slices=found.slices, files=files, bytes=found.size, readable_from=found.readable)
+    if found is None:
+        return report
+    said = rounds.round_of(found.tasks[-1])
+    counts: dict[str, Any] = {**said.counts}
+    return dataclasses.replace(report, instant=said.instant, readable_from=said.readable, savepoints=said.held, **counts)
+
+
+def _plan(log: Log, identity: Identity) -> tuple[PlanHead, None] | None:
+    return identity.head(log.tip, objects.new_id(), 0), None
+
+
+# -------------------------------------------------------------------------------------------------------------------- savepoints
+def savepoint(service: Service, instant: str | None, comment: str) -> str:
+    """See `Table.savepoint`."""
+    if not isinstance(comment, str) or len(comment) > LONGEST:
+        raise UsageError(f"comment takes a text of at most {LONGEST:,} characters, and not {quoted(comment)}")
+    opened(service.store)
+    with with_state("Call again."):
+        protocol.recover(service.store)
+        line = timeline.read(service.store)
+        at = instant if instant is not None else next((each.time for each in reversed(line.completed)), "")
+        if not at:
+            raise UsageError(f"nothing has been written into {plain(service.dest)} yet: there is nothing to hold.")
+        cleaning.check_instant(line, at, plain(service.dest))
+        if at in _completed(service.store):
+            return at
+        intent = {"verb": SAVEPOINT, "operation": SAVEPOINT, "dest": service.dest, "instant": at, "comment": comment}
+        identity = Identity(intent, SPEC, choice("auto", service.store), closer=TABLE, empty=UNSAID)
+        service.run(identity, _plan, "savepoint", keep=False)
+    return at
+
+
+def delete_savepoint(store: Store, instant: str) -> None:
+    """See `Table.delete_savepoint`."""
+    opened(store)
+    protocol.recover(store)  # one that is committed is made first
+    if instant not in timeline.read(store).savepoints:
+        saved = sorted(timeline.read(store).savepoints)
+        has = f"It has: {', '.join(saved[:5])}{', …' if len(saved) > 5 else ''}." if saved else "It has none."
+        raise UsageError(f"{plain(store.url)} has no savepoint at {quoted(instant, 40)}. {has}")
+    for state in (Instant(instant, SAVEPOINT), Instant(instant, SAVEPOINT, "inflight")):
+        store.remove(f"{names.FOLDER}/{state.name}")
+
+
+def _completed(store: Store) -> set[str]:
+    found = (names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(names.FOLDER))
+    return {each.time for each in found if each and each.action == SAVEPOINT and each.state == "completed"}
+
+
+def savepoints(store: Store, folder: str) -> pd.DataFrame:
+    """See `Table.savepoints`."""
+    import pandas as pd
+
+    rows = list[tuple[str, str, dt.datetime, str]]()
+    for instant in sorted(timeline.read(store, folder).savepoints):
+        name = f"{folder}/{Instant(instant, SAVEPOINT).name}"
+        if store.stat(name) is None:
+            continue  # it is just being made
+        by, at, comment = stored.saved(store.get(name), f"{store.url}/{name}")
+        rows.append((instant, comment, dt.datetime.fromtimestamp(at / 1000, dt.UTC), by))
+    return pd.DataFrame(rows, columns=["instant", "comment", "made", "by"])
