@@ -22,7 +22,13 @@ Of a merge-on-read table (`Case.appends`) a batch puts its updates into logs, an
 
 Other programs may then take time to write, schedule, run a plan and take one back; listings may not show a plan yet.
 
-Not modelled: `.inflight`, and `.requested` of writes; more partitions; clean.
+Of a copy-on-write table three more are there, none of which writes a file:
+
+    clean         deletes the slices that later ones have superseded, but for those that a pin or a savepoint holds
+    save          a savepoint of the last instant but one; another program may make one, too (`saves`)
+    pin           an entry of the log: a reader wants the table as of the last instant but one
+
+Not modelled: `.inflight`, and `.requested` of writes; more partitions; the time for which a clean keeps what was superseded.
 """
 
 from __future__ import annotations
@@ -36,7 +42,7 @@ from typing import Any
 Store = dict[tuple[Any, ...], Any]
 Op = tuple[Any, ...]
 Actor = Generator[Op, Any, Any]
-BUDGET = ("foreign", "slow", "expire", "undo", "checkpoints", "plans", "runs", "lags")  # of a case: how often each may happen
+BUDGET = ("foreign", "slow", "expire", "undo", "checkpoints", "plans", "runs", "lags", "saves")  # of a case: how often each may happen
 ROUNDS = 4  # of one driver, after which it would give up
 SEED = ("seed", (("g0", None, True, None),))  # an instant: its writer, and its files, as a commit has them
 
@@ -55,6 +61,7 @@ class Case:
     plans: int = 0  # compactions that another program schedules
     runs: int = 0  # plans that another program runs
     lags: int = 0  # how often listings do not show a plan yet
+    saves: int = 0  # savepoints that another program makes
     expire: int = 0  # slices that the store loses before they are published
     undo: int = 0  # instants of ours that another program rolls back
     checkpoints: int = 0  # that stand for all that the log says by then
@@ -89,6 +96,11 @@ def files_of(run: Any, instant: int, slices: tuple[Any, ...]) -> dict[str, Op]:
 def runs_plan(batch: str) -> bool:
     """Whether a batch is the run of a plan: its name is the plan's instant."""
     return batch.startswith("compact")
+
+
+def keeps(batch: str) -> bool:
+    """Whether a batch is a clean or a savepoint, which change no row."""
+    return batch.startswith(("clean", "save"))
 
 
 def published(log: tuple[Any, ...], run: Any) -> Any:
@@ -135,7 +147,7 @@ def unknown(case: Case, log: tuple[Any, ...], timeline: Shown) -> Any:
     if strange and case.bug != "foreign_no_conflict":
         return ("foreign", strange[0], tuple(group for group, *_ in timeline[strange[0]][1]))
     there = ours(log)
-    for _, batch, _, run, instant, _, slices in commits(log):
+    for _, batch, _, run, instant, _, slices in (entry for entry in commits(log) if not keeps(entry[1])):
         on = instant in timeline or instant in timeline.named if batch == "schedule" else timeline.get(instant, ("",))[0] == run
         if not there.get(run, True) and not on:
             return ("undone", run, tuple(group for group, *_ in slices))
@@ -154,6 +166,8 @@ def ends_round(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], time
     """Whether a closing run must be repeated: once true it stays so, as the log only grows; so all drivers agree."""
     _, instant, version, slices = manifest
     groups, inserts = {group for group, _, new, _ in slices if not new}, any(new for _, _, new, _ in slices)
+    if keeps(batch):
+        return outdated(case, batch, manifest, log, timeline)
     if runs_plan(batch):
         at = plan_of(batch)
         undone = any(entry[0] == "undone" and set(entry[2]) & groups for entry in log[version:])
@@ -171,6 +185,10 @@ def ends_round(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], time
         elif entry[0] == "undone" and case.bug != "undone_no_conflict":
             # What it had deleted is in older slices again: to find no key in its slices says nothing any more.
             other, touched, inserted = -1, set(entry[2]), case.bug != "undone_allows_inserts"
+        elif entry[0] == "commit" and keeps(entry[1]):
+            if entry[1].startswith("clean") and entry[4] == instant:
+                return True
+            continue
         elif entry[0] == "commit" and counts(log, entry):
             other, touched, inserted = entry[4], {g for g, _, new, _ in entry[6] if not new}, any(new for _, _, new, _ in entry[6])
             if runs_plan(entry[1]) or (case.bug == "schedule_no_conflict" and entry[1] == "schedule"):
@@ -186,11 +204,45 @@ def ends_round(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], time
     return False
 
 
+def outdated(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], timeline: Shown) -> bool:
+    """Whether what a clean, or a savepoint, has seen does not hold any more."""
+    _, instant, version, slices = manifest
+    clean = batch.startswith("clean")
+    for entry in log[version:]:
+        if entry[0] == "undone" and case.bug != "clean_despite_undone":
+            return True
+        if entry[0] == "pin" and clean and case.bug != "pin_beside_clean":
+            return True
+        if entry[0] == "commit" and clean and entry[4] == instant:
+            return True
+        if entry[0] == "commit" and keeps(entry[1]) and (clean or entry[1].startswith("clean")) and case.bug != "saved_beside_clean":
+            return True
+    return clean and case.bug != "saved_by_others" and bool({*timeline.saved} - {*slices[0][1]})
+
+
+def as_of(timeline: Shown, instant: int) -> dict[str, int]:
+    """File group → the instant of its slice as of an instant."""
+    return {group: t for t in sorted(timeline) if t <= instant for group, *_ in timeline[t][1]}
+
+
+def superseded(timeline: Shown, held: set[int]) -> list[tuple[str, int, int]]:
+    """File group, instant of the slice and of the one after it, of all that nobody reads as of an instant that is held."""
+    found, last = list[tuple[str, int, int]](), dict[str, int]()
+    for t in sorted(timeline):
+        for group, *_ in timeline[t][1]:
+            if group in last and not any(last[group] <= one < t for one in held):
+                found.append((group, last[group], t))
+            last[group] = t
+    return found
+
+
 # ------------------------------------------------------------------------------------------------------------------- the actors
 def driver(case: Case, me: int, batch: str, keys: tuple[str, ...], first: str = "") -> Actor:
     """One call of `upsert`, of the schedule of a compaction, or of its run: recover, then closing runs until one is committed."""
     if first:
         yield from driver(case, me, first, ())
+    if batch == "pin":
+        return (yield from pin(case, me))
     yield from recover(case)
     if batch == "compact":
         timeline = yield ("timeline",)
@@ -231,6 +283,11 @@ def driver(case: Case, me: int, batch: str, keys: tuple[str, ...], first: str = 
             if batch == "schedule" and timeline.pending and case.bug not in ("pending_ignored", "pending_read_early"):
                 return "failed"
             run, instant, version, slices = manifest
+            if batch.startswith("clean") and case.bug != "not_expired":
+                gone = max(end for *_, (_, _, end) in slices[1:])
+                if not any(entry[0] == "expired" and entry[1] >= gone for entry in log):
+                    yield ("slot", len(log), ("expired", gone))
+                    continue
             if (yield ("slot", len(log), ("commit", batch, number, run, instant, version, slices))):
                 break
     return "gave up"
@@ -254,6 +311,8 @@ def closing(case: Case, run: Any, keys: tuple[str, ...], batch: str, void: int) 
     while case.bug != "listing_trusted" and any(hidden(entry, log, timeline) for entry in commits(log)):
         timeline = yield ("timeline",)
     instant = max([*timeline, *known(log), *timeline.named, *timeline.pending]) + 1 + case.clocks[run[3] % 10 % len(case.clocks)]
+    if keeps(batch):
+        return (yield from keeping(case, run, batch, (log, timeline, instant)))
     if case.appends:
         return (yield from merging(case, run, keys, batch, (log, timeline, instant)))
     newest = {}
@@ -345,6 +404,38 @@ def merging(case: Case, run: Any, keys: tuple[str, ...], batch: str, seen: Any) 
     return (run, instant, len(log), tuple(slices))
 
 
+def keeping(case: Case, run: Any, batch: str, seen: Any) -> Actor:
+    """The rest of a closing run of a clean, or of a savepoint."""
+    log, timeline, instant = seen
+    saved = tuple(timeline.saved)
+    if batch.startswith("clean"):
+        pins = {entry[1] for entry in log if entry[0] == "pin"} if case.bug != "pins_ignored" else set()
+        there = superseded(timeline, pins | {*saved})
+        gone = []
+        for group, t, end in there:
+            if (yield ("get", ("slice", group, t, timeline[t][0]))) is not None:
+                gone.append((group, t, False, ("gone", timeline[t][0], end)))
+        return (run, instant, len(log), (("saved", saved, False, ("saved",)), *gone)) if gone else "nothing"
+    at = sorted(timeline)[-2] if len(timeline) > 1 else max(timeline)
+    for group, t in sorted(as_of(timeline, at).items()):
+        if (yield ("get", ("slice", group, t, timeline[t][0]))) is None:
+            return "failed"
+    return (run, at, len(log), (("saved", saved, False, ("saved",)),))
+
+
+def pin(case: Case, me: int) -> Actor:
+    """Keep the table readable as of the last instant but one, unless that has expired."""
+    while True:
+        log = yield ("log",)
+        if any(entry[:1] == ("pin",) and entry[2] == me for entry in log):
+            return None
+        instants = sorted(entry[4] for entry in commits(log) if not keeps(entry[1]) and published(log, entry[3]))
+        at = instants[-2]
+        if any(entry[0] == "expired" and entry[1] > at for entry in log):
+            return "failed"
+        yield ("slot", len(log), ("pin", at, me))
+
+
 def recover(case: Case) -> Actor:
     """Enter what others have written, and publish in log order."""
     while True:
@@ -372,6 +463,16 @@ def enter(case: Case, log: tuple[Any, ...], entry: Any) -> Actor:
 
 def publish(case: Case, entry: Any) -> Actor:
     _, batch, _, run, instant, _, slices = entry
+    if batch.startswith("clean"):
+        yield ("absent", ("cleaning", instant), slices[1:])
+        for group, t, _, (_, by, _) in slices[1:]:
+            yield ("del", ("slice", group, t, by))
+    if batch.startswith("save"):
+        yield ("absent", ("saved", instant), True)
+    if keeps(batch):
+        while published(log := (yield ("log",)), run) is None and not (yield ("slot", len(log), ("published", run, False))):
+            pass
+        return
     places, shown = files_of(run, instant, slices), (("asked" if batch == "schedule" else "instant", instant), (run, slices))
     if case.bug == "instant_first":
         yield ("absent", *shown)
@@ -414,7 +515,8 @@ class Shown(dict[int, Any]):
         self.asked = [(at, {one[0]: (one[1], one[3]) for one in plan}) for at, plan in sorted(asked.items()) if at not in late]
         self.named = sorted(asked)
         self.pending = sorted(key[1] for key in d if key[0] == "pending")
-        self._all = (tuple(sorted(self.items())), repr(self.asked), tuple(self.named), tuple(self.pending))
+        self.saved = sorted(key[1] for key in d if key[0] == "saved")
+        self._all = (tuple(sorted(self.items())), repr(self.asked), tuple(self.named), tuple(self.pending), tuple(self.saved))
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(self._all)
@@ -510,7 +612,10 @@ def environment(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
     """What others may do now, while the actors are about to do `ops`."""
     found = []
     log, newest = d[("log",)], max(timeline_of(d))
-    if d.get(("undo",)) and any(entry[4] == newest for entry in commits(log)) and turn(case, d, ops):
+    # Who rolls a commit back needs the slices before it, and may not do so with a savepoint.
+    may = all(("slice", group, base, timeline_of(d)[base][0]) in d for group, base, new, _ in timeline_of(d)[newest][1] if base is not None)
+    may = (case.appends or may) and ("saved", newest) not in d
+    if d.get(("undo",)) and may and any(entry[4] == newest for entry in commits(log)) and turn(case, d, ops):
         gone = {("instant", newest), ("asked", newest), *files_of(timeline_of(d)[newest][0], newest, timeline_of(d)[newest][1]).values()}
         left = {k: v for k, v in d.items() if k not in gone}
         found.append((f"another program rolls {newest} back", {**left, ("undo",): d[("undo",)] - 1, ("rolled back", newest): True}))
@@ -522,6 +627,11 @@ def environment(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
             rows = {run: undone for run, undone in rows.items() if undone}
         entry = ("checkpoint", tuple(sorted(rows.items())))
         found.append(("a checkpoint is written", {**d, ("checkpoints",): d[("checkpoints",)] - 1, ("log",): (*log, entry)}))
+    if d.get(("saves",)) and turn(case, d, ops):
+        line = timeline_of(d)
+        at = sorted(line)[-2]
+        if all(("slice", group, t, line[t][0]) in d for group, t in as_of(line, at).items()):
+            found.append((f"another program saves {at}", {**d, ("saves",): d[("saves",)] - 1, ("saved", at): True}))
     if case.appends:
         return [*found, *beside_logs(case, d, ops)]
     if d.get(("foreign",)):
@@ -606,9 +716,14 @@ def lost_updates(d: Store) -> list[str]:
 def invariant(case: Case, d: Store) -> str | None:
     """The promise that a state breaks."""
     log, timeline = d[("log",)], timeline_of(d)
+    cleaned = {(group, t) for key in d if key[0] == "cleaning" for group, t, *_ in d[key]}
     for instant, (run, slices) in timeline.items():
-        if any(place not in d for place in files_of(run, instant, slices).values()):
+        if any(place not in d and (group, instant) not in cleaned for group, place in files_of(run, instant, slices).items()):
             return f"instant {instant} is on the timeline, and a slice of it is missing"
+    held = {key[1] for key in d if key[0] == "saved"} | {entry[1] for entry in log if entry[0] == "pin"} | {max(timeline)}
+    for at in sorted(held & {*timeline}):
+        if not case.appends and any(("slice", group, t, timeline[t][0]) not in d for group, t in as_of(timeline, at).items()):
+            return f"the table cannot be read as of {at}, which is held"
     made = commits(log)
     named = {place for entry in made if ("rolled back", entry[4]) not in d for place in files_of(entry[3], entry[4], entry[6]).values()}
     named |= {place for instant, (run, slices) in timeline.items() for place in files_of(run, instant, slices).values()}
@@ -622,7 +737,7 @@ def invariant(case: Case, d: Store) -> str | None:
         return "the splits of a commit that was rolled back leave the ledger twice"
     for entry in made:
         on = timeline.get(entry[4])
-        if entry[1] == "schedule":
+        if entry[1] == "schedule" or keeps(entry[1]):
             continue
         if on and on[0] == entry[3] and entry[3] in undone:
             return f"the commit at {entry[4]} does not count, and is on the timeline"
@@ -634,7 +749,9 @@ def invariant(case: Case, d: Store) -> str | None:
         if said and not said[2] and (not on or on[0] != entry[3]) and ("rolled back", entry[4]) not in d:
             return f"the commit of {entry[3]} is published, and the timeline does not have it at {entry[4]}"
     # A compaction has the instant of its plan, later ones notwithstanding: it brings no change.
-    standing = [entry for entry in made if counts(log, entry) and entry[1] != "schedule" and not runs_plan(entry[1])]
+    standing = [
+        entry for entry in made if counts(log, entry) and entry[1] != "schedule" and not runs_plan(entry[1]) and not keeps(entry[1])
+    ]
     for one, two in pairwise(standing):
         if one[4] >= two[4]:
             return f"instant {one[4]} comes before {two[4]} in the log"
@@ -672,7 +789,7 @@ def promised(case: Case, d: Store) -> str | None:
     if timeline_of(d).asked and "compact" in case.everybody:
         return "a plan was never run"
     for batch in case.everybody:
-        if batch in ("schedule", "compact"):
+        if batch in ("schedule", "compact", "pin") or keeps(batch):
             continue
         found = [entry for entry in commits(log) if entry[1] == batch and counts(log, entry)]
         if len(found) != 1 or found[0][4] not in timeline_of(d):
@@ -823,6 +940,24 @@ LOGS = {
     )
 }  # fmt: skip
 CASES += LOGS.values()
+TWICE = (("x", ("k1",)), ("y", ("k1",)))
+CLEAN, SAVE, PIN = ("clean", ()), ("save", ()), ("pin", ())
+CLEANS = {
+    one.name: dataclasses.replace(one, before=TWICE)
+    for one in (
+        Case("a clean beside a batch", (("a", ("k1",)), CLEAN)),
+        Case("a clean beside a batch, at the same time", (("a", ("k1",)), CLEAN), clocks=(0, 0)),
+        Case("a clean by two drivers", (CLEAN, CLEAN)),
+        Case("two cleans", (CLEAN, ("clean again", ()))),
+        Case("a clean beside a pin", (CLEAN, PIN)),
+        Case("a clean beside a savepoint", (CLEAN, SAVE)),
+        Case("a clean beside a batch and a pin", (("a", ("k1",)), CLEAN, PIN)),
+        Case("a clean beside another program's savepoint", (("a", ("k1",)), CLEAN), saves=1),
+        Case("a clean, and a commit is rolled back", (CLEAN,), undo=1),
+        Case("a clean after a pin", (("clean", (), "pin"),)),
+    )
+}
+CASES += CLEANS.values()
 BUGS = {
     "later_instant_allowed": CASES[3],
     "same_instant_allowed": CASES[4],
@@ -859,6 +994,12 @@ BUGS = {
     "pending_read_early": LOGS["logs: another program is slow beside a schedule"],
     "foreign_plan_ignored": LOGS["logs: another program schedules"],
     "listing_trusted": LOGS["logs: listings lag"],
+    "pins_ignored": CLEANS["a clean after a pin"],
+    "pin_beside_clean": CLEANS["a clean beside a pin"],
+    "not_expired": CLEANS["a clean beside a pin"],
+    "saved_beside_clean": CLEANS["a clean beside a savepoint"],
+    "saved_by_others": CLEANS["a clean beside another program's savepoint"],
+    "clean_despite_undone": CLEANS["a clean, and a commit is rolled back"],
 }
 
 if __name__ == "__main__":

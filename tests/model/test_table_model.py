@@ -9,6 +9,7 @@ import table_model
 
 LONG = {one.name for one in table_model.CASES if one.undo and len(one.drivers) > 1}  # a minute each
 LONG |= {"a slice is lost, two batches", "another program writes beside two batches"}
+LONG |= {"a clean beside a batch and a pin", "a clean beside another program's savepoint"}
 LONG |= {
     "logs: two runs, a file is lost", "logs: a run of a delete, then a batch, beside a batch", "logs: a batch, a schedule, a run",
     "logs: another program is slow beside a run",
