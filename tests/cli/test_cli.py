@@ -54,7 +54,7 @@ COMMANDS = [
     "ledger rows", "ledger reasons", "ledger commits", "ledger quarantined-records", "ledger unprocessed", "load", "ledger offsets",
     "ledger lag", "committer", "committer advise", "committer check", "committer inspect", "committer lab", "committer sweep",
     "table", "table create", "table show", "table upsert", "table insert", "table bulk-insert", "table delete", "table snapshot",
-    "table changes", "table compact", "table clean", "table savepoint", "table savepoints", "table timeline",
+    "table changes", "table compact", "table clean", "table savepoint", "table savepoints", "table stats", "table timeline",
 ]  # fmt: skip
 
 

@@ -500,4 +500,7 @@ MUTANTS = (
     m("a writer fails where a clean has taken what it was built on", "table/closer.py", "rounds.cleaned(log, view.version)", "False", first="tests/table/test_clean.py"),
     m("a file that a clean has taken is damage", "ledger/ledger.py", "            if cleaned is not None and cleaned(f.name):\n                continue\n", "", first="tests/table/test_clean.py"),
     m("a lost file passes for one that a clean has taken", "table/retention.py", "file is not None and file.instant < newest", "file is not None and file.instant <= newest", first="tests/table/test_clean.py"),
+    m("commits that a compaction brings count as changed rows", "table/overview.py", "() if commit.compacted else stats", "stats", first="tests/table/test_stats.py"),
+    m("small files pass for large ones", "table/stats.py", "one.size < small", "one.size > small", first="tests/table/test_stats.py"),
+    m("a clean under way is on the timeline twice", "table/overview.py", "line.cleans - cleans", "line.cleans", first="tests/table/test_stats.py"),
 )  # fmt: skip

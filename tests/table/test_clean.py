@@ -107,6 +107,12 @@ def test_a_lost_file_of_the_newest_slice_is_damage(tmp_path: Path) -> None:
     assert not quire.Ledger(table.url).verify(spark=LOCAL).ok
 
 
+def test_a_lost_log_of_the_newest_slice_is_damage(tmp_path: Path) -> None:
+    table = table_with_logs(tmp_path / "trips")
+    (tmp_path / "trips" / next(name for name in files(tmp_path / "trips") if ".log." in name)).unlink()
+    assert len(quire.Ledger(table.url).verify(spark=LOCAL).damaged) == 1
+
+
 def test_what_stays_by_time_and_by_versions(tmp_path: Path) -> None:
     table, instants = written(tmp_path / "trips")
     store = connect(table.url)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from quire.spark.shipping import install_on
     from quire.storage.secret import secret
     from quire.table.compacting import CompactionReport
+    from quire.table.stats import TableStats
     from quire.table.table import Table
     from quire.table.upkeep import CleanReport
     from quire.table.writing import TableReport
@@ -87,6 +88,7 @@ _HOMES = {
         "quire.storage.secret": ("secret",),
         "quire.table.compacting": ("CompactionReport",),
         "quire.table.upkeep": ("CleanReport",),
+        "quire.table.stats": ("TableStats",),
         "quire.table.table": ("Table",),
         "quire.table.writing": ("TableReport",),
     }.items()
@@ -148,6 +150,7 @@ __all__ = [
     "StorageError",
     "Table",
     "TableReport",
+    "TableStats",
     "TooManyQuarantined",
     "TransientError",
     "UsageError",

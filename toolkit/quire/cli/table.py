@@ -88,6 +88,17 @@ def show_command(url: str, options: tuple[str, ...], secrets: tuple[str, ...], a
     show(overview.overview(*_opened(url, options, secrets)), as_json)
 
 
+@click.command()
+@click.argument("url")
+@STORE_OPTION
+@STORE_SECRET
+@AS_JSON
+def stats(url: str, options: Any, secrets: Any, as_json: bool) -> None:
+    """The health of a table: small files, logs, skew by partition, what a clean could take, what its commits have cost."""
+    table, _ = _opened(url, options, secrets)
+    show(table.stats(), as_json)
+
+
 @click.command("timeline")
 @click.argument("url")
 @click.option("--last", type=click.IntRange(1), help="Only so many at the end.")
@@ -306,5 +317,6 @@ TABLE = (
     clean,
     savepoint,
     savepoints,
+    stats,
     timeline_command,
 )

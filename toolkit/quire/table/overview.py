@@ -16,19 +16,22 @@ from quire.storage import connect
 from quire.storage.within import marked
 from quire.table import file_groups, reading, settings
 from quire.table import index as indexes
-from quire.table.format import config
+from quire.table.file_groups import Slice
+from quire.table.format import cleaning, config
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import Instant
-from quire.table.table import Table
-from quire.table.timeline import PARALLEL, Timeline
+from quire.table.timeline import CLEAN, PARALLEL, Timeline
 from quire.table.view import there
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from quire.table.table import Table
+
 SHOWN = 20  # partitions as text; all are in `partitions`
 LAST = 5  # instants
 _WORDS = {"inserted": "num_inserts", "updated": "num_update_writes", "deleted": "num_deletes"}
+_NUMBERS = ["files", "bytes", *_WORDS, "deleted_files"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,15 +102,12 @@ def overview(table: Table, options: Mapping[str, Any] | None = None) -> Overview
     store = connect(marked(table.url), options)
     has, more, line = table.config, settings.read(store), table._timeline(store)
     slices = file_groups.newest(store, line, logs=has.type == config.MERGE_ON_READ)
-    wanted = {one.instant for one in slices}
-    commits = _commits(line, [instant for instant in line.completed if instant.time in wanted])
-    counts = {stat.path: stat.num_writes for commit in commits for _, stat, _ in commit.files()}
     parts = dict[str, dict[str, Any]]()
-    for one in slices:
+    for one, count in zip(slices, rows_in(line, slices), strict=True):
         part = parts.setdefault(one.partition, {"partition": one.partition, "files": 0, "bytes": 0, "rows": 0})
         part["files"] += bool(one.name)
         part["bytes"] += one.size
-        part["rows"] = _sum([part["rows"], None if one.logs else counts.get(one.name)])
+        part["rows"] = _sum([part["rows"], count])
     columns, said = there(line, has), dict(has.others)
     buckets = int(said[indexes.BUCKETS]) if said.get(indexes.BUCKETS, "").isdecimal() else None
     return Overview(
@@ -117,6 +117,20 @@ def overview(table: Table, options: Mapping[str, Any] | None = None) -> Overview
         sum(one.size for one in slices), sum(len(one.logs) for one in slices), sum(one.logged for one in slices),
         _sum([part["rows"] for part in parts.values()]), list(parts.values()), _instants(line, LAST),
     )  # fmt: skip
+
+
+def rows_in(line: Timeline, slices: Sequence[Slice]) -> list[int | None]:
+    """How many rows each slice has; None where its commit has been archived, or logs change it."""
+    wanted = {one.instant for one in slices}
+    commits = _commits(line, [instant for instant in line.completed if instant.time in wanted])
+    counts = {stat.path: stat.num_writes for commit in commits for _, stat, _ in commit.files()}
+    return [None if one.logs else counts.get(one.name) for one in slices]
+
+
+def changed_by(line: Timeline) -> tuple[int, int]:
+    """The bytes that the completed writes have written, and how many rows they have inserted, updated and deleted."""
+    said = [_row(instant, commit) for instant, commit in zip(line.completed, _commits(line, line.completed), strict=True)]
+    return sum(row["bytes"] for row in said), sum(row[word] for row in said for word in _WORDS)
 
 
 def _sum(numbers: Sequence[int | None]) -> int | None:
@@ -131,35 +145,49 @@ def rows(table: Table, columns: Sequence[str] | None = None, *, read_optimized: 
 
 
 def instants(table: Table, options: Mapping[str, Any] | None = None, *, last: int | None = None) -> pd.DataFrame:
-    """The writes on the timeline, the oldest first, and what is under way: all, or the `last` ones.
+    """See `Table.timeline`."""
+    return frame(table._timeline(connect(marked(table.url), options)), last)
 
-    Columns: instant, action, state (completed, inflight, requested), operation, and of completed ones the files written, their bytes,
-    and rows inserted, updated, deleted.
-    """
+
+def frame(line: Timeline, last: int | None) -> pd.DataFrame:
+    """See `Table.timeline`."""
     import pandas as pd
 
-    found = _instants(table._timeline(connect(marked(table.url), options)), last)
-    frame = pd.DataFrame(found, columns=["instant", "action", "state", "operation", "files", "bytes", *_WORDS], dtype=object)
-    return frame.astype(dict.fromkeys(["files", "bytes", *_WORDS], "Int64"))
+    found = pd.DataFrame(_instants(line, last), columns=["instant", "action", "state", "operation", *_NUMBERS], dtype=object)
+    return found.astype(dict.fromkeys(_NUMBERS, "Int64"))
 
 
 def _instants(line: Timeline, last: int | None) -> list[dict[str, Any]]:
-    every = sorted([*line.completed, *line.pending])
+    cleans = {i.time for i in line.pending if i.action == CLEAN}
+    done_with = (Instant(time, CLEAN) for time in line.cleans - cleans if time <= line.until)
+    every = sorted([*line.completed, *line.pending, *done_with])
     chosen = every if last is None else every[max(0, len(every) - last) :]
-    done = [instant for instant in chosen if instant.state == "completed"]
+    done = [instant for instant in chosen if instant.state == "completed" and instant.action != CLEAN]
     commits = dict(zip(done, _commits(line, done), strict=True))
-    return [_row(instant, commits.get(instant)) for instant in chosen]
+    return [_clean(line, each) if each.action == CLEAN else _row(each, commits.get(each)) for each in chosen]
+
+
+def _clean(line: Timeline, instant: Instant) -> dict[str, Any]:
+    plan, where = line.clean_of(instant.time)
+    files = sum(map(len, cleaning.planned(plan, where).values()))
+    return {**_row(instant, None), "operation": CLEAN, "deleted_files": files}
 
 
 def _row(instant: Instant, commit: CommitMetadata | None) -> dict[str, Any]:
     said: dict[str, Any] = {"instant": instant.time, "action": instant.action, "state": instant.state, "operation": None}
     if commit is None:
-        return said | dict.fromkeys(["files", "bytes", *_WORDS])
+        return said | dict.fromkeys(_NUMBERS)
     stats = [stat for _, stat, _ in commit.files()]
     changes = () if commit.compacted else stats  # what a compaction brings into base files had been changed before
     counts = {word: sum(getattr(stat, name) for stat in changes) for word, name in _WORDS.items()}
     operation = (commit.operation_type or "").lower() or None
-    return said | {"operation": operation, "files": len(stats), "bytes": sum(stat.file_size_in_bytes for stat in stats), **counts}
+    return said | {
+        "operation": operation,
+        "files": len(stats),
+        "bytes": sum(stat.file_size_in_bytes for stat in stats),
+        **counts,
+        "deleted_files": None,
+    }
 
 
 def _commits(line: Timeline, wanted: Sequence[Instant]) -> list[CommitMetadata]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from quire.errors import NotFoundError, RefusedError
+from quire.errors import RefusedError
 from quire.storage import Entry, Store
 from quire.table import file_groups, timeline
 from quire.table.file_groups import Slice
@@ -107,7 +107,7 @@ def check_whole(line: Timeline, slices: Iterable[Slice], instant: str) -> None:
     there = {(one.partition, one.group): one.instant for one in slices}
     later = sorted(clean for clean in line.cleans if clean > instant)
     with ThreadPoolExecutor(PARALLEL) as pool:
-        plans = list(pool.map(lambda clean: _plan(line, clean), later))
+        plans = list(pool.map(line.clean_of, later))
     for clean, (data, where) in zip(later, plans, strict=True):
         for partition, files in cleaning.planned(data, where).items():
             for file in files:
@@ -120,12 +120,3 @@ def check_whole(line: Timeline, slices: Iterable[Slice], instant: str) -> None:
                         + (f"It can from {first} on. " if first else "")
                         + "table.savepoint(instant) keeps one readable before it is cleaned."
                     )
-
-
-def _plan(line: Timeline, clean: str) -> tuple[bytes, str]:
-    name = f"{line.folder}/{clean}.clean.requested"
-    where = f"{line.store.url}/{name}"
-    try:
-        return line.store.get(name), where
-    except NotFoundError:
-        return b"", where  # it was archived since

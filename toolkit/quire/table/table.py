@@ -15,7 +15,7 @@ from quire.progress import Progress, ProgressEvent
 from quire.spark.runner import LocalRunner, OnSpark, runner_of
 from quire.storage import Store, canonical, connect, plain
 from quire.storage.within import marked
-from quire.table import changes, file_groups, reading, realtime, retention, timeline, upkeep
+from quire.table import changes, file_groups, overview, reading, realtime, retention, stats, timeline, upkeep
 from quire.table import create as creating
 from quire.table.changes import Images
 from quire.table.compacting import Compacting, CompactionReport, Strategy, Wanted
@@ -24,6 +24,7 @@ from quire.table.file_groups import Slice
 from quire.table.format import config, names, schema
 from quire.table.realtime import Merging
 from quire.table.service import Service
+from quire.table.stats import TableStats
 from quire.table.timeline import Timeline
 from quire.table.upkeep import CleanReport
 from quire.table.writing import TableReport, Writing, check_batch
@@ -185,6 +186,30 @@ class Table:
         if isinstance(runner, OnSpark):
             return changes.frame(runner.spark, store, self._options, found, columns, images, net=net)
         return changes.table(store, found, columns, images, net=net)
+
+    @interruptible
+    def timeline(self, *, last: int | None = None) -> pd.DataFrame:
+        """The writes and cleans on the timeline, the oldest first, and what is under way: all, or the `last` ones.
+
+            table.timeline(last=10)
+
+        Returns a pandas DataFrame: instant, action, state (completed, inflight, requested), operation, and of completed writes the files,
+        their bytes, and the rows inserted, updated, deleted; of cleans the `deleted_files`. Raises UsageError for a wrong number.
+        """
+        if last is not None and (type(last) is not int or last < 0):
+            raise UsageError(f"last takes how many instants, 0 or more, and not {quoted(last)}")
+        return overview.frame(self._timeline(self._store), last)
+
+    @interruptible
+    def stats(self) -> TableStats:
+        """The health of the table: sizes, small files, logs, skew by partition, what a clean could take, and what its commits have cost.
+
+            table.stats().partitions
+
+        Returns a `TableStats`. No base file is read. Raises RefusedError for a table of a kind that quire does not read.
+        """
+        store = connect(marked(self.url), self._options)
+        return stats.stats(store, self._timeline(store), self.url)
 
     # ------------------------------------------------------------------------------------------------------------------- writing
 

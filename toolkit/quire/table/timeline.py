@@ -79,6 +79,15 @@ class Timeline:
         """The name of the plan of a compaction."""
         return f"{self.folder}/{Instant(compaction, COMPACTION, 'requested').name}"
 
+    def clean_of(self, clean: str) -> tuple[bytes, str]:
+        """The plan of a clean, and where it is; b"" where it is about to be laid, or was archived since."""
+        name = f"{self.folder}/{Instant(clean, CLEAN, 'requested').name}"
+        where = f"{self.store.url}/{name}"
+        try:
+            return self.store.get(name), where
+        except NotFoundError:
+            return b"", where
+
     def ends(self) -> dict[str, str]:
         """Instant → when it completed; of layout 1 none, as nothing says it."""
         return {i.time: i.ended for i in self.completed if i.ended}
