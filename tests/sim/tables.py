@@ -33,7 +33,7 @@ SECOND = [("b", "sf", 2), ("d", "ny", 2), ("c", "la", 2)]
 _BASE = re.compile(r"(?:(.*)/)?([^/]+)_[0-9-]+_([0-9]{17})\.parquet")
 _DONE = re.compile(r"\.hoodie/([0-9]{17})\.(commit|deltacommit)")
 _CLEAN = re.compile(r"\.hoodie/([0-9]{17})\.clean\.requested")
-_CHANGES = re.compile(r"_quire/changes/([0-9]{17})/(.*)\.rows")
+_CHANGES = re.compile(r"_quire/changes/([0-9]{17})/.*\.rows")
 _PLAN = re.compile(r"\.hoodie/([0-9]{17})\.compaction\.requested")
 
 
@@ -75,12 +75,12 @@ def seen(there: Mapping[str, bytes]) -> Rows:
 
 def cleaned(there: Mapping[str, bytes]) -> set[str]:
     """The base files and logs that cleans have deleted, or are about to delete."""
-    found = set[str]()
-    for plan in (content for name, content in there.items() if _CLEAN.fullmatch(name)):
-        (said,) = fastavro.reader(io.BytesIO(plan))
-        for partition, files in said["filePathsToBeDeletedPerPartition"].items():
-            found |= {f"{partition}/{file['filePath'].rpartition('/')[2]}" for file in files}
-    return found
+    partitions = (part for plan in _plans(there) for part in plan["filePathsToBeDeletedPerPartition"].items())
+    return {f"{partition}/{file['filePath'].rpartition('/')[2]}" for partition, files in partitions for file in files}
+
+
+def _plans(there: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    return [next(fastavro.reader(io.BytesIO(plan))) for name, plan in there.items() if _CLEAN.fullmatch(name)]
 
 
 def _change(rows: Rows, block: log_file.Block, where: str) -> None:
@@ -106,10 +106,10 @@ def outside(there: Mapping[str, bytes]) -> dict[str, bytes]:
     return {name.removeprefix("_quire/"): data for name, data in there.items() if not name.startswith(("_quire/", ".hoodie/_quire/"))}
 
 
-def _changes(name: str, gone: Iterable[str]) -> bool:
-    """Whether a change file is that of one of these base files."""
+def _changes(name: str, since: str) -> bool:
+    """Whether a change file is of a commit that nobody may ask for its changes any more."""
     found = _CHANGES.fullmatch(name)
-    return found is not None and f"{found[2]}_{found[1]}.parquet" in gone
+    return found is not None and found[1] <= since
 
 
 class Readers(Observer):
@@ -135,8 +135,9 @@ class Readers(Observer):
 
     def _spare(self) -> None:
         """Look no more for files that a clean may delete."""
-        gone = cleaned(self.there())
-        self.live = [(file, size) for file, size in self.live if file not in gone and not _changes(file, gone)]
+        there = self.there()
+        gone, since = cleaned(there), max((plan["earliestInstantToRetain"]["timestamp"] for plan in _plans(there)), default="")
+        self.live = [(file, size) for file, size in self.live if file not in gone and not _changes(file, since)]
 
     def hold(self, said: str, rows: Rows) -> None:
         """Whether readers may see this now."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from test_compaction import compact, table_with_logs
 from test_merge_on_read_writes import FIRST
@@ -89,13 +90,13 @@ def test_older_slices_go_and_all_that_is_held_stays(tmp_path: Path) -> None:
     assert table.savepoints().empty
     assert clean(table).slices == 2
     left = files(tmp_path / "trips")
-    assert len(left) == 4, left  # the newest base file of each of both groups, and what these have changed
+    assert len(left) == 2, left  # the newest base file of each of both groups: change files hold older rows
     assert quire.Ledger(table.url).verify(spark=LOCAL).ok, "a file that a clean has taken is not damage"
-    changed = table.changes(instants[3], spark=LOCAL).to_pylist()
-    assert {row["_hoodie_record_key"] for row in changed} == {"a", "b", "n4"}
+    assert table.changes(gone.readable_from, spark=LOCAL).num_rows == 0
     with pytest.raises(RefusedError):
-        table.changes(instants[0], spark=LOCAL)
+        table.changes(instants[3], spark=LOCAL)
     write(table, "upsert", frame(("a", "sf", 9, 9.0)))
+    assert table.changes(gone.readable_from, spark=LOCAL).num_rows == 1
     assert ours(table) == theirs(tmp_path / "trips") == now | {"a": {"id": "a", "city": "sf", "ts": 9, "fare": 9.0}}
     quire.recover(table.url)
 
@@ -105,6 +106,25 @@ def test_a_lost_file_of_the_newest_slice_is_damage(tmp_path: Path) -> None:
     clean(table)
     (tmp_path / "trips" / next(name for name in files(tmp_path / "trips") if name.startswith("city=sf"))).unlink()
     assert not quire.Ledger(table.url).verify(spark=LOCAL).ok
+
+
+def test_changes_stay_as_long_as_the_table_can_be_read(tmp_path: Path) -> None:
+    table, instants = written(tmp_path / "trips")
+    before = table.changes(instants[2], net=False, spark=LOCAL).to_pylist()
+    report = table.clean(keep_for=0, versions=None, dry_run=True, progress=False)
+    assert report.readable_from == instants[4]
+    assert table.clean(versions=3, progress=False).readable_from == instants[2]
+    assert table.changes(instants[2], net=False, spark=LOCAL).to_pylist() == before
+    assert "cleaned" in refused(lambda: table.changes(instants[1], spark=LOCAL))
+
+
+def test_no_row_that_was_deleted_stays_anywhere(tmp_path: Path) -> None:
+    table = create(tmp_path / "trips", ordering=None)
+    write(table, "upsert", frame(("secret", "sf", 1, 1.0), ("b", "sf", 1, 1.0)))
+    write(table, "delete", frame(("secret", "sf", 2, 0.0)))
+    clean(table)
+    for path in (path for path in (tmp_path / "trips").rglob("*") if path.suffix in (".parquet", ".rows")):
+        assert "secret" not in str(pq.read_table(path, partitioning=None).to_pylist()), path
 
 
 def test_a_lost_log_of_the_newest_slice_is_damage(tmp_path: Path) -> None:

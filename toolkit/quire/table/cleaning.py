@@ -20,7 +20,7 @@ from quire.table import file_groups, retention, rounds, timeline
 from quire.table.file_groups import Slice
 from quire.table.format import cleaning, names
 from quire.table.format.config import VERSION, TableConfig
-from quire.table.format.names import BaseFile, Instant
+from quire.table.format.names import Instant
 from quire.table.retention import Keep
 from quire.table.rounds import Round
 from quire.table.timeline import CLEAN, SAVEPOINT, Timeline
@@ -145,22 +145,22 @@ def carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
     planned = cleaning.planned(content, where)
     store.put_if_absent(f"{names.FOLDER}/{Instant(said.instant, said.action, 'requested').name}", content)
     store.put(under_way, content)
-    files = _delete(store, planned)
+    files = _delete(store, planned, said.readable)
     store.put_if_absent(completed, cleaning.completed(files, said.instant, *cleaning.retained(content, where)))
 
 
-def _delete(store: Store, planned: dict[str, list[names.BaseFile | names.LogFile]]) -> dict[str, list[str]]:
-    """Delete the files of a plan, and what their commits have kept of changes; partition → the names of those files.
+def _delete(store: Store, planned: dict[str, list[names.BaseFile | names.LogFile]], readable: str) -> dict[str, list[str]]:
+    """Delete the files of a plan, and what commits up to the instant `readable` have kept of changes; partition → the names of those files.
 
     A file that is read by now stays: a commit that superseded it may have been rolled back since, or somebody has forged the plan.
     """
     newest = file_groups.newest(store, timeline.read(store), logs=True)
     current = {name for one in newest for name in (one.name, *one.logs)}
-    gone = [(partition, file) for partition, files in planned.items() for file in files]
-    gone = [(partition, file) for partition, file in gone if names.path(partition, file.name) not in current]
-    every = [names.path(partition, file.name) for partition, file in gone]
-    changes = {names.change_file_of(name) for name, (_, file) in zip(every, gone, strict=True) if isinstance(file, BaseFile)}
-    there = {entry.name for entry in store.walk(names.CHANGES) if isinstance(entry, Entry)} if changes else set[str]()
+    gone = [(partition, file.name) for partition, files in planned.items() for file in files]
+    gone = [(partition, name) for partition, name in gone if names.path(partition, name) not in current]
+    kept = (entry.name for entry in store.walk(names.CHANGES) if isinstance(entry, Entry))
+    # They hold rows as they were before, also rows that are deleted.
+    changes = [name for name in kept if retention.changed_at(name) <= readable]
     with ThreadPoolExecutor(DELETING) as pool:
-        list(pool.map(store.remove, [*every, *(changes & there)]))
-    return cleaning.names_of((partition, file.name) for partition, file in gone)
+        list(pool.map(store.remove, [*(names.path(partition, name) for partition, name in gone), *changes]))
+    return cleaning.names_of(gone)

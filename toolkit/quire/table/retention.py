@@ -85,17 +85,23 @@ def _slices(there: Sequence[tuple[BaseFile | LogFile, Entry]]) -> Iterable[tuple
     return found.items()
 
 
+def changed_at(name: str) -> str:
+    """The instant of a change file."""
+    return name.removeprefix(f"{names.CHANGES}/").partition("/")[0]
+
+
 def cleaned(store: Store) -> Callable[[str], bool]:
-    """Whether a data file is gone, and a later slice of its file group, or what replaced it, is there; as of now."""
+    """Whether a data file is gone as cleans take files: a later slice, or what replaced its file group, is there; as of now."""
     there, line = {entry.name for entry in store.walk() if isinstance(entry, Entry)}, timeline.read(store)
     newest = {(one.partition, one.group): one.instant for one in file_groups.newest(store, line, logs=True)} | line.replaced
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        readable = max((cleaning.retained(*plan)[0] for plan in pool.map(line.clean_of, sorted(line.cleans))), default="")
 
     def gone(name: str) -> bool:
         if name in there:
             return False
         if name.startswith(f"{names.CHANGES}/"):
-            instant, _, name = name.removeprefix(f"{names.CHANGES}/").partition("/")
-            name = name.removesuffix(".rows") + f"_{instant}.parquet"
+            return changed_at(name) <= readable or changed_at(name) < line.first  # whose clean may be archived, too
         file = names.file(name.rpartition("/")[2])
         return file is not None and file.instant < newest.get((name.rpartition("/")[0], file.file_id), "")
 
