@@ -215,6 +215,15 @@ def scrub(text: str, limit: int = 300) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def encodable(text: str) -> bool:
+    """Whether a text can be stored: it holds no half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def quoted(value: object, limit: int = 300) -> str:
     """A wrong argument as it may be repeated: of what holds other things, which may be secrets, the type alone."""
     simple = value is None or isinstance(value, str | bytes | int | float | os.PathLike)

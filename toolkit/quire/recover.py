@@ -11,7 +11,7 @@ from quire import display
 from quire.commit import names, protocol
 from quire.commit.entries import Abort, Foreign, LostUpdate, Published
 from quire.commit.log import Log
-from quire.errors import UsageError
+from quire.errors import UsageError, about, quoted
 from quire.interrupts import interruptible
 from quire.storage import connect, destination
 
@@ -54,7 +54,11 @@ def recover(dest: str | os.PathLike[str], abort: str | None = None, storage_opti
 
     `storage_options` are those of the store. Raises UsageError if the job does not exist, or nothing of quire's in `dest`.
     """
-    store = connect(destination(dest, storage_options), storage_options)
+    with about("dest"):
+        store = connect(destination(dest, storage_options), storage_options)
+    if abort is not None and not isinstance(abort, str):
+        with about("abort"):
+            raise UsageError(f"abort={quoted(abort)} is not a job's name. Give one that is open, or 'open' for all of them.")
     if not store.is_folder(names.STATE):
         raise UsageError(f"{store.url} holds nothing of quire's. Check the spelling.")
     before = Log(store).refresh()

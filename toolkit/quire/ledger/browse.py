@@ -273,5 +273,9 @@ class _Search:
         return table.filter(pc.equal(table.column("state"), self._state)) if self._state else table
 
     def _tell(self, progress: Callable[[ProgressEvent], object] | None, done: int) -> None:
-        if progress is not None:
+        if progress:  # False, which means no bars elsewhere, is nobody to tell
+            if not callable(progress):
+                raise UsageError(
+                    f"progress={quoted(progress)} is not a function. Leave it out, or give one that takes a quire.ProgressEvent."
+                )
             progress(ProgressEvent("looking", done, len(self._sources), "segment"))

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from quire.arguments import format_size, parse_size
-from quire.errors import StorageError, UsageError, choose, scrub
+from quire.errors import StorageError, UsageError, choose, encodable, scrub
 from quire.interrupts import interruptible
 from quire.progress import Progress
 from quire.samples.devices import DIRT, LARGEST, SMALLEST, Stock
@@ -176,10 +176,13 @@ def populate(
 
 def _local(directory: object) -> str:
     text = os.fspath(directory) if isinstance(directory, os.PathLike) else directory
-    if not isinstance(text, str) or not text.strip() or "\0" in text:
+    if not isinstance(text, str) or not text.strip() or "\0" in text or not encodable(text):
         raise UsageError(f"directory is {scrub(repr(text), 60)}: write the path of a new or empty local directory")
     if "://" in text or text.startswith("file:/"):
-        url = urlsplit(text)
+        try:
+            url = urlsplit(text)
+        except ValueError as e:
+            raise UsageError(f"directory is {scrub(repr(text), 60)}, which is not a URL ({e}): write the path of a local directory") from e
         if url.scheme != "file" or url.netloc not in {"", "localhost"}:
             raise UsageError(f"populate writes to a local directory, not to {scrub(text)!r}: write there, then upload the tree")
         text = url2pathname(url.path)

@@ -15,7 +15,7 @@ from difflib import get_close_matches
 from itertools import islice, takewhile
 from typing import Any, cast
 
-from quire.errors import RefusedError, StorageError, UsageError, quoted, scrub
+from quire.errors import RefusedError, StorageError, UsageError, encodable, quoted, scrub
 from quire.sources.identity import ByContent
 from quire.storage import (
     Content,
@@ -169,6 +169,8 @@ def patterns(given: str | Iterable[str] | None, what: str) -> tuple[str, ...]:
 
 def _compiled(pattern: str, what: str) -> None:
     try:
+        if not encodable(pattern):
+            raise ValueError("it holds half of a character")
         re.compile(_glob(pattern))
     except (re.error, ValueError) as e:
         raise UsageError(f"{what}: {scrub(pattern)!r} is not a glob: {e}. Write for example '*.xml' or 'dt=*/*.json'.") from e

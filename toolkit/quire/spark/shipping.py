@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quire import errors
-from quire.errors import QuireError, UsageError, scrub
+from quire.errors import QuireError, UsageError, quoted, scrub
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +46,8 @@ def install_on(spark: SparkSession) -> None:
     quire's own calls do that by themselves. It costs some 300 KB a session and happens once; in local mode nothing is done.
     Raises QuireError if Spark refuses.
     """
+    if not hasattr(spark, "addArtifacts") and not hasattr(spark, "_sc"):
+        raise UsageError(f"spark= takes a SparkSession, and not {quoted(spark)}. Pass quire.session().")
     if is_local(spark):
         return
     # Files are the context's where there is one, and else, over Spark Connect, the session's.

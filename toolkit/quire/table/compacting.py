@@ -122,7 +122,7 @@ class Wanted:
     @classmethod
     def of(cls, strategy: str | Strategy, plan_size: str | int, time_limit: str | float | None = None) -> Wanted:
         """UsageError for what is not an argument."""
-        if not callable(strategy) and strategy not in STRATEGIES:
+        if not callable(strategy) and not (isinstance(strategy, str) and strategy in STRATEGIES):
             raise UsageError(
                 f"strategy={quoted(strategy)} is not one of {', '.join(map(repr, STRATEGIES))}, nor a function that takes a list of "
                 "candidates and returns those to compact, the most urgent first."

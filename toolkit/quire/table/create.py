@@ -9,7 +9,7 @@ from typing import Any
 
 from quire.arguments import flag, parse_target
 from quire.engine.take_up import with_state
-from quire.errors import RefusedError, UsageError, about, choose, quoted
+from quire.errors import RefusedError, UsageError, about, choose, encodable, quoted
 from quire.storage import Store, connect, plain
 from quire.storage.base import STATE
 from quire.table import index as indexes
@@ -133,6 +133,8 @@ def _check_field(name: object, where: str) -> None:
     """UsageError where this is not a column's name as Hudi lists them."""
     if not isinstance(name, str):
         raise UsageError(f"{where} is {quoted(name)}, and not text: give the column's name.")
+    if not encodable(name):
+        raise UsageError(f"{where} is {quoted(name)}, which holds half of a character: give the column's name.")
     if not name.strip():
         raise UsageError(f"{where} is empty: give the column's name{_OR_NONE if where == 'partition_by' else ''}.")
     if name != name.strip() or "," in name:

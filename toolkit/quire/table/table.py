@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from quire.arguments import flag
-from quire.errors import NotFoundError, RefusedError, UsageError, choose, quoted
+from quire.errors import NotFoundError, RefusedError, UsageError, choose, quoted, scrub
 from quire.interrupts import interruptible
 from quire.progress import Progress, ProgressEvent
 from quire.spark.runner import LocalRunner, OnSpark, runner_of
@@ -143,7 +143,9 @@ class Table:
     ) -> tuple[Store, list[Slice], pa.Schema, list[str], Merging]:
         """Where its rows are, in which columns, those of them that are wanted, and how logs are merged."""
         if isinstance(columns, str):
-            raise UsageError(f"columns takes a list of names, as [{columns!r}], and not one text.")
+            raise UsageError(f"columns takes a list of names, as ['{scrub(columns, 60)}'], and not one text.")
+        if columns is not None and not (isinstance(columns, Sequence) and all(isinstance(name, str) for name in columns)):
+            raise UsageError(f"columns takes a list of names, as ['id'], and not {quoted(columns)}.")
         store = self._store
         line = self._timeline(store)
         rows = self._columns(line)

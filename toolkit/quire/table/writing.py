@@ -24,7 +24,7 @@ from quire.coverage.conflicts import TWICE
 from quire.engine import job as jobs
 from quire.engine.attempt import Work
 from quire.engine.take_up import Identity, take_up, with_state
-from quire.errors import QuireError, TransientError, UsageError, quoted
+from quire.errors import QuireError, TransientError, UsageError, encodable, quoted
 from quire.progress import Progress
 from quire.sources.transforms.convert import Convert
 from quire.spark.runner import Runner
@@ -96,7 +96,7 @@ def check_batch(batch: object) -> str | None:
     """The name of a batch; UsageError for what is not one."""
     if batch is None:
         return None
-    if not isinstance(batch, str) or not 0 < len(batch) <= LONGEST:
+    if not isinstance(batch, str) or not 0 < len(batch) <= LONGEST or not encodable(batch):
         raise UsageError(f"batch takes a name of 1 to {LONGEST} characters, as '2026-11-22', and not {quoted(batch)}")
     return batch
 

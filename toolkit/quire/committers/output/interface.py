@@ -191,6 +191,9 @@ class OutputCommitter:
 
     def job(self, id: str) -> Job:
         """The job of this `id`, begun by whatever process; UsageError for one that nobody knows here."""
+        if not isinstance(id, str):
+            with about("id"):
+                raise UsageError(f"id={quoted(id)} is not the id of a job. Give that of a job that setup_job has begun.")
         store = self._store
         try:
             head = _plan(store, id)
@@ -206,7 +209,7 @@ class OutputCommitter:
 
     def state(self, job: Job) -> str:
         """The state of a job: open, committed, published, lost (its output was, before it was published), aborted or unknown."""
-        return self._state(self._read(), job)
+        return self._state(self._read(), _job(job))
 
     def _state(self, log: Log, job: Job) -> str:
         outcome = log.outcome(job.id)
@@ -238,7 +241,7 @@ class OutputCommitter:
         together (the job stays open); QuireError if the job was given up, or others have committed one of its name.
         """
         log = Log(self._store).refresh()
-        if log.outcome(job.id) is None:
+        if log.outcome(_job(job).id) is None:
             with with_state(f"Nothing of job {job.id} is visible, or all of it will be: call again."):
                 self._commit(log, job)
         with with_state(f"Job {job.id} is committed: call again, or recover(dest), to move its files to their places."):
@@ -282,7 +285,7 @@ class OutputCommitter:
 
         RefusedError if it is committed; UsageError for an id that nobody knows here.
         """
-        name = job.id if isinstance(job, Job) else job
+        name = job if isinstance(job, str) else _job(job).id
         log = Log(self._store).refresh()
         if log.outcome(name) is None and not self._begun(name) and log.refresh().outcome(name) is None:
             raise self._unknown(name)
@@ -309,7 +312,7 @@ class OutputCommitter:
         QuireError if the job is over.
         """
         store = self._store
-        head = _plan(store, job.id)
+        head = _plan(store, _job(job).id)
         if head is None:
             raise self._over(job.id)
         return TaskAttempt(store, committer(head.committer, store), job.id, whole(task, "task", 0, head.tasks - 1))
@@ -326,7 +329,7 @@ class OutputCommitter:
 
         A task without output needs it, too: what says that it was done is the same as for any other.
         """
-        if attempt.state not in ("open", "unknown"):
+        if _attempt(attempt).state not in ("open", "unknown"):
             return False
         won = protocol.get_manifest(attempt.store, attempt.job, attempt.task)
         return won is None and protocol.plan_head(attempt.store, attempt.job) is not None
@@ -339,7 +342,7 @@ class OutputCommitter:
         All of its files must be closed. Nothing becomes visible (but with rename_v2). If it raises, the attempt may count or not: call it
         again, or abort_task, which removes nothing that counts.
         """
-        if attempt.state in ("committed", "lost"):
+        if _attempt(attempt).state in ("committed", "lost"):
             return attempt.state == "committed"
         if attempt.state == "aborted":
             raise UsageError(f"attempt {attempt.id} of task {attempt.task} is aborted: it cannot be committed. Set up another attempt.")
@@ -369,7 +372,7 @@ class OutputCommitter:
         RefusedError if it is committed. Where commit_task got no answer, only what provably does not count is removed; the rest goes with
         the end of the job.
         """
-        if attempt.state == "committed":
+        if _attempt(attempt).state == "committed":
             raise RefusedError(f"attempt {attempt.id} of task {attempt.task} is committed: abort_job gives up all of its job.")
         if attempt.state == "unknown":
             won = protocol.get_manifest(attempt.store, attempt.job, attempt.task)
@@ -381,12 +384,28 @@ class OutputCommitter:
 
     def recover_task(self, job: Job, task: int) -> bool:
         """Whether an attempt of the task is committed already, by whatever process, so that the task need not run again."""
-        whole(task, "task", 0, max(job.tasks - 1, 0))
+        whole(task, "task", 0, max(_job(job).tasks - 1, 0))
         if protocol.get_manifest(self._store, job.id, task) is not None:
             return True
         log = self._read()
         outcome = log.outcome(job.id)
         return isinstance(outcome, Commit) and any(done.task == task for done in log.in_effect(outcome))
+
+
+def _job(job: object) -> Job:
+    """UsageError for what is not a job."""
+    if not isinstance(job, Job):
+        with about("job"):
+            raise UsageError(f"job={quoted(job)} is not a job of this committer. Pass what setup_job, or job(id), has returned.")
+    return job
+
+
+def _attempt(attempt: object) -> TaskAttempt:
+    """UsageError for what is not an attempt."""
+    if not isinstance(attempt, TaskAttempt):
+        with about("attempt"):
+            raise UsageError(f"attempt={quoted(attempt)} is not an attempt of a task. Pass what setup_task has returned.")
+    return attempt
 
 
 def _plan(store: Store, id: str) -> PlanHead | None:

@@ -140,8 +140,12 @@ def hides(name: str) -> bool:
 
 def client_options(storage: Options, source: Options) -> dict[str, object]:
     """The options for Kafka's client: `source_options`, and those of `storage_options` that have a dot in their names, as librdkafka's."""
+    if source is not None and not isinstance(source, Mapping):
+        raise UsageError(f"source_options is a dictionary of options for Kafka's client, not {type(source).__name__}.")
     found = {**{name: value for name, value in (storage or {}).items() if "." in str(name)}, **(source or {})}
     for name in found:
+        if not isinstance(name, str):
+            raise UsageError(f"source_options: {quoted(name)} is not the name of an option, which is text as 'group.id'.")
         if name in _OURS:
             raise UsageError(f"source_options: {name!r} is set by quire itself: with another value records would be lost or double.")
     return found
