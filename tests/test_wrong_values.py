@@ -174,6 +174,7 @@ def test_a_wrong_argument_of_a_verb_names_itself(tmp_path: Path) -> None:
         "source_options: 1 is not the name": lambda: quire.load(KAFKA, tmp_path / "l", source_options={1: 2}, **LOCAL),  # type: ignore[dict-item]
         "job=None is not a job": lambda: output.commit_job(None),  # type: ignore[arg-type]
         "attempt=None is not an attempt": lambda: output.commit_task(None),  # type: ignore[arg-type]
+        "pin=a list is not the id of a pin": lambda: ledger.unpin([]),  # type: ignore[arg-type]
         "id=None is not the id": lambda: output.job(None),  # type: ignore[arg-type]
         "progress=True is not a function": lambda: ledger.rows("a", progress=True),  # type: ignore[arg-type]
     }

@@ -19,7 +19,7 @@ from quire.commit.held import Held
 from quire.commit.log import Log
 from quire.coverage import quarantine
 from quire.coverage.checkpoint import GRACE, sweep
-from quire.errors import StorageError, UsageError, quoted
+from quire.errors import StorageError, UsageError, about, quoted
 from quire.planning.rewriting import live_files
 from quire.storage import Store
 
@@ -116,6 +116,9 @@ def pin(store: Store, version: int | None, spare: list[Held]) -> Iterator[int]:
 
 def unpin(store: Store, wanted: str) -> None:
     """End a pin, also one that a dead reader has left; UsageError if there is none."""
+    if not isinstance(wanted, str):
+        with about("pin"):
+            raise UsageError(f"pin={quoted(wanted)} is not the id of a pin. ledger.pins() lists them.")
     _unpin(Log(store), wanted)
 
 
