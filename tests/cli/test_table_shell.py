@@ -179,6 +179,28 @@ def test_logs_are_compacted(run: Run, tmp_path: Path) -> None:
     assert content(place) == before
 
 
+def test_partitions_are_replaced_and_taken_away(run: Run, tmp_path: Path) -> None:
+    place, first, second = tmp_path / "p", file(tmp_path / "a.csv", FIRST), file(tmp_path / "b.jsonl", SECOND)
+    assert run("table", "create", place, "--key", "id", "--partition-by", "city", "--ordering", "at")[0] == 0
+    assert run("table", "insert", place, first, "--quiet")[0] == 0
+    for again in (False, True):
+        done = answer(run("table", "insert-overwrite", place, second, "--batch", "day", "--quiet", "--json"))
+        assert (done["inserted"], done["replaced"], done["again"]) == (2, 1, again)
+    assert {row["id"] for row in content(place)} == {"a", "b", "c"}
+    before = content(place)
+    code, out, err = run("table", "delete-partitions", place, "sf", "city=la", "--json")
+    assert (code, [(each["partition"], each["rows"]) for each in json.loads(out)]) == (0, [("city=la", 1), ("city=sf", 2)])
+    assert "with --yes" in err
+    assert content(place) == before, "nothing has changed"
+    gone = answer(run("table", "delete-partitions", place, "sf", "--yes", "--batch", "day", "--quiet", "--json"))
+    assert (gone["operation"], gone["replaced"], gone["data_files"]) == ("delete_partition", 1, 0)
+    assert {row["id"] for row in content(place)} == {"b"}
+    assert "file groups replaced" in run("table", "delete-partitions", place, "la", "--yes", "--quiet")[1]
+    assert content(place) == []
+    said = answer(run("table", "timeline", place, "--json"))
+    assert [each["operation"] for each in said] == ["insert", "insert_overwrite", "delete_partition", "delete_partition"]
+
+
 def test_rows_of_a_commit_that_was_archived_are_not_known(run: Run, trips: Path, filled: list[Any]) -> None:
     for name in (trips / ".hoodie").glob(f"{filled[0]['instant']}.*"):
         name.unlink()
@@ -374,6 +396,11 @@ def test_what_is_typed_wrong_is_one_line_before_spark_starts(
         (("changes", trips, "--since", ALL, "--images", "bth"), ("Did you mean 'both'?",)),
         (("show", trips, "--option", "x"), ("--option takes NAME=VALUE",)),
         (("timeline", trips, "--last", 0), ("--last",)),
+        (("insert-overwrite", trips), ("Missing argument 'FILE...'",)),
+        (("delete-partitions", trips), ("Missing argument 'PARTITION...'",)),
+        (("delete-partitions", trips, "nowhere"), ("has no partition 'city=nowhere'", "It has: city=la, city=sf")),
+        (("delete-partitions", trips, "city=sf", "nowhere", "--yes"), ("has no partition 'city=nowhere'",)),
+        (("delete-partitions", trips, "city=sf", "--batch", ""), ("batch takes a name",)),
         (("compact", trips), ("is a copy-on-write table",)),
         (("clean", trips, "--keep-for", "soon"), ("keep_for='soon' is not a time span",)),
         (("clean", trips, "--keep-for", "1 h", "--versions", "1"), ("two ways to say what stays",)),

@@ -15,6 +15,8 @@ slices go in one step, and whoever looks next enters that into the log (`undone`
 does so while no commit of ours is between its last look at the timeline and its publication, and while no publisher has yet to put its instant.
 The search goes over all orders, breadth first; from every state that was reached all actors are killed and one run without faults follows.
 
+A batch "over…" replaces all rows, and "drop…" takes them away: the file groups that are there end with its instant.
+
 Of a merge-on-read table (`Case.appends`) a batch puts its updates into logs, and two more jobs are there:
 
     schedule      a round without files, which names file groups and their logs; its publication puts the plan on the timeline
@@ -43,6 +45,7 @@ Store = dict[tuple[Any, ...], Any]
 Op = tuple[Any, ...]
 Actor = Generator[Op, Any, Any]
 BUDGET = ("foreign", "slow", "expire", "undo", "checkpoints", "plans", "runs", "lags", "saves")  # of a case: how often each may happen
+ENDED = "ended"  # of a slice in a commit: its file group ends, and readers pass over all files of it
 ROUNDS = 4  # of one driver, after which it would give up
 SEED = ("seed", (("g0", None, True, None),))  # an instant: its writer, and its files, as a commit has them
 
@@ -79,7 +82,7 @@ def commits(log: tuple[Any, ...]) -> list[Any]:
     """("commit", batch, round, run, instant, version, slices).
 
     Of a slice its file group, the base on which it was built, whether the group is new, and what is written: None, a base file; an instant,
-    a log of the slice that begins there; logs, nothing but the plan of a compaction, which names them.
+    a log of the slice that begins there; logs, nothing but the plan of a compaction, which names them; ENDED, nothing.
     """
     return [entry for entry in log if entry[0] == "commit"]
 
@@ -89,8 +92,18 @@ def files_of(run: Any, instant: int, slices: tuple[Any, ...]) -> dict[str, Op]:
     return {
         group: ("slice", group, instant, run) if begun is None else ("logfile", group, begun, instant, run)
         for group, _, _, begun in slices
-        if not isinstance(begun, tuple)
+        if not isinstance(begun, tuple) and begun != ENDED
     }
+
+
+def replaces(batch: str) -> bool:
+    """Whether a batch replaces all rows that are there."""
+    return batch.startswith(("over", "drop"))
+
+
+def ended(timeline: Shown) -> set[str]:
+    """The file groups that have ended, whatever comes into them later."""
+    return {group for _, slices in timeline.values() for group, _, _, begun in slices if begun == ENDED}
 
 
 def runs_plan(batch: str) -> bool:
@@ -168,6 +181,8 @@ def ends_round(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], time
     groups, inserts = {group for group, _, new, _ in slices if not new}, any(new for _, _, new, _ in slices)
     if keeps(batch):
         return outdated(case, batch, manifest, log, timeline)
+    if case.bug == "ended_no_conflict":
+        groups -= {group for group, _, _, begun in slices if begun == ENDED}
     if runs_plan(batch):
         at = plan_of(batch)
         undone = any(entry[0] == "undone" and set(entry[2]) & groups for entry in log[version:])
@@ -191,10 +206,17 @@ def ends_round(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], time
             continue
         elif entry[0] == "commit" and counts(log, entry):
             other, touched, inserted = entry[4], {g for g, _, new, _ in entry[6] if not new}, any(new for _, _, new, _ in entry[6])
+            if case.bug == "ended_no_conflict":
+                touched -= {group for group, _, _, begun in entry[6] if begun == ENDED}
+            elif entry[1] != "schedule" and not runs_plan(entry[1]) and case.bug != "replace_no_conflict":
+                if replaces(batch) or replaces(entry[1]):
+                    return True  # whatever it has written, also new file groups
             if runs_plan(entry[1]) or (case.bug == "schedule_no_conflict" and entry[1] == "schedule"):
                 touched = set()  # the slice that a run completes was begun when its plan was laid
         else:
             continue
+        if entry[0] == "undone" and replaces(batch):
+            return True
         if case.bug != "later_instant_allowed" and (other > instant or (other == instant and case.bug != "same_instant_allowed")):
             return True
         if touched & groups and case.bug != "group_no_conflict":
@@ -222,7 +244,8 @@ def outdated(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], timeli
 
 def as_of(timeline: Shown, instant: int) -> dict[str, int]:
     """File group → the instant of its slice as of an instant."""
-    return {group: t for t in sorted(timeline) if t <= instant for group, *_ in timeline[t][1]}
+    found = {group: (t, begun) for t in sorted(timeline) if t <= instant for group, _, _, begun in timeline[t][1]}
+    return {group: t for group, (t, begun) in found.items() if begun != ENDED}
 
 
 def superseded(timeline: Shown, held: set[int]) -> list[tuple[str, int, int]]:
@@ -319,6 +342,9 @@ def closing(case: Case, run: Any, keys: tuple[str, ...], batch: str, void: int) 
     for t in sorted(timeline):
         for group, *_ in timeline[t][1]:
             newest[group] = t
+    newest = {group: t for group, t in newest.items() if group not in ended(timeline)}
+    if replaces(batch):
+        return (yield from replacing(run, keys, (instant, version), newest))
     held = {}
     for group, t in sorted(newest.items()):
         rows = yield ("get", ("slice", group, t, timeline[t][0]))
@@ -348,6 +374,17 @@ def closing(case: Case, run: Any, keys: tuple[str, ...], batch: str, void: int) 
     return (run, instant, version, tuple(slices))
 
 
+def replacing(run: Any, keys: tuple[str, ...], at: tuple[int, int], newest: dict[str, int]) -> Actor:
+    """The rest of a closing run that replaces all rows."""
+    instant, version = at
+    slices: list[Any] = [(group, base, False, ENDED) for group, base in sorted(newest.items())]
+    if keys:
+        group = f"{run[0]}{run[1]}{run[2]}{run[3]}"
+        yield ("put", ("waits", group, instant, run), tuple((key, (run[0],)) for key in keys))
+        slices.append((group, None, True, None))
+    return (run, instant, version, tuple(slices))
+
+
 def hidden(entry: Any, log: tuple[Any, ...], timeline: Shown) -> bool:
     """Whether a listing does not show yet the plan that a commit of the log has put, which is there when it is asked for by name."""
     plan, at = entry[1] == "schedule" and published(log, entry[3]) is not None, entry[4]
@@ -362,6 +399,10 @@ def merging(case: Case, run: Any, keys: tuple[str, ...], batch: str, seen: Any) 
     if table is None:
         return "failed"
     slices, written = list[Any](), dict[str, Any]()
+    if replaces(batch):
+        if any(group in table for plan in plans.values() for group in plan):
+            return "failed"  # with a line that says so: compact first
+        return (yield from replacing(run, keys, (instant, len(log)), {group: one.base for group, one in table.items()}))
     if batch == "schedule":
         if timeline.pending and case.bug == "pending_read_early":
             return "failed"
@@ -480,6 +521,10 @@ def publish(case: Case, entry: Any) -> Actor:
     for group, place in places.items():
         if not (yield ("move", ("waits", group, instant, run), place)):
             lost = True
+    if not places and case.bug != "late_publisher":
+        # No file would tell that the instant was there before, and was rolled back.
+        if published((yield ("log",)), run) is not None:
+            return
     if not lost or case.bug == "void_appears":
         yield ("absent", *shown)
     while True:
@@ -551,6 +596,8 @@ def slices_of(timeline: Shown, files: Store) -> dict[str, Slice] | None:
     for t in sorted(timeline):
         run, slices = timeline[t]
         for group, place in files_of(run, t, slices).items():
+            if group in ended(timeline):
+                continue
             if place[0] == "slice":
                 bases[group] = place
             else:
@@ -672,6 +719,8 @@ def beside_logs(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
         return found
     table = slices_of(timeline, d)
     assert table is not None
+    if "g0" not in table:
+        return found
     # Not the millisecond of a round under way, either.
     drawn = (key[2] for key in d if key[0] == "waits")
     instant = max([*timeline, *timeline.named, *timeline.pending, *known(d[("log",)]), *drawn]) + 2 + max(case.clocks)
@@ -767,10 +816,14 @@ def invariant(case: Case, d: Store) -> str | None:
             return f"{both[0]} is in two file groups"
         rows.update(one.rows)
     keys = case.everybody
-    for entry in standing:
+    shown = [n for n, entry in enumerate(standing) if replaces(entry[1]) and timeline.get(entry[4], ("",))[0] == entry[3]]
+    last = shown[-1] if shown else -1
+    if shown and (old := [key for key, by in rows.items() if not set(by) & {entry[1] for entry in standing[last:]}]):
+        return f"{old[0]} was replaced, and is there"
+    for n, entry in enumerate(standing):
         on = timeline.get(entry[4])
         for key in keys[entry[1]] if on and on[0] == entry[3] else ():
-            if not any(f"-{key.removeprefix('-')}" in of for of in keys.values()) and rows.get(key, ()).count(entry[1]) != 1:
+            if not any(f"-{key.removeprefix('-')}" in of for of in keys.values()) and rows.get(key, ()).count(entry[1]) != (n >= last):
                 return f"{key} has been upserted {rows.get(key, ()).count(entry[1])} times by {entry[1]}"
     writes = sum("foreign" in str(who) and not at_plan(d, t) for t, (who, _) in timeline.items())
     if sum(batch.startswith("foreign") for batch in rows.get("k1", ())) != writes:
@@ -917,8 +970,16 @@ CASES = [
     Case("another program rolls back beside two batches", (("a", ("k1",)), ("b", ("k1",))), undo=1),
     Case("another program rolls back beside two batches that insert", (("a", ("k2",)), ("b", ("k2",))), undo=1),
     Case("another program rolls a delete back beside another batch", (("a", ("-k1",)), ("b", ("k1",))), undo=1),
+    Case("rows are replaced beside an update", (("over", ("k1", "k3")), ("a", ("k1",)))),
+    Case("rows are replaced beside an insert", (("over", ("k1", "k2")), ("a", ("k2",)))),
+    Case("rows are taken away beside an update", (("drop", ()), ("a", ("k1",)))),
+    Case("rows are taken away beside an insert", (("drop", ()), ("a", ("k2",))), clocks=(1, 0)),
+    Case("rows are replaced by two batches", (("over1", ("k1",)), ("over2", ("k1",)))),
+    Case("another program brings back what was taken away", (("drop", ()),), undo=1, checkpoints=1),
+    Case("another program brings back what was taken away beside a batch", (("drop", ()), ("a", ("k2",))), undo=1),
 ]
 SCHEDULE, RUN, LOGGED, GONE = ("schedule", ()), ("compact", ()), ("x", ("k1",)), ("x", ("-k1",))
+DROP, OVER = ("drop", ()), ("over", ("k1", "k2"))
 LOGS = {
     one.name: dataclasses.replace(one, appends=True)
     for one in (
@@ -936,6 +997,9 @@ LOGS = {
         Case("logs: another program schedules", (("a", ("k1",)), SCHEDULE), before=(LOGGED,), plans=1, last=(LOGGED, ("a", ("k1",)), SCHEDULE, RUN)),
         Case("logs: another program runs the plan", (("a", ("k1",)), RUN), before=(LOGGED, SCHEDULE), runs=1),
         Case("logs: listings lag", (("a", ("k1",)),), before=(LOGGED, SCHEDULE), last=(LOGGED, SCHEDULE, ("a", ("k1",)), RUN), lags=1),
+        Case("logs: rows are taken away beside a batch", (DROP, ("a", ("k1",))), before=(LOGGED,)),
+        Case("logs: rows are replaced beside a schedule", (OVER, SCHEDULE), before=(LOGGED,), last=(LOGGED, SCHEDULE, RUN, OVER)),
+        Case("logs: rows are taken away beside a run", (DROP, RUN), before=(LOGGED, SCHEDULE), last=(LOGGED, SCHEDULE, RUN, DROP)),
         Case("logs: a batch, a schedule, a run", (("a", ("k1",)), SCHEDULE, RUN), before=(LOGGED,)),
     )
 }  # fmt: skip
@@ -955,6 +1019,8 @@ CLEANS = {
         Case("a clean beside another program's savepoint", (("a", ("k1",)), CLEAN), saves=1),
         Case("a clean, and a commit is rolled back", (CLEAN,), undo=1),
         Case("a clean after a pin", (("clean", (), "pin"),)),
+        Case("a clean beside rows that are taken away", (DROP, CLEAN)),
+        Case("a clean beside rows that are taken away, and rolled back", (DROP, CLEAN), undo=1),
     )
 }
 CASES += CLEANS.values()
@@ -981,6 +1047,9 @@ BUGS = {
     "checkpoint_forgets_instants": CASES[9],
     "rolled_back_beside_commit": CASES[12],
     "rolled_back_beside_publisher": CASES[11],
+    "replace_no_conflict": CASES[18],
+    "ended_no_conflict": CASES[17],
+    "late_publisher": CASES[21],
     "schedule_no_conflict": LOGS["logs: a schedule beside a batch"],
     "plan_on_unpublished": LOGS["logs: a schedule beside a batch"],
     "logs_in_old_slice": LOGS["logs: a run beside a batch"],

@@ -35,7 +35,7 @@ INTERFACE, ATTEMPTS, RUNNING, RULES = (
 REFUSALS, BINDING, SWEEPING = "committers/advice/refusals.py", "committers/advice/binding.py", "committers/cleanup/sweeping.py"
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
-OTHERS = "tests/table/test_other_writers.py"
+OTHERS, REPLACE = "tests/table/test_other_writers.py", "tests/table/test_replace.py"
 SOURCE, CHAIN = "table/source.py", "tests/table/test_chain.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "engine/kinds/offsets.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
@@ -444,12 +444,12 @@ MUTANTS = (
     m("two logs of a slice have one number", "table/file_groups.py", "default=0) + 1)", "default=0))", first="tests/table/test_merge_on_read_writes.py"),
     m("a log goes to the slice before the one that a compaction begins", "table/file_groups.py", "begun = compacting.get((one.partition, one.group), one.instant)", "begun = one.instant", first="tests/table/test_merge_on_read_writes.py"),
     m("a round does not see that others have appended", "table/rounds.py", "if (file := names.file(name)) is not None:", "if (file := names.base_file(name)) is not None:", first="tests/table/test_merge_on_read_writes.py"),
-    m("a log misses the compaction that was asked for since", "table/rounds.py", "timeline.read(log.store).compacting() if logs else {}", "{}", first="tests/table/test_merge_on_read_writes.py"),
+    m("a log misses the compaction that was asked for since", "table/rounds.py", "timeline.read(log.store).compacting() if held else {}", "{}", first="tests/table/test_merge_on_read_writes.py"),
     m("inserts go where logs are", "table/write/targets.py", "(not one.logs and ", "(", first="tests/table/test_merge_on_read_writes.py"),
     m("a delete in a log takes any row", "table/write/append.py", "Delete(key, self.partition, value(each))", "Delete(key, self.partition, None)", first="tests/table/test_merge_on_read_writes.py"),
     m("a commit does not say which logs it has written", "table/write/commit.py", "log_files=[*own, log.name]", "log_files=own", first="tests/table/test_merge_on_read_writes.py"),
     m("a batch counts twice where two calls did not see each other", "coverage/conflicts.py", """    if head.intent.get("batch") and _twice(log, head):\n        return TWICE\n""", "", first="tests/table/test_writes.py"),
-    m("writers do not see a plan of a compaction", "table/rounds.py", " | set(round_of(done).planned)", "", first="tests/table/test_table_rounds.py"),
+    m("writers do not see a plan of a compaction", "table/rounds.py", ".union(said.planned, *said.replaced.values())", ".union(*said.replaced.values())", first="tests/table/test_table_rounds.py"),
     m("an index finds keys that a plan deletes", "table/write/tag.py", "    if planned is not None:\n        numbers, places", "    if False:\n        numbers, places", first="tests/table/test_compaction.py"),
     m("a late delete of a plan counts", "table/reading.py", "    return gone.filter(pc.invert(pc.is_in(gone, value_set=pa.chunked_array(alive, pa.string()))))", "    return gone", first="tests/table/test_compaction.py"),
     m("a plan is committed beside another program's write", "table/rounds.py", " or pending_elsewhere(log, line) is not None", "", first="tests/table/test_table_rounds.py"),
@@ -477,6 +477,16 @@ MUTANTS = (
     m("logs count in the order of their names", "table/file_groups.py", "key=lambda one: (one[0], one[1].number, one[1].token))", "key=lambda one: one[2])", first="tests/table/test_merge_on_read.py"),
     m("files of a writer at work count before the timeline begins", "table/timeline.py", " and instant not in self.pending)", ")", first="tests/table/test_merge_on_read.py"),
     m("inserts into buckets are not tagged", "table/closer.py", "operation in UPSERTS or indexes.named(index).computes", "operation in UPSERTS", first="tests/table/test_merge_on_read_writes.py"),
+    m("what others write into a partition outlives its deletion", "table/rounds.py", " and other.partitions.isdisjoint(round_of(done).replaced)", "", first="tests/table/test_table_rounds.py"),
+    m("rows go into a partition that was replaced meanwhile", "table/rounds.py", "other.replaced.isdisjoint(_partitions(done)) and ", "", first="tests/table/test_table_rounds.py"),
+    m("file groups end that a plan has", "table/rounds.py", """    held |= {(partition, group): "" for partition, ids in mine.replaced.items() for group in ids}\n""", "", first="tests/table/test_table_rounds.py"),
+    m("a plan names a file group that has ended", "table/rounds.py", ".union(said.planned, *said.replaced.values())", ".union(said.planned)", first="tests/table/test_table_rounds.py"),
+    m("partitions are replaced beside a pending compaction", "table/replacing.py", "if partition in partitions):", "if False):", first=REPLACE),
+    m("a round does not wait for a deletion that listings lack", "table/rounds.py", "        if not leaves_instant(done):\n            continue\n", "        if not done.data_files:\n            continue\n", first=REPLACE),
+    m("a deletion that was rolled back comes again", "table/closer.py", "data is None or (not done.data_files and Log(store).refresh().published(commit.job) is not None)", "data is None", first=REPLACE),
+    m("a deletion that was rolled back counts", "commit/log.py", """(last.data_files or last.stats.written.get("replaced"))""", "last.data_files", first=REPLACE),
+    m("buckets that were replaced take the new rows", "table/closer.py", "            ended |= {(partition, group) for partition, groups in self.replaced.items() for group in groups}\n", "", first=REPLACE),
+    m("an overwrite fills the files that it replaces", "table/closer.py", "            slices = [one for one in slices if one.partition not in self.replaced]\n", "", first=REPLACE),
     m("a module takes the name of a function", "__init__.py", "        if not (name in _HOMES and isinstance(value, ModuleType)):\n            super()", "        if True:\n            super()", first="tests/test_house.py"),
     m("a log that is gone passes for an empty one", PROTOCOL, "        _check_not_lost(log, (e", "        (lambda *_: None)(log, (e", first="tests/commit/test_lost_log.py"),
     m("a log that was cut off passes for a whole one", PROTOCOL, "    _check_not_lost(log, left)\n", "", first="tests/commit/test_lost_log.py"),

@@ -31,7 +31,7 @@ SETTINGS = (".hoodie/hoodie.properties", "_quire/table.entry")  # of a table wit
 FIRST = [("a", "sf", 1), ("b", "sf", 1), ("c", "la", 1)]
 SECOND = [("b", "sf", 2), ("d", "ny", 2), ("c", "la", 2)]
 _BASE = re.compile(r"(?:(.*)/)?([^/]+)_[0-9-]+_([0-9]{17})\.parquet")
-_DONE = re.compile(r"\.hoodie/([0-9]{17})\.(commit|deltacommit)")
+_DONE = re.compile(r"\.hoodie/([0-9]{17})\.(commit|deltacommit|replacecommit)")
 _CLEAN = re.compile(r"\.hoodie/([0-9]{17})\.clean\.requested")
 _CHANGES = re.compile(r"_quire/changes/([0-9]{17})/.*\.rows")
 _PLAN = re.compile(r"\.hoodie/([0-9]{17})\.compaction\.requested")
@@ -57,6 +57,7 @@ def seen(there: Mapping[str, bytes]) -> Rows:
         action = "compaction" if instant in plans else ended[instant]
         states = {f"{instant}.{action}.requested", f"{instant}{'' if action == 'commit' else f'.{action}'}.inflight"}
         assert {f".hoodie/{state}" for state in states} <= there.keys()
+    _end(newest, done)
     rows = Rows()
     for (folder, group), (instant, name) in newest.items():
         for row in pq.read_table(io.BytesIO(there[name])).to_pylist():
@@ -81,6 +82,15 @@ def cleaned(there: Mapping[str, bytes]) -> set[str]:
 
 def _plans(there: Mapping[str, bytes]) -> list[dict[str, Any]]:
     return [next(fastavro.reader(io.BytesIO(plan))) for name, plan in there.items() if _CLEAN.fullmatch(name)]
+
+
+def _end(newest: dict[tuple[str, str], tuple[str, str]], done: Mapping[str, bytes]) -> None:
+    """Take away the file groups that have ended: readers pass over them for ever, whatever comes into them later."""
+    for instant, content in done.items():
+        for partition, groups in json.loads(content).get("partitionToReplaceFileIds", {}).items():
+            for group in groups:
+                before, _ = newest.pop((partition, group), ("", ""))  # it may be cleaned
+                assert before < instant, f"{group} has ended at {instant}, and has a later file"
 
 
 def _change(rows: Rows, block: log_file.Block, where: str) -> None:
@@ -204,6 +214,8 @@ def calls(*given: tuple[str, list[tuple[str, str, int]]], logs: bool = False) ->
                 schedule(table)
             elif verb == CLEAN:
                 clean(table)
+            elif verb == DROP:
+                table.delete_partitions([city for _, city, _ in rows], batch=f"batch {number}", progress=False)
             elif verb == COMPACT:
                 table.compact(schedule=False, **HERE)
             else:
@@ -228,21 +240,27 @@ def clean(table: quire.Table) -> None:
 def states(*given: tuple[str, list[tuple[str, str, int]]]) -> Callable[[Tree], States]:
     """What readers see of them."""
     found: States = [{}]
+    cities = {key: city for _, rows in given for key, city, _ in rows}
     for verb, rows in given:
-        keys = {row[0]: row[2] for row in rows}
-        kept = {key: n for key, n in found[-1].items() if key not in keys}
-        found.append(kept if verb == "delete" else kept | keys)
+        keys, touched = {row[0]: row[2] for row in rows}, {row[1] for row in rows}
+        gone = {key for key, city in cities.items() if city in touched} if verb in (OVERWRITE, DROP) else keys.keys()
+        kept = {key: n for key, n in found[-1].items() if key not in gone}
+        found.append(kept if verb in ("delete", DROP) else kept | keys)
     return lambda _: found
 
 
 INSERTS = (("insert", FIRST), ("insert", [("d", "sf", 2), ("e", "ny", 2)]))
 UPSERTS = (("upsert", FIRST), ("upsert", SECOND))
 DELETES = (("upsert", FIRST), ("delete", [("b", "sf", 2), ("x", "la", 2)]))
-SCHEDULE, COMPACT, CLEAN = "schedule", "compact", "clean"
+SCHEDULE, COMPACT, CLEAN, OVERWRITE, DROP = "schedule", "compact", "clean", "insert_overwrite", "delete_partitions"
 CLEANS = (*UPSERTS, ("upsert", [("b", "sf", 3)]), (CLEAN, []), ("delete", [("b", "sf", 4)]))
 COMPACTION = (
     *UPSERTS, (SCHEDULE, []), ("upsert", [("b", "sf", 3), ("e", "ny", 3)]), ("delete", [("c", "la", 3)]), (COMPACT, []),
     ("upsert", [("b", "sf", 4)]),
+)  # fmt: skip
+REPLACES = (
+    *UPSERTS, (OVERWRITE, [("b", "sf", 3), ("e", "sf", 3)]), ("upsert", [("b", "sf", 4), ("c", "la", 4)]), (DROP, [("", "la", 0)]),
+    ("upsert", [("f", "la", 5)]),
 )  # fmt: skip
 LOGS = (*UPSERTS, ("delete", [("b", "sf", 3), ("a", "sf", 3), ("x", "la", 3)]))
 

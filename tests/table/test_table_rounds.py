@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 
 import quire
@@ -42,6 +43,20 @@ def done(instant: str, *groups: str, inserts: tuple[str, ...] = (), operation: s
     made = (names.BaseFile(group, names.write_token(1, attempt), instant).name for group in groups)
     files = tuple(DataFile(name, 1, 1, "") for name in made)
     return Task(task=2, attempt=attempt, data_files=files, coverage=Coverage(), stats=Stats(written=said.as_dict()))
+
+
+def replaces(instant: str, partition: str, *groups: str, action: str = "replacecommit") -> Task:
+    """The manifest of a round that takes the rows of a partition, which had these file groups."""
+    said = Round(
+        instant=instant, action=action, version=0, operation="delete_partition", inserts=(), counts={}, replaced={partition: groups}
+    )  # fmt: skip
+    return Task(task=2, attempt=objects.new_id(), data_files=(), coverage=Coverage(), stats=Stats(written=said.as_dict()))
+
+
+def within(partition: str, task: Task) -> Task:
+    """The manifest of a round whose files are in a partition."""
+    files = tuple(msgspec.structs.replace(file, name=f"{partition}/{file.name}") for file in task.data_files)
+    return msgspec.structs.replace(task, data_files=files)
 
 
 def plan(instant: str, *groups: str) -> Task:
@@ -92,6 +107,19 @@ UPSERT = done(EARLY, A, inserts=("city=sf",))
         ([committed(done(EARLY, A))], plan(MINE, B), False),
         ([foreign(EARLY, A)], plan(MINE, A), True),
         ([committed(done(LATE, A, operation="compact"))], done(MINE, A), False),
+        ([committed(replaces(EARLY, "city=sf", A))], done(MINE, A), True),
+        ([committed(replaces(EARLY, "city=sf", A))], within("city=sf", done(MINE, B, operation="insert")), True),
+        ([committed(replaces(EARLY, "city=sf"))], within("city=sf", done(MINE, B)), True),
+        ([committed(replaces(EARLY, "city=sf", A))], within("city=la", done(MINE, B)), False),
+        ([committed(done(EARLY, A))], replaces(MINE, "city=sf", A), True),
+        ([committed(within("city=sf", done(EARLY, B, operation="bulk_insert")))], replaces(MINE, "city=sf", A), True),
+        ([committed(within("city=la", done(EARLY, B)))], replaces(MINE, "city=sf", A), False),
+        ([committed(replaces(EARLY, "city=sf", A))], replaces(MINE, "city=sf", A), True),
+        ([committed(replaces(EARLY, "city=la", A))], replaces(MINE, "city=sf", B), False),
+        ([committed(plan(EARLY, A))], replaces(MINE, "city=sf", A), True),
+        ([committed(replaces(EARLY, "city=sf", A))], plan(MINE, A), True),
+        ([foreign(EARLY, B, inserts=("city=sf",))], replaces(MINE, "city=sf", A), True),
+        ([foreign(EARLY, B, inserts=("city=la",))], replaces(MINE, "city=sf", A), False),
         ([foreign(EARLY, B)], done(MINE, A), False),
         ([foreign(EARLY, A)], done(MINE, A), True),
         ([foreign(LATE, B)], done(MINE, A), True),
@@ -116,6 +144,13 @@ def test_a_file_group_is_in_no_plan_that_another_program_has_laid(log: Log, grou
     content = compaction.encode([Operation("city=sf", group, EARLY, "", (f".{group}_{EARLY}.log.1_0-1-2",))])
     log.store.put(f"{names.FOLDER}/{LATE}.compaction.requested", content)
     assert rounds.over(log, plan(MINE, A)) == over
+
+
+@pytest.mark.parametrize(("group", "over"), [(A, True), (B, False)])
+def test_no_file_group_ends_that_another_program_s_plan_has(log: Log, group: str, *, over: bool) -> None:
+    content = compaction.encode([Operation("city=sf", group, EARLY, "", (f".{group}_{EARLY}.log.1_0-1-2",))])
+    log.store.put(f"{names.FOLDER}/{LATE}.compaction.requested", content)
+    assert rounds.over(log, replaces(MINE, "city=sf", A)) == over
 
 
 @pytest.mark.parametrize(

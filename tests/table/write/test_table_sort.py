@@ -50,7 +50,7 @@ def expected(frames: list[list[Row]], operation: str) -> list[tuple[str, str, bo
         for n, (key, city, at, gone) in enumerate(each):
             partition = f"city={city or '__HIVE_DEFAULT_PARTITION__'}"
             deletes = operation == "delete" or bool(gone)
-            if operation in ("insert", "bulk_insert") and deletes:
+            if operation in ("insert", "bulk_insert", "insert_overwrite") and deletes:
                 continue
             before = next((row for row in found if row[:2] == (partition, key)), None)
             if before is None or before[4] <= at:

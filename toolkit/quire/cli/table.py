@@ -174,6 +174,31 @@ upsert = _writing(
 insert = _writing("insert", f"Add the rows of FILE… without a look whether their keys are there; small files are filled first.\n\n{_FILES}")
 bulk_insert = _writing("bulk_insert", f"Add the rows of FILE… in new files alone, for the first load.\n\n{_FILES}")
 delete = _writing("delete", f"Delete by key: FILE… need the columns of key, partition and ordering.\n\n{_FILES}")
+insert_overwrite = _writing(
+    "insert_overwrite", f"Replace all rows of the partitions to which rows of FILE… belong; the other partitions stay.\n\n{_FILES}"
+)
+
+
+@click.command("delete-partitions")
+@click.argument("url")
+@click.argument("partitions", metavar="PARTITION...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Take them away; else it is only said what would go.")
+@click.option("--batch", help="A name: the same batch is committed once, however often it is called, and goes on after a kill.")
+@STORE_OPTION
+@STORE_SECRET
+@AS_JSON
+@QUIET
+def delete_partitions(
+    url: str, partitions: tuple[str, ...], yes: bool, batch: str | None, as_json: bool, quiet: bool, **stored: Any
+) -> None:  # fmt: skip
+    """Take all rows of PARTITION… away: paths (city=sf), or values where one column names them (sf). Older instants keep them."""
+    table, options = _opened(url, **stored)
+    if yes:
+        show(table.delete_partitions(list(partitions), batch=batch, progress=not quiet), as_json)
+        return
+    check_batch(batch)
+    frame(overview.partitions(table, options, list(partitions)), as_json, "nothing")
+    click.echo("Nothing was changed: with --yes these partitions go.", err=True)
 
 
 @click.command()
@@ -310,7 +335,9 @@ TABLE = (
     upsert,
     insert,
     bulk_insert,
+    insert_overwrite,
     delete,
+    delete_partitions,
     snapshot,
     changes,
     compact,

@@ -225,8 +225,9 @@ class Log(Reading):
         for _, commit in self.recent():
             # A plan is not a write: its instant is known when that was carried out, by whoever does so.
             if commit.closer == TABLE and not commit.tasks[-1].stats.written.get("planned"):
-                appeared = commit.tasks[-1].data_files and self.kept(commit)
-                yield commit.tasks[-1].instant, commit.job if appeared else "", self._undone.get(commit.job, 0)
+                last = commit.tasks[-1]
+                appeared = (last.data_files or last.stats.written.get("replaced")) and self.kept(commit)
+                yield last.instant, commit.job if appeared else "", self._undone.get(commit.job, 0)
 
     def undone_since(self, merged: int, until: int) -> frozenset[int]:
         """The numbers of the commits up to `merged` that were rolled back after it, at `until` or before."""

@@ -83,7 +83,7 @@ def expired(log: Log, done: Task) -> Expired | None:
         return None
     versions = [
         number for number, commit in log.recent()
-        if commit.closer == TABLE and log.in_effect(commit) and commit.tasks[-1].data_files
+        if commit.closer == TABLE and log.in_effect(commit) and rounds.leaves_instant(commit.tasks[-1])
         and rounds.round_of(commit.tasks[-1]).instant >= said.readable
     ]  # fmt: skip
     below = min([*(versions or [said.version]), *log.pins().values()])

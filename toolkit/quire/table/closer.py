@@ -25,15 +25,15 @@ from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, T
 from quire.progress import Progress
 from quire.spark.runner import Runner
 from quire.storage import Patience, Store
-from quire.table import cleaning, compaction, file_groups, realtime, retention, rounds, streamer, turns
+from quire.table import cleaning, compaction, file_groups, realtime, replacing, retention, rounds, streamer, turns
 from quire.table import index as indexes
 from quire.table.file_groups import Slice
 from quire.table.format import commits, config, names
 from quire.table.format.config import TableConfig
 from quire.table.format.names import Instant
-from quire.table.rounds import SCHEDULE, UPSERTS, Round
+from quire.table.rounds import DROP, OVERWRITE, SCHEDULE, UPSERTS, Round
 from quire.table.settings import Settings, opened
-from quire.table.timeline import CLEAN, COMPACTION, SAVEPOINT
+from quire.table.timeline import CLEAN, COMPACTION, REPLACE, SAVEPOINT
 from quire.table.view import Body, View, look, there
 from quire.table.write import columns, sort, tag, targets, write
 from quire.table.write import commit as made
@@ -79,7 +79,7 @@ class TableCloser:
 
     def before_moved(self, store: Store, commit: Commit) -> None:
         """RefusedError where the instant cannot appear any more, as another program has upgraded the table."""
-        if commit.tasks[-1].data_files:
+        if rounds.leaves_instant(commit.tasks[-1]):
             rounds.appeared(store, commit)
 
     def before_published(self, store: Store, commit: Commit, number: int) -> None:
@@ -90,7 +90,7 @@ class TableCloser:
             if (content := self._content(store, commit)) is not None:
                 cleaning.carry_out(store, said, content, f"{store.url}: the plan of job {commit.job}")
             return
-        if not done.data_files and not said.planned:
+        if not said.planned and not rounds.leaves_instant(done):
             return  # nothing of the table has changed
         pending = COMPACTION if said.operation == made.COMPACT else said.action
         states = [Instant(said.instant, pending, state) for state in ("requested", "inflight", "completed")]
@@ -98,20 +98,22 @@ class TableCloser:
         if rounds.appeared(store, commit):
             return
         data = self._content(store, commit)
-        if data is None:
+        # Of a commit without files only the log tells that it has appeared before, and that another program has rolled it back since.
+        if data is None or (not done.data_files and Log(store).refresh().published(commit.job) is not None):
             return
         if said.planned:
             store.put_if_absent(asked, data)
             return
         where = f"{store.url}/{objects.staged(commit.job, done.task, done.attempt, _CONTENT)}"
         written = commits.decode(data, where)
-        if made.named(written) != {file.name for file in done.data_files}:
+        ended = {partition: list(groups) for partition, groups in said.replaced.items() if groups}
+        if made.named(written) != {file.name for file in done.data_files} or written.replaced != ended:
             raise FormatError(f"{where} names other files than the log's entry of job {commit.job}: it is damaged, or forged.")
         for marker, content in made.partitions({partition for partition, *_ in written.files()}, said.instant).items():
             if store.stat(marker) is None:
                 store.put_if_absent(marker, content)
         if pending != COMPACTION:
-            store.put(asked, b"")  # a compaction has its plan there
+            store.put(asked, commits.requested(pending))  # a compaction has its plan there
         store.put(under_way, b"")
         store.put_if_absent(completed, commits.encode(made.numbered(written, number)))
 
@@ -167,6 +169,8 @@ class _Job:
             return cleaning.Clean(cleaning.keep_of(self.head.intent))
         if self.operation == SAVEPOINT:
             return cleaning.Savepoint(str(self.head.intent.get("instant", "")), str(self.head.intent.get("comment", "")))
+        if self.operation == DROP:
+            return replacing.Drop(self.config, replacing.asked_for(self.head.intent))
         if self.operation == made.COMPACT:
             return compaction.Run(self.runner, self.config, str(self.head.intent.get("batch", "")), self.progress)
         found = self._done(self.head.tasks + SORTED, lambda number: self._sort(number, tasks))
@@ -246,7 +250,10 @@ class _Job:
 
 @dataclass
 class _Rows:
-    """A round of rows that were sorted: those whose key is there go into its file group, the others where there is room."""
+    """A round of rows that were sorted: those whose key is there go into its file group, the others where there is room.
+
+    An overwrite takes the file groups of its rows' partitions for ended.
+    """
 
     runner: Runner
     work: Work
@@ -256,7 +263,8 @@ class _Rows:
     settings: Settings
     progress: Progress
     columns: pa.Schema = field(default_factory=lambda: pa.schema([]))  # of the table after the last round,
-    vain: int = 0  # and how many rows deleted what is not there, and came to no file
+    vain: int = 0  # how many rows deleted what is not there, and came to no file,
+    replaced: dict[str, tuple[str, ...]] = field(default_factory=dict)  # and partition → the file groups that end
 
     @property
     def _operation(self) -> str:
@@ -266,22 +274,32 @@ class _Rows:
     def _appends(self) -> bool:
         return self.config.type == config.MERGE_ON_READ
 
+    @property
+    def _action(self) -> str:
+        if self._operation == OVERWRITE:
+            return REPLACE
+        return "deltacommit" if self._appends else "commit"
+
     def write(self, view: View, closing: Closing) -> list[Written]:
         """See `Body`."""
         line, operation, index = view.line, self._operation, indexes.of(self.config)
         self.columns = self._columns(view)  # once: another program may roll the commit back that says them
         compacting = line.compacting() if self._appends else {}
-        places = file_groups.places(view.slices, compacting) if self._appends else None
-        tagged = self.rows.runs
+        slices, ended, tagged = view.slices, set(line.replaced), self.rows.runs
+        if operation == OVERWRITE:
+            self.replaced = replacing.ending(view, {run.partition for run in tagged})
+            slices = [one for one in slices if one.partition not in self.replaced]
+            ended |= {(partition, group) for partition, groups in self.replaced.items() for group in groups}
+        places = file_groups.places(slices, compacting) if self._appends else None
         if operation in UPSERTS or indexes.named(index).computes:
-            _check_bases(index, view.slices, closing.store.url)
+            _check_bases(index, slices, closing.store.url)
             planned = None
             if compacting:
                 merging = realtime.merging_of(self.config, line, there(line, self.config) or self.columns, closing.store.url)
                 planned = tag.Planned(frozenset(compacting), merging)
-            tagged = tag.tag(self.runner, closing, self.rows.runs, view.slices, index, line.replaced, planned)
-        fill, length = operation != "bulk_insert", targets.row_size(line)
-        aims = targets.targets(tagged, view.slices, self.settings.target, length, fill=fill, logs=places)
+            tagged = tag.tag(self.runner, closing, self.rows.runs, slices, index, ended, planned)
+        fill, length = operation not in ("bulk_insert", OVERWRITE), targets.row_size(line)
+        aims = targets.targets(tagged, slices, self.settings.target, length, fill=fill, logs=places)
         self.vain = sum(run.rows for run in tagged) - sum(aim.rows for aim in aims)
         if not aims:
             return []
@@ -301,14 +319,15 @@ class _Rows:
         """See `Body`."""
         counts = made.totals(written)
         said = Round(
-            instant=view.drawn, action="deltacommit" if self._appends else "commit", version=view.version, operation=self._operation,
+            instant=view.drawn, action=self._action, version=view.version, operation=self._operation, replaced=self.replaced,
             inserts=tuple(sorted({each.partition for each in written if each.counts.inserts})),
             counts={**counts, "stale": counts["stale"] + self.vain + self.rows.left_out, "duplicates": self.rows.duplicates},
         )  # fmt: skip
         if not made.files(written):
             return said, b""
         extra = {made.JOB: closing.job, **streamer.checkpoint(view.log, self.work.head.spec.kind, self.tasks)}
-        content = made.metadata(written, self.config.name, self.columns, self._operation, extra, view.slices)
+        ended = self.replaced if self._operation == OVERWRITE else None
+        content = made.metadata(written, self.config.name, self.columns, self._operation, extra, view.slices, ended)
         return said, commits.encode(content)
 
 

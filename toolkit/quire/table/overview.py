@@ -14,7 +14,7 @@ from quire.arguments import format_size
 from quire.errors import printable
 from quire.storage import connect
 from quire.storage.within import marked
-from quire.table import file_groups, reading, settings
+from quire.table import file_groups, reading, replacing, settings
 from quire.table import index as indexes
 from quire.table.file_groups import Slice
 from quire.table.format import cleaning, config
@@ -131,6 +131,17 @@ def changed_by(line: Timeline) -> tuple[int, int]:
     """The bytes that the completed writes have written, and how many rows they have inserted, updated and deleted."""
     said = [_row(instant, commit) for instant, commit in zip(line.completed, _commits(line, line.completed), strict=True)]
     return sum(row["bytes"] for row in said), sum(row[word] for row in said for word in _WORDS)
+
+
+def partitions(table: Table, options: Mapping[str, Any] | None, named: Sequence[Any]) -> pd.DataFrame:
+    """Path, files, bytes and rows of some partitions, named as in `Table.delete_partitions`, which has the same errors."""
+    import pandas as pd
+
+    there = {one["partition"]: one for one in overview(table, options).partitions}
+    wanted = replacing.check(named, table.config, table.url)
+    line = table._timeline(connect(marked(table.url), options))
+    chosen = replacing.paths(wanted, table.config, table._columns(line), there.keys(), table.url)
+    return pd.DataFrame([there[path] for path in chosen]).astype({"rows": "Int64"})
 
 
 def _sum(numbers: Sequence[int | None]) -> int | None:

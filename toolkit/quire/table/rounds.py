@@ -32,6 +32,7 @@ from quire.table.write.commit import COMPACT
 
 _ARCHIVE, _MOVED = f"{names.FOLDER}/archived", f"{names.FOLDER}/timeline"  # where instants are that have left the timeline
 UPSERTS = ("upsert", "delete")  # of which two may not insert into one partition, as both may hold the same key
+OVERWRITE, DROP = "insert_overwrite", "delete_partition"  # which end all file groups of their partitions
 SCHEDULE = "schedule"  # the operation that lays a plan of a compaction, which COMPACT carries out
 
 
@@ -47,6 +48,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     planned           the file groups of the plan that it lays
     held              the savepoints that it has seen
     readable          the first instant as of which the table can be read after a clean
+    replaced          partition → its file groups, which end with the instant; () where it had none
     """
 
     instant: str
@@ -58,6 +60,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     planned: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     readable: str = ""
+    replaced: dict[str, tuple[str, ...]] = {}
     format: int = FORMAT
 
     def as_dict(self) -> dict[str, Any]:
@@ -68,11 +71,18 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @dataclass(frozen=True)
 class _Touched:
-    """The instant, file groups and partitions of a commit, ours or another program's."""
+    """The instant, file groups and partitions of a commit, ours or another program's.
+
+    inserts      partitions into which an upsert has put new keys
+    partitions   all that it has written into, or replaced
+    replaced     those of which it has replaced all rows
+    """
 
     instant: str
     groups: frozenset[str]
     inserts: frozenset[str]
+    partitions: frozenset[str] = frozenset()
+    replaced: frozenset[str] = frozenset()
     writes: bool = True  # else it only takes what nobody builds on
 
     def before(self, instant: str) -> bool:
@@ -119,6 +129,7 @@ def unknown(log: Log) -> Foreign | None:
             groups.add(stat.file_id)
             partitions.add(partition)
         groups.update(group for ids in content.replaced.values() for group in ids)
+        partitions.update(content.replaced)
     for commit in gone:
         groups |= _groups(commit.tasks[-1])  # whose slices are older ones again,
         partitions |= _partitions(commit.tasks[-1])  # and have keys again that it had deleted
@@ -191,7 +202,7 @@ def check_listed(log: Log, line: Timeline, slices: Iterable[Slice]) -> None:
         done = commit.tasks[-1]
         if (said := round_of(done)).planned and said.instant not in there | line.compactions():
             _check_shown(line.store, line.plan_of(said.instant))
-        if not done.data_files:
+        if not leaves_instant(done):
             continue
         lacking = [] if done.instant in there else [_completed(done)]
         for folder, file in _files(done):
@@ -261,12 +272,21 @@ def over(log: Log, done: Task) -> bool:
     if mine.operation == SCHEDULE and _hindered(log, mine):
         return True
     groups, inserts = _groups(done), set(mine.inserts) if mine.operation in UPSERTS else set()
-    if any(not other.before(mine.instant) or other.groups & groups or other.inserts & inserts for other in _since(log, mine.version)):
+    if any(
+        not other.before(mine.instant) or other.groups & groups or other.inserts & inserts or _replaces(done, other)
+        for other in _since(log, mine.version)
+    ):
         return True
-    logs = {(folder, file.file_id): file.instant for folder, file in _files(done) if isinstance(file, LogFile)}
-    # A compaction that was asked for since takes no log of the slice before it but those that its plan names.
-    compacting = timeline.read(log.store).compacting() if logs else {}
-    return any(compacting.get(key, begun) != begun for key, begun in logs.items())
+    # A compaction that was asked for since takes no log of the slice before it but those that its plan names, and no group of it may end.
+    held = {(folder, file.file_id): file.instant for folder, file in _files(done) if isinstance(file, LogFile)}
+    held |= {(partition, group): "" for partition, ids in mine.replaced.items() for group in ids}
+    compacting = timeline.read(log.store).compacting() if held else {}
+    return any(compacting.get(key, begun) != begun for key, begun in held.items())
+
+
+def _replaces(done: Task, other: _Touched) -> bool:
+    """Whether a round or another commit replaces all rows of a partition into which the other one of them writes, in whatever files."""
+    return not (other.replaced.isdisjoint(_partitions(done)) and other.partitions.isdisjoint(round_of(done).replaced))
 
 
 def pending_elsewhere(log: Log, line: Timeline) -> Instant | None:
@@ -326,7 +346,7 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
     """The commits after a version that count, ours and other programs'."""
     for entry in log.since(version):
         if isinstance(entry, Foreign):
-            yield _Touched(max(entry.instants, default=""), frozenset(entry.groups), frozenset(entry.inserts))
+            yield _Touched(max(entry.instants, default=""), frozenset(entry.groups), frozenset(entry.inserts), frozenset(entry.inserts))
         elif isinstance(entry, Commit) and entry.closer == TABLE and log.outcome(entry.job) is entry and log.in_effect(entry):
             said = round_of(entry.tasks[-1])
             if said.operation in (COMPACT, SAVEPOINT):
@@ -334,17 +354,24 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
             if said.operation == CLEAN:
                 yield _Touched(said.instant, frozenset(), frozenset(), writes=False)
                 continue
-            yield _Touched(said.instant, _groups(entry.tasks[-1]), frozenset(said.inserts if said.operation in UPSERTS else ()))
+            done, inserts = entry.tasks[-1], frozenset(said.inserts if said.operation in UPSERTS else ())
+            yield _Touched(said.instant, _groups(done), inserts, _partitions(done), frozenset(said.replaced))
+
+
+def leaves_instant(done: Task) -> bool:
+    """Whether a round has changed the table, and so is a write on the timeline."""
+    return bool(done.data_files or round_of(done).replaced)
 
 
 def _groups(done: Task) -> frozenset[str]:
-    """The file groups that a round has written, or planned to compact; the id of a new one is nobody else's."""
-    return frozenset(file.file_id for _, file in _files(done)) | set(round_of(done).planned)
+    """The file groups that a round has written, planned to compact or replaced; the id of a new one is nobody else's."""
+    said = round_of(done)
+    return frozenset(file.file_id for _, file in _files(done)).union(said.planned, *said.replaced.values())
 
 
 def _partitions(done: Task) -> frozenset[str]:
-    """The partitions into which a round has written."""
-    return frozenset(folder for folder, _ in _files(done))
+    """The partitions into which a round has written, or which it has replaced."""
+    return frozenset(folder for folder, _ in _files(done)).union(round_of(done).replaced)
 
 
 def _files(done: Task) -> Iterator[tuple[str, BaseFile | LogFile]]:

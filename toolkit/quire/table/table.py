@@ -15,7 +15,7 @@ from quire.progress import Progress, ProgressEvent
 from quire.spark.runner import LocalRunner, OnSpark, runner_of
 from quire.storage import Store, canonical, connect, plain
 from quire.storage.within import marked
-from quire.table import changes, file_groups, overview, reading, realtime, retention, stats, timeline, upkeep
+from quire.table import changes, file_groups, overview, reading, realtime, replacing, retention, stats, timeline, upkeep
 from quire.table import create as creating
 from quire.table.changes import Images
 from quire.table.compacting import Compacting, CompactionReport, Strategy, Wanted
@@ -23,11 +23,12 @@ from quire.table.create import Asked
 from quire.table.file_groups import Slice
 from quire.table.format import config, names, schema
 from quire.table.realtime import Merging
+from quire.table.rounds import DROP
 from quire.table.service import Service
 from quire.table.stats import TableStats
 from quire.table.timeline import Timeline
 from quire.table.upkeep import CleanReport
-from quire.table.writing import TableReport, Writing, check_batch
+from quire.table.writing import Dropping, TableReport, Writing, check_batch
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +40,7 @@ class Table:
         table = quire.Table.create("/data/trips", key="id", partition_by="city", ordering="at")
         report = table.upsert(df, batch="2026-11-22")           # a batch is committed once
         table.insert(df); table.bulk_insert(df); table.delete(df); table.adopt(); table.savepoints()
+        table.insert_overwrite(df); table.delete_partitions("city=sf")
         df = table.snapshot()                   # or table.as_of(report.instant).snapshot()
         changes = table.changes(report.instant) # what later commits have changed, deleted rows among them
 
@@ -254,6 +256,40 @@ class Table:
         return self._write("bulk_insert", df, batch, spark, progress)
 
     @interruptible
+    def insert_overwrite(
+        self, df: Any, *, batch: str | None = None, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True
+    ) -> TableReport:  # fmt: skip
+        """Replace all rows of the partitions to which rows of `df` belong by these rows, in one commit; other partitions stay.
+
+        A table without partitions is replaced as a whole. An empty `df` belongs to no partition, and changes nothing. `df`, `batch`,
+        `spark` and `progress` are those of `upsert`; rows with a true `_hoodie_is_deleted` are left out. Older instants keep the rows that
+        were replaced. Returns a `TableReport`, whose `replaced` counts the file groups that ended. Raises what `upsert` raises, and
+        RefusedError where a compaction of these partitions is pending.
+        """
+        return self._write("insert_overwrite", df, batch, spark, progress)
+
+    @interruptible
+    def delete_partitions(
+        self, partitions: Any, *, batch: str | None = None, progress: bool | Callable[[ProgressEvent], object] = True
+    ) -> TableReport:
+        """Take away all rows of some partitions, in one commit that reads and writes no data file.
+
+            report = table.delete_partitions(["city=sf", {"city": "la"}], batch="closed")
+
+        partitions   one or a list, each as the path of its directory ("city=sf"), a dict of the columns' values ({"city": "sf"}), a tuple
+                     of these values in their order, or the one value where there is one column
+        batch        a name: the same batch is committed once, however often it is called; the first call says which partitions
+        progress     True: bars | False | function(step), as in `quire.consolidate`
+
+        Older instants keep the rows. Returns a `TableReport`, whose `replaced` counts the file groups that ended. Raises UsageError for a
+        partition that is not there, and a table without any; RefusedError where a compaction of these partitions is pending.
+        """
+        self._check_newest()
+        named, to = check_batch(batch), marked(self.url)
+        wanted = replacing.check(partitions, self.config, self.url)
+        return Dropping(to, self._options, DROP, wanted, named, LocalRunner(), Progress(progress)).run()
+
+    @interruptible
     def delete(
         self, df: Any, *, batch: str | None = None, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True
     ) -> TableReport:  # fmt: skip
@@ -379,9 +415,12 @@ class Table:
         self.config = alone
         return self
 
-    def _write(self, operation: str, df: Any, batch: str | None, spark: Any, progress: Any) -> TableReport:
+    def _check_newest(self) -> None:
         if self._instant:
             raise UsageError(f"{self.url} as of {self._instant} is read, not written. Open it with quire.Table to write.")
+
+    def _write(self, operation: str, df: Any, batch: str | None, spark: Any, progress: Any) -> TableReport:
+        self._check_newest()
         named, to = check_batch(batch), marked(self.url)
         runner = runner_of(getattr(df, "sparkSession", None) if spark is None else spark, connect(to, self._options))
         return Writing(to, self._options, operation, df, named, runner, Progress(progress)).run()

@@ -18,7 +18,8 @@ from quire.table.format.names import FOLDER, Instant
 
 PARALLEL = 16  # requests at once
 COMPACTION, CLEAN, SAVEPOINT = "compaction", "clean", "savepoint"
-WRITES = ("commit", "deltacommit", "replacecommit")  # actions that bring files, as they are called when they have completed
+REPLACE = "replacecommit"  # brings files, and ends file groups
+WRITES = ("commit", "deltacommit", REPLACE)  # actions that bring files, as they are called when they have completed
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Timeline:
     @cached_property
     def replaced(self) -> dict[tuple[str, str], str]:
         """(partition, file group) → the instant at which another took its place."""
-        ended = [i for i in self.completed if i.action == "replacecommit"]
+        ended = [i for i in self.completed if i.action == REPLACE]
         with ThreadPoolExecutor(PARALLEL) as pool:
             found = list(pool.map(self.commit, ended))
         ends = ((i.time, c.replaced) for i, c in zip(ended, found, strict=True))

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
+
 from quire import display
 from quire.arguments import format_size
 from quire.commit import names as objects
@@ -29,7 +31,7 @@ from quire.progress import Progress
 from quire.sources.transforms.convert import Convert
 from quire.spark.runner import Runner
 from quire.storage import Patience, connect, plain
-from quire.table import rounds, timeline
+from quire.table import file_groups, replacing, rounds, timeline
 from quire.table.closer import STAGED
 from quire.table.settings import opened
 from quire.table.view import there
@@ -52,6 +54,7 @@ class TableReport(display.Shown):
     instant                      of the commit, on the table's timeline; "" where nothing changed
     dest, operation, batch       the table, and what was asked for
     data_files, written          base files and logs of the commit, and their bytes
+    replaced                     file groups whose rows the commit has replaced, or taken away with their partitions
     version, seconds             the log's number at the end; how long it took
     again                        the batch was committed by an earlier call: nothing was done, and the counts are that call's
 
@@ -70,6 +73,7 @@ class TableReport(display.Shown):
     duplicates: int = 0
     data_files: int = 0
     written: int = 0
+    replaced: int = 0
     again: bool = False
     version: int = 0
     seconds: float = 0.0
@@ -87,6 +91,8 @@ class TableReport(display.Shown):
             if count := getattr(self, name):
                 rows[name] = f"{count:,}"
         rows["files"] = f"{self.data_files:,} ({format_size(self.written)})"
+        if self.replaced:
+            rows["file groups replaced"] = f"{self.replaced:,}"
         if self.batch is not None:
             rows["batch"] = self.batch + (", committed before" if self.again else "")
         return rows | {"version": self.version, "seconds": f"{self.seconds:.1f}"}
@@ -122,10 +128,11 @@ class Writing:
         # A day's upserts and its deletes may have one name, and are two batches.
         batch = self.batch if self.batch is not None else f"unnamed {objects.new_id()}"
         intent = {"verb": self.operation, "operation": self.operation, "dest": self.dest, "batch": batch}
-        identity = Identity(intent, SPEC, choice("auto", store), closer=TABLE, empty=UNSAID)
+        named = intent if self.operation == rounds.DROP else None  # its plan also says which partitions
+        identity = Identity(intent, SPEC, choice("auto", store), closer=TABLE, named=named, empty=UNSAID)
         with with_state(self._state):
             for losses in range(jobs.LOSSES + 1):
-                taken = take_up(store, lambda _: identity, _plan)
+                taken = take_up(store, lambda _: identity, self._plan)
                 self.log, self.head = taken.log, taken.head
                 if self.head is None:
                     return self._report(_committed(self.log, identity), began, again=True)
@@ -148,10 +155,7 @@ class Writing:
         assert self.log is not None
         assert self.head is not None
         try:
-            staged = self._staged(closing)
-            if staged is not None and not any(file.records for file in staged.data_files):
-                protocol.abort(self.log, self.head.job, NO_ROWS)
-            elif staged is not None:
+            if self._ready(closing):
                 jobs.close(self.runner, self.log, Work(self.dest, self.options, (), self.head, NO_TASKS), [], None, self.bars)
         except (Exception, KeyboardInterrupt):
             if self.batch is None:  # nobody can go on with a frame that has no name
@@ -159,6 +163,19 @@ class Writing:
                     protocol.abort(self.log.refresh(), self.head.job, "its call failed")
             raise
         return self.log.refresh().outcome(self.head.job)
+
+    def _ready(self, closing: Closing) -> bool:
+        """Whether there is something to close: the frame is staged, and has rows."""
+        assert self.log is not None
+        staged = self._staged(closing)
+        if staged is not None and not any(file.records for file in staged.data_files):
+            protocol.abort(self.log, closing.job, NO_ROWS)
+            return False
+        return staged is not None
+
+    def _plan(self, log: Log, identity: Identity) -> tuple[PlanHead, None] | None:
+        """A job of no planned tasks; None: the batch is committed."""
+        return None if _committed(log, identity) else (identity.head(log.tip, objects.new_id(), 0), None)
 
     def _staged(self, closing: Closing) -> Task | None:
         """The staged frame, of this call or an earlier one of the batch; None: the job is over."""
@@ -198,13 +215,28 @@ class Writing:
         files = [file for file in commit.tasks[-1].data_files if not objects.is_changes(file.name)]
         counts: dict[str, Any] = {told: said.counts.get(name, 0) for name, told in _COUNTS.items()}
         return dataclasses.replace(
-            found, operation=said.operation, instant=said.instant if files else "", data_files=len(files),
-            written=sum(file.size for file in files), again=again, **counts,
+            found, operation=said.operation, instant=said.instant if rounds.leaves_instant(commit.tasks[-1]) else "", again=again,
+            data_files=len(files), written=sum(file.size for file in files), replaced=sum(map(len, said.replaced.values())), **counts,
         )  # fmt: skip
 
 
-def _plan(log: Log, identity: Identity) -> tuple[PlanHead, None] | None:
-    return None if _committed(log, identity) else (identity.head(log.tip, objects.new_id(), 0), None)
+@dataclasses.dataclass
+class Dropping(Writing):
+    """A call that takes partitions away, as users name them in `frame`; the first call of a batch says which."""
+
+    def _plan(self, log: Log, identity: Identity) -> tuple[PlanHead, None] | None:
+        """The job, which names the partitions by their paths. UsageError for one that the table does not have."""
+        if _committed(log, identity):
+            return None
+        config, line = opened(log.store)[0], timeline.read(log.store)
+        known = {one.partition for one in file_groups.newest(log.store, line, logs=True)}
+        columns = there(line, config) or pa.schema([])
+        found = replacing.paths(self.frame, config, columns, known, plain(self.dest))
+        return dataclasses.replace(identity, intent={**identity.intent, "partitions": found}).head(log.tip, objects.new_id(), 0), None
+
+    def _ready(self, closing: Closing) -> bool:
+        """A job without rows has nothing to stage."""
+        return True
 
 
 def _committed(log: Log, identity: Identity) -> Commit | None:

@@ -17,6 +17,16 @@ from quire.table.format import avro_file, names
 
 LARGEST = 1 << 30  # bytes: far beyond a commit of a million files
 _AVRO = b"Obj\x01"
+_REQUESTED = {
+    "type": "record",
+    "name": "HoodieRequestedReplaceMetadata",
+    "namespace": "org.apache.hudi.avro.model",
+    "fields": [
+        {"name": "operationType", "type": ["null", "string"], "default": None},
+        {"name": "extraMetadata", "type": ["null", {"type": "map", "values": "string"}], "default": None},
+        {"name": "version", "type": ["int", "null"], "default": 1},
+    ],
+}
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
@@ -91,6 +101,13 @@ class CommitMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 # Built here, not at their first use: msgspec builds what it knows of a Struct without a lock, and two threads that do so at once may end
 # the process.
 _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(CommitMetadata)
+
+
+def requested(action: str) -> bytes:
+    """The content of a write that has been asked for: of a replacecommit a record that plans nothing, as Hudi's overwrites have it."""
+    if action != "replacecommit":
+        return b""
+    return avro_file.of_record({"version": 1}, _REQUESTED)
 
 
 def encode(commit: CommitMetadata) -> bytes:

@@ -13,7 +13,7 @@ from quire.table.format.schema import META, storable
 from quire.table.write.blocks import DELETES
 
 DELETED = "_hoodie_is_deleted"  # a row of this mark deletes its key
-OPERATIONS = ("upsert", "insert", "bulk_insert", "delete")
+OPERATIONS = ("upsert", "insert", "bulk_insert", "insert_overwrite", "delete")
 _of = pa.types
 _ORDERED = (
     _of.is_integer, _of.is_floating, _of.is_decimal, _of.is_string, _of.is_boolean, _of.is_date, _of.is_timestamp, _of.is_binary,

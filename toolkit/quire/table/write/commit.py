@@ -30,12 +30,12 @@ _FORMAT = "1"
 
 def metadata(
     written: Sequence[Written], table: str, columns: pa.Schema, operation: str, extra: Mapping[str, str] | None = None,
-    slices: Iterable[Slice] = (),
+    slices: Iterable[Slice] = (), replaced: Mapping[str, Sequence[str]] | None = None,
 ) -> CommitMetadata:  # fmt: skip
     """The commit of the files that were written: `operation` as "upsert", `columns` those of the table after it, without meta columns.
 
-    `extra`: more of its extra metadata. `slices`: those to which log files were added, or that were compacted. Also a commit without a
-    file needs the schema: readers fail without one.
+    `extra`: more of its extra metadata. `slices`: those to which log files were added, or that were compacted. `replaced`: of a
+    replacecommit, partition → the file groups that end. Also a commit without a file needs the schema: readers fail without one.
     """
     there, compacts = {(one.partition, one.group): one for one in slices}, operation == COMPACT
     stats = dict[str, list[WriteStat]]()
@@ -47,7 +47,12 @@ def metadata(
     said: dict[str, str | None] = {**(extra or {}), SCHEMA: schema.to_avro(columns, table)}
     if all(each.changes or not each.previous for each in written if each.file):
         said[CHANGE_FILES] = _FORMAT
-    return CommitMetadata(partition_to_write_stats=stats, compacted=compacts, extra_metadata=said, operation_type=operation.upper())
+    found = CommitMetadata(partition_to_write_stats=stats, compacted=compacts, extra_metadata=said, operation_type=operation.upper())
+    if replaced is None:
+        return found
+    return msgspec.structs.replace(
+        found, partition_to_replace_file_ids={partition: list(groups) for partition, groups in replaced.items() if groups}
+    )
 
 
 def _log(each: Written) -> names.LogFile | None:

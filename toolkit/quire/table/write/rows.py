@@ -17,7 +17,7 @@ from quire.table.write.blocks import KEY, laid
 from quire.table.write.columns import DELETED
 
 PARTITION = "_quire_partition"  # a column of rows that are not in runs yet
-INSERTS = ("insert", "bulk_insert")  # operations that do not look for keys, and delete nothing
+INSERTS = ("insert", "bulk_insert", "insert_overwrite")  # operations that do not look for keys, and delete nothing
 LONGEST = 32 << 10  # bytes of a record key: each file says its first and its last one
 
 

@@ -7,8 +7,8 @@ first keys are its index. The driver cuts ranges of at most half a block by thes
 all spills. So no task holds more than a few blocks however the keys are skewed, rows never pass through the driver, and one code runs
 on Spark and without it. One task sorts what fits into one block.
 
-Where a key comes twice, the last by ordering wins, and of equal ones the later one in the order of tasks, files and rows. `insert` and
-`bulk_insert` leave out rows that say they are deleted.
+Where a key comes twice, the last by ordering wins, and of equal ones the later one in the order of tasks, files and rows. `insert`,
+`bulk_insert` and `insert_overwrite` leave out rows that say they are deleted.
 """
 
 from __future__ import annotations
