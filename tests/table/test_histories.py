@@ -24,8 +24,9 @@ import quire
 import sim
 from quire.commit import protocol
 from quire.coverage import checkpoint
-from quire.errors import StorageError
+from quire.errors import RefusedError, StorageError
 from quire.table import file_groups, timeline
+from quire.table.format import cleaning
 from quire.table.format.schema import META
 from quire.table.table import Table
 from sim.tables import outside
@@ -53,6 +54,10 @@ WRITES = st.builds(
     Call, st.sampled_from(WAYS), KEYS, st.one_of(st.just(0), st.integers(1, 60)),
     st.sampled_from(["before", "after", "torn", "ambiguous", "late"]), st.sampled_from(["again", "recover", "give up"]),
 )  # fmt: skip
+CLEANS = st.builds(
+    Call, st.just("clean"), KEYS, st.one_of(st.just(0), st.integers(1, 40)),
+    st.sampled_from(["before", "after", "torn", "ambiguous", "late"]), st.sampled_from(["again", "recover", "give up"]),
+)  # fmt: skip
 OTHERS = st.builds(Call, st.sampled_from(["roll back", "checkpoint"]), st.just([]), st.just(0), st.just(""), st.just(""))
 HISTORIES = st.fixed_dictionaries(
     {
@@ -61,7 +66,7 @@ HISTORIES = st.fixed_dictionaries(
         "ordering": st.sampled_from(["ts", None]),
         "target_size": st.sampled_from(["1 KiB", "120 MiB"]),
         "change_files": st.booleans(),
-        "calls": st.lists(st.one_of(WRITES, WRITES, WRITES, WRITES, OTHERS), min_size=1, max_size=5),
+        "calls": st.lists(st.one_of(WRITES, WRITES, WRITES, WRITES, CLEANS, OTHERS), min_size=1, max_size=6),
     }
 )
 
@@ -105,6 +110,7 @@ class Story:
     now: Rows = field(default_factory=Rows)
     states: dict[str, Rows] = field(default_factory=dict)
     said: dict[str, int] = field(default_factory=dict)  # what has happened, and how often
+    gone: str = ""  # before it a clean has taken slices
 
     def count(self, what: str) -> None:
         self.said[what] = self.said.get(what, 0) + 1
@@ -161,6 +167,8 @@ class Story:
             self.as_user(lambda: checkpoint.write(LOCAL, self.world.dest, None, self.world.store(self.world.dest)))
         elif call.operation == "roll back":
             self.roll_back()
+        elif call.operation == "clean":
+            self.clean(call)
         else:
             self.write(f"batch {number}", call)
         self.agree()
@@ -201,9 +209,31 @@ class Story:
         if call.then == "recover" and ended is not None:
             self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
 
+    def clean(self, call: Call) -> None:
+        """A clean that may die: no row changes, and older instants are read, or refused in one line."""
+
+        def work() -> Any:
+            return self.table.clean(versions=1 + len(call.rows) % 3, progress=False)
+
+        how = "ambiguous" if call.how == "late" and self.world.disk else call.how
+        dead = sim.Actor(f"dead clean {len(self.world.history)}", faults={call.at: how} if call.at else {})
+        ended = sim.run(self.world, dead, work)
+        assert ended is None or (dead.hit and isinstance(ended, sim.Crash | StorageError)), f"{ended!r}\n{self.world.told()}"
+        self.world.settle()
+        assert self.seen() == self.now, self.world.told()
+        if ended is not None:
+            self.count(f"clean died: {call.then}")
+            self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open" if call.then == "give up" else None))
+        self.world.land(everything=True)
+        if ended is None or call.then == "again":
+            self.as_user(work)
+        line = self.as_user(lambda: timeline.read(self.world.store(self.world.dest)))
+        self.gone = max([self.gone, *(cleaning.retained(*line.clean_of(each))[0] for each in line.cleans)])
+        self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
+
     def roll_back(self) -> None:
-        """The newest instant, by another program: first itself, then its files."""
-        if len(self.states) < 2:
+        """The newest instant, by another program: first itself, then its files. It needs the slices before."""
+        if len(self.states) < 2 or list(self.states)[-2] < self.gone:
             return
         *_, before, newest = self.states
         self.world.settle()
@@ -220,12 +250,21 @@ class Story:
         assert done.lost_updates == ()
         self.now = self.states[before]
 
+    def read(self, instant: str) -> Rows | None:
+        """The rows as of an instant; None: a clean has taken some."""
+        try:
+            return ours(self.table.as_of(instant))
+        except RefusedError:
+            return None
+
     def windows(self) -> None:
         """Each snapshot of the past is what it was, and the changes of each window lead from its first to its last."""
         if self.states:
             for instant, rows in self.states.items():
-                assert self.as_user(lambda instant=instant: ours(self.table.as_of(instant))) == rows
-            self.as_user(lambda: test_changes.check(self.table, [test_changes.START, *self.states]))
+                found = self.as_user(lambda instant=instant: self.read(instant))
+                assert found in ([rows] if instant >= self.gone else [rows, None])
+            there = [instant for instant in self.states if instant >= self.gone]
+            self.as_user(lambda: test_changes.check(self.table, there if self.gone else [test_changes.START, *there]))
 
 
 def play(folder: Path, kind: str, ordering: str | None, index: str, calls: list[Call], **more: Any) -> dict[str, int]:
@@ -258,4 +297,6 @@ def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPath
     assert said["Daft"] > most // 20, said
     if most > 100:  # of fewer some may by chance lack one
         deaths = [f"died: {then}" for then in ("again", "recover", "give up")]
-        assert all(said.get(what, 0) >= most // 20 for what in ("upsert", "delete", "insert", "roll back", "checkpoint", *deaths)), said
+        assert all(
+            said.get(what, 0) >= most // 20 for what in ("upsert", "delete", "insert", "clean", "roll back", "checkpoint", *deaths)
+        ), said
