@@ -125,6 +125,7 @@ def test_a_partition_has_several_names(tmp_path: Path, *, hive_style: bool) -> N
     [
         ([], ["partitions is empty"]),
         ("nowhere", ["no partition", "city=nowhere", "It has: city=la, city=sf"]),
+        ("city=nowhere", ["has no partition 'city=nowhere'"]),
         (["sf", {"city": "nowhere"}], ["no partition", "city=nowhere"]),
         ({"town": "sf"}, ["does not name a partition", "city"]),
         (("sf", "la"), ["has 2 values, and a partition", "has 1"]),

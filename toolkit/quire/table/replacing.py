@@ -100,10 +100,9 @@ def paths(named: Sequence[Any], config: TableConfig, columns: pa.Schema, known: 
         meant = list(_candidates(each, config, columns))
         path = next((path for path in meant if path in known), None)
         if path is None:
+            wanted = each if not meant or (isinstance(each, str) and "=" in each) else meant[-1]
             some, more = ", ".join(sorted(known)[:_SHOWN])[:400], f" and {len(known) - _SHOWN:,} more" if len(known) > _SHOWN else ""
-            raise UsageError(
-                f"{url} has no partition {quoted(meant[-1] if meant else each)}. It has: {some or 'none'}{more}. Nothing was changed."
-            )
+            raise UsageError(f"{url} has no partition {quoted(wanted)}. It has: {some or 'none'}{more}. Nothing was changed.")
         found.add(path)
     return sorted(found)
 
