@@ -92,7 +92,8 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], Ca
         **{key: {"job": None} for key in ("commit_job", "state", "is_commit_job_repeatable", "is_recovery_supported")},
         **{key: {"attempt": None} for key in ("abort_task", "commit_task", "needs_task_commit")},
         **{key: {"job": None, "task": 0} for key in ("setup_task", "recover_task")},
-        **{key: {"df": rows} for key in ("upsert", "insert", "bulk_insert", "delete")},
+        **{key: {"df": rows} for key in ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite")},
+        "delete_partitions": {"partitions": "city=x"}, "delete_savepoint": {"instant": "2" * 17},
     }  # fmt: skip
 
     def method(of: Callable[[], Any], name: str) -> Callable[[], Case]:
