@@ -18,7 +18,7 @@ from quire.errors import QuireError, UsageError
 from quire.sources.kafka import client
 from test_public import ALL, _keys
 
-# Of each kind that a caller may hand over by mistake, what is shortest, longest, or odd in it.
+# The shortest, the longest and the odd values of each kind that a caller may hand over by mistake.
 WRONG: tuple[Any, ...] = (
     None, "", "x" * 5000, "a\nb\x1b[31m", "\ud800", "a\0b", "[", "kafka://[::1/t", "file://[::1/t", -1, 1.5, object(), [None], ["\ud800"],
     {1: 2}, b"bytes",

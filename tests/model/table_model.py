@@ -24,7 +24,7 @@ Of a merge-on-read table (`Case.appends`) a batch puts its updates into logs, an
 
 Other programs may then take time to write, schedule, run a plan and take one back; listings may not show a plan yet.
 
-Of a copy-on-write table three more are there, none of which writes a file:
+Three more are there in a copy-on-write table, none of which writes a file:
 
     clean         deletes the slices that later ones have superseded, but for those that a pin or a savepoint holds
     save          a savepoint of the last instant but one; another program may make one, too (`saves`)
@@ -248,12 +248,12 @@ def as_of(timeline: Shown, instant: int) -> dict[str, int]:
     return {group: t for group, (t, begun) in found.items() if begun != ENDED}
 
 
-def superseded(timeline: Shown, held: set[int]) -> list[tuple[str, int, int]]:
-    """File group, instant of the slice and of the one after it, of all that nobody reads as of an instant that is held."""
+def superseded(timeline: Shown, held: set[int], pins: set[int]) -> list[tuple[str, int, int]]:
+    """File group, instant of the slice and of the one after it, of all that nobody reads as of an instant that is held, or after a pin."""
     found, last = list[tuple[str, int, int]](), dict[str, int]()
     for t in sorted(timeline):
         for group, *_ in timeline[t][1]:
-            if group in last and not any(last[group] <= one < t for one in held):
+            if group in last and t <= min(pins, default=t) and not any(last[group] <= one < t for one in held):
                 found.append((group, last[group], t))
             last[group] = t
     return found
@@ -451,7 +451,7 @@ def keeping(case: Case, run: Any, batch: str, seen: Any) -> Actor:
     saved = tuple(timeline.saved)
     if batch.startswith("clean"):
         pins = {entry[1] for entry in log if entry[0] == "pin"} if case.bug != "pins_ignored" else set()
-        there = superseded(timeline, pins | {*saved})
+        there = superseded(timeline, {*saved}, pins)
         gone = []
         for group, t, end in there:
             if (yield ("get", ("slice", group, t, timeline[t][0]))) is not None:
@@ -659,7 +659,7 @@ def environment(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
     """What others may do now, while the actors are about to do `ops`."""
     found = []
     log, newest = d[("log",)], max(timeline_of(d))
-    # Who rolls a commit back needs the slices before it, and may not do so with a savepoint.
+    # To roll a commit back needs the slices before it, and is refused where it has a savepoint.
     may = all(("slice", group, base, timeline_of(d)[base][0]) in d for group, base, new, _ in timeline_of(d)[newest][1] if base is not None)
     may = (case.appends or may) and ("saved", newest) not in d
     if d.get(("undo",)) and may and any(entry[4] == newest for entry in commits(log)) and turn(case, d, ops):

@@ -77,7 +77,7 @@ def test_both_clean_and_read_after_each_other(tmp_path: Path, sessions: dict[str
     bring("quire", 6, NEVER)
     compact()
     travelled = by_id(jvm.read(table.url, {"as.of.instant": held}))
-    # Of a merge-on-read table 1.2.0 counts logs that came later, in the slice as of an instant.
+    # 1.2.0 counts logs of a merge-on-read table that came later, in the slice as of an instant.
     assert travelled == at_savepoint or (version, type) == ("1.2.0", "merge_on_read")
     report = table.clean(versions=1, progress=False)
     assert report.files >= 2

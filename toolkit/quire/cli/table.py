@@ -300,7 +300,7 @@ def clean(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **gi
 
 @click.command()
 @click.argument("url")
-@click.option("--instant", help="Of a completed write; default: the newest.")
+@click.option("--instant", help="The instant of a completed write; default: the newest.")
 @click.option("--comment", default="", help="Why it is held.")
 @click.option("--delete", is_flag=True, help="Delete the savepoint at --instant: the next clean takes what it has held.")
 @STORE_OPTION

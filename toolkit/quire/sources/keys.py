@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from quire.errors import UsageError
+from quire.errors import UsageError, encodable
 from quire.sources.kafka.topics import is_kafka
 from quire.storage import canonical, normalise
 from quire.storage.local import to_text
@@ -23,7 +23,7 @@ def keys(path: str | os.PathLike[str], options: Mapping[str, object] | None, kno
     resolved = normalise(os.fsdecode(path) if isinstance(path, bytes) else path)
     text = os.fsdecode(path)
     shown = [text] if text.startswith(("file:///", "memory://")) else [f"file://{text}"] if text.startswith("/") else []
-    shown = [key for key in shown if key.isascii() or _is_utf8(key)]  # a name as Python gives it is not a key of the ledger
+    shown = [key for key in shown if key.isascii() or encodable(key)]  # a name as Python gives it is not a key of the ledger
     if not resolved.startswith("file://"):
         return list(dict.fromkeys([*shown, *_remote(resolved, options, known)]))
     plain = os.path.abspath(os.path.expanduser(text.removeprefix("file://")))
@@ -48,11 +48,3 @@ def _remote(url: str, options: Mapping[str, object] | None, known: Iterable[str]
         said = " and ".join(sorted(host.partition("@")[2] for host in meant))
         raise UsageError(f"{url} may be in the accounts {said}. Write which one is meant, as in abfs://{min(meant)}{slash}{name}.")
     return [*found, *(f"abfs://{host}{slash}{name}" for host in meant)]
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -7,15 +7,16 @@ Publication lays the plan on the timeline, then deletes. See docs/protocol.md, s
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from quire.commit import protocol
-from quire.commit.entries import TABLE, Expired, Task
+from quire.commit.entries import TABLE, Commit, Entry, Expired, Foreign, Task
 from quire.commit.log import Log
-from quire.errors import RefusedError, UsageError
-from quire.storage import Entry, Store
+from quire.errors import RefusedError, StorageError, TransientError, UsageError
+from quire.storage import Entry as File
+from quire.storage import Store, plain
 from quire.table import file_groups, retention, rounds, timeline
 from quire.table.file_groups import Slice
 from quire.table.format import cleaning, names
@@ -30,6 +31,7 @@ from quire.table.write.write import Written
 
 DELETING = 32  # requests at once
 BY = "quire"
+Planned = Mapping[str, Sequence[names.BaseFile | names.LogFile]]  # partition → files
 
 
 class NothingToClean(RefusedError):
@@ -49,7 +51,7 @@ class Clean:
     def say(self, view: View, closing: Closing, written: list[Written]) -> tuple[Round, bytes]:
         """See `Body`. Raises NothingToClean."""
         line, saved = view.line, sorted(view.line.savepoints)
-        found = retention.dead(closing.store, line, self.keep, {*saved, *pinned(view.log)})
+        found = retention.dead(closing.store, line, self.keep, saved, pinned(view.log))
         if not found.files:
             raise NothingToClean(f"no slice of {closing.store.url} may go.")
         counts = {"slices": found.slices, "files": sum(map(len, found.files.values())), "bytes": found.size}
@@ -70,10 +72,12 @@ def keep_of(intent: Mapping[str, object]) -> Keep:
     return Keep(since=names.next_instant((), dt.datetime.now(dt.UTC) - dt.timedelta(seconds=float(str(span)))))
 
 
-def pinned(log: Log) -> set[str]:
-    """The newest instants of the versions that are pinned; of one that is not settled also the newest that readers see."""
-    versions = {each for version in log.pins().values() for each in (version, log.settled_version(version))}
-    return {max((instant for instant, *_ in log.cut(version).instant_rows()), default="") for version in versions}
+def pinned(log: Log) -> str:
+    """The newest instant that readers of the oldest pinned version see; "": nothing is pinned."""
+    pins = log.pins().values()
+    if not pins:
+        return ""
+    return max((instant for instant, *_ in log.cut(log.settled_version(min(pins))).instant_rows()), default="0")
 
 
 def expired(log: Log, done: Task) -> Expired | None:
@@ -81,13 +85,20 @@ def expired(log: Log, done: Task) -> Expired | None:
     said = rounds.round_of(done)
     if said.operation != CLEAN:
         return None
-    versions = [
-        number for number, commit in log.recent()
-        if commit.closer == TABLE and log.in_effect(commit) and rounds.leaves_instant(commit.tasks[-1])
-        and rounds.round_of(commit.tasks[-1]).instant >= said.readable
-    ]  # fmt: skip
-    below = min([*(versions or [said.version]), *log.pins().values()])
+    entries = enumerate(log.since(log.merged), log.merged + 1)
+    # Where none of these has so new an instant, a version has it that a checkpoint stands for.
+    below = next((number for number, entry in entries if _newest(log, entry) >= said.readable), log.merged)
+    below = min([below, *log.pins().values()])
     return Expired(below=below, time=protocol.now()) if log.expired() < below else None
+
+
+def _newest(log: Log, entry: Entry) -> str:
+    """The newest instant of a write that an entry of the log brings; "": it brings none."""
+    if isinstance(entry, Foreign):
+        return max(entry.instants, default="")
+    if not isinstance(entry, Commit) or entry.closer != TABLE or not log.in_effect(entry) or not rounds.leaves_instant(entry.tasks[-1]):
+        return ""
+    return rounds.round_of(entry.tasks[-1]).instant
 
 
 @dataclass(frozen=True)
@@ -145,22 +156,58 @@ def carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
     planned = cleaning.planned(content, where)
     store.put_if_absent(f"{names.FOLDER}/{Instant(said.instant, said.action, 'requested').name}", content)
     store.put(under_way, content)
-    files = _delete(store, planned, said.readable)
-    store.put_if_absent(completed, cleaning.completed(files, said.instant, *cleaning.retained(content, where)))
+    going, changes = _going(store, planned), _changes(store, said.readable)
+    with ThreadPoolExecutor(DELETING) as pool:
+        gone = list(pool.map(lambda name: _remove(store, name), [*(names.path(*each) for each in going), *changes]))
+    files = cleaning.names_of(each for each, ok in zip(going, gone, strict=False) if ok)
+    refused = cleaning.names_of(each for each, ok in zip(going, gone, strict=False) if not ok)
+    store.put_if_absent(completed, cleaning.completed(files, refused, said.instant, *cleaning.retained(content, where)))
 
 
-def _delete(store: Store, planned: dict[str, list[names.BaseFile | names.LogFile]], readable: str) -> dict[str, list[str]]:
-    """Delete the files of a plan, and what commits up to the instant `readable` have kept of changes; partition → the names of those files.
+def _remove(store: Store, name: str) -> bool:
+    """Delete a file; False: the store refuses, which must not hinder writers, who publish this clean before they begin."""
+    try:
+        store.remove(name)
+    except TransientError:
+        raise
+    except StorageError:
+        return False
+    return True
+
+
+def _going(store: Store, planned: Planned) -> list[tuple[str, str]]:
+    """Partition and name of each file of a plan that nobody reads.
 
     A file that is read by now stays: a commit that superseded it may have been rolled back since, or somebody has forged the plan.
     """
     newest = file_groups.newest(store, timeline.read(store), logs=True)
     current = {name for one in newest for name in (one.name, *one.logs)}
-    gone = [(partition, file.name) for partition, files in planned.items() for file in files]
-    gone = [(partition, name) for partition, name in gone if names.path(partition, name) not in current]
-    kept = (entry.name for entry in store.walk(names.CHANGES) if isinstance(entry, Entry))
-    # They hold rows as they were before, also rows that are deleted.
-    changes = [name for name in kept if retention.changed_at(name) <= readable]
-    with ThreadPoolExecutor(DELETING) as pool:
-        list(pool.map(store.remove, [*(names.path(partition, name) for partition, name in gone), *changes]))
-    return cleaning.names_of(gone)
+    every = ((partition, file.name) for partition, files in planned.items() for file in files)
+    return [each for each in every if names.path(*each) not in current]
+
+
+def _changes(store: Store, readable: str) -> list[str]:
+    """The change files of commits up to an instant: they hold rows as they were before, also rows that are deleted."""
+    there = (entry.name for entry in store.walk(names.CHANGES) if isinstance(entry, File))
+    return [name for name in there if retention.changed_at(name) <= readable]
+
+
+def check_done(store: Store, said: Round) -> None:
+    """See that a clean, or a savepoint, that was committed and published has come into effect.
+
+    RefusedError where another program keeps the table differently by now; StorageError where the store has refused to delete files.
+    """
+    if store.stat(f"{names.FOLDER}/{Instant(said.instant, said.action).name}") is None:
+        raise RefusedError(
+            f"the {said.operation} {said.instant} of {plain(store.url)} has changed nothing: another program has upgraded the table "
+            "meanwhile, or keeps a metadata table of it. table.adopt() drops a metadata table; then call again."
+        )
+    if said.operation != CLEAN:
+        return
+    planned = cleaning.planned(*timeline.read(store).clean_of(said.instant))
+    there = {entry.name for entry in store.walk() if isinstance(entry, File)}
+    if left := [name for each in _going(store, planned) if (name := names.path(*each)) in there] + _changes(store, said.readable):
+        raise StorageError(
+            f"the store refuses to delete {len(left):,} files that the clean {said.instant} of {plain(store.url)} was to delete, as "
+            f"{left[0]}; the others are gone. Look whether it lets quire delete there, and call again."
+        )

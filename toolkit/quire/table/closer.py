@@ -98,7 +98,7 @@ class TableCloser:
         if rounds.appeared(store, commit):
             return
         data = self._content(store, commit)
-        # Of a commit without files only the log tells that it has appeared before, and that another program has rolled it back since.
+        # Only the log tells that a commit without files has appeared before, and that another program has rolled it back since.
         if data is None or (not done.data_files and Log(store).refresh().published(commit.job) is not None):
             return
         if said.planned:

@@ -122,14 +122,18 @@ def overview(table: Table, options: Mapping[str, Any] | None = None) -> Overview
 def rows_in(line: Timeline, slices: Sequence[Slice]) -> list[int | None]:
     """How many rows each slice has; None where its commit has been archived, or logs change it."""
     wanted = {one.instant for one in slices}
-    commits = _commits(line, [instant for instant in line.completed if instant.time in wanted])
+    return counted(slices, commits_of(line, [instant for instant in line.completed if instant.time in wanted]))
+
+
+def counted(slices: Sequence[Slice], commits: Sequence[CommitMetadata]) -> list[int | None]:
+    """How many rows each slice has, by the commits that wrote them."""
     counts = {stat.path: stat.num_writes for commit in commits for _, stat, _ in commit.files()}
     return [None if one.logs else counts.get(one.name) for one in slices]
 
 
-def changed_by(line: Timeline) -> tuple[int, int]:
-    """The bytes that the completed writes have written, and how many rows they have inserted, updated and deleted."""
-    said = [_row(instant, commit) for instant, commit in zip(line.completed, _commits(line, line.completed), strict=True)]
+def changed_by(line: Timeline, commits: Sequence[CommitMetadata]) -> tuple[int, int]:
+    """The bytes that the completed writes, whose contents are given, have written, and the rows inserted, updated and deleted by them."""
+    said = [_row(instant, commit) for instant, commit in zip(line.completed, commits, strict=True)]
     return sum(row["bytes"] for row in said), sum(row[word] for row in said for word in _WORDS)
 
 
@@ -174,8 +178,10 @@ def _instants(line: Timeline, last: int | None) -> list[dict[str, Any]]:
     every = sorted([*line.completed, *line.pending, *done_with])
     chosen = every if last is None else every[max(0, len(every) - last) :]
     done = [instant for instant in chosen if instant.state == "completed" and instant.action != CLEAN]
-    commits = dict(zip(done, _commits(line, done), strict=True))
-    return [_clean(line, each) if each.action == CLEAN else _row(each, commits.get(each)) for each in chosen]
+    commits = dict(zip(done, commits_of(line, done), strict=True))
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        cleaned = pool.map(lambda each: _clean(line, each), (each for each in chosen if each.action == CLEAN))
+        return [next(cleaned) if each.action == CLEAN else _row(each, commits.get(each)) for each in chosen]
 
 
 def _clean(line: Timeline, instant: Instant) -> dict[str, Any]:
@@ -201,6 +207,7 @@ def _row(instant: Instant, commit: CommitMetadata | None) -> dict[str, Any]:
     }
 
 
-def _commits(line: Timeline, wanted: Sequence[Instant]) -> list[CommitMetadata]:
+def commits_of(line: Timeline, wanted: Sequence[Instant]) -> list[CommitMetadata]:
+    """The contents of completed writes, by one request each."""
     with ThreadPoolExecutor(PARALLEL) as pool:
         return list(pool.map(line.commit, wanted))

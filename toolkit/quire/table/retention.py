@@ -6,6 +6,7 @@ that replaced the group.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -53,8 +54,12 @@ class Dead:
         )
 
 
-def dead(store: Store, line: Timeline, keep: Keep, held: Iterable[str]) -> Dead:
-    """The files that may be deleted, by one listing; `held`: instants as of which the table has to stay readable."""
+def dead(store: Store, line: Timeline, keep: Keep, held: Iterable[str], pinned: str = "") -> Dead:
+    """The files that may be deleted, by one listing.
+
+    The table has to stay readable as of each instant that is `held`, and from the instant `pinned` on ("": there is none). Versions from
+    the oldest pin on may be pinned, too, so all of these stay.
+    """
     held, files, count, readable = sorted(held), dict[Key, tuple[Entry, ...]](), 0, ""
     for key, there in file_groups.everything(store, line).items():
         gone = list[Entry]()
@@ -62,13 +67,19 @@ def dead(store: Store, line: Timeline, keep: Keep, held: Iterable[str]) -> Dead:
         ends = [instant for instant, _ in slices[1:]] + [line.replaced.get(key, "")]
         newer = len(slices) - 1 + bool(ends[-1])
         for number, ((begun, entries), end) in enumerate(zip(slices, ends, strict=True)):
-            if not end or not keep.goes(end, newer - number) or any(begun <= instant < end for instant in held):
+            if not end or (pinned and end > pinned) or not keep.goes(end, newer - number) or _holds(held, begun, end):
                 continue
             gone += entries
             count, readable = count + 1, max(readable, end)
         if gone:
             files[key] = tuple(gone)
     return Dead(files, count, readable)
+
+
+def _holds(held: Sequence[str], begun: str, end: str) -> bool:
+    """Whether one of these instants, which are in order, is from `begun` on and before `end`."""
+    first = bisect.bisect_left(held, begun)
+    return first < len(held) and held[first] < end
 
 
 def _slices(there: Sequence[tuple[BaseFile | LogFile, Entry]]) -> Iterable[tuple[str, list[Entry]]]:
@@ -81,7 +92,7 @@ def _slices(there: Sequence[tuple[BaseFile | LogFile, Entry]]) -> Iterable[tuple
         begun = ["", *begun]
     found: dict[str, list[Entry]] = {instant: [] for instant in begun}
     for file, entry in there:
-        found[max(instant for instant in begun if instant <= file.instant)].append(entry)
+        found[begun[bisect.bisect_right(begun, file.instant) - 1]].append(entry)
     return found.items()
 
 

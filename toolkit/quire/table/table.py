@@ -376,9 +376,11 @@ class Table:
         return upkeep.savepoint(self._service("held", False), at, comment)
 
     def savepoints(self) -> pd.DataFrame:
-        """The savepoints, the oldest first: a pandas DataFrame with the columns `instant`, `comment`, `made` (UTC) and `by`.
+        """The savepoints, the oldest first.
 
-        table.savepoints().tail()
+            table.savepoints().tail()
+
+        Returns a pandas DataFrame with the columns `instant`, `comment`, `made` (UTC) and `by`.
         """
         return upkeep.savepoints(self._store, self.config.timeline or names.FOLDER)
 

@@ -102,7 +102,7 @@ def clean(service: Service, keep_for: str | float | None, versions: int | None, 
     began, (span, kept) = time.monotonic(), check(keep_for, versions)
     opened(service.store)
     asked = {"versions": kept} if kept else {"keep_for": span}
-    with with_state("What was committed is completed by the next call; call again to go on."):
+    with with_state("Call again: it completes what is committed, and deletes what is left."):
         if dry_run:
             service.log = protocol.recover(service.store)
             return _report(service, began, _dead(service, service.log, asked))
@@ -118,14 +118,15 @@ def clean(service: Service, keep_for: str | float | None, versions: int | None, 
             done = service.run(identity, plan, "clean", keep=False)
         except NothingToClean:
             done = None
+        if done is not None:
+            cleaning.check_done(service.store, rounds.round_of(done.tasks[-1]))
     return _report(service, began, done)
 
 
 def _dead(service: Service, log: Log, asked: Mapping[str, object]) -> Dead:
     """The files that may go, as it looks now."""
     line = timeline.read(service.store)
-    held = {*line.savepoints, *cleaning.pinned(log)}
-    return retention.dead(service.store, line, cleaning.keep_of(asked), held)
+    return retention.dead(service.store, line, cleaning.keep_of(asked), line.savepoints, cleaning.pinned(log))
 
 
 def _report(service: Service, began: float, found: Dead | Commit | None) -> CleanReport:
@@ -167,7 +168,8 @@ def savepoint(service: Service, instant: str | None, comment: str) -> str:
             return at
         intent = {"verb": SAVEPOINT, "operation": SAVEPOINT, "dest": service.dest, "instant": at, "comment": comment}
         identity = Identity(intent, SPEC, choice("auto", service.store), closer=TABLE, empty=UNSAID)
-        service.run(identity, _plan, "savepoint", keep=False)
+        if (done := service.run(identity, _plan, "savepoint", keep=False)) is not None:
+            cleaning.check_done(service.store, rounds.round_of(done.tasks[-1]))
     return at
 
 

@@ -14,8 +14,10 @@ from quire.table.format import avro_file, names
 from quire.table.format.names import BaseFile, LogFile
 
 _NAMESPACE = "org.apache.hudi.avro.model"
+_LATEST = 253_402_300_800_000  # milliseconds since 1970: the year 10000
 _VERSION = 2  # paths, not names, of the files to be deleted
 _POLICY = "KEEP_LATEST_BY_HOURS"  # Hudi asks for one of its own; nobody decides by what a plan says here
+_OTHERS = (".cdc", ".orc", ".hfile", ".lance")
 _STRING = {"type": "string", "avro.java.string": "String"}
 
 
@@ -127,25 +129,28 @@ def planned(data: bytes, where: str) -> dict[str, list[BaseFile | LogFile]]:
         for partition, entries in by_partition.items():
             checked = names.check_partition(partition, where)
             for entry in entries or []:
-                found.setdefault(checked, []).append(_file(entry.get("filePath") if isinstance(entry, dict) else entry, where))
+                file = _file(entry.get("filePath") if isinstance(entry, dict) else entry, where)
+                found.setdefault(checked, []).extend([file] if file else [])
     return found
 
 
-def _file(path: Any, where: str) -> BaseFile | LogFile:
+def _file(path: Any, where: str) -> BaseFile | LogFile | None:
+    """The file at a path; None: one of a kind that quire neither writes nor reads, as Hudi's own change logs."""
     found = names.file(path.rpartition("/")[2]) if isinstance(path, str) else None
-    if found is None:
+    if found is None and not (isinstance(path, str) and path.endswith(_OTHERS) and ".." not in path.split("/")):
         raise FormatError(f"{where} names {str(path)[:300]!r}, which is not a file of a table: nothing was touched. Look who wrote it.")
     return found
 
 
-def completed(files: Files, instant: str, retained: str, newest: str) -> bytes:
-    """The words of a clean that has deleted `files`: the same of each publisher."""
+def completed(files: Files, refused: Files, instant: str, retained: str, newest: str) -> bytes:
+    """The words of a clean that has deleted `files`, and was to delete those that the store has `refused` to delete."""
     partitions = {
         partition: {
-            "partitionPath": partition, "policy": _POLICY, "deletePathPatterns": list(files[partition]),
-            "successDeleteFiles": list(files[partition]), "failedDeleteFiles": [], "isPartitionDeleted": False,
+            "partitionPath": partition, "policy": _POLICY, "deletePathPatterns": [*files.get(partition, ()), *refused.get(partition, ())],
+            "successDeleteFiles": list(files.get(partition, ())), "failedDeleteFiles": list(refused.get(partition, ())),
+            "isPartitionDeleted": False,
         }
-        for partition in sorted(files)
+        for partition in sorted({*files, *refused})
     }  # fmt: skip
     said = {
         "startCleanTime": instant, "timeTakenInMillis": 0, "totalFilesDeleted": sum(map(len, files.values())),
@@ -172,7 +177,7 @@ def saved(data: bytes, where: str) -> tuple[str, int, str]:
     """The maker of a savepoint, its time (milliseconds since 1970), and the comment."""
     said = avro_file.record(data, where)
     by, at, comment = said.get("savepointedBy"), said.get("savepointedAt"), said.get("comments")
-    return str(by or ""), at if isinstance(at, int) else 0, str(comment or "")
+    return str(by or ""), at if isinstance(at, int) and 0 <= at < _LATEST else 0, str(comment or "")
 
 
 def names_of(files: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
