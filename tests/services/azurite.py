@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from services.ports import free_port
 from services.server import Server, served
 
 sys.path.append(str(Path(__file__).parents[2] / "notebooks"))
 
-from azurite import ACCOUNT, KEY, command, connection_string, endpoint, free_port, installed
+from azurite import ACCOUNT, KEY, command, connection_string, endpoint, installed
 
 __all__ = ["ACCOUNT", "KEY", "azurite", "azurite_server", "connection_string", "installed"]
 

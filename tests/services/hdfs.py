@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from quire.spark.java import find_java
+from services.ports import free_ports
 
 JARS = Path(sys.prefix) / "hdfs" / "jars"
 PATIENCE = 120.0  # seconds until they take files
@@ -160,15 +160,3 @@ def _configure(place: Path, rpc: int, http: int) -> None:
     for name in ("core-site.xml", "hdfs-site.xml"):
         (conf / name).write_text(f"<configuration>\n{written}</configuration>\n")
     (conf / "log4j.properties").write_text(_LOG)
-
-
-def free_ports(n: int) -> list[int]:
-    """Loopback ports on which nobody listens."""
-    probes = [socket.socket() for _ in range(n)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

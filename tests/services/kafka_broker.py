@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 
 from quire.spark.java import find_java
 from services.kafka import PATIENCE, Kafka
-from services.s3 import free_ports
+from services.ports import free_ports
 from services.server import Server
 
 __all__ = ["JARS", "Cluster", "broker", "brokers"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 from quire.errors import StorageError
 from quire.storage.s3.store import S3Store
+from services.ports import free_port, free_ports
 from services.server import Server, served
 
 KEY, SECRET = "tests", "of-tests-alone"  # of servers that run here and are gone afterwards
@@ -38,22 +38,6 @@ def client(endpoint: str) -> Any:
     from quire.storage.s3.account import account
 
     return account(options(endpoint)).client()
-
-
-def free_ports(n: int, beside: int = 0) -> list[int]:
-    """Loopback ports on which nobody listens, nor on those that lie so far above."""
-    found = list[int]()
-    while len(found) < n:
-        with socket.socket() as probe, socket.socket() as other:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            try:
-                other.bind(("127.0.0.1", port + beside if beside else 0))
-            except (OSError, OverflowError):
-                continue
-        if port not in found:
-            found.append(port)
-    return found
 
 
 @contextmanager
@@ -91,7 +75,7 @@ def seaweedfs() -> Iterator[str]:
 @contextmanager
 def moto() -> Iterator[str]:
     """Run moto's server with one bucket; gives its endpoint."""
-    (port,) = free_ports(1)
+    port = free_port()
     command = [sys.executable, str(Path(__file__).parent / "moto_server.py"), str(port)]
     with served("moto", lambda data: _server("moto", command, port, data)) as running:
         yield running.endpoint

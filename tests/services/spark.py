@@ -24,6 +24,7 @@ from typing import Any
 import pyspark
 
 from quire.spark.java import find_java
+from services.ports import free_port
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 PATIENCE = 120.0  # seconds until a process is up
@@ -200,13 +201,6 @@ class ConnectServer(Processes):
             socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
             return True
         return False
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

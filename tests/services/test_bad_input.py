@@ -25,6 +25,7 @@ from quire.errors import QuireError, StorageError, TransientError
 from quire.storage import retry, window
 from services import s3
 from services.azurite import ACCOUNT, KEY, connection_string
+from services.ports import free_port
 from services.scripted import Asked, Says, between, refusal, scripted
 from services.site import FILES, LINES, WRONG, Site, both_ways, line, lines, sites
 
@@ -197,7 +198,7 @@ def test_who_looks_whether_it_is_a_table_is_told_why_nobody_may(call: Callable[.
 
 @pytest.mark.parametrize(("scheme", "reached"), KINDS)
 def test_nobody_listens_or_the_connection_is_reset(scheme: str, reached: Reached, local: Path, out: Path, impatient: None) -> None:
-    (port,) = s3.free_ports(1)
+    port = free_port()
     both_ways(f"{scheme}://tests/x", reached(f"http://127.0.0.1:{port}"), local, out, "nobody listens there", "tried", kind=TransientError)
     with scripted(lambda _: (0, {}, b"")) as (endpoint, _):
         both_ways(f"{scheme}://tests/x", reached(endpoint), local, out, "the connection was lost", "tried", kind=TransientError)

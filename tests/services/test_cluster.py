@@ -27,6 +27,7 @@ from quire.storage import bare
 from services import s3
 from services.kafka import Mock, Record
 from services.kafka_witness import account, look, parquet
+from services.ports import free_port
 from services.spark import (
     OURS,
     PATIENCE,
@@ -36,7 +37,6 @@ from services.spark import (
     Standalone,
     bare_python,
     environment,
-    free_port,
     process,
     running,
     wait_until,

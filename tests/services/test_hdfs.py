@@ -25,7 +25,8 @@ from quire.storage import Folder, ReadRequest, Store, Trouble, Unreadable, Vanis
 from quire.storage.hdfs.rest import WebHdfsRest
 from quire.storage.hdfs.store import PIECE, HdfsStore
 from services.conformance import content
-from services.hdfs import DATANODE, HOME, NAMENODE, USER, Cluster, free_ports, hdfs
+from services.hdfs import DATANODE, HOME, NAMENODE, USER, Cluster, hdfs
+from services.ports import free_port
 from services.scripted import Asked, scripted
 
 pytestmark = pytest.mark.services
@@ -279,7 +280,7 @@ def test_a_delegation_token_reaches_the_cluster_and_no_message(home: str, caplog
 
 
 def test_wrong_places_are_said_at_once_in_one_line(hdfs_cluster: Cluster) -> None:
-    (nobody,) = free_ports(1)
+    nobody = free_port()
     for url, words in {
         "webhdfs://no-such-host.invalid/a": "unknown host 'no-such-host.invalid'",
         f"webhdfs://127.0.0.1:{nobody}/a": "nobody listens at",

@@ -24,6 +24,7 @@ from quire.storage.s3 import upload as s3_upload
 from quire.storage.s3.account import S3Account, account
 from quire.storage.s3.upload import Pieces
 from services import s3
+from services.ports import free_port
 from services.scripted import Asked, Says, between, scripted
 
 MARK = "hunter2-hunter2"
@@ -256,7 +257,7 @@ def test_what_passes_is_tried_again(status: int, code: str, monkeypatch: pytest.
 
 
 def test_nobody_listens() -> None:
-    (port,) = s3.free_ports(1)
+    port = free_port()
     with pytest.raises(TransientError, match="nobody listens there"):
         to(f"http://127.0.0.1:{port}").get("a")
     with refused(StorageError, 3, "unknown host"):
