@@ -307,6 +307,7 @@ PIPELINES = {
             "table compaction", "", few, tables.calls(*tables.COMPACTION, logs=True), OF_TABLES, states=tables.states(*tables.COMPACTION)
         ),
         Pipeline("table clean", "", few, tables.calls(*tables.CLEANS), OF_TABLES, states=tables.states(*tables.CLEANS)),
+        Pipeline("table archive", "", few, tables.calls(*tables.ARCHIVES), OF_TABLES, states=tables.states(*tables.ARCHIVES)),
         Pipeline("table replace", "", few, tables.calls(*tables.REPLACES, logs=True), OF_TABLES, states=tables.states(*tables.REPLACES)),
         Pipeline("table load", "", loads.fill, tables.load, OF_TABLES, grows=True, states=tables.loaded),
         Pipeline("table process", "", few, tables.process, OF_TABLES, states=tables.processed),

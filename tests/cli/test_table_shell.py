@@ -150,6 +150,9 @@ def test_older_slices_are_cleaned_and_a_savepoint_holds_them(run: Run, trips: Pa
     assert "deleted" in out
     assert "1 slices" in out
     assert answer(run("table", "clean", trips, "--json", "--quiet"))["files"] == 0
+    assert answer(run("table", "archive", trips, "--keep", "2", "--dry-run", "--json"))["instants"] >= 2
+    assert "the last 2 writes stay" in run("table", "archive", trips, "--keep", "2", "--quiet")[1]
+    assert answer(run("table", "archive", trips, "--json", "--quiet"))["instants"] == 0
 
 
 def answer_lines(said: tuple[int, str, str]) -> list[Any]:
@@ -405,6 +408,7 @@ def test_what_is_typed_wrong_is_one_line_before_spark_starts(
         (("clean", trips, "--keep-for", "soon"), ("keep_for='soon' is not a time span",)),
         (("clean", trips, "--keep-for", "1 h", "--versions", "1"), ("two ways to say what stays",)),
         (("clean", trips, "--versions", "0"), ("versions takes how many slices",)),
+        (("archive", trips, "--keep", "0"), ("keep takes how many completed writes",)),
         (("savepoint", trips, "--delete"), ("--delete takes --instant",)),
         (("savepoint", trips, "--instant", "today"), ("instant takes an instant",)),
         (("compact", trips, "--strategy", "size"), ("strategy='size' is not one of",)),

@@ -193,6 +193,7 @@ INTO_TABLES = [
     *cases(["table compaction"], ["upload"], ["s3"]),
     *cases(["table compaction"], ["rename"], ["nfs"]),
     *cases(["table clean"], ["rename"], ["disk"]),
+    *cases(["table archive"], ["rename"], ["disk"]),
     *cases(["table replace"], ["upload"], ["s3"]),
     *cases(["table replace"], ["rename"], ["nfs"]),
     *cases(["table insert"], ["upload"], ["azure"]),

@@ -19,6 +19,7 @@ from quire.sources.kafka import client as kafka_client
 from quire.sources.kafka.offsets import lost_words
 from quire.sources.kafka.topics import Key
 from services.kafka import Kafka, Mock, mock
+from services.ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +32,6 @@ def kafka() -> Iterator[Mock]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long."""
     monkeypatch.setattr(kafka_client, "FIRST", 2.0)
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 # -------------------------------------------------------------------------------------------------------------------------- arguments

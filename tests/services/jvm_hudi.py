@@ -54,7 +54,12 @@ class Session:
         pq.write_table(rows, file)
         self._ask(do="write", url=str(url), options=dict(options), rows=str(file))
 
-    def _ask(self, **question: Any) -> None:
+    def archived(self, url: str) -> dict[str, int]:
+        """The instants that have left the timeline, and of each how many bytes are known about it."""
+        found: dict[str, int] = self._ask(do="archived", url=url)["archived"]
+        return found
+
+    def _ask(self, **question: Any) -> dict[str, Any]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         question["number"] = next(self.numbers)
@@ -65,6 +70,8 @@ class Session:
             answer = self.process.stdout.readline()
         if not answer or "failed" in (said := json.loads(answer)):
             raise RuntimeError(f"{question}: {said['failed'] if answer else 'it ended'}\n{self.log.read_text('utf-8', 'replace')[-4000:]}")
+        found: dict[str, Any] = said
+        return found
 
     def end(self) -> None:
         """Wait until it has ended."""

@@ -100,3 +100,61 @@ def test_both_clean_and_read_after_each_other(tmp_path: Path, sessions: dict[str
     bring("jvm", 11, CLEANS)
     assert not quire.recover(table.url).lost_updates
     assert quire.Ledger(table.url).verify(spark=LOCAL).ok
+
+
+@pytest.mark.parametrize("type", ["copy_on_write", "merge_on_read"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_jvm_reads_and_writes_after_an_archive_and_archives_after_it(
+    tmp_path: Path, sessions: dict[str, Session], version: str, type: str
+) -> None:
+    jvm = sessions[version]
+    logs = {"log_format": "avro"} if type == "merge_on_read" else {}
+    how: dict[str, Any] = {"type": type, "index": "simple", "name": "t", **logs}
+    table = Table.create(tmp_path / "t", key="id", partition_by="city", ordering="ts", **how)
+    options = {
+        "hoodie.table.name": "t", f"{WRITE}.table.type": type.upper(), f"{WRITE}.recordkey.field": "id", f"{WRITE}.precombine.field": "ts",
+        f"{WRITE}.partitionpath.field": "city", f"{WRITE}.hive_style_partitioning": "true", "hoodie.compact.inline": "false",
+        **(SIMPLY if type == "merge_on_read" else {"hoodie.index.type": "SIMPLE"}), **TURNS, **NEVER,
+    }  # fmt: skip
+    expected = dict[str, object]()
+
+    def bring(who: str, n: int, more: dict[str, str] | None = None) -> None:
+        rows = [row("a", n), row(f"{who}{n}", n), row("l", n, "la")]
+        if who == "quire":
+            table.upsert(frame(*rows), spark=LOCAL, progress=False)
+        else:
+            jvm.write(table.url, frame(*rows), {**options, f"{WRITE}.operation": "upsert", **(more or {})})
+        expected.update({each["id"]: each for each in rows})
+        agree()
+
+    def agree() -> None:
+        assert by_id(table.snapshot(spark=LOCAL)) == expected
+        assert by_id(jvm.read(table.url)) == expected
+
+    for n in range(1, 5):
+        bring("quire", n)
+    bring("jvm", 5)
+    first = [instant.time for instant in timeline.read(quire.storage.connect(table.url)).completed][:3]
+    assert table.archive(keep=2, progress=False).instants == 3
+    told = jvm.archived(table.url)
+    assert sorted(told) == first
+    assert all(told.values()), "and it reads what they have said"
+    agree()
+    bring("jvm", 6)
+    bring("quire", 7)
+    # Its archiver goes on behind quire's archive, and merges both where it does so.
+    archives = {
+        "hoodie.archive.automatic": "true", "hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3",
+        "hoodie.clean.automatic": "true", "hoodie.clean.async": "false", "hoodie.cleaner.commits.retained": "1",
+    }  # fmt: skip
+    for n in range(8, 12):
+        bring("jvm", n, archives)
+    line = timeline.read(quire.storage.connect(table.url))
+    assert len(line.completed) < 8, "the JVM has archived, too"
+    bring("quire", 12)
+    table.archive(keep=1, progress=False)
+    agree()
+    bring("quire", 13)
+    done = quire.recover(table.url)
+    assert (done.rolled_back, done.lost_updates) == ((), ())
+    assert quire.Ledger(table.url).verify(spark=LOCAL).ok

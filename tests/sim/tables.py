@@ -35,6 +35,7 @@ _DONE = re.compile(r"\.hoodie/([0-9]{17})\.(commit|deltacommit|replacecommit)")
 _CLEAN = re.compile(r"\.hoodie/([0-9]{17})\.clean\.requested")
 _CHANGES = re.compile(r"_quire/changes/([0-9]{17})/.*\.rows")
 _PLAN = re.compile(r"\.hoodie/([0-9]{17})\.compaction\.requested")
+_ARCHIVE = ".hoodie/archived/.commits_.archive."
 
 
 # -------------------------------------------------------------------------------------------------------------- what readers see
@@ -44,11 +45,14 @@ def seen(there: Mapping[str, bytes]) -> Rows:
     ended = {found[1]: found[2] for name in there if (found := _DONE.fullmatch(name))}
     plans = {found[1] for name in there if (found := _PLAN.fullmatch(name))}
     newest, gone = dict[tuple[str, str], tuple[str, str]](), cleaned(there)
+    # Once there is an archive, all that is older than the timeline counts, whatever wrote it.
+    archived = min(done, default="") if any(name.startswith(_ARCHIVE) for name in there) else ""
     for name in there:
         if (found := _BASE.fullmatch(name)) and not name.startswith(".hoodie/"):
             folder, group, instant = found[1] or "", found[2], found[3]
-            assert instant in done or any(instant > other for other in done) or not done, f"{name} is older than the timeline, and read"
-            if instant in done and newest.get((folder, group), ("", ""))[0] < instant:
+            older = bool(done) and all(instant < other for other in done)
+            assert bool(archived) or not older, f"{name} is older than the timeline, and read"
+            if (instant in done or older) and newest.get((folder, group), ("", ""))[0] < instant:
                 newest[folder, group] = instant, name
     for instant, content in done.items():
         for stats in json.loads(content)["partitionToWriteStats"].values():
@@ -56,7 +60,7 @@ def seen(there: Mapping[str, bytes]) -> Rows:
             assert all(f"{stat['partitionPath']}/.hoodie_partition_metadata" in there for stat in stats), "a partition that nobody lists"
         action = "compaction" if instant in plans else ended[instant]
         states = {f"{instant}.{action}.requested", f"{instant}{'' if action == 'commit' else f'.{action}'}.inflight"}
-        assert {f".hoodie/{state}" for state in states} <= there.keys()
+        assert archived or {f".hoodie/{state}" for state in states} <= there.keys()
     _end(newest, done)
     rows = Rows()
     for (folder, group), (instant, name) in newest.items():
@@ -69,7 +73,7 @@ def seen(there: Mapping[str, bytes]) -> Rows:
         assert len({log[:2] for log in logs}) == len(logs), f"two logs of {group} have one number"
         for *_, each in sorted(logs):
             for block in log_file.decode(there[each], each):
-                if block.instant in done:
+                if block.instant in done or block.instant < archived:
                     _change(rows, block, each)
     return rows
 
@@ -214,6 +218,8 @@ def calls(*given: tuple[str, list[tuple[str, str, int]]], logs: bool = False) ->
                 schedule(table)
             elif verb == CLEAN:
                 clean(table)
+            elif verb == ARCHIVE:
+                archive(table)
             elif verb == DROP:
                 table.delete_partitions([city for _, city, _ in rows], batch=f"batch {number}", progress=False)
             elif verb == COMPACT:
@@ -237,6 +243,12 @@ def clean(table: quire.Table) -> None:
         table.clean(versions=1, progress=False)
 
 
+def archive(table: quire.Table) -> None:
+    """Archive all but the newest of its writes, unless that was done."""
+    if not timeline.read(connect(table.url)).archived:
+        table.archive(keep=1, progress=False)
+
+
 def states(*given: tuple[str, list[tuple[str, str, int]]]) -> Callable[[Tree], States]:
     """What readers see of them."""
     found: States = [{}]
@@ -253,6 +265,8 @@ INSERTS = (("insert", FIRST), ("insert", [("d", "sf", 2), ("e", "ny", 2)]))
 UPSERTS = (("upsert", FIRST), ("upsert", SECOND))
 DELETES = (("upsert", FIRST), ("delete", [("b", "sf", 2), ("x", "la", 2)]))
 SCHEDULE, COMPACT, CLEAN, OVERWRITE, DROP = "schedule", "compact", "clean", "insert_overwrite", "delete_partitions"
+ARCHIVE = "archive"
+ARCHIVES = (*UPSERTS, ("upsert", [("b", "sf", 3)]), (ARCHIVE, []), ("delete", [("b", "sf", 4)]))
 CLEANS = (*UPSERTS, ("upsert", [("b", "sf", 3)]), (CLEAN, []), ("delete", [("b", "sf", 4)]))
 COMPACTION = (
     *UPSERTS, (SCHEDULE, []), ("upsert", [("b", "sf", 3), ("e", "ny", 3)]), ("delete", [("c", "la", 3)]), (COMPACT, []),

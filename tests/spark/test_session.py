@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import textwrap
@@ -18,6 +17,7 @@ import pytest
 from quire.errors import UsageError
 from quire.spark import jvm
 from quire.spark.session import session
+from services.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -238,9 +238,7 @@ def test_a_daemon_without_stderr_and_what_the_environment_says(tmp_path: Path) -
 
 
 def test_a_connect_server_that_does_not_answer_is_said_at_once(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     script = f"""
         import os
         for name in [name for name in os.environ if name.lower().endswith("_proxy")]:

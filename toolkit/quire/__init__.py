@@ -11,6 +11,7 @@
     table = quire.Table.create("/data/trips", key="id", ordering="at")      # a table that takes updates; then quire.Table("/data/trips")
     report = table.upsert(df)                                               # a quire.TableReport
     report = table.compact()                                                # of a merge-on-read table: a quire.CompactionReport
+    report = table.archive(keep=100)                                        # shortens the timeline: a quire.ArchiveReport
     report = table.clean(keep_for="7 days")                                 # deletes superseded slices: a quire.CleanReport
 
     quire.consolidate(source, dest, spark=quire.LocalRunner())              # without Spark
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from quire.table.compacting import CompactionReport
     from quire.table.stats import TableStats
     from quire.table.table import Table
-    from quire.table.upkeep import CleanReport
+    from quire.table.upkeep import ArchiveReport, CleanReport
     from quire.table.writing import TableReport
 
 # Where the names above are, each imported when it is first asked for: a task on an executor unpickles functions of a few modules,
@@ -87,7 +88,7 @@ _HOMES = {
         "quire.spark.shipping": ("install_on",),
         "quire.storage.secret": ("secret",),
         "quire.table.compacting": ("CompactionReport",),
-        "quire.table.upkeep": ("CleanReport",),
+        "quire.table.upkeep": ("ArchiveReport", "CleanReport"),
         "quire.table.stats": ("TableStats",),
         "quire.table.table": ("Table",),
         "quire.table.writing": ("TableReport",),
@@ -131,6 +132,7 @@ _warn_of_another()
 
 __all__ = [
     "AllQuarantined",
+    "ArchiveReport",
     "CleanReport",
     "CompactionReport",
     "DataLossError",

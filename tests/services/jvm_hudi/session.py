@@ -52,6 +52,22 @@ def write(spark: Any, url: str, options: dict[str, str], rows: str) -> dict[str,
     return {}
 
 
+def archived(spark: Any, url: str) -> dict[str, object]:
+    """The instants that have left the timeline, and of each how many bytes are known about it."""
+    hudi = spark._jvm.org.apache.hudi
+    conf = hudi.storage.hadoop.HadoopStorageConfiguration(spark.sparkContext._jsc.hadoopConfiguration())
+    table = hudi.common.table.HoodieTableMetaClient.builder().setConf(conf).setBasePath(url).build()
+    timeline = table.getArchivedTimeline()
+    timeline.loadCompletedInstantDetailsInMemory()
+    found = {}
+    for instant in timeline.getInstants():
+        time = (
+            instant.getTimestamp() if hasattr(instant, "getTimestamp") and "requestedTime" not in dir(instant) else instant.requestedTime()
+        )
+        found[time] = len(timeline.getInstantDetails(instant).get())
+    return {"archived": found}
+
+
 def main(bundle: str) -> None:
     """Answer until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
@@ -65,7 +81,7 @@ def main(bundle: str) -> None:
         asked = json.loads(line)
         number = asked.pop("number")
         try:
-            said = {"read": read, "write": write}[asked.pop("do")](spark, **asked)
+            said = {"read": read, "write": write, "archived": archived}[asked.pop("do")](spark, **asked)
         except Exception as e:  # the one who asked hears of it
             said = {"failed": f"{type(e).__name__}: {e}"[:4000]}
         print(json.dumps({"of": number, **said}), file=answers, flush=True)

@@ -300,6 +300,20 @@ def clean(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **gi
 
 @click.command()
 @click.argument("url")
+@click.option("--keep", type=int, default=30, show_default=True, help="So many completed writes stay on the timeline.")
+@click.option("--dry-run", is_flag=True, help="Archive nothing, and say what would be archived.")
+@STORE_OPTION
+@STORE_SECRET
+@AS_JSON
+@QUIET
+def archive(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Take the oldest instants off the timeline into an archive; no row and no file goes."""
+    table, _ = _opened(url, options, secrets)
+    show(table.archive(**given, progress=not quiet), as_json)
+
+
+@click.command()
+@click.argument("url")
 @click.option("--instant", help="The instant of a completed write; default: the newest.")
 @click.option("--comment", default="", help="Why it is held.")
 @click.option("--delete", is_flag=True, help="Delete the savepoint at --instant: the next clean takes what it has held.")
@@ -341,6 +355,7 @@ TABLE = (
     snapshot,
     changes,
     compact,
+    archive,
     clean,
     savepoint,
     savepoints,

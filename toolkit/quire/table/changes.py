@@ -28,7 +28,7 @@ from quire.table.format import change_file, config, names
 from quire.table.format.change_file import AFTER, BEFORE, CHANGED_KEY, DELETE, INSERT, OP, UPDATE
 from quire.table.format.commits import CommitMetadata, WriteStat
 from quire.table.format.config import TableConfig
-from quire.table.format.names import FOLDER, Instant
+from quire.table.format.names import Instant
 from quire.table.format.schema import META, with_meta
 from quire.table.timeline import PARALLEL, Timeline
 from quire.table.write.commit import has_change_file, replaces
@@ -41,7 +41,6 @@ IMAGES: tuple[str, ...] = get_args(Images)
 TIME, _, KEY, PARTITION, _ = META
 INSTANT = "instant"
 _CLUSTER = "CLUSTER"  # moves rows and changes none
-_ARCHIVED = f"{FOLDER}/archived"
 _ELSE = ". Ask for changes since "
 SHARE = 2 << 20  # bytes of files that one task reads
 TOGETHER = 32 << 20  # bytes of the files of a partition, whose changes one task brings together; some four times as many as rows
@@ -116,13 +115,13 @@ def looks_of(store: Store, line: Timeline, asked: Sequence[Instant]) -> list[Loo
     return found
 
 
-def archived_since(store: Store, line: Timeline, since: str) -> bool:
+def archived_since(line: Timeline, since: str) -> bool:
     """Whether there may be instants after `since` that have left the timeline: nobody can tell which."""
-    return since < line.first and any(True for _ in store.walk(_ARCHIVED))
+    return since < line.first and line.archived
 
 
 def _check_there(store: Store, line: Timeline, since: str) -> None:
-    if archived_since(store, line, since):
+    if archived_since(line, since):
         raise RefusedError(
             f"{store.url} has archived instants before {line.first}, so changes since {since} are not all known. Ask for those since "
             f"{line.first} or later, or read a snapshot."

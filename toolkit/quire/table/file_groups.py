@@ -35,7 +35,7 @@ def newest(store: Store, timeline: Timeline, *, logs: bool = False) -> list[Slic
     """
     replaced, compactions, holds = timeline.replaced, timeline.compactions(), timeline.holds()
     found, changing = dict[tuple[str, str], Slice](), dict[tuple[str, str], list[tuple[LogFile, Entry]]]()
-    for folder, file, entry in _files(store):
+    for folder, file, entry in files(store):
         key, instant = (folder, file.file_id), file.instant
         if instant <= replaced.get(key, "") or not (holds(instant) or (instant in compactions and isinstance(file, LogFile))):
             continue
@@ -82,7 +82,7 @@ def places(slices: Iterable[Slice], compacting: Mapping[tuple[str, str], str]) -
 def everything(store: Store, timeline: Timeline) -> dict[tuple[str, str], list[tuple[BaseFile | LogFile, Entry]]]:
     """(partition, file group) → its base files and logs that are part of the table, or were, in any order; no file of a pending write."""
     found, holds, compactions = dict[tuple[str, str], list[tuple[BaseFile | LogFile, Entry]]](), timeline.holds(), timeline.compactions()
-    for folder, file, entry in _files(store):
+    for folder, file, entry in files(store):
         if holds(file.instant) or (isinstance(file, LogFile) and file.instant in compactions):
             found.setdefault((folder, file.file_id), []).append((file, entry))
     return found
@@ -91,13 +91,13 @@ def everything(store: Store, timeline: Timeline) -> dict[tuple[str, str], list[t
 def history(store: Store, timeline: Timeline) -> dict[tuple[str, str], list[Slice]]:
     """(partition, file group) → its base files that are still there, the oldest first; also those of groups that were replaced."""
     found, holds = dict[tuple[str, str], list[Slice]](), timeline.holds()
-    for folder, file, entry in _files(store):
+    for folder, file, entry in files(store):
         if isinstance(file, BaseFile) and holds(file.instant):
             found.setdefault((folder, file.file_id), []).append(Slice(folder, file.file_id, file.instant, entry.name, entry.size))
     return {key: sorted(slices) for key, slices in found.items()}
 
 
-def _files(store: Store) -> Iterator[tuple[str, BaseFile | LogFile, Entry]]:
+def files(store: Store) -> Iterator[tuple[str, BaseFile | LogFile, Entry]]:
     """All base and log files with their partitions, in any order."""
     for entry in store.walk():
         folder, _, last = entry.name.rpartition("/")

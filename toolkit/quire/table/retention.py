@@ -119,12 +119,23 @@ def cleaned(store: Store) -> Callable[[str], bool]:
     return gone
 
 
+def check_not_archived(line: Timeline, instant: str) -> None:
+    """RefusedError where nobody can tell any more what was there at an instant, as older ones have left the timeline."""
+    if line.archived and instant < line.first and instant not in line.savepoints:
+        raise RefusedError(
+            f"{line.store.url} cannot be read as of {instant} any more: instants before {line.first} are archived. It can from that one "
+            "on. table.savepoint(instant) keeps one readable before it is archived."
+        )
+
+
 def check_whole(line: Timeline, slices: Iterable[Slice], instant: str) -> None:
     """RefusedError where a clean has deleted what the table needs as of an instant; `slices`: those that are found."""
     there = {(one.partition, one.group): one.instant for one in slices}
     later = sorted(clean for clean in line.cleans if clean > instant)
     with ThreadPoolExecutor(PARALLEL) as pool:
         plans = list(pool.map(line.clean_of, later))
+    if not all(data for data, _ in plans):
+        check_not_archived(timeline.read(line.store), instant)  # since it was listed
     for clean, (data, where) in zip(later, plans, strict=True):
         for partition, files in cleaning.planned(data, where).items():
             for file in files:

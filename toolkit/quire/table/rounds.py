@@ -30,9 +30,10 @@ from quire.table.format.names import BaseFile, Instant, LogFile
 from quire.table.timeline import CLEAN, PARALLEL, SAVEPOINT, Timeline
 from quire.table.write.commit import COMPACT
 
-_ARCHIVE, _MOVED = f"{names.FOLDER}/archived", f"{names.FOLDER}/timeline"  # where instants are that have left the timeline
+_MOVED = f"{names.FOLDER}/timeline"  # where instants are once another program has upgraded the table
 UPSERTS = ("upsert", "delete")  # of which two may not insert into one partition, as both may hold the same key
 OVERWRITE, DROP = "insert_overwrite", "delete_partition"  # which end all file groups of their partitions
+ARCHIVE = "archive"  # the operation that takes instants off the timeline; its instant is the first that stays
 SCHEDULE = "schedule"  # the operation that lays a plan of a compaction, which COMPACT carries out
 
 
@@ -94,7 +95,8 @@ def round_of(task: Task) -> Round:
     """The round of a table's last task; FormatError where its manifest or the log's entry is damaged."""
     where = f"the manifest of task {task.task}"
     found: Round = decode(json.dumps(task.stats.written).encode(), Round, where)
-    made = names.instant(f"{found.instant}.{found.action}{'.requested' if found.operation == SCHEDULE else ''}")
+    action = "commit" if found.operation == ARCHIVE else found.action
+    made = names.instant(f"{found.instant}.{action}{'.requested' if found.operation == SCHEDULE else ''}")
     whole = len(found.instant) == 17 or found.operation == SAVEPOINT  # which holds a write that somebody else may have named
     if made is None or (made.state == "completed") == (found.operation == SCHEDULE) or not whole:
         raise FormatError(f"{where} names the instant {found.instant[:40]!r}.{found.action[:40]!r}: it is damaged, or forged.")
@@ -149,17 +151,18 @@ def _rolled_back(log: Log, line: Timeline, ours: Mapping[str, str]) -> Iterator[
     missing = sorted(instant for instant in ours if instant not in there)
     if not missing or store.is_folder(_MOVED):
         return
-    archived = any(True for _ in store.walk(_ARCHIVE))
     for instant in missing:
+        if instant < line.horizon:
+            continue
         between = not line.first or instant > line.first
-        if archived and not between:
+        if line.archived and not between:
             continue
         commit = log.outcome(ours[instant])
         if not isinstance(commit, Commit) or log.published(commit.job) is None:
             continue  # it is still to appear
         if store.stat(_completed(commit.tasks[-1])) is not None:
             continue  # the listing is an old one
-        if (between and not archived) or not _there(store, commit.tasks[-1]):
+        if (between and not line.archived) or not _there(store, commit.tasks[-1]):
             yield commit
 
 
@@ -204,7 +207,7 @@ def check_listed(log: Log, line: Timeline, slices: Iterable[Slice]) -> None:
             _check_shown(line.store, line.plan_of(said.instant))
         if not leaves_instant(done):
             continue
-        lacking = [] if done.instant in there else [_completed(done)]
+        lacking = [] if done.instant in there or done.instant < line.horizon else [_completed(done)]
         for folder, file in _files(done):
             key, name = (folder, file.file_id), names.path(folder, file.name)
             if key not in line.replaced and not _shows(newest.get(key), file, name):
@@ -269,6 +272,8 @@ def over(log: Log, done: Task) -> bool:
         return _carried_out(log, mine, _groups(done))
     if mine.operation in (CLEAN, SAVEPOINT):
         return _holds_others(log, mine)
+    if mine.operation == ARCHIVE:
+        return _takes_what_is_held(log, mine)
     if mine.operation == SCHEDULE and _hindered(log, mine):
         return True
     groups, inserts = _groups(done), set(mine.inserts) if mine.operation in UPSERTS else set()
@@ -324,9 +329,21 @@ def _holds_others(log: Log, mine: Round) -> bool:
     if any(other.operation == CLEAN or (mine.operation == CLEAN and other.operation == SAVEPOINT) for other in others):
         return True
     if mine.operation == SAVEPOINT:
-        return False
+        return any(other.operation == ARCHIVE and other.instant > mine.instant for other in others)
     # Other programs make savepoints, too, of which the log knows nothing.
     return any(other.instant == mine.instant for other in others) or bool(timeline.read(log.store).savepoints - set(mine.held))
+
+
+def _takes_what_is_held(log: Log, mine: Round) -> bool:
+    """Whether an archive would take an instant off the timeline that somebody has asked to hold since, begun, or rolled back."""
+    entries, others = list(log.since(mine.version)), list(_rounds(log, mine.version))
+    if any((isinstance(entry, Foreign) and entry.undone) or isinstance(entry, Pin) for entry in entries):
+        return True
+    if any(other.operation in (ARCHIVE, SAVEPOINT) for other in others):
+        return True
+    line = timeline.read(log.store)
+    begun = {instant.time for instant in line.pending}
+    return any(time < mine.instant for time in begun | (line.savepoints - set(mine.held)))
 
 
 def _carried_out(log: Log, mine: Round, groups: frozenset[str]) -> bool:
@@ -349,8 +366,8 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
             yield _Touched(max(entry.instants, default=""), frozenset(entry.groups), frozenset(entry.inserts), frozenset(entry.inserts))
         elif isinstance(entry, Commit) and entry.closer == TABLE and log.outcome(entry.job) is entry and log.in_effect(entry):
             said = round_of(entry.tasks[-1])
-            if said.operation in (COMPACT, SAVEPOINT):
-                continue  # its logs' slice was begun when it was scheduled; and a savepoint changes nothing
+            if said.operation in (COMPACT, SAVEPOINT, ARCHIVE):
+                continue  # its logs' slice was begun when it was scheduled; and the others change nothing
             if said.operation == CLEAN:
                 yield _Touched(said.instant, frozenset(), frozenset(), writes=False)
                 continue

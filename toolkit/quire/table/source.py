@@ -147,7 +147,7 @@ def _snapshot(store: Store) -> tuple[Timeline, list[Slice]]:
 def _check_follows(store: Store, line: Timeline, done: Collection[str], dest: str) -> None:
     """Refuse a timeline that has lost what was passed on, or may have lost what was not."""
     there, newest = {BEGIN, *(instant.time for instant in line.completed)}, max(done)
-    if changes.archived_since(store, line, newest):
+    if changes.archived_since(line, newest):
         raise RefusedError(
             f"{store.url} has archived instants before {line.first}, and {dest} has its changes up to {newest}: those between cannot be "
             f"read any more. Nothing was read: {_ANEW}"

@@ -27,7 +27,7 @@ from quire.table.rounds import DROP
 from quire.table.service import Service
 from quire.table.stats import TableStats
 from quire.table.timeline import Timeline
-from quire.table.upkeep import CleanReport
+from quire.table.upkeep import ArchiveReport, CleanReport
 from quire.table.writing import Dropping, TableReport, Writing, check_batch
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ class Table:
             raise UsageError(f"columns takes a list of names, as ['id'], and not {quoted(columns)}.")
         store = self._store
         line = self._timeline(store)
+        if self._instant:
+            retention.check_not_archived(line, self._instant)
         rows = self._columns(line)
         if not rows.names:
             when = f"nothing had been written by {self._instant}" if self._instant else "nothing has been written yet"
@@ -360,6 +362,24 @@ class Table:
         write.
         """
         return upkeep.clean(self._service("cleaned", progress), keep_for, versions, dry_run=flag(dry_run, "dry_run"))
+
+    @interruptible
+    def archive(
+        self, *, keep: int = 30, dry_run: bool = False, progress: bool | Callable[[ProgressEvent], object] = True
+    ) -> ArchiveReport:  # fmt: skip
+        """Take the oldest instants off the timeline into an archive, so that opening the table stays quick; no row and no file goes.
+
+            report = table.archive(keep=100, dry_run=True)
+
+        keep      so many completed writes stay: the table cannot be read as of older instants, nor give changes since them
+        dry_run   True: archive nothing, and say what would be archived
+        progress  True: bars | False | function(step), as in `quire.consolidate`
+
+        An instant stays that a savepoint or a pin holds, that has not completed, or of which files are there that nobody may read any
+        more (`clean` deletes those of replaced file groups). Returns an `ArchiveReport`, whose `held_by` says why no more have gone.
+        Raises UsageError for another `keep`, RefusedError for a table that quire may not write.
+        """
+        return upkeep.archived(self._service("archived", progress), keep, dry_run=flag(dry_run, "dry_run"))
 
     @interruptible
     def savepoint(self, instant: str | None = None, *, comment: str = "") -> str:

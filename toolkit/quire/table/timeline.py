@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from quire.errors import FormatError, NotFoundError
-from quire.storage import Entry, Store
-from quire.table.format import commits, compaction, names
+from quire.storage import Entry, Folder, Store
+from quire.table.format import archive, commits, compaction, names
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import FOLDER, Instant
 
@@ -49,6 +49,8 @@ class Timeline:
     until: str = "~"  # later than every instant
     folder: str = FOLDER
     cleans: frozenset[str] = frozenset()  # in whatever state: each takes files of older slices away, from when it was asked for
+    archived: bool = False  # instants have left it: files of writes before the first one count
+    horizon: str = ""  # all before it have left it by an archive of quire's, whatever a sleeper has put there since
     savepoints: frozenset[str] = frozenset()  # instants of which no clean takes a file, also where one is just being made
 
     def as_of(self, instant: str) -> Timeline:
@@ -118,8 +120,10 @@ def read(store: Store, folder: str = FOLDER) -> Timeline:
 
     `folder`: where it lies, `names.TIMELINE` in layout 2.
     """
+    archived, there = f"{folder}/{archive.FOLDER.rpartition('/')[2]}", False
     writes, pending, done, cleans, saved = dict[str, Instant](), dict[str, Instant](), set[tuple[str, str]](), set[str](), set[str]()
     for item in store.scan(folder):
+        there = there or (isinstance(item, Folder) and item.name.rstrip("/") == archived)
         found = names.instant(item.name.rpartition("/")[2]) if isinstance(item, Entry) else None
         if found is None or (found.state == "completed" and bool(found.ended) != (folder == names.TIMELINE)):
             continue
@@ -139,8 +143,13 @@ def read(store: Store, folder: str = FOLDER) -> Timeline:
                 f"{store.url}/{folder} has two writes at the instant {found.time}, {other.action} and {found.action}: no reader can tell "
                 f"which came first. Look who wrote them, and take one away."
             )
+    # An archive comes before its instants go, so this look tells of all that went while they were listed.
+    kept = [entry.name for entry in store.walk(archived)] if there else []
+    horizon = archive.numbered(kept)[1]
+    writes = {time: instant for time, instant in writes.items() if time >= horizon}
+    pending = {time: instant for time, instant in pending.items() if time >= horizon}
     waiting = (i for i in pending.values() if (i.time, names.ACTIONS[i.action]) not in done)
     return Timeline(
         store, tuple(sorted(writes.values())), tuple(sorted(waiting)), min(writes, default=""), folder=folder, cleans=frozenset(cleans),
-        savepoints=frozenset(saved),
+        savepoints=frozenset(saved), archived=any(map(archive.is_archive, kept)), horizon=horizon,
     )  # fmt: skip

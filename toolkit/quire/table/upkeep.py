@@ -1,6 +1,6 @@
-"""The calls that look after a table: clean, and savepoints, which hold what it was.
+"""The calls that look after a table: clean, archive, and savepoints, which hold what it was.
 
-take up the open job of the same call, or freeze a new one → close it in rounds (`cleaning`) → report
+take up the open job of the same call, or freeze a new one → close it in rounds (`cleaning`, `archive`) → report
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from quire.commit.log import Log
 from quire.engine.take_up import Identity, with_state
 from quire.errors import UsageError, quoted
 from quire.storage import Store, plain
-from quire.table import cleaning, retention, rounds, timeline
+from quire.table import archive, cleaning, retention, rounds, timeline
+from quire.table.archive import NothingToArchive, Stop
 from quire.table.cleaning import NothingToClean
 from quire.table.format import cleaning as stored
 from quire.table.format import names
 from quire.table.format.names import Instant
 from quire.table.retention import Dead
+from quire.table.rounds import ARCHIVE
 from quire.table.service import Service
 from quire.table.settings import opened
 from quire.table.timeline import CLEAN, SAVEPOINT
@@ -145,6 +147,87 @@ def _report(service: Service, began: float, found: Dead | Commit | None) -> Clea
     said = rounds.round_of(found.tasks[-1])
     counts: dict[str, Any] = {**said.counts}
     return dataclasses.replace(report, instant=said.instant, readable_from=said.readable, savepoints=said.held, **counts)
+
+
+# --------------------------------------------------------------------------------------------------------------------- archives
+@dataclasses.dataclass(frozen=True, repr=False)
+class ArchiveReport(display.Shown):
+    """The result of a call that archives a table's timeline.
+
+    dest             the table
+    instants         how many completed writes have left the timeline
+    first            the first instant that stays: the table cannot be read as of older ones any more; "": all stay
+    held_by          why no later one is the first
+    dry_run          nothing was archived: the other numbers say what would be
+    version, seconds the log's number at the end; how long it took
+
+        report = table.archive(keep=100)
+        print(report), json.dumps(report.as_dict())
+    """
+
+    dest: str
+    instants: int = 0
+    first: str = ""
+    held_by: str = ""
+    dry_run: bool = False
+    version: int = 0
+    seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"ArchiveReport({'dry_run=True, ' * self.dry_run}instants={self.instants:,}, first={self.first!r}, held_by={self.held_by!r}, "
+            f"seconds={self.seconds:.1f}, version={self.version})"
+        )
+
+    def _facts(self) -> Mapping[str, object]:
+        rows: dict[str, object] = {"would be archived" if self.dry_run else "archived": f"{self.instants:,} instants"}
+        if self.first:
+            rows["readable as of"] = f"{self.first} or later"
+        return rows | {"held by": self.held_by, "version": self.version, "seconds": f"{self.seconds:.1f}"}
+
+
+def archived(service: Service, keep: int, *, dry_run: bool) -> ArchiveReport:
+    """See `Table.archive`."""
+    began = time.monotonic()
+    if type(keep) is not int or keep < 1:
+        raise UsageError(f"keep takes how many completed writes stay on the timeline, 1 or more, and not {quoted(keep)}")
+    opened(service.store)
+    with with_state("Call again: it completes what is committed."):
+        if dry_run:
+            service.log = protocol.recover(service.store)
+            stop, going = _to_archive(service, service.log, keep)
+            dest, tip, first = plain(service.dest), service.log.tip, stop.horizon if going else ""
+            return ArchiveReport(dest, going, first, stop.why, dry_run=True, version=tip, seconds=time.monotonic() - began)
+        service.store.put_if_absent(archive.MARKER, b"")
+        intent = {"verb": ARCHIVE, "operation": ARCHIVE, "dest": service.dest, "keep": keep}
+        identity = Identity(intent, SPEC, choice("auto", service.store), closer=TABLE, empty=UNSAID)
+
+        why = ""
+
+        def plan(log: Log, identity: Identity) -> tuple[PlanHead, None] | None:
+            nonlocal why
+            stop, going = _to_archive(service, log, keep)
+            why = stop.why
+            return _plan(log, identity) if going else None
+
+        try:
+            done = service.run(identity, plan, "archive", keep=False)
+        except NothingToArchive:
+            done = None
+        assert service.log is not None
+        report = ArchiveReport(plain(service.dest), held_by=why, version=service.log.tip, seconds=time.monotonic() - began)
+        if done is None:
+            return report
+        said = rounds.round_of(done.tasks[-1])
+        archive.check_done(service.store, said)
+    return dataclasses.replace(report, instants=said.counts["instants"], first=said.instant)
+
+
+def _to_archive(service: Service, log: Log, keep: int) -> tuple[Stop, int]:
+    """How far an archive may go, as it looks now, and how many writes go."""
+    line = timeline.read(service.store)
+    stop = archive.stop(log, line, keep)
+    return stop, sum(each.time < stop.horizon for each in line.completed)
 
 
 def _plan(log: Log, identity: Identity) -> tuple[PlanHead, None] | None:

@@ -14,6 +14,18 @@ import fastavro
 from quire.errors import FormatError, QuireError, scrub
 from quire.table.format.log_content import AVRO_ERRORS, check_schema
 
+STRING = {"type": "string", "avro.java.string": "String"}  # as JVM Hudi declares texts: else it reads them as something else
+
+
+def map_of(values: Any) -> dict[str, Any]:
+    """The type of a map from texts."""
+    return {"type": "map", "values": values, "avro.java.string": "String"}
+
+
+def or_null(kind: Any) -> dict[str, Any]:
+    """The type and default of a field that may be left out."""
+    return {"type": ["null", kind], "default": None}
+
 
 def record(data: bytes, where: str) -> dict[str, Any]:
     """The one record of a file; FormatError where it is damaged, or has a schema by which few bytes mean very many values."""

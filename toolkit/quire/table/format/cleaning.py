@@ -11,6 +11,7 @@ from typing import Any
 
 from quire.errors import FormatError
 from quire.table.format import avro_file, names
+from quire.table.format.avro_file import STRING, map_of, or_null
 from quire.table.format.names import BaseFile, LogFile
 
 _NAMESPACE = "org.apache.hudi.avro.model"
@@ -18,40 +19,29 @@ _LATEST = 253_402_300_800_000  # milliseconds since 1970: the year 10000
 _VERSION = 2  # paths, not names, of the files to be deleted
 _POLICY = "KEEP_LATEST_BY_HOURS"  # Hudi asks for one of its own; nobody decides by what a plan says here
 _OTHERS = (".cdc", ".orc", ".hfile", ".lance")
-_STRING = {"type": "string", "avro.java.string": "String"}
-
-
-def _map(values: Any) -> dict[str, Any]:
-    return {"type": "map", "values": values, "avro.java.string": "String"}
-
-
-def _or_null(kind: Any) -> dict[str, Any]:
-    return {"type": ["null", kind], "default": None}
-
-
 _ACTION = {
     "type": "record",
     "name": "HoodieActionInstant",
-    "fields": [{"name": name, "type": _STRING} for name in ("timestamp", "action", "state")],
+    "fields": [{"name": name, "type": STRING} for name in ("timestamp", "action", "state")],
 }
 _FILE = {
     "type": "record",
     "name": "HoodieCleanFileInfo",
-    "fields": [{"name": "filePath", **_or_null(_STRING)}, {"name": "isBootstrapBaseFile", **_or_null("boolean")}],
+    "fields": [{"name": "filePath", **or_null(STRING)}, {"name": "isBootstrapBaseFile", **or_null("boolean")}],
 }
 _PLAN = {
     "type": "record",
     "name": "HoodieCleanerPlan",
     "namespace": _NAMESPACE,
     "fields": [
-        {"name": "earliestInstantToRetain", **_or_null(_ACTION)},
-        {"name": "lastCompletedCommitTimestamp", "type": _STRING, "default": ""},
-        {"name": "policy", "type": _STRING},
-        {"name": "filesToBeDeletedPerPartition", **_or_null(_map({"type": "array", "items": _STRING}))},
+        {"name": "earliestInstantToRetain", **or_null(_ACTION)},
+        {"name": "lastCompletedCommitTimestamp", "type": STRING, "default": ""},
+        {"name": "policy", "type": STRING},
+        {"name": "filesToBeDeletedPerPartition", **or_null(map_of({"type": "array", "items": STRING}))},
         {"name": "version", "type": ["int", "null"], "default": 1},
-        {"name": "filePathsToBeDeletedPerPartition", **_or_null(_map({"type": "array", "items": _FILE}))},
-        {"name": "partitionsToBeDeleted", **_or_null({"type": "array", "items": _STRING})},
-        {"name": "extraMetadata", **_or_null(_map(_STRING))},
+        {"name": "filePathsToBeDeletedPerPartition", **or_null(map_of({"type": "array", "items": _FILE}))},
+        {"name": "partitionsToBeDeleted", **or_null({"type": "array", "items": STRING})},
+        {"name": "extraMetadata", **or_null(map_of(STRING))},
     ],
 }
 _LISTS = ("deletePathPatterns", "successDeleteFiles", "failedDeleteFiles")
@@ -59,42 +49,42 @@ _OF_PARTITION = {
     "type": "record",
     "name": "HoodieCleanPartitionMetadata",
     "fields": [
-        {"name": "partitionPath", "type": _STRING},
-        {"name": "policy", "type": _STRING},
-        *({"name": name, "type": {"type": "array", "items": _STRING}} for name in _LISTS),
-        {"name": "isPartitionDeleted", **_or_null("boolean")},
+        {"name": "partitionPath", "type": STRING},
+        {"name": "policy", "type": STRING},
+        *({"name": name, "type": {"type": "array", "items": STRING}} for name in _LISTS),
+        {"name": "isPartitionDeleted", **or_null("boolean")},
     ],
 }  # fmt: skip
-_CLEANED = {
+CLEANED = {
     "type": "record",
     "name": "HoodieCleanMetadata",
     "namespace": _NAMESPACE,
     "fields": [
-        {"name": "startCleanTime", "type": _STRING},
+        {"name": "startCleanTime", "type": STRING},
         {"name": "timeTakenInMillis", "type": "long"},
         {"name": "totalFilesDeleted", "type": "int"},
-        {"name": "earliestCommitToRetain", "type": _STRING},
-        {"name": "lastCompletedCommitTimestamp", "type": _STRING, "default": ""},
-        {"name": "partitionMetadata", "type": _map(_OF_PARTITION)},
+        {"name": "earliestCommitToRetain", "type": STRING},
+        {"name": "lastCompletedCommitTimestamp", "type": STRING, "default": ""},
+        {"name": "partitionMetadata", "type": map_of(_OF_PARTITION)},
         {"name": "version", "type": ["int", "null"], "default": 1},
-        {"name": "bootstrapPartitionMetadata", **_or_null(_map(f"{_NAMESPACE}.HoodieCleanPartitionMetadata"))},
-        {"name": "extraMetadata", **_or_null(_map(_STRING))},
+        {"name": "bootstrapPartitionMetadata", **or_null(map_of(f"{_NAMESPACE}.HoodieCleanPartitionMetadata"))},
+        {"name": "extraMetadata", **or_null(map_of(STRING))},
     ],
 }
 _SAVED_PARTITION = {
     "type": "record",
     "name": "HoodieSavepointPartitionMetadata",
-    "fields": [{"name": "partitionPath", "type": _STRING}, {"name": "savepointDataFile", "type": {"type": "array", "items": _STRING}}],
+    "fields": [{"name": "partitionPath", "type": STRING}, {"name": "savepointDataFile", "type": {"type": "array", "items": STRING}}],
 }
 _SAVEPOINT = {
     "type": "record",
     "name": "HoodieSavepointMetadata",
     "namespace": _NAMESPACE,
     "fields": [
-        {"name": "savepointedBy", "type": _STRING},
+        {"name": "savepointedBy", "type": STRING},
         {"name": "savepointedAt", "type": "long"},
-        {"name": "comments", "type": _STRING},
-        {"name": "partitionMetadata", "type": _map(_SAVED_PARTITION)},
+        {"name": "comments", "type": STRING},
+        {"name": "partitionMetadata", "type": map_of(_SAVED_PARTITION)},
         {"name": "version", "type": ["int", "null"], "default": 1},
     ],
 }
@@ -156,7 +146,7 @@ def completed(files: Files, refused: Files, instant: str, retained: str, newest:
         "startCleanTime": instant, "timeTakenInMillis": 0, "totalFilesDeleted": sum(map(len, files.values())),
         "earliestCommitToRetain": retained, "lastCompletedCommitTimestamp": newest, "partitionMetadata": partitions, "version": _VERSION,
     }  # fmt: skip
-    return avro_file.of_record(said, _CLEANED)
+    return avro_file.of_record(said, CLEANED)
 
 
 def retained(data: bytes, where: str) -> tuple[str, str]:

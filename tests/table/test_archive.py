@@ -1,0 +1,267 @@
+"""Archives of a timeline: the oldest instants leave it, and every reader sees the same rows before, meanwhile and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_clean import clean, files, refused, roll_back, written
+from test_compaction import compact, table_with_logs
+from test_writes import LOCAL, create, frame, log_of, ours, theirs, write
+
+import quire
+from quire.errors import RefusedError
+from quire.storage import connect
+from quire.storage.local import LocalStore
+from quire.table import archive as archiving
+from quire.table import timeline
+from quire.table.format import archive as stored
+from quire.table.table import Table
+from quire.table.upkeep import ArchiveReport
+
+
+def archive(table: Table, keep: int = 1, **more: Any) -> ArchiveReport:
+    return table.archive(keep=keep, progress=False, **more)
+
+
+def on_timeline(folder: Path) -> list[str]:
+    """The names that begin with an instant."""
+    return sorted(path.name for path in (folder / ".hoodie").iterdir() if path.name[0].isdigit())
+
+
+def archived(folder: Path) -> list[str]:
+    found = sorted((folder / ".hoodie/archived").glob(".commits_.archive.*"))
+    return [instant for path in found for instant, _ in stored.decode(path.read_bytes(), path.name)]
+
+
+def test_the_oldest_instants_go_and_no_row_does(tmp_path: Path) -> None:
+    table, instants = written(tmp_path / "trips", 6)
+    now, there = ours(table), files(tmp_path / "trips")
+    before, names = ours(table.as_of(instants[4])), on_timeline(tmp_path / "trips")
+    planned = archive(table, 2, dry_run=True)
+    assert (planned.instants, planned.first, planned.dry_run) == (4, instants[4], True)
+    assert on_timeline(tmp_path / "trips") == names, "a dry run archives nothing"
+    report = archive(table, 2)
+    assert (report.instants, report.first, "the last 2 writes stay" in report.held_by) == (4, instants[4], True)
+    assert on_timeline(tmp_path / "trips") == [name for name in names if name[:17] >= instants[4]]
+    assert archived(tmp_path / "trips") == instants[:4]
+    assert (ours(table), files(tmp_path / "trips")) == (now, there)
+    assert theirs(tmp_path / "trips") == now
+    assert ours(table.as_of(instants[4])) == before
+    assert f"instants before {instants[4]} are archived" in refused(lambda: ours(table.as_of(instants[3])))
+    assert "archived" in refused(lambda: table.changes(instants[3], spark=LOCAL))
+    assert table.changes(instants[4], spark=LOCAL).num_rows == 3
+    done = quire.recover(table.url)
+    assert (done.rolled_back, done.lost_updates, done.foreign) == ((), (), ())
+    assert archive(table, 2).instants == 0, "a second call finds nothing"
+    write(table, "upsert", frame(("a", "sf", 99, 9.0)))
+    assert ours(table) == theirs(tmp_path / "trips") == now | {"a": {"id": "a", "city": "sf", "ts": 99, "fare": 9.0}}
+    assert archive(table, 2).instants == 1
+    assert archived(tmp_path / "trips") == instants[:5]
+    assert clean(table).slices == 11
+    assert ours(table) == theirs(tmp_path / "trips")
+    assert quire.Ledger(table.url).verify(spark=LOCAL).ok
+
+
+def test_logs_and_compactions_are_archived_too(tmp_path: Path) -> None:
+    table = table_with_logs(tmp_path / "trips")
+    compact(table)
+    write(table, "upsert", frame(("a", "sf", 50, 5.0)))
+    now = ours(table)
+    report = archive(table)
+    assert report.instants >= 2
+    assert ours(table) == theirs(tmp_path / "trips") == now
+    write(table, "upsert", frame(("a", "sf", 51, 5.1)))
+    compact(table)
+    assert ours(table) == theirs(tmp_path / "trips") == now | {"a": {"id": "a", "city": "sf", "ts": 51, "fare": 5.1}}
+
+
+def held_by_savepoint(table: Table, folder: Path, instants: list[str]) -> Iterator[str]:
+    table.savepoint(instants[2])
+    yield "savepoint"
+
+
+def held_by_pin(table: Table, folder: Path, instants: list[str]) -> Iterator[str]:
+    version = 1 + next(number for number, commit in log_of(folder).recent() if commit.tasks[-1].instant == instants[2])
+    with quire.Ledger(table.url).pin(version):
+        yield "pin"
+
+
+def held_by_a_pending_write(table: Table, folder: Path, instants: list[str]) -> Iterator[str]:
+    (folder / f".hoodie/{instants[2][:-1]}{int(instants[2][-1]) // 9}.deltacommit.inflight").touch()
+    yield "has not completed"
+
+
+def held_by_a_file_of_nobody(table: Table, folder: Path, instants: list[str]) -> Iterator[str]:
+    one = next(path for path in folder.glob("city=sf/*.parquet") if instants[2] in path.name)
+    (one.parent / one.name.replace(instants[2], f"{int(instants[2]) + 1}")).write_bytes(one.read_bytes())
+    yield "belongs to no completed write"
+
+
+@pytest.mark.parametrize("hold", [held_by_savepoint, held_by_pin, held_by_a_pending_write, held_by_a_file_of_nobody])
+def test_what_is_held_stays_and_the_report_says_why(tmp_path: Path, hold: Any) -> None:
+    table, instants = written(tmp_path / "trips", 5)
+    now, held = ours(table), hold(table, tmp_path / "trips", instants)
+    why = next(held)
+    report = archive(table)
+    assert why in report.held_by, report
+    assert report.instants <= 3
+    assert ours(table) == theirs(tmp_path / "trips") == now
+    if why == "savepoint":
+        assert ours(table.as_of(instants[2]))
+        assert report.instants == 2
+        table.delete_savepoint(instants[2])
+        assert archive(table).instants == 2
+    next(held, None)
+
+
+def test_a_replaced_file_group_does_not_come_back(tmp_path: Path) -> None:
+    table, _ = written(tmp_path / "trips", 2)
+    replaced = table.insert_overwrite(frame(("z", "sf", 9, 9.0)), spark=LOCAL, progress=False)
+    for n in range(3):
+        write(table, "upsert", frame((f"m{n}", "sf", n, 0.0)))
+    now = ours(table)
+    assert "a" not in now
+    report = archive(table)
+    assert (report.first, "was replaced at" in report.held_by) == (replaced.instant, True)
+    assert ours(table) == theirs(tmp_path / "trips") == now
+    clean(table)
+    assert archive(table).instants == 3
+    assert ours(table) == theirs(tmp_path / "trips") == now
+
+
+@pytest.mark.parametrize("kind", ["savepoint", "another program's savepoint", "pending", "pin", "rolled back", "another archive"])
+def test_what_comes_while_an_archive_is_planned_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    table, instants = written(tmp_path / "trips", 5)
+    folder, encode, done = tmp_path / "trips", stored.encode, list[Any]()
+    before = ours(table.as_of(instants[1]))
+
+    def during(*given: Any) -> bytes:
+        if not done:
+            done.append(1)
+            if kind == "savepoint":
+                table.savepoint(instants[1])
+            elif kind == "another program's savepoint":
+                (folder / f".hoodie/{instants[1]}.savepoint.inflight").touch()
+            elif kind == "pending":
+                (folder / f".hoodie/{int(instants[1]) + 1}.deltacommit.inflight").touch()
+            elif kind == "pin":
+                done.append(pin := quire.Ledger(table.url).pin(quire.Ledger(table.url).version))
+                pin.__enter__()
+            elif kind == "another archive":
+                done.append(archive(table, 2))
+            else:
+                roll_back(folder, instants[4])
+        return encode(*given)
+
+    monkeypatch.setattr(stored, "encode", during)
+    report = archive(table)
+    assert ours(table) == theirs(folder)
+    if "savepoint" in kind:
+        assert ours(table.as_of(instants[1])) == before
+        assert report.instants == 1
+    elif kind == "pending":
+        assert report.instants == 2
+    elif kind == "another archive":
+        assert (done[1].instants, report.instants) == (3, 1)
+    elif kind == "rolled back":
+        assert report.instants == 3, "the write before is the newest again"
+
+
+def test_a_savepoint_of_what_is_being_archived_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quire.table import cleaning
+
+    table, instants = written(tmp_path / "trips", 4)
+    save, done = cleaning.cleaning.savepoint, list[int]()
+
+    def during(*given: Any) -> bytes:
+        if not done:
+            done.append(archive(table).instants)
+        return save(*given)
+
+    monkeypatch.setattr(cleaning.cleaning, "savepoint", during)
+    assert "has no completed write at" in refused(lambda: table.savepoint(instants[0]))
+    assert (done, table.savepoints().empty) == ([3], True)
+
+
+def test_an_archive_that_died_is_completed_by_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It dies when two of four writes are gone."""
+    table, instants = written(tmp_path / "trips", 5)
+    now, remove = ours(table), LocalStore.remove
+
+    def dying(self: Any, name: str) -> None:
+        if name == f".hoodie/{instants[2]}.commit":
+            raise KeyboardInterrupt
+        remove(self, name)
+
+    with monkeypatch.context() as m:
+        m.setattr(LocalStore, "remove", dying)
+        with pytest.raises(KeyboardInterrupt):
+            archive(table)
+    assert f"{instants[2]}.commit" in on_timeline(tmp_path / "trips")
+    assert ours(table) == theirs(tmp_path / "trips") == now
+    assert timeline.read(connect(table.url)).first == instants[4], "quire takes them for archived from the first moment on"
+    quire.recover(table.url)
+    assert {name[:17] for name in on_timeline(tmp_path / "trips")} == {instants[4]}
+    assert ours(table) == theirs(tmp_path / "trips") == now
+
+
+def test_an_instant_that_a_sleeper_puts_again_hides_nothing(tmp_path: Path) -> None:
+    """A publisher that slept before its last put wakes when its instant is archived: those after it seem to be missing."""
+    table, instants = written(tmp_path / "trips", 5)
+    now, folder = ours(table), tmp_path / "trips"
+    again = (folder / f".hoodie/{instants[0]}.commit").read_bytes()
+    clean(table)
+    archive(table)
+    (folder / f".hoodie/{instants[0]}.commit").write_bytes(again)
+    (folder / f".hoodie/{instants[1]}.inflight").touch()
+    assert ours(table) == now
+    assert quire.recover(table.url).rolled_back == ()
+    write(table, "upsert", frame(("b", "la", 99, 9.0)))
+    assert archive(table).instants == 1
+    assert {name[:17] for name in on_timeline(folder)} == {timeline.read(connect(table.url)).first}, "the next archive takes it away"
+    assert ours(table) == theirs(folder)
+
+
+def test_a_listing_under_way_misses_no_instant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has seen the first instant before an archive took the first four, and comes to the second one after that."""
+    table, instants = written(tmp_path / "trips", 5)
+    archive(table, 5)  # there is nothing to archive yet; from now on listings show that there may be
+    now, scan, done = ours(table), LocalStore.scan, list[int]()
+
+    def slow(self: Any, folder: str = "", **more: Any) -> Iterator[Any]:
+        found = list(scan(self, folder, **more))
+        if folder == ".hoodie" and not done:
+            done.append(0)
+            done[0] = archive(table).instants
+            found = [item for item in found if instants[1] not in item.name]
+        return iter(found)
+
+    monkeypatch.setattr(LocalStore, "scan", slow)
+    assert ours(table) == now
+    assert done == [4]
+
+
+def test_wrong_calls_are_one_line_and_change_nothing(tmp_path: Path) -> None:
+    table, instants = written(tmp_path / "trips", 2)
+    there = on_timeline(tmp_path / "trips")
+    for wrong in (0, -1, True, "10", None, 1.5):
+        assert "keep takes how many completed writes" in refused(lambda wrong=wrong: archive(table, wrong))
+    assert "is read, not archived" in refused(lambda: archive(table.as_of(instants[0])))
+    properties = tmp_path / "trips/.hoodie/hoodie.properties"
+    properties.write_text(properties.read_text() + "\nhoodie.table.metadata.partitions=files\n")
+    with pytest.raises(RefusedError, match="adopt"):
+        archive(Table(table.url))
+    assert on_timeline(tmp_path / "trips") == there
+    empty = create(tmp_path / "empty")
+    assert archive(empty).instants == 0
+
+
+def test_archives_are_numbered_and_named_by_their_horizon() -> None:
+    name = stored.name(3, "20261125030729062")
+    assert name == ".hoodie/archived/.commits_.archive.3_0-20261125-30729062"
+    assert stored.numbered([name, ".hoodie/archived/.commits_.archive.7_1-0-1", ".hoodie/archived/.quire"]) == (7, "20261125030729062")
+    assert stored.numbered([".commits_.archive.7_0-99999999-999999999"]) == (7, ""), "a forged one is not a time"
+    assert not stored.is_archive(archiving.MARKER)
