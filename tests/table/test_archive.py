@@ -15,7 +15,6 @@ import quire
 from quire.errors import RefusedError
 from quire.storage import connect
 from quire.storage.local import LocalStore
-from quire.table import archive as archiving
 from quire.table import timeline
 from quire.table.format import archive as stored
 from quire.table.table import Table
@@ -264,4 +263,4 @@ def test_archives_are_numbered_and_named_by_their_horizon() -> None:
     assert name == ".hoodie/archived/.commits_.archive.3_0-20261125-30729062"
     assert stored.numbered([name, ".hoodie/archived/.commits_.archive.7_1-0-1", ".hoodie/archived/.quire"]) == (7, "20261125030729062")
     assert stored.numbered([".commits_.archive.7_0-99999999-999999999"]) == (7, ""), "a forged one is not a time"
-    assert not stored.is_archive(archiving.MARKER)
+    assert not stored.is_archive(f"{stored.FOLDER}/{stored.MARKER}")

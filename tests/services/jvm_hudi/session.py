@@ -61,9 +61,7 @@ def archived(spark: Any, url: str) -> dict[str, object]:
     timeline.loadCompletedInstantDetailsInMemory()
     found = {}
     for instant in timeline.getInstants():
-        time = (
-            instant.getTimestamp() if hasattr(instant, "getTimestamp") and "requestedTime" not in dir(instant) else instant.requestedTime()
-        )
+        time = instant.requestedTime() if "requestedTime" in dir(instant) else instant.getTimestamp()
         found[time] = len(timeline.getInstantDetails(instant).get())
     return {"archived": found}
 

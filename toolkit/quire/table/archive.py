@@ -27,8 +27,6 @@ from quire.table.view import View
 from quire.table.write.blocks import Closing
 from quire.table.write.write import Written
 
-MARKER = f"{stored.FOLDER}/.quire"  # lets readers see that there may be an archive, from before the first one is there
-
 
 class NothingToArchive(RefusedError):
     """No instant may go."""

@@ -24,6 +24,7 @@ from quire.storage import Store, plain
 from quire.table import archive, cleaning, retention, rounds, timeline
 from quire.table.archive import NothingToArchive, Stop
 from quire.table.cleaning import NothingToClean
+from quire.table.format import archive as archived_in
 from quire.table.format import cleaning as stored
 from quire.table.format import names
 from quire.table.format.names import Instant
@@ -154,12 +155,12 @@ def _report(service: Service, began: float, found: Dead | Commit | None) -> Clea
 class ArchiveReport(display.Shown):
     """The result of a call that archives a table's timeline.
 
-    dest             the table
-    instants         how many completed writes have left the timeline
-    first            the first instant that stays: the table cannot be read as of older ones any more; "": all stay
-    held_by          why no later one is the first
-    dry_run          nothing was archived: the other numbers say what would be
-    version, seconds the log's number at the end; how long it took
+    dest              the table
+    instants          how many completed writes have left the timeline
+    first             the first instant that stays: the table cannot be read as of older ones any more; "": all stay
+    held_by           why no later one is the first
+    dry_run           nothing was archived: the other numbers say what would be
+    version, seconds  the log's number at the end; how long it took
 
         report = table.archive(keep=100)
         print(report), json.dumps(report.as_dict())
@@ -198,7 +199,7 @@ def archived(service: Service, keep: int, *, dry_run: bool) -> ArchiveReport:
             stop, going = _to_archive(service, service.log, keep)
             dest, tip, first = plain(service.dest), service.log.tip, stop.horizon if going else ""
             return ArchiveReport(dest, going, first, stop.why, dry_run=True, version=tip, seconds=time.monotonic() - began)
-        service.store.put_if_absent(archive.MARKER, b"")
+        service.store.put_if_absent(f"{archived_in.FOLDER}/{archived_in.MARKER}", b"")
         intent = {"verb": ARCHIVE, "operation": ARCHIVE, "dest": service.dest, "keep": keep}
         identity = Identity(intent, SPEC, choice("auto", service.store), closer=TABLE, empty=UNSAID)
 

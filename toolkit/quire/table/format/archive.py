@@ -24,6 +24,7 @@ from quire.table.format.log_content import AVRO_ERRORS, VERSION
 from quire.table.format.log_file import Block
 
 FOLDER = f"{names.FOLDER}/archived"
+MARKER = ".quire"  # lets readers see that there may be an archive, from before the first one is there
 _NAME = re.compile(r"\.commits_\.archive\.(\d{1,9})_(\d{1,10})-(\d{1,10})-(\d{1,10})", re.ASCII)
 _INT, _TWO = struct.Struct(">i"), struct.Struct(">ii")
 _COUNTS = (
@@ -84,8 +85,8 @@ def name(number: int, horizon: str) -> str:
 
 
 def is_archive(path: str) -> bool:
-    """Whether an object of this name is an archive, of whatever writer."""
-    return path.rpartition("/")[2].startswith(".commits_.archive.")
+    """Whether an object in the folder says that instants were archived: all of other writers do."""
+    return not path.endswith(f"/{MARKER}")
 
 
 def numbered(names_there: Iterable[str]) -> tuple[int, str]:
