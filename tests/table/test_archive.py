@@ -89,7 +89,7 @@ def held_by_pin(table: Table, folder: Path, instants: list[str]) -> Iterator[str
 
 
 def held_by_a_pending_write(table: Table, folder: Path, instants: list[str]) -> Iterator[str]:
-    (folder / f".hoodie/{instants[2][:-1]}{int(instants[2][-1]) // 9}.deltacommit.inflight").touch()
+    (folder / f".hoodie/{int(instants[2]) + 1}.deltacommit.inflight").touch()
     yield "has not completed"
 
 
@@ -106,11 +106,11 @@ def test_what_is_held_stays_and_the_report_says_why(tmp_path: Path, hold: Any) -
     why = next(held)
     report = archive(table)
     assert why in report.held_by, report
-    assert report.instants <= 3
+    assert report.instants == 2
     assert ours(table) == theirs(tmp_path / "trips") == now
+    assert archive(table).held_by == report.held_by
     if why == "savepoint":
         assert ours(table.as_of(instants[2]))
-        assert report.instants == 2
         table.delete_savepoint(instants[2])
         assert archive(table).instants == 2
     next(held, None)
@@ -162,7 +162,7 @@ def test_what_comes_while_an_archive_is_planned_counts(tmp_path: Path, monkeypat
         assert ours(table.as_of(instants[1])) == before
         assert report.instants == 1
     elif kind == "pending":
-        assert report.instants == 2
+        assert report.instants == 1
     elif kind == "another archive":
         assert (done[1].instants, report.instants) == (3, 1)
     elif kind == "rolled back":

@@ -27,6 +27,8 @@ from quire.table.view import View
 from quire.table.write.blocks import Closing
 from quire.table.write.write import Written
 
+MOST = 10_000  # writes of one archive, which is held in memory
+
 
 class NothingToArchive(RefusedError):
     """No instant may go."""
@@ -34,7 +36,7 @@ class NothingToArchive(RefusedError):
 
 @dataclass(frozen=True)
 class Stop:
-    """The first instant that stays on the timeline, and why no later one may be the first."""
+    """The first write that stays on the timeline, and why no later one may be the first; "": all stay."""
 
     horizon: str
     why: str
@@ -81,15 +83,17 @@ def stop(log: Log, line: Timeline, keep: int) -> Stop:
     """How far an archive may go by one look."""
     writes = [instant.time for instant in line.completed]
     if len(writes) <= keep:
-        return Stop("", f"there are {len(writes):,} completed writes on the timeline, and the last {keep:,} stay")
-    stops = [Stop(writes[-keep], f"the last {keep:,} writes stay")]
+        return Stop("", f"the last {keep:,} writes stay")
+    stops = [Stop(writes[-keep], f"the last {keep:,} writes stay"), *(Stop(each, "more may go") for each in writes[MOST : MOST + 1])]
     stops += [Stop(saved, f"the savepoint {saved} holds it") for saved in line.savepoints]
     stops += [Stop(i.time, f"{i.time}.{i.action} has not completed") for i in line.pending]
     if pinned := cleaning.pinned(log):
         stops.append(Stop(pinned, "a pin of the ledger holds it"))
     stops += _files(line)
     stops += _void(log)
-    return min(stops, key=lambda each: each.horizon)
+    first = min(stops, key=lambda each: each.horizon)
+    # A write that has completed is the first one that stays: what lies between two of them would be older than the timeline.
+    return Stop(max((time for time in writes if time <= first.horizon), default=""), first.why)
 
 
 def _files(line: Timeline) -> Iterator[Stop]:
@@ -130,8 +134,12 @@ def carry_out(store: Store, said: Round, content: bytes) -> None:
     there = [found for found in _instants(store) if found.time < said.instant]
     held = [found.time for found in there if found.action == SAVEPOINT]  # another program has made one since
     going = [found for found in there if not held or found.time < min(held)]
-    writes = sorted(i for i in going if i.state == "completed" and i.action in WRITES)
-    rest = [i for i in going if i.action != CLEAN and i not in set(writes)]
+    writes, rest = list[Instant](), list[Instant]()
+    for each in sorted(going):
+        if each.state == "completed" and each.action in WRITES:
+            writes.append(each)
+        elif each.action != CLEAN:
+            rest.append(each)
     with ThreadPoolExecutor(PARALLEL) as pool:
         list(pool.map(lambda instant: _remove(store, instant), rest))  # a write without these is still a completed one
         for instant in writes:

@@ -9,6 +9,7 @@ import dataclasses
 import datetime as dt
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from quire import display
@@ -211,17 +212,14 @@ def archived(service: Service, keep: int, *, dry_run: bool) -> ArchiveReport:
             why = stop.why
             return _plan(log, identity) if going else None
 
-        try:
-            done = service.run(identity, plan, "archive", keep=False)
-        except NothingToArchive:
-            done = None
-        assert service.log is not None
-        report = ArchiveReport(plain(service.dest), held_by=why, version=service.log.tip, seconds=time.monotonic() - began)
-        if done is None:
-            return report
-        said = rounds.round_of(done.tasks[-1])
-        archive.check_done(service.store, said)
-    return dataclasses.replace(report, instants=said.counts["instants"], first=said.instant)
+        count, first = 0, ""
+        with suppress(NothingToArchive):
+            while (done := service.run(identity, plan, "archive", keep=False)) is not None:  # an archive has a limit
+                said = rounds.round_of(done.tasks[-1])
+                archive.check_done(service.store, said)
+                count, first = count + said.counts["instants"], said.instant
+    assert service.log is not None
+    return ArchiveReport(plain(service.dest), count, first, why, version=service.log.tip, seconds=time.monotonic() - began)
 
 
 def _to_archive(service: Service, log: Log, keep: int) -> tuple[Stop, int]:
