@@ -35,7 +35,7 @@ INTERFACE, ATTEMPTS, RUNNING, RULES = (
 REFUSALS, BINDING, SWEEPING = "committers/advice/refusals.py", "committers/advice/binding.py", "committers/cleanup/sweeping.py"
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
-OTHERS, REPLACE = "tests/table/test_other_writers.py", "tests/table/test_replace.py"
+OTHERS, REPLACE, LOST = "tests/table/test_other_writers.py", "tests/table/test_replace.py", "tests/table/test_lost.py"
 SOURCE, CHAIN = "table/source.py", "tests/table/test_chain.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "engine/kinds/offsets.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
@@ -323,7 +323,12 @@ MUTANTS = (
     m("an upgrade of a table rolls all of it back", "table/rounds.py", "    if not missing or store.is_folder(_MOVED):\n", "    if not missing:\n", first=OTHERS),
     m("keys that are there again after a rollback come twice", "table/rounds.py", "        partitions |= _partitions(commit.tasks[-1])", "        pass", first=OTHERS),
     m("a slow writer never has its turn", "table/turns.py", "        if other != told:\n", "        if True:\n            break\n        if other != told:\n", first=OTHERS),
-    m("a lost update of ours is not told", "table/rounds.py", "            if before not in commits and after not in commits:\n", "            if after not in commits:\n", first=OTHERS),
+    m("a lost update of ours is not told", "table/lost.py", "            if not self.told & {before, after}:\n", "            if after not in self.told:\n", first=OTHERS),
+    m("a hidden log is not told", "table/lost.py", "found.update({*looks.base_files(group, there), *looks.logs(partition, group, there)})", "found.update({*looks.base_files(group, there)})", first=LOST),
+    m("a log that a compaction has merged passes for a hidden one", "table/lost.py", "            return name in named\n", "            return False\n", first=LOST),
+    m("a log that a base file hides passes for a merged one", "table/lost.py", '        return after not in self.actions or self.actions[after].action != "deltacommit"\n', "        return True\n", first=LOST),
+    m("a log that a pending plan lacks is not told", "table/lost.py", '        asked = self._compacting.get((partition, group), "")\n', '        asked = ""\n', first=LOST),
+    m("a hidden log that is still to appear is not told", "table/rounds.py", "lost.updates(line, made, _waiting(log))", "lost.updates(line, made, {})", first=LOST),
     m("a closer that nobody brings has no step", "commit/closers.py", 'found = named(commit.closer, commit.job, "it is committed, and not published")', "found = REGISTRY.make(commit.closer)", first="tests/engine/test_closers.py"),
     m("what is lost of a shuffle is a task like another", ENTRIES, "return self.whole or any(", "return any(", first="tests/commit/test_crash.py"),
     m("a shuffle's input is shown beside its output", SHUFFLE, 'replace(task, data_files=(), schema="")', "task", first="tests/engine/test_shuffle.py"),

@@ -43,7 +43,6 @@ from quire.table.write.write import Written
 
 ROUNDS = 20  # of one call: others keep committing what it touches
 STAGED, SORTED, FIRST = range(3)  # tasks beyond those of the plan: rows of a frame, the rows sorted, the first round
-_CONTENT = "instant.json"  # in the attempt's folder: the bytes of the completed instant, or of a compaction's plan
 _SORTED = "sorted.json"
 
 
@@ -108,7 +107,7 @@ class TableCloser:
         if said.planned:
             store.put_if_absent(asked, data)
             return
-        where = f"{store.url}/{objects.staged(commit.job, done.task, done.attempt, _CONTENT)}"
+        where = f"{store.url}/{rounds.content_of(commit)}"
         written = commits.decode(data, where)
         ended = {partition: list(groups) for partition, groups in said.replaced.items() if groups}
         if made.named(written) != {file.name for file in done.data_files} or written.replaced != ended:
@@ -123,7 +122,7 @@ class TableCloser:
 
     def _content(self, store: Store, commit: Commit) -> bytes | None:
         """The bytes that wait beside the files of a commit; None: another one has published it."""
-        where = objects.staged(commit.job, commit.tasks[-1].task, commit.tasks[-1].attempt, _CONTENT)
+        where = rounds.content_of(commit)
         try:
             return store.get(where)
         except NotFoundError:
@@ -237,7 +236,7 @@ class _Job:
             written = body.write(view, closing)
             said, content = body.say(view, closing, written)
             if content:
-                store.put(objects.staged(closing.job, number, closing.attempt, _CONTENT), content)
+                store.put(objects.staged(closing.job, number, closing.attempt, rounds.CONTENT), content)
             done = Task(
                 task=number, attempt=closing.attempt, data_files=made.files(written), coverage=Coverage(),
                 stats=Stats(written=said.as_dict(), started=round(started, 3), seconds=round(time.time() - started, 3)),

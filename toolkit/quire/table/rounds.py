@@ -6,24 +6,23 @@ Source: docs/protocol.md, section 10, checked by tests/model/table_model.py.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from quire.commit import names as objects
 from quire.commit import protocol
-from quire.commit.entries import FORMAT, TABLE, Commit, Foreign, LostUpdate, Natural, Pin, Task, decode, encode, stored
+from quire.commit.entries import FORMAT, TABLE, Commit, Foreign, Natural, Pin, Task, decode, encode, stored
 from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError, RefusedError, TransientError
 from quire.storage import Store
-from quire.table import file_groups, timeline
+from quire.table import lost, timeline
 from quire.table.file_groups import Slice
-from quire.table.format import names
+from quire.table.format import commits, names
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.config import VERSION, TableConfig
 from quire.table.format.names import BaseFile, Instant, LogFile
@@ -34,6 +33,7 @@ _MOVED = f"{names.FOLDER}/timeline"  # where instants are once another program h
 UPSERTS = ("upsert", "delete")  # of which two may not insert into one partition, as both may hold the same key
 OVERWRITE, DROP = "insert_overwrite", "delete_partition"  # which end all file groups of their partitions
 ARCHIVE = "archive"  # the operation that takes instants off the timeline; its instant is the first that stays
+CONTENT = "instant.json"  # in the attempt's folder
 SCHEDULE = "schedule"  # the operation that lays a plan of a compaction, which COMPACT carries out
 
 
@@ -137,8 +137,25 @@ def unknown(log: Log) -> Foreign | None:
         partitions |= _partitions(commit.tasks[-1])  # and have keys again that it had deleted
     return Foreign(
         instants=tuple(instant.time for instant in new), undone=tuple(commit.job for commit in gone), groups=tuple(sorted(groups)),
-        inserts=tuple(sorted(partitions)), lost=tuple(_lost(line, made)), time=protocol.now(),
+        inserts=tuple(sorted(partitions)), lost=tuple(lost.updates(line, made, _waiting(log))), time=protocol.now(),
     )  # fmt: skip
+
+
+def _waiting(log: Log) -> dict[Instant, CommitMetadata]:
+    """The instants of commits that are still to appear, and what they will say."""
+    found = dict[Instant, CommitMetadata]()
+    for commit in log.unpublished():
+        if commit.closer == TABLE and commit.tasks[-1].data_files:
+            said, name = round_of(commit.tasks[-1]), content_of(commit)
+            with suppress(NotFoundError):  # it has appeared since
+                found[Instant(said.instant, said.action)] = commits.decode(log.store.get(name), f"{log.store.url}/{name}")
+    return found
+
+
+def content_of(commit: Commit) -> str:
+    """The object that waits beside the files of a commit: the bytes of its completed instant, or of its plan."""
+    done = commit.tasks[-1]
+    return objects.staged(commit.job, done.task, done.attempt, CONTENT)
 
 
 def _rolled_back(log: Log, line: Timeline, ours: Mapping[str, str]) -> Iterator[Commit]:
@@ -243,26 +260,6 @@ def _shows(one: Slice | None, file: BaseFile | LogFile, name: str) -> bool:
 def _there(store: Store, done: Task) -> bool:
     """Whether any of the files that a round has shown is still in its place."""
     return any(store.stat(file.name) is not None for file in done.data_files if not objects.is_changes(file.name))
-
-
-def _lost(line: Timeline, new: Mapping[Instant, CommitMetadata]) -> Iterator[LostUpdate]:
-    """The updates of slices without which another program's slices were built, or ours, as both had read the same slice before."""
-    stats = {(partition, stat.file_id, at.time): stat for at, commit in new.items() for partition, stat, _ in commit.files()}
-    if not stats:
-        return
-    found, slices = Counter[tuple[str, str]](), file_groups.history(line.store, line)
-    at_time = {instant.time: instant for instant in line.completed}
-    commits = {at.time: commit for at, commit in new.items()}
-    for partition, group in dict.fromkeys((partition, group) for partition, group, _ in stats):
-        for before, after in pairwise(one.instant for one in slices.get((partition, group), ())):
-            if before not in commits and after not in commits:
-                continue
-            if after not in commits and after in at_time:
-                commits[after] = line.commit(at_time[after])
-            built_on = {stat.prev_commit for _, stat, _ in commits[after].files() if stat.file_id == group} if after in commits else set()
-            if built_on and all(each and each.isdigit() and each < before for each in built_on):
-                found[before, after] += 1
-    yield from (LostUpdate(before, after, count) for (before, after), count in sorted(found.items()))
 
 
 def over(log: Log, done: Task) -> bool:

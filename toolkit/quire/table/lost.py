@@ -1,0 +1,140 @@
+"""Updates that are lost because two programs wrote into one file group at once: both had read the same slice, and one hides the other.
+
+A base file hides the slice before it, whether or not it was built on that. It hides the logs of that slice, too, but for those that its
+compaction has merged: its plan names them. Source: docs/protocol.md, section 10.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+from quire.commit.entries import LostUpdate
+from quire.errors import FormatError, NotFoundError
+from quire.table import file_groups
+from quire.table.format import compaction, log_file, names
+from quire.table.format.commits import CommitMetadata
+from quire.table.format.names import BaseFile, Instant, LogFile
+from quire.table.timeline import Timeline
+
+_ROWS = (log_file.AVRO, log_file.HFILE, log_file.PARQUET, log_file.DELETES)  # kinds of blocks that change rows
+
+Made = Mapping[Instant, CommitMetadata]
+
+
+def updates(line: Timeline, new: Made, waiting: Made) -> list[LostUpdate]:
+    """The updates that another program has lost, or that it has hidden.
+
+    new       instants of other programs of which the log does not know yet, with what they say
+    waiting   those of ours that are committed, and are still to appear
+    """
+    touched = {(partition, stat.file_id) for commit in new.values() for partition, stat, _ in commit.files()}
+    if not touched:
+        return []
+    groups, looks = file_groups.everything(line.store, line), _Look(line, new, waiting)
+    found = Counter[tuple[str, str]]()
+    for partition, group in touched:
+        there = {names.path(partition, file.name): file for file, _ in groups.get((partition, group), ())}
+        ours = {names.path(folder, file.name): file for commit in waiting.values() for folder, _, file in commit.files()}
+        there |= {name: file for name, file in ours.items() if name.rpartition("/")[0] == partition and file.file_id == group}
+        found.update({*looks.base_files(group, there), *looks.logs(partition, group, there)})
+    return [LostUpdate(lost, by, count) for (lost, by), count in sorted(found.items())]
+
+
+@dataclass
+class _Look:
+    """One look at a timeline: (what is lost, by which instant), of a file group."""
+
+    line: Timeline
+    new: Made
+    waiting: Made
+    plans: dict[str, frozenset[str] | None] = field(default_factory=dict)
+
+    @cached_property
+    def told(self) -> frozenset[str]:
+        """The instants of which nobody has told yet."""
+        return frozenset(instant.time for instant in self.new)
+
+    @cached_property
+    def commits(self) -> dict[str, CommitMetadata]:
+        """What instants say, as far as it was read."""
+        return {instant.time: commit for made in (self.new, self.waiting) for instant, commit in made.items()}
+
+    @cached_property
+    def actions(self) -> dict[str, Instant]:
+        return {instant.time: instant for instant in (*self.line.completed, *self.waiting)}
+
+    def base_files(self, group: str, there: Mapping[str, BaseFile | LogFile]) -> Iterator[tuple[str, str]]:
+        """Base files on which the next one was not built."""
+        for before, after in pairwise(_begun(there)):
+            if not self.told & {before, after}:
+                continue
+            if after not in self.commits and after in self.actions:
+                self.commits[after] = self.line.commit(self.actions[after])
+            stats = (stat for _, stat, _ in self.commits[after].files()) if after in self.commits else ()
+            built_on = {stat.prev_commit for stat in stats if stat.file_id == group}
+            if built_on and all(each and each.isdigit() and each < before for each in built_on):
+                yield before, after
+
+    def logs(self, partition: str, group: str, there: Mapping[str, BaseFile | LogFile]) -> Iterator[tuple[str, str]]:
+        """Logs of a slice that is not the newest any more, and whose rows no later base file has."""
+        begins = _begun(there)
+        asked = self._compacting.get((partition, group), "")
+        for name, log in there.items():
+            if not isinstance(log, LogFile):
+                continue
+            after = next((each for each in sorted({*begins, asked} - {""}) if each > log.instant), "")
+            if after and not self._merged(after, name):
+                changed = self._changed_at(name)
+                yield from ((at, after) for at in changed if at != after and self.told & {at, after})
+
+    @cached_property
+    def _compacting(self) -> Mapping[tuple[str, str], str]:
+        with suppress(FormatError):  # a damaged plan is told by whoever needs it
+            return self.line.compacting()
+        return {}
+
+    def _merged(self, after: str, name: str) -> bool:
+        """Whether the base file of an instant has what a log says, or nobody can tell any more."""
+        if after not in self.plans:
+            self.plans[after] = self._named(after)
+        named = self.plans[after]
+        if named is not None:
+            return name in named
+        # Who writes a base file anew without a plan does that where there are no logs.
+        return after not in self.actions or self.actions[after].action != "deltacommit"
+
+    def _named(self, after: str) -> frozenset[str] | None:
+        """The logs that the plan of a compaction names; None: there is none that can be read."""
+        name = self.line.plan_of(after)
+        try:
+            plan = compaction.decode(self.line.store.get(name), f"{self.line.store.url}/{name}")
+        except (NotFoundError, FormatError):
+            return None
+        return frozenset(names.path(each.partition, log) for each in plan for log in each.logs)
+
+    def _changed_at(self, name: str) -> Iterable[str]:
+        """The completed instants whose rows a log has."""
+        ours = [
+            instant.time
+            for instant, commit in self.waiting.items()
+            for folder, _, file in commit.files()
+            if names.path(folder, file.name) == name
+        ]
+        if ours:
+            return ours
+        store, holds = self.line.store, self.line.holds()
+        try:
+            blocks = list(log_file.decode(store.get(name), f"{store.url}/{name}"))
+        except (NotFoundError, FormatError):
+            return ()  # it was cleaned, or is damaged: whoever reads that slice is told
+        return {block.instant for block in blocks if block.kind in _ROWS and holds(block.instant)}
+
+
+def _begun(there: Mapping[str, BaseFile | LogFile]) -> list[str]:
+    """The instants of the base files, in their order."""
+    return sorted(file.instant for file in there.values() if isinstance(file, BaseFile))
