@@ -241,28 +241,35 @@ def test_a_table_with_many_commits_is_written_from_a_checkpoint(tmp_path: Path, 
     assert set(ours(table)) == {"a"}
 
 
-@pytest.mark.parametrize(("slow", "quick"), [(1.5, 0.0), pytest.param(60, 5, marks=pytest.mark.nightly)])
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("slow", "quick", "city"), [(1.5, 0.0, "la"), (1.0, 0.0, "sf"), pytest.param(60, 5, "sf", marks=pytest.mark.nightly)]
+)
 def test_a_slow_writer_comes_in_beside_a_loop_of_quick_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: float, quick: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: float, quick: float, city: str
 ) -> None:  # fmt: skip
-    """Each of its rounds is outdated by commits with later instants, so it asks for its turn, and the loop waits for one round."""
+    """Its first two rounds are outdated by commits with later instants, or of the same file, so it asks for its turn: the loop waits for
+    the third one. Whoever of the loop had begun at that moment may outdate that, too, once."""
     table, real = create(tmp_path), rounds_write.write
-    write(table, "upsert", frame(("a", "sf", 0, 0.0), ("own", "la", 0, 0.0)))
-    ended, counts = threading.Event(), list[int]()
+    write(table, "upsert", frame(("a", "sf", 0, 0.0), ("own", city, 0, 0.0)))
+    ended, counts, tries, commits = threading.Event(), list[int](), list[float](), list[float]()
 
     def write_slowly(*args: Any, **more: Any) -> Any:
-        found = real(*args, **more)
-        time.sleep(slow if threading.current_thread().name == "slow" else quick)
+        found, mine = real(*args, **more), threading.current_thread().name == "slow"
+        if mine:
+            tries.append(time.monotonic())
+        time.sleep(slow if mine else quick)
         return found
 
     def loop() -> None:
         while not ended.is_set():
             counts.append(write(Table(tmp_path), "upsert", frame(("a", "sf", len(counts) + 1, 1.0))).updated)
+            commits.append(time.monotonic())
 
     monkeypatch.setattr(rounds_write, "write", write_slowly)
     reports = list[Any]()
     one = threading.Thread(target=loop)
-    two = threading.Thread(target=lambda: reports.append(write(table, "upsert", frame(("own", "la", 1, 9.0)))), name="slow")
+    two = threading.Thread(target=lambda: reports.append(write(table, "upsert", frame(("own", city, 1, 9.0)))), name="slow")
     one.start()
     two.start()
     two.join()
@@ -272,6 +279,10 @@ def test_a_slow_writer_comes_in_beside_a_loop_of_quick_ones(
     assert len(counts) > 3
     assert counts == [1] * len(counts)
     assert (ours(table)["own"]["fare"], ours(table)["a"]["ts"]) == (9.0, len(counts))
+    assert len(tries) in (3, 4), "two that are outdated, and its turn"
+    assert sum(tries[-1] < at < tries[-1] + slow for at in commits) <= 1, "the loop waits for it"
+    assert sum(tries[0] < at < tries[1] for at in commits) >= 1, "and for nothing before"
+    print(f"{len(tries)} rounds of {slow} s beside {len(commits)} commits")
 
 
 def test_nobody_waits_for_ever_for_a_writer_that_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
