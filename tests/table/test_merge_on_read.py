@@ -310,8 +310,6 @@ def test_a_table_without_meta_fields_is_merged_by_the_columns_of_its_key(tmp_pat
 def test_what_cannot_be_merged_is_one_line(tmp_path: Path) -> None:
     made, _ = begun(tmp_path, {"a": (1, "a")})
     table = Table(tmp_path)
-    with refused(RefusedError, 2, "is a merge-on-read table", "compare two snapshots"):
-        table.changes("00000000000000", spark=LOCAL)
     two = made.instant()
     made.complete(two)
     good = made.upsert({"a": (2, "A")}, two)

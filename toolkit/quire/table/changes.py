@@ -22,7 +22,7 @@ from quire.spark.runner import frame_of
 from quire.spark.shipping import portable
 from quire.storage import Store, connect
 from quire.storage.within import marked
-from quire.table import file_groups, reading
+from quire.table import file_groups, merged_changes, reading
 from quire.table.file_groups import Slice
 from quire.table.format import change_file, config, names
 from quire.table.format.change_file import AFTER, BEFORE, CHANGED_KEY, DELETE, INSERT, OP, UPDATE
@@ -30,6 +30,8 @@ from quire.table.format.commits import CommitMetadata, WriteStat
 from quire.table.format.config import TableConfig
 from quire.table.format.names import Instant
 from quire.table.format.schema import META, with_meta
+from quire.table.merged_changes import Past, Sides
+from quire.table.realtime import Merging
 from quire.table.timeline import PARALLEL, Timeline
 from quire.table.write.commit import has_change_file, replaces
 
@@ -60,6 +62,7 @@ class Look:
     size: int = 0
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    sides: Sides | None = None  # of a merge-on-read table: slices to compare
 
 
 def schema_of(columns: pa.Schema, images: Images) -> pa.Schema:
@@ -71,8 +74,6 @@ def schema_of(columns: pa.Schema, images: Images) -> pa.Schema:
 
 def check(has: TableConfig, url: str) -> None:
     """RefusedError for a table whose changes quire does not give."""
-    if has.type == config.MERGE_ON_READ:
-        raise RefusedError(f"{url} is a merge-on-read table, and quire gives changes of copy-on-write tables: compare two snapshots.")
     if has.version != config.VERSION:
         raise RefusedError(
             f"{url} is of table version {has.version}, whose commits appear in the order in which they end: quire gives changes of version "
@@ -82,18 +83,25 @@ def check(has: TableConfig, url: str) -> None:
         raise RefusedError(f"{url} has no meta fields in its rows (populate.meta.fields=false), so nothing says what changed.")
 
 
-def looks(store: Store, line: Timeline, since: str, until: str) -> list[Look]:
-    """All places of changes after `since`, up to `until`, in the order of instants. Raises RefusedError where some are gone."""
+def looks(store: Store, line: Timeline, since: str, until: str, merging: Merging | None = None) -> list[Look]:
+    """All places of changes after `since`, up to `until`, in the order of instants. Raises RefusedError where some are gone.
+
+    `merging`: how a merge-on-read table merges its logs.
+    """
     _check_there(store, line, since)
-    return looks_of(store, line, [instant for instant in line.completed if since < instant.time <= until])
+    return looks_of(store, line, [instant for instant in line.completed if since < instant.time <= until], merging)
 
 
-def looks_of(store: Store, line: Timeline, asked: Sequence[Instant]) -> list[Look]:
+def looks_of(store: Store, line: Timeline, asked: Sequence[Instant], merging: Merging | None = None) -> list[Look]:
     """The places of the changes of some completed instants, in their order."""
     known: dict[tuple[str, str], list[Slice]] | None = None
     found = list[Look]()
     with ThreadPoolExecutor(PARALLEL) as pool:
         commits = list(pool.map(line.commit, asked))
+    if merging is not None:
+        past = Past(store, line, lambda instant, what: _gone(store, instant, what)) if asked else None
+        pairs = zip(asked, commits, strict=True)
+        return [look for each in pairs if past and not merged_changes.moves(*each) for look in _of_sides(past, *each, merging)]
     for instant, commit in zip(asked, commits, strict=True):
         if commit.operation_type == _CLUSTER:
             continue
@@ -104,15 +112,38 @@ def looks_of(store: Store, line: Timeline, asked: Sequence[Instant]) -> list[Loo
             if instant.action == "commit" and replaces(stat) is None:
                 found.append(Look(instant.time, partition, size=stat.total_write_bytes, after=(str(stat.path),)))
             elif has_change_file(commit, stat):
-                rows = stat.num_inserts + stat.num_update_writes + stat.num_deletes
-                size = 2 * rows * stat.total_write_bytes // max(1, stat.num_writes)
-                found.append(Look(instant.time, partition, names.change_file_of(str(stat.path)), rows, size))
+                found.append(_changed_in(instant, partition, stat))
             else:
                 rest.append((partition, stat))
         if rest or commit.replaced:
             known = known if known is not None else file_groups.history(store, line)
             found += _compared(store, known, instant, commit, rest)
     return found
+
+
+def _of_sides(past: Past, instant: Instant, commit: CommitMetadata, merging: Merging) -> Iterator[Look]:
+    """The places of changes of one commit of a merge-on-read table: a change file, or the slices before it and after it."""
+    groups = dict[tuple[str, str], list[WriteStat]]()
+    for partition, stat, name in commit.files():
+        groups.setdefault((partition, name.file_id), []).append(stat)
+    for partition in sorted(commit.replaced):
+        own = [group for each, group in groups if each == partition]
+        sides = past.replaced(instant, partition, own, commit.replaced[partition], merging)
+        yield Look(instant.time, partition, size=sides.size, sides=sides)
+    for (partition, group), stats in groups.items():
+        if partition in commit.replaced:
+            continue
+        if len(stats) == 1 and names.base_file(str(stats[0].path).rpartition("/")[2]) and has_change_file(commit, stats[0]):
+            yield _changed_in(instant, partition, stats[0])
+        else:
+            sides = past.sides(instant, (partition, group), stats, merging)
+            yield Look(instant.time, partition, size=sides.size, sides=sides)
+
+
+def _changed_in(instant: Instant, partition: str, stat: WriteStat) -> Look:
+    rows = stat.num_inserts + stat.num_update_writes + stat.num_deletes
+    size = 2 * rows * stat.total_write_bytes // max(1, stat.num_writes)
+    return Look(instant.time, partition, names.change_file_of(str(stat.path)), rows, size)
 
 
 def archived_since(line: Timeline, since: str) -> bool:
@@ -172,7 +203,10 @@ def batches(store: Store, look: Look, columns: pa.Schema, images: Images) -> Ite
     """The changes of one place, as `schema_of` has them; of one commit, so each key once."""
     wanted = schema_of(columns, images)
     try:
-        found = _of_file(store, look, columns, images) if look.file else _of_slices(store, look, columns)
+        if look.sides is not None:
+            found = merged_changes.rows(store, look.sides, columns)
+        else:
+            found = _of_file(store, look, columns, images) if look.file else _of_slices(store, look, columns)
         for op, keys, before, after in found:
             n, kind = len(keys), wanted.field(AFTER).type
             ops = pa.repeat(pa.scalar(op), n) if isinstance(op, str) else op

@@ -5,14 +5,14 @@ Source: Hudi's `HoodieFileGroup` and file system view: a listing of the partitio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from quire.errors import FormatError
 from quire.storage import Entry, Store
 from quire.table.format import names
 from quire.table.format.names import FOLDER, BaseFile, LogFile
-from quire.table.timeline import Timeline
+from quire.table.timeline import Holds, Timeline
 
 
 @dataclass(frozen=True, order=True)
@@ -51,7 +51,7 @@ def newest(store: Store, timeline: Timeline, *, logs: bool = False) -> list[Slic
     return sorted(_with_logs(key, found.get(key), changing.get(key, []), ends) for key in found.keys() | changing.keys())
 
 
-def _with_logs(key: tuple[str, str], base: Slice | None, logs: list[tuple[LogFile, Entry]], ends: dict[str, str]) -> Slice:
+def _with_logs(key: tuple[str, str], base: Slice | None, logs: list[tuple[LogFile, Entry]], ends: Mapping[str, str]) -> Slice:
     """A slice with the logs since its base file was begun; where a log names its own instant, those that completed since then."""
     since = base.instant if base else ""
     timed = [(ends.get(log.instant, log.instant), log, entry) for log, entry in logs]
@@ -95,6 +95,21 @@ def history(store: Store, timeline: Timeline) -> dict[tuple[str, str], list[Slic
         if isinstance(file, BaseFile) and holds(file.instant):
             found.setdefault((folder, file.file_id), []).append(Slice(folder, file.file_id, file.instant, entry.name, entry.size))
     return {key: sorted(slices) for key, slices in found.items()}
+
+
+def slice_at(
+    key: tuple[str, str], there: Iterable[tuple[BaseFile | LogFile, Entry]], holds: Holds, compactions: Collection[str],
+    ends: Mapping[str, str],
+) -> Slice | None:  # fmt: skip
+    """The slice of a file group as of the last instant that `holds` lets count, among all its files; None: it has none."""
+    base, logs = None, list[tuple[LogFile, Entry]]()
+    for file, entry in there:
+        if isinstance(file, LogFile):
+            if holds(file.instant) or (file.instant in compactions and file.instant <= holds.until):
+                logs.append((file, entry))
+        elif holds(file.instant) and (base is None or base.instant < file.instant):
+            base = Slice(*key, file.instant, entry.name, entry.size)
+    return _with_logs(key, base, logs, ends) if base or logs else None
 
 
 def files(store: Store) -> Iterator[tuple[str, BaseFile | LogFile, Entry]]:

@@ -44,7 +44,8 @@ from quire.storage.within import marked
 from quire.table import changes, file_groups, timeline
 from quire.table.changes import Look
 from quire.table.file_groups import Slice
-from quire.table.format import names, schema
+from quire.table.format import config, names, schema
+from quire.table.format.config import TableConfig
 from quire.table.table import Table
 from quire.table.timeline import Timeline
 
@@ -98,13 +99,20 @@ class Window:
     more: bool = False
 
 
+def check(has: TableConfig, url: str) -> None:
+    """RefusedError for a table that no other one follows."""
+    if has.type == config.MERGE_ON_READ:
+        raise RefusedError(f"{url} is a merge-on-read table, which no other table follows yet: pass the rows of table.changes on yourself.")
+    changes.check(has, url)
+
+
 def window(source: Commits, done: Collection[str], dest: str) -> Window:
     """The next commits that are not `done`; without any that are, the rows of a snapshot.
 
     Raises RefusedError where `dest` cannot follow the table any more, or its changes cannot be read.
     """
     table = Table(source.url, storage_options=source.options)
-    changes.check(table.config, source.url)
+    check(table.config, source.url)
     store = source.store()
     if not done:
         line, slices = _snapshot(store)

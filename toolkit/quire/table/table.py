@@ -186,8 +186,10 @@ class Table:
         changes.check(self.config, self.url)
         store = connect(marked(self.url), self._options)  # change files are quire's own
         line = self._timeline(store)
-        columns = schema.without_meta(self._columns(line))
-        found = changes.looks(store, line, start, end)
+        rows = self._columns(line)
+        columns = schema.without_meta(rows)
+        logs = self.config.type == config.MERGE_ON_READ and rows.names
+        found = changes.looks(store, line, start, end, realtime.merging_of(self.config, line, rows, self.url) if logs else None)
         runner = runner_of(spark, store)
         if isinstance(runner, OnSpark):
             return changes.frame(runner.spark, store, self._options, found, columns, images, net=net)

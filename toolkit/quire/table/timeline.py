@@ -35,7 +35,7 @@ class Holds:
     until: str
 
     def __call__(self, instant: str) -> bool:
-        return instant in self.completed or (instant < self.first and instant <= self.until and instant not in self.pending)
+        return instant <= self.until and (instant in self.completed or (instant < self.first and instant not in self.pending))
 
 
 @dataclass(frozen=True)
