@@ -61,7 +61,7 @@ class _Look:
 
     @cached_property
     def commits(self) -> dict[str, CommitMetadata]:
-        """What instants say, as far as it was read."""
+        """The content of instants, as far as it was read."""
         return {instant.time: commit for made in (self.new, self.waiting) for instant, commit in made.items()}
 
     @cached_property
@@ -105,7 +105,7 @@ class _Look:
         named = self.plans[after]
         if named is not None:
             return name in named
-        # Who writes a base file anew without a plan does that where there are no logs.
+        # A writer that has no plan writes only base files anew that have no logs.
         return after not in self.actions or self.actions[after].action != "deltacommit"
 
     def _named(self, after: str) -> frozenset[str] | None:
