@@ -240,8 +240,9 @@ class Disk:
         found: os.stat_result = self._do("stat", path, look, False) if self._ours(path) else look()
         return found
 
-    def rmtree(self, path: str) -> None:
+    def rmtree(self, path: str, dir_fd: int | None = None) -> None:
         """As `shutil.rmtree` does it, by the calls above."""
+        path = self._whole(path, dir_fd)
         with self.scandir(path) as found:
             items = sorted(found, key=lambda item: item.name)
         for item in items:

@@ -19,13 +19,14 @@ import services.example  # noqa: F401 (by it hdfs:// is known)
 from checker import tree
 from gathering import documents, gather, not_taken, refused, snapshot, write
 from quire import Ledger, LocalRunner, RefusedError, UsageError
-from quire.errors import TransientError
+from quire.errors import StorageError, TransientError
 from quire.ledger import markers, retry
 from quire.read import first_rows
 from quire.sources import files
 from quire.storage import MemoryStore, bare, canonical, normalise
 from quire.storage.azure import store as azure
 from quire.storage.azure.account import account, parts
+from quire.storage.local import LocalStore
 from quire.storage.way import Way, origin
 
 HERE: dict[str, Any] = {"spark": LocalRunner(), "progress": False}
@@ -195,6 +196,27 @@ def test_a_link_in_a_quarantined_files_place_is_neither_read_nor_deleted_through
     assert len(tree(tmp_path / "private")) == 2
     again = Ledger(tmp_path / "out").retry(source, follow_links=True, max_quarantined=1, **HERE)
     assert again.quarantined == 1, "by the caller's word it is read through"
+
+
+@pytest.mark.parametrize("folder", ["_quire", "_quire/jobs"])
+def test_nothing_is_removed_through_what_becomes_a_link_after_it_was_looked_at(
+    tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("out", "private"):
+        write(tmp_path / place, {"_quire/jobs/x/attempts/1": SECRET})
+    store, look = LocalStore(f"{tmp_path}/out"), LocalStore._own
+
+    def exchanged(self: LocalStore, name: str) -> str:
+        path = look(self, name)
+        if not (tmp_path / "away").exists():
+            (tmp_path / "out" / folder).rename(tmp_path / "away")
+            (tmp_path / "out" / folder).symlink_to(tmp_path / "private" / folder)
+        return path
+
+    monkeypatch.setattr(LocalStore, "_own", exchanged)
+    with refused(StorageError, 3, "cannot remove"):
+        store.remove_tree("_quire/jobs/x")
+    assert (tmp_path / "private/_quire/jobs/x/attempts/1").read_bytes() == SECRET
 
 
 def test_a_link_to_a_data_file_of_the_destination_is_not_gathered(tmp_path: Path) -> None:

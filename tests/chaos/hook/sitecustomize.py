@@ -52,6 +52,8 @@ class Hook:
     def subject(self, event, args, at):
         """Such as `os.rename D/part-…`; None: it is about no file of ours."""
         path = args[at]
+        if event == "shutil.rmtree" and args[1] is not None:  # a name in a directory that is open
+            path = os.path.join(os.readlink(f"/proc/self/fd/{args[1]}"), path)
         if not isinstance(path, str):
             return None
         for name, root in self.roots:

@@ -434,10 +434,14 @@ class LocalStore(LocalFiles):
         with explained("remove", self.shown(folder)):
             for _ in range(10):
                 try:
-                    if os.path.islink(path):
-                        os.unlink(path)  # the link alone: what it leads to is not ours
-                        return
-                    shutil.rmtree(path)
+                    with below(self.root, to_os(folder)) as (
+                        above,
+                        last,
+                    ):  # a link that takes the place of one of these is not gone through
+                        if os.path.islink(path):
+                            os.unlink(last, dir_fd=above)  # the link alone: what it leads to is not ours
+                            return
+                        shutil.rmtree(last, dir_fd=above)
                 except FileNotFoundError:
                     if not os.path.lexists(path):
                         return  # else another cleaner took a name that we were about to take
