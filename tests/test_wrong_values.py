@@ -66,6 +66,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], Ca
         "quire.plan": lambda: (quire.plan, {"source": source, "dest": new(), **LOCAL}),
         "quire.process": lambda: (quire.process, {"source": source, "dest": new(), "function": none, **LOCAL}),
         "quire.load": lambda: (quire.load, {"source": KAFKA, "dest": new(), **LOCAL}),
+        "quire.emit": lambda: (quire.emit, {"source": here / "table", "dest": KAFKA, **LOCAL}),
         "quire.recover": lambda: (quire.recover, {"dest": here / "out"}),
         "quire.secret": lambda: (quire.secret, {"source": "HOME"}),
         "quire.install_on": lambda: (quire.install_on, {}),

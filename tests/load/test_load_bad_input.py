@@ -107,7 +107,7 @@ def test_a_wrong_argument_is_one_line(kafka: Mock, settings: dict[str, Any], wor
 
 
 def test_kafka_is_no_destination_and_no_source_of_files(kafka: Mock, tmp_path: Path) -> None:
-    with refused(UsageError, 2, "only reads"):
+    with refused(UsageError, 2, "writes files and tables"):
         load(kafka, "t", f"kafka://{kafka.address}/t")
     with refused(UsageError, 2, "quire.load"):
         gather(f"kafka://{kafka.address}/t", tmp_path / "out")

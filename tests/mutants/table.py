@@ -36,7 +36,7 @@ REFUSALS, BINDING, SWEEPING = "committers/advice/refusals.py", "committers/advic
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
 OTHERS, REPLACE, LOST = "tests/table/test_other_writers.py", "tests/table/test_replace.py", "tests/table/test_lost.py"
-SOURCE, CHAIN = "table/source.py", "tests/table/test_chain.py"
+SOURCE, CHAIN, EMIT = "table/source.py", "tests/table/test_chain.py", "tests/table/test_emit.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "engine/kinds/offsets.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
 HELD, RANGES = "commit/held.py", "coverage/ranges.py"
@@ -348,6 +348,9 @@ MUTANTS = (
     m("what was rolled back stays in the second table", SOURCE, "    if gone:\n", "    if False:\n", first=CHAIN),
     m("commits that were archived unread are missed", SOURCE, "    if changes.archived_since(line, newest):\n", "    if False:\n", first=CHAIN),
     m("a plan of changes reads any file", SOURCE, "looks.append(_checked(look, version))", "looks.append(look)", first=CHAIN),
+    m("a topic is marked before its records are there", "table/emit.py", "        sender.flush()\n", "", first=EMIT),
+    m("an emitter that was overtaken ends", "table/emit.py", "state = emitted.read(store, target) if marked is None else marked", "state = emitted.read(store, target) if marked is None else marked\n            done = state.instants", first=EMIT),
+    m("another emitter's entry counts as its own", "table/emitted.py", "        if store.get(name) != written:\n            return None\n", "        store.get(name)\n", first=EMIT),
     m("a key stays as often as it comes", "table/write/rows.py", "    return rows.take(order.filter(last))\n", "    return rows.take(order)\n", first="tests/table/write/test_table_sort.py"),
     m("the row that comes last wins, whatever its ordering", "table/write/rows.py", "    if ordering is not None and not pc.all(last)", "    if False and not pc.all(last)", first="tests/table/write/test_table_sort.py"),
     m("a sort names a file of another attempt", "table/write/sort.py", "        if not own.fullmatch(run.name):\n", "        if False:\n", first="tests/table/write/test_table_sort.py"),

@@ -11,6 +11,7 @@
     table = quire.Table.create("/data/trips", key="id", ordering="at")      # a table that takes updates; then quire.Table("/data/trips")
     report = table.upsert(df)                                               # a quire.TableReport
     report = table.compact()                                                # of a merge-on-read table: a quire.CompactionReport
+    report = quire.emit(table, "kafka://host:9092/topic")                   # what commits change, as records: a quire.EmitReport
     report = table.archive(keep=100)                                        # shortens the timeline: a quire.ArchiveReport
     report = table.clean(keep_for="7 days")                                 # deletes superseded slices: a quire.CleanReport
 
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from quire.spark.shipping import install_on
     from quire.storage.secret import secret
     from quire.table.compacting import CompactionReport
+    from quire.table.emit import EmitReport, emit
     from quire.table.stats import TableStats
     from quire.table.table import Table
     from quire.table.upkeep import ArchiveReport, CleanReport
@@ -88,6 +90,7 @@ _HOMES = {
         "quire.spark.shipping": ("install_on",),
         "quire.storage.secret": ("secret",),
         "quire.table.compacting": ("CompactionReport",),
+        "quire.table.emit": ("EmitReport", "emit"),
         "quire.table.upkeep": ("ArchiveReport", "CleanReport"),
         "quire.table.stats": ("TableStats",),
         "quire.table.table": ("Table",),
@@ -136,6 +139,7 @@ __all__ = [
     "CleanReport",
     "CompactionReport",
     "DataLossError",
+    "EmitReport",
     "FileInfo",
     "FormatError",
     "Ledger",
@@ -159,6 +163,7 @@ __all__ = [
     "__version__",
     "committers",
     "consolidate",
+    "emit",
     "install_on",
     "load",
     "plan",

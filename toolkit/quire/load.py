@@ -92,7 +92,7 @@ def check(
         compression = compression_for(laid_out, compression)
     with about("dest"):
         if is_kafka(dest):
-            raise UsageError(f"the destination {quoted(dest, 100)} is Kafka, which quire only reads. Give a directory.")
+            raise UsageError(f"the destination {quoted(dest, 100)} is Kafka, and quire.load writes files and tables. Give a directory.")
         to_options = {**(storage_options or {}), **(dest_options or {})} or None
         to = destination(dest, to_options)
         by = choice(committer, connect(to, to_options))

@@ -27,7 +27,7 @@ from quire.cli import table
 from quire.cli.committer import COMMITTER
 from quire.cli.function import function_of
 from quire.cli.lab import LAB
-from quire.cli.load import OFFSETS, load, without_secrets
+from quire.cli.load import OFFSETS, emit, load, without_secrets
 from quire.cli.pages import PAGES
 from quire.cli.show import AS_JSON, LIMIT, MASTER, MOST_ROWS, QUIET, as_line, frame, show, shown, spark_of
 from quire.cli.upkeep import UPKEEP
@@ -415,6 +415,7 @@ def verify(dest: str, master: str | None, as_json: bool) -> None:
 
 
 cli.add_command(load)
+cli.add_command(emit)
 for command in (*UPKEEP, *PAGES, *OFFSETS):
     ledger.add_command(command)
 

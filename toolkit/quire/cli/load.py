@@ -1,4 +1,4 @@
-"""`quire load`, and `quire ledger offsets | lag`: Kafka's topics in a shell."""
+"""`quire load`, `quire emit`, and `quire ledger offsets | lag`: Kafka's topics in a shell."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import click
 
 import quire
 from quire.cli.function import function_of
-from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, frame, kafka_options, show, shown, spark_of
+from quire.cli.show import AS_JSON, KAFKA_OPTION, KAFKA_SECRET, MASTER, QUIET, frame, kafka_options, show, shown, spark_of, store_options
 from quire.engine.loop import again
 from quire.load import check
 from quire.sources.kafka.topics import hides
+from quire.table.emit import check as check_emit
 
 
 def without_secrets(arguments: Sequence[str]) -> list[str]:
@@ -65,6 +66,36 @@ def load(source: str, dest: str, max_runs: int | None, master: str | None, as_js
     check(source, dest, function, **settings)  # a wrong argument is said at once, not after Spark's start
     with spark_of(master) as spark, shown(as_json):
         show(quire.load(source, dest, function, spark=spark, max_runs=max_runs, progress=not quiet, **settings), as_json)
+
+
+@click.command()
+@click.argument("source", metavar="URL")
+@click.argument("dest", metavar="TOPIC")
+@click.option("--key", multiple=True, help="A column of the records' key (again for more); default: the table's key and partitions.")
+@click.option("--since", help="Of a topic that is new to the table: begin after this instant, not with the rows that are there.")
+@click.option("--tombstones", is_flag=True, help="A record without a value follows each delete.")
+@click.option("--every", help="Again and again, this far apart ('10 s'), until Ctrl-C.")
+@click.option("--max-runs", type=int, help="With --every: how often.")
+@click.option("--store-option", "stored", multiple=True, help="For the table's store, NAME=VALUE (again for more); see --store-secret.")
+@click.option("--store-secret", "store_secrets", multiple=True, help="Likewise NAME=VARIABLE, looked up in the environment.")
+@KAFKA_OPTION
+@KAFKA_SECRET
+@MASTER
+@AS_JSON
+@QUIET
+def emit(
+    source: str, dest: str, stored: tuple[str, ...], store_secrets: tuple[str, ...], master: str | None, as_json: bool, quiet: bool,
+    **given: Any,
+) -> None:  # fmt: skip
+    """Write what the commits of the table at URL have changed into TOPIC, kafka://host:9092/topic, in Debezium's envelope."""
+    options = kafka_options(given.pop("options"), given.pop("secrets"))
+    times = {name: given.pop(name) for name in ("every", "max_runs")}
+    settings = {**given, "key": list(given["key"]) or None, "producer_options": options}
+    settings["storage_options"] = store_options(stored, store_secrets)
+    again(times["every"], times["max_runs"])
+    check_emit(source, dest, **settings)
+    with spark_of(master) as spark:
+        show(quire.emit(source, dest, spark=spark, progress=not quiet, **times, **settings), as_json)
 
 
 @click.command()

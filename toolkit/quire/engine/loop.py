@@ -50,7 +50,7 @@ def repeat(
     pause, runs = again.pause, again.runs
     if pause is None:
         return checked(request, told(gather(decide(request), runner, bars)))
-    with _until_signal(stop) as stopped:
+    with until_signal(stop) as stopped:
         bars.stop = stopped
         while True:
             report = told(gather(decide(request), runner, bars, waits=True))
@@ -71,7 +71,7 @@ def checked(request: Request, report: Report) -> Report:
 
 
 @contextmanager
-def _until_signal(stop: threading.Event | None) -> Iterator[threading.Event]:
+def until_signal(stop: threading.Event | None) -> Iterator[threading.Event]:
     """An event that SIGINT and SIGTERM set: the commit under way ends whole. A second signal interrupts at once."""
     stopped = stop or threading.Event()
     if threading.current_thread() is not threading.main_thread():

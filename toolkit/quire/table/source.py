@@ -106,8 +106,8 @@ def check(has: TableConfig, url: str) -> None:
     changes.check(has, url)
 
 
-def window(source: Commits, done: Collection[str], dest: str) -> Window:
-    """The next commits that are not `done`; without any that are, the rows of a snapshot.
+def window(source: Commits, done: Collection[str], dest: str, anew: str = "") -> Window:
+    """The next commits that are not `done`; without any that are, the rows of a snapshot. `anew`: how to begin again, for errors.
 
     Raises RefusedError where `dest` cannot follow the table any more, or its changes cannot be read.
     """
@@ -122,7 +122,7 @@ def window(source: Commits, done: Collection[str], dest: str) -> Window:
         commits = (BEGIN, *there) if there else ()
         return Window(commits, tuple((look,) for look in looks), line.schema() or table.config.schema, len(there))
     line = timeline.read(store)
-    _check_follows(store, line, done, dest)
+    _check_follows(store, line, done, dest, anew or _ANEW)
     waiting = [instant for instant in line.completed if instant.time not in done]
     listed = len(line.completed)
     if not waiting:
@@ -130,7 +130,7 @@ def window(source: Commits, done: Collection[str], dest: str) -> Window:
     try:
         looks = changes.looks_of(store, line, waiting[:MOST])
     except RefusedError as e:
-        raise _ends(e, dest) from e
+        raise _ends(e, dest, anew or _ANEW) from e
     until = _until(looks)
     commits = tuple(instant.time for instant in waiting[:MOST] if instant.time <= until)
     columns = line.as_of(commits[-1]).schema() or table.config.schema
@@ -152,13 +152,13 @@ def _snapshot(store: Store) -> tuple[Timeline, list[Slice]]:
     raise TransientError(f"{store.url} was cleaned each of {LISTINGS} times while it was listed: nothing was read. Call again")
 
 
-def _check_follows(store: Store, line: Timeline, done: Collection[str], dest: str) -> None:
+def _check_follows(store: Store, line: Timeline, done: Collection[str], dest: str, anew: str) -> None:
     """Refuse a timeline that has lost what was passed on, or may have lost what was not."""
     there, newest = {BEGIN, *(instant.time for instant in line.completed)}, max(done)
     if changes.archived_since(line, newest):
         raise RefusedError(
             f"{store.url} has archived instants before {line.first}, and {dest} has its changes up to {newest}: those between cannot be "
-            f"read any more. Nothing was read: {_ANEW}"
+            f"read any more. Nothing was read: {anew}"
         )
     missing = sorted(instant for instant in done if instant not in there)
     gone = [instant for instant in missing if instant > line.first]  # older ones were archived, if any that is done has stayed
@@ -167,15 +167,15 @@ def _check_follows(store: Store, line: Timeline, done: Collection[str], dest: st
     if gone:
         raise RefusedError(
             f"{store.url} has no commit {gone[0]} any more, and {dest} has its changes: it was rolled back, or the table was made again. "
-            f"Nothing was read: {_ANEW}"
+            f"Nothing was read: {anew}"
         )
 
 
 _ANEW = "pass it on into a new table, which begins with the rows that are there."
 
 
-def _ends(e: RefusedError, dest: str) -> RefusedError:
-    return RefusedError(f"{changes.without_advice(e)}, and {dest} lacks them. Nothing was read: {_ANEW}")
+def _ends(e: RefusedError, dest: str, anew: str) -> RefusedError:
+    return RefusedError(f"{changes.without_advice(e)}, and {dest} lacks them. Nothing was read: {anew}")
 
 
 def _until(looks: Sequence[Look]) -> str:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from quire import interrupts
 from quire.errors import NotFoundError, QuireError, StorageError, TransientError, UsageError, scrub
 from quire.sources.files import Options
 from quire.sources.kafka.topics import Key, hides, named
@@ -30,6 +31,7 @@ TOPIC_IDS, TURNS = 5.0, 5  # seconds in which topics' ids have to be told, or no
 TELLS = 10_000  # milliseconds between two accounts of the client, of how far it has come
 KEPT = 4  # clusters that a process keeps open
 ASKED = 1_000  # partitions whose offsets are asked for in one go: each of them has some kilobytes until its answer is there
+WAITS = 0.5  # seconds between two looks at what was delivered
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # all zeros: an old broker's answer
 # What a broker says of the moment and not of the question: the leader is another one by now, or the broker has just come back, or it knows
 # newer things than whoever asks. Kafka's protocol calls these errors retriable; the client tells so of its transactions alone.
@@ -118,12 +120,12 @@ class Cluster:
             })  # fmt: skip
         return self._consumer
 
-    def _made(self, kind: Any, settings: Mapping[str, Any]) -> Any:
+    def _made(self, kind: Any, settings: Mapping[str, Any], argument: str = "source_options") -> Any:
         try:
             return kind(dict(settings))
         except (self.kafka.KafkaException, ValueError, TypeError) as e:
             text = e.args[0].str() if isinstance(e, self.kafka.KafkaException) else str(e)
-            raise UsageError(f"source_options: {self.clean(text)}. They have librdkafka's names.") from None
+            raise UsageError(f"{argument}: {self.clean(text)}. They have librdkafka's names.") from None
 
     def _count(self, statistics: str) -> None:
         """Records of aborted transactions do not reach the caller, but the client's own count includes them."""
@@ -138,6 +140,10 @@ class Cluster:
     def group(self, name: str) -> Any:
         """A consumer that reads and writes the committed offsets of a group; the caller closes it."""
         return self._made(self.kafka.Consumer, {**self._settings, "group.id": name, "enable.auto.commit": False})
+
+    def sender(self, topic: str) -> Sender:
+        """Writes to a topic; the caller flushes or drops it."""
+        return Sender(self, topic)
 
     def close(self) -> None:
         """Give up what is open."""
@@ -295,6 +301,58 @@ class Cluster:
         return found
 
 
+class Sender:
+    """Writes records to one topic: each once while it lives, those of a key in the order in which they are sent.
+
+    Records that wait take a bounded memory. Nothing counts before `flush` has ended.
+    """
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._cluster, self._topic, self._failed = cluster, topic, None
+        self._producer = cluster._made(cluster.kafka.Producer, {
+            # Java's clients place a key by murmur2, too. Records that wait longer than a minute are a failure.
+            "partitioner": "murmur2_random", "linger.ms": 20, "message.timeout.ms": 60_000, "queue.buffering.max.kbytes": 32 << 10,
+            **cluster._settings, "enable.idempotence": True, "acks": "all",
+        }, "producer_options")  # fmt: skip
+
+    def send(self, key: bytes, value: bytes | None) -> None:
+        """Hand on a record; it waits for room where the brokers are slower."""
+        while True:
+            try:
+                self._producer.produce(self._topic, value=value, key=key, on_delivery=self._told)
+            except BufferError:
+                self._producer.poll(WAITS)
+                interrupts.check()
+                self._check()
+            except self._cluster.kafka.KafkaException as e:
+                raise self._error(e) from None
+            else:
+                self._producer.poll(0)
+                self._check()
+                return
+
+    def flush(self) -> None:
+        """Wait until the brokers have all that was sent. Raises one error for records that they do not have."""
+        while self._producer.flush(WAITS):
+            interrupts.check()
+            self._check()
+        self._check()
+
+    def drop(self) -> None:
+        """Send nothing more of what waits."""
+        self._producer.purge(blocking=False)
+
+    def _told(self, error: Any, _: Any) -> None:
+        self._failed = self._failed or error
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise self._error(self._failed)
+
+    def _error(self, error: Any) -> QuireError:
+        return self._cluster.failed(error, f"cannot write to topic {self._topic}")
+
+
 def _with_port(server: str) -> str:
     """A server as the client names it in its errors, from `host`, `host:port` or `protocol://host:port`."""
     address = server.strip().rpartition("://")[2].lower()
@@ -305,7 +363,7 @@ def _error_of(kafka: Any, error: Any, what: str, text: str) -> QuireError:
     """The error of ours for one of the client's."""
     code, kinds = error.code(), kafka.KafkaError
     if code in (kinds.TOPIC_AUTHORIZATION_FAILED, kinds.GROUP_AUTHORIZATION_FAILED, kinds.CLUSTER_AUTHORIZATION_FAILED):
-        return StorageError(f"{what}: no permission ({text}). Ask for the right to read it.")
+        return StorageError(f"{what}: no permission ({text}). Ask for the right to use it.")
     if code in (kinds._AUTHENTICATION, kinds.SASL_AUTHENTICATION_FAILED, kinds._SSL):
         return StorageError(f"{what}: {text}. Look at security.protocol, and who signs in.")
     if code in (kinds.UNKNOWN_TOPIC_OR_PART, kinds._UNKNOWN_TOPIC, kinds._UNKNOWN_PARTITION):

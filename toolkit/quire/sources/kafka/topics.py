@@ -27,6 +27,7 @@ _OURS = (
     "enable.partition.eof", "isolation.level", "default.topic.config", "error_cb", "on_commit", "log_cb", "logger",
     "statistics.interval.ms", "stats_cb",
 )  # fmt: skip
+_OURS_WRITING = ("enable.idempotence", "acks", "request.required.acks", "transactional.id", "on_delivery", "dr_cb")
 
 
 class Key(NamedTuple):
@@ -138,14 +139,34 @@ def hides(name: str) -> bool:
     return any(word in name for word in ("password", "secret", "key", "token", "jaas", "sasl.oauthbearer"))
 
 
+def producer_options(options: Options) -> dict[str, object]:
+    """The options for Kafka's producer."""
+    return _checked(options, "producer_options", (*_OURS, *_OURS_WRITING))
+
+
 def client_options(storage: Options, source: Options) -> dict[str, object]:
     """The options for Kafka's client: `source_options`, and those of `storage_options` that have a dot in their names, as librdkafka's."""
-    if source is not None and not isinstance(source, Mapping):
-        raise UsageError(f"source_options is a dictionary of options for Kafka's client, not {type(source).__name__}.")
+    _checked(source, "source_options", _OURS)
     found = {**{name: value for name, value in (storage or {}).items() if "." in str(name)}, **(source or {})}
-    for name in found:
+    return _checked(found, "source_options", _OURS)
+
+
+def _checked(options: Options, argument: str, ours: tuple[str, ...]) -> dict[str, object]:
+    if options is not None and not isinstance(options, Mapping):
+        raise UsageError(f"{argument} is a dictionary of options for Kafka's client, not {type(options).__name__}.")
+    for name in options or {}:
         if not isinstance(name, str):
-            raise UsageError(f"source_options: {quoted(name)} is not the name of an option, which is text as 'group.id'.")
-        if name in _OURS:
-            raise UsageError(f"source_options: {name!r} is set by quire itself: with another value records would be lost or double.")
+            raise UsageError(f"{argument}: {quoted(name)} is not the name of an option, which is text as 'client.id'.")
+        if name in ours:
+            raise UsageError(f"{argument}: {name!r} is set by quire itself: with another value records would be lost or double.")
+    return dict(options or {})
+
+
+def topic_asked(url: object) -> Topics:
+    """The one topic that is written to; UsageError for anything else."""
+    if not is_kafka(url):
+        raise UsageError(f"the target is a topic, 'kafka://host:9092/topic', not {quoted(url, 200)}.")
+    found = parsed(url)
+    if len(found.names) != 1 or len(found.asked) != 1:
+        raise UsageError(f"{found.shown!r} is not one topic. Write 'kafka://host:9092/topic' with its name.")
     return found
