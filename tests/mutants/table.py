@@ -255,7 +255,8 @@ MUTANTS = (
     m("temporary files lie where readers of tables look", WITHIN, "            inner.state = PLACE", "            pass", first="tests/commit/test_crash.py"),
     m("quire's own objects have a second name in a table", WITHIN, "    if name.startswith(PLACE) and (name == PLACE", "    if 0 and (name == PLACE", first="tests/storage/test_within.py"),
     m("what lies beside a table counts as quire's", WITHIN, "    return None if there == STATE or", "    return None if 0 and", first="tests/storage/test_within.py"),
-    m("a clean-up goes through a link", LOCAL, "                        shutil.rmtree(last, dir_fd=above)\n", "                        shutil.rmtree(path)\n", first="tests/storage/test_addresses.py"),
+    m("a clean-up goes through a link", LOCAL, "with below(self.root, to_os(folder)) as (above, last):", "for above, last in [(None, path)]:", first="tests/storage/test_addresses.py"),
+    m("a part below its share is the heaviest", "skew/diagnosis.py", "    if evenness.ratio < 1:", "    if False:", first="tests/skew/test_skew.py"),
     m("a dead writer's empty directory stays", LOCAL, "                    _rmdir(path)\n", "                    pass\n", first="tests/test_recover.py"),
     # readers and the ledger
     m("reader_before_publish", LOG, "return () if reader else commit.tasks", "return commit.tasks"),

@@ -51,6 +51,21 @@ def test_the_main_job_is_five_cells() -> None:
     assert kinds[1:11] == ["markdown", "code"] * 5
 
 
+def test_the_first_notebook_begins_with_the_sample_data_and_keeps_it_until_its_panel_was_used() -> None:
+    """*Run All* must leave the source of the panel there: whoever presses its buttons does so later."""
+    code = [cell.source for cell in read(NOTEBOOKS / "00_quickstart.ipynb").cells if cell.cell_type == "code"]
+    assert 'shutil.copytree("../sample_data/devices", source)' in code[1]
+    assert (REPO / "sample_data/devices").is_dir()
+    assert any("ConsolidationPanel(source," in cell for cell in code)
+    assert not re.findall(r"cleanup|rmtree|unlink|rmdir|os\.remove|spark\.stop", "\n".join(code))
+
+
+def test_the_notebook_on_the_ledger_starts_spark() -> None:
+    code = [cell.source for cell in read(NOTEBOOKS / "03_skip_ledger.ipynb").cells if cell.cell_type == "code"]
+    assert any("spark = quire.session()" in cell for cell in code)
+    assert any("spark=spark" in cell for cell in code), "and uses it"
+
+
 # ----------------------------------------------------------------------------------------------------- each rule finds its fault
 def good() -> NotebookNode:
     """A notebook that follows all rules: a cell without a value, one that prints, one that shows, one that fails on purpose."""

@@ -235,6 +235,14 @@ def test_bytes_are_judged_by_the_ratio_alone() -> None:
     assert check([256, 256, 40], expected=256, unit="bytes").verdict == "even"
 
 
+def test_no_part_is_called_heavy_that_has_less_than_its_share() -> None:
+    result = check([228, 226, 40], expected=256, unit="bytes")
+    assert (result.verdict, round(result.ratio, 2)) == ("even", 0.89)
+    assert result.explanation.startswith("None of 3 parts has more than 0.89 of what was expected of it")
+    assert "heav" not in result.explanation
+    assert "heavy" not in set(result.table()["flag"])
+
+
 @pytest.mark.parametrize(
     ("counts", "words"), [([], "no parts"), ([0, 0, 0], "no files"), ([500], "one part"), ([3, 1, 2], "at least 5"), ({}, "no parts")]
 )

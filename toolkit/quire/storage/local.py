@@ -434,10 +434,8 @@ class LocalStore(LocalFiles):
         with explained("remove", self.shown(folder)):
             for _ in range(10):
                 try:
-                    with below(self.root, to_os(folder)) as (
-                        above,
-                        last,
-                    ):  # a link that takes the place of one of these is not gone through
+                    # What becomes a link by now, on the way there, is not gone through.
+                    with below(self.root, to_os(folder)) as (above, last):
                         if os.path.islink(path):
                             os.unlink(last, dir_fd=above)  # the link alone: what it leads to is not ours
                             return
