@@ -13,6 +13,7 @@
     report = table.compact()                                                # of a merge-on-read table: a quire.CompactionReport
     report = quire.emit(table, "kafka://host:9092/topic")                   # what commits change, as records: a quire.EmitReport
     report = table.archive(keep=100)                                        # shortens the timeline: a quire.ArchiveReport
+    report = table.restore(instant)                                         # takes later commits back: a quire.RestoreReport
     report = table.clean(keep_for="7 days")                                 # deletes superseded slices: a quire.CleanReport
 
     quire.consolidate(source, dest, spark=quire.LocalRunner())              # without Spark
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from quire.storage.secret import secret
     from quire.table.compacting import CompactionReport
     from quire.table.emit import EmitReport, emit
+    from quire.table.restoring import RestoreReport
     from quire.table.stats import TableStats
     from quire.table.table import Table
     from quire.table.upkeep import ArchiveReport, CleanReport
@@ -91,6 +93,7 @@ _HOMES = {
         "quire.storage.secret": ("secret",),
         "quire.table.compacting": ("CompactionReport",),
         "quire.table.emit": ("EmitReport", "emit"),
+        "quire.table.restoring": ("RestoreReport",),
         "quire.table.upkeep": ("ArchiveReport", "CleanReport"),
         "quire.table.stats": ("TableStats",),
         "quire.table.table": ("Table",),
@@ -152,6 +155,7 @@ __all__ = [
     "QuireError",
     "RefusedError",
     "Report",
+    "RestoreReport",
     "Split",
     "StorageError",
     "Table",

@@ -343,6 +343,32 @@ def savepoints(url: str, options: Any, secrets: Any) -> None:
     print_rows({str(name): value for name, value in row.items()} for row in table.savepoints().to_dict("records"))
 
 
+@click.command()
+@click.argument("url")
+@click.argument("instant", required=False)
+@STORE_OPTION
+@STORE_SECRET
+@AS_JSON
+@QUIET
+def rollback(url: str, instant: str | None, options: Any, secrets: Any, as_json: bool, quiet: bool) -> None:
+    """Take the write at INSTANT (default: the newest) back; what it has read is processed again."""
+    table, _ = _opened(url, options, secrets)
+    show(table.rollback(instant, progress=not quiet), as_json)
+
+
+@click.command()
+@click.argument("url")
+@click.argument("instant")
+@STORE_OPTION
+@STORE_SECRET
+@AS_JSON
+@QUIET
+def restore(url: str, instant: str, options: Any, secrets: Any, as_json: bool, quiet: bool) -> None:
+    """Take every write after INSTANT back; what they have read is processed again."""
+    table, _ = _opened(url, options, secrets)
+    show(table.restore(instant, progress=not quiet), as_json)
+
+
 TABLE = (
     create,
     show_command,
@@ -359,6 +385,8 @@ TABLE = (
     clean,
     savepoint,
     savepoints,
+    rollback,
+    restore,
     stats,
     timeline_command,
 )

@@ -175,7 +175,7 @@ def history_row(number: int, entry: Entry) -> tuple[Any, ...]:
         note = f"versions before {entry.below} can no longer be read"
     if isinstance(entry, Foreign):
         found = [f"instants of other programs, up to {max(entry.instants)}"] if entry.instants else []
-        found += [f"rolled back by another program: {job}" for job in entry.undone]
+        found += [f"rolled back: {job}" for job in entry.undone]
         note = "; ".join([*found, *(f"updates of {lost.lost} lost by {lost.by}" for lost in entry.lost)])
     if isinstance(entry, Pin | Unpin):
         note = f"version {entry.version}{_pinned(entry.id)}"

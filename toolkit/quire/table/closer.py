@@ -25,13 +25,13 @@ from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, T
 from quire.progress import Progress
 from quire.spark.runner import Runner
 from quire.storage import Patience, Store
-from quire.table import archive, cleaning, compaction, file_groups, realtime, replacing, retention, rounds, streamer, turns
+from quire.table import archive, cleaning, compaction, file_groups, realtime, replacing, retention, rounds, streamer, taking_back, turns
 from quire.table import index as indexes
 from quire.table.file_groups import Slice
 from quire.table.format import commits, config, names
 from quire.table.format.config import TableConfig
 from quire.table.format.names import Instant
-from quire.table.rounds import ARCHIVE, DROP, OVERWRITE, SCHEDULE, UPSERTS, Round
+from quire.table.rounds import ARCHIVE, BACK, DROP, OVERWRITE, SCHEDULE, UPSERTS, Round
 from quire.table.settings import Settings, opened
 from quire.table.timeline import CLEAN, COMPACTION, REPLACE, SAVEPOINT
 from quire.table.view import Body, View, look, there
@@ -85,13 +85,9 @@ class TableCloser:
         """Let the instant appear: partition metadata, `.requested`, `.inflight`, and last the completed one."""
         done = commit.tasks[-1]
         said = rounds.round_of(done)
-        if said.operation in (CLEAN, SAVEPOINT, ARCHIVE):
-            if (content := self._content(store, commit)) is None:
-                return
-            if said.operation == ARCHIVE:
-                archive.carry_out(store, said, content)
-            else:
-                cleaning.carry_out(store, said, content, f"{store.url}: the plan of job {commit.job}")
+        if said.operation in (CLEAN, SAVEPOINT, ARCHIVE, *BACK):
+            if (content := self._content(store, commit)) is not None:
+                _carry_out(store, said, content, f"{store.url}: the plan of job {commit.job}")
             return
         if not said.planned and not rounds.leaves_instant(done):
             return  # nothing of the table has changed
@@ -134,6 +130,16 @@ class TableCloser:
             ) from None
 
 
+def _carry_out(store: Store, said: Round, content: bytes, where: str) -> None:
+    """Let what takes files or instants away, or holds them, come into effect."""
+    if said.operation == ARCHIVE:
+        archive.carry_out(store, said, content)
+    elif said.operation in BACK:
+        taking_back.carry_out(store, said, content, where)
+    else:
+        cleaning.carry_out(store, said, content, where)
+
+
 class _Job:
     """The closing of one job by this driver."""
 
@@ -172,6 +178,8 @@ class _Job:
             return cleaning.Clean(cleaning.keep_of(self.head.intent))
         if self.operation == SAVEPOINT:
             return cleaning.Savepoint(str(self.head.intent.get("instant", "")), str(self.head.intent.get("comment", "")))
+        if self.operation in BACK:
+            return taking_back.TakeBack(self.operation, str(self.head.intent.get("instant", "")))
         if self.operation == ARCHIVE:
             return archive.Archive(int(str(self.head.intent["keep"])))
         if self.operation == DROP:

@@ -19,7 +19,7 @@ from quire.commit import protocol
 from quire.commit.entries import FORMAT, TABLE, Commit, Foreign, Natural, Pin, Task, decode, encode, stored
 from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError, RefusedError, TransientError
-from quire.storage import Store
+from quire.storage import Entry, Store
 from quire.table import lost, timeline
 from quire.table.file_groups import Slice
 from quire.table.format import commits, names
@@ -34,6 +34,8 @@ UPSERTS = ("upsert", "delete")  # of which two may not insert into one partition
 OVERWRITE, DROP = "insert_overwrite", "delete_partition"  # which end all file groups of their partitions
 ARCHIVE = "archive"  # the operation that takes instants off the timeline; its instant is the first that stays
 CONTENT = "instant.json"  # in the attempt's folder
+ROLLBACK, RESTORE = "rollback", "restore"  # which take writes back
+BACK = (ROLLBACK, RESTORE)
 SCHEDULE = "schedule"  # the operation that lays a plan of a compaction, which COMPACT carries out
 
 
@@ -50,6 +52,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     held              the savepoints that it has seen
     readable          the first instant as of which the table can be read after a clean
     replaced          partition → its file groups, which end with the instant; () where it had none
+    taken             the instants of the writes that it takes back
     """
 
     instant: str
@@ -62,6 +65,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     held: tuple[str, ...] = ()
     readable: str = ""
     replaced: dict[str, tuple[str, ...]] = {}
+    taken: tuple[str, ...] = ()
     format: int = FORMAT
 
     def as_dict(self) -> dict[str, Any]:
@@ -118,6 +122,7 @@ def unknown(log: Log) -> Foreign | None:
     for instant, job, undone in log.instant_rows():  # that of a compaction comes again, when it has been carried out
         there[instant] = there.get(instant, "") or ("" if undone else job)
     line = timeline.read(log.store)
+    _put_again(log, line, {instant: job for instant, job, undone in log.instant_rows() if job and undone})
     new = [instant for instant in line.completed if instant.time not in there]
     gone = list(_rolled_back(log, line, {instant: job for instant, job in there.items() if job}))
     if not new and not gone:
@@ -181,6 +186,25 @@ def _rolled_back(log: Log, line: Timeline, ours: Mapping[str, str]) -> Iterator[
             continue  # the listing is an old one
         if (between and not line.archived) or not _there(store, commit.tasks[-1]):
             yield commit
+
+
+def _put_again(log: Log, line: Timeline, undone: Mapping[str, str]) -> None:
+    """Take instants away that had left the timeline, and that a publisher has put there again who had slept meanwhile: without files."""
+    there = {instant.time for instant in (*line.completed, *line.pending)}
+    for time in sorted(undone.keys() & there):
+        commit = log.outcome(undone[time])
+        if not isinstance(commit, Commit) or round_of(commit.tasks[-1]).operation == COMPACT:
+            continue  # a plan that was carried out, and rolled back, may be carried out again
+        if not _there(line.store, commit.tasks[-1]):
+            remove_states(line.store, {time})
+
+
+def remove_states(store: Store, times: set[str]) -> None:
+    """Take all that is there of some writes off the timeline, a plan last."""
+    found = [names.instant(entry.name.rpartition("/")[2]) for entry in store.scan(names.FOLDER) if isinstance(entry, Entry)]
+    left = [each for each in found if each and each.time in times and not each.ended and names.ACTIONS[each.action] in timeline.WRITES]
+    for each in sorted(left, key=lambda each: (each.state == "requested", each.time)):
+        store.remove(f"{names.FOLDER}/{each.name}")
 
 
 def _completed(done: Task) -> str:
@@ -265,6 +289,10 @@ def _there(store: Store, done: Task) -> bool:
 def over(log: Log, done: Task) -> bool:
     """Whether a round cannot be committed any more: what it was computed from has changed."""
     mine = round_of(done)
+    if any(other.operation in BACK for other in _rounds(log, mine.version)):
+        return True
+    if mine.operation in BACK:
+        return _outdated(log, mine)
     if mine.operation == COMPACT:
         return _carried_out(log, mine, _groups(done))
     if mine.operation in (CLEAN, SAVEPOINT):
@@ -306,9 +334,17 @@ def _hindered(log: Log, mine: Round) -> bool:
     return bool(plans & set(mine.planned)) or pending_elsewhere(log, line) is not None
 
 
+def _outdated(log: Log, mine: Round) -> bool:
+    """Whether a rollback or a restore does not know all that has become of the table: each write beside it comes before it, or after."""
+    if any(isinstance(entry, Foreign | Pin) for entry in log.since(mine.version)) or any(_rounds(log, mine.version)):
+        return True
+    line = timeline.read(log.store)
+    return bool(line.savepoints - set(mine.held)) or pending_elsewhere(log, line) is not None
+
+
 def cleaned(log: Log, version: int) -> bool:
-    """Whether a clean was committed after a version: slices that were the newest then may be gone."""
-    return any(said.operation == CLEAN for said in _rounds(log, version))
+    """Whether slices that were the newest at a version may be gone since: a clean was committed, or what takes writes back."""
+    return any(said.operation in (CLEAN, *BACK) for said in _rounds(log, version))
 
 
 def _rounds(log: Log, version: int) -> Iterator[Round]:
@@ -363,7 +399,7 @@ def _since(log: Log, version: int) -> Iterator[_Touched]:
             yield _Touched(max(entry.instants, default=""), frozenset(entry.groups), frozenset(entry.inserts), frozenset(entry.inserts))
         elif isinstance(entry, Commit) and entry.closer == TABLE and log.outcome(entry.job) is entry and log.in_effect(entry):
             said = round_of(entry.tasks[-1])
-            if said.operation in (COMPACT, SAVEPOINT, ARCHIVE):
+            if said.operation in (COMPACT, SAVEPOINT, ARCHIVE, *BACK):
                 continue  # its logs' slice was begun when it was scheduled; and the others change nothing
             if said.operation == CLEAN:
                 yield _Touched(said.instant, frozenset(), frozenset(), writes=False)

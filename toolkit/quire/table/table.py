@@ -15,7 +15,7 @@ from quire.progress import Progress, ProgressEvent
 from quire.spark.runner import LocalRunner, OnSpark, runner_of
 from quire.storage import Store, canonical, connect, plain
 from quire.storage.within import marked
-from quire.table import changes, file_groups, overview, reading, realtime, replacing, retention, stats, timeline, upkeep
+from quire.table import changes, file_groups, overview, reading, realtime, replacing, restoring, retention, stats, timeline, upkeep
 from quire.table import create as creating
 from quire.table.changes import Images
 from quire.table.compacting import Compacting, CompactionReport, Strategy, Wanted
@@ -23,7 +23,8 @@ from quire.table.create import Asked
 from quire.table.file_groups import Slice
 from quire.table.format import config, names, schema
 from quire.table.realtime import Merging
-from quire.table.rounds import DROP
+from quire.table.restoring import RestoreReport
+from quire.table.rounds import DROP, RESTORE, ROLLBACK
 from quire.table.service import Service
 from quire.table.stats import TableStats
 from quire.table.timeline import Timeline
@@ -32,6 +33,8 @@ from quire.table.writing import Dropping, TableReport, Writing, check_batch
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Watched = bool | Callable[[ProgressEvent], object]  # how a call shows its progress
 
 
 class Table:
@@ -222,9 +225,7 @@ class Table:
     # ------------------------------------------------------------------------------------------------------------------- writing
 
     @interruptible
-    def upsert(
-        self, df: Any, *, batch: str | None = None, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True
-    ) -> TableReport:  # fmt: skip
+    def upsert(self, df: Any, *, batch: str | None = None, spark: Any = None, progress: Watched = True) -> TableReport:
         """Insert rows whose key is not there, and update those whose key is, in one commit.
 
         df        a Spark DataFrame, a pandas DataFrame, a pyarrow Table or Dataset, with all columns of the table; it is computed once. New
@@ -239,9 +240,7 @@ class Table:
         return self._write("upsert", df, batch, spark, progress)
 
     @interruptible
-    def insert(
-        self, df: Any, *, batch: str | None = None, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True
-    ) -> TableReport:  # fmt: skip
+    def insert(self, df: Any, *, batch: str | None = None, spark: Any = None, progress: Watched = True) -> TableReport:
         """Add rows, without a look whether their keys are there: small files are filled first.
 
         `df`, `batch`, `spark` and `progress` are those of `upsert`. Returns a `TableReport`; the errors are those of `upsert`, too.
@@ -250,9 +249,7 @@ class Table:
         return self._write("insert", df, batch, spark, progress)
 
     @interruptible
-    def bulk_insert(
-        self, df: Any, *, batch: str | None = None, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True
-    ) -> TableReport:  # fmt: skip
+    def bulk_insert(self, df: Any, *, batch: str | None = None, spark: Any = None, progress: Watched = True) -> TableReport:
         """Add rows as `insert` does, in new files alone: for the first load.
 
         `df`, `batch`, `spark` and `progress` are those of `upsert`. Returns a `TableReport`. RefusedError for a row without key.
@@ -260,9 +257,7 @@ class Table:
         return self._write("bulk_insert", df, batch, spark, progress)
 
     @interruptible
-    def insert_overwrite(
-        self, df: Any, *, batch: str | None = None, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True
-    ) -> TableReport:  # fmt: skip
+    def insert_overwrite(self, df: Any, *, batch: str | None = None, spark: Any = None, progress: Watched = True) -> TableReport:
         """Replace all rows of the partitions to which rows of `df` belong by these rows, in one commit; other partitions stay.
 
         A table without partitions is replaced as a whole. An empty `df` belongs to no partition, and changes nothing. `df`, `batch`,
@@ -294,9 +289,7 @@ class Table:
         return Dropping(to, self._options, DROP, wanted, named, LocalRunner(), Progress(progress)).run()
 
     @interruptible
-    def delete(
-        self, df: Any, *, batch: str | None = None, spark: Any = None, progress: bool | Callable[[ProgressEvent], object] = True
-    ) -> TableReport:  # fmt: skip
+    def delete(self, df: Any, *, batch: str | None = None, spark: Any = None, progress: Watched = True) -> TableReport:
         """Delete the rows of these keys: `df` needs the columns of key and partition, and of the ordering.
 
         `df`, `batch`, `spark` and `progress` are those of `upsert`. Returns a `TableReport`. RefusedError for a row without key.
@@ -366,9 +359,7 @@ class Table:
         return upkeep.clean(self._service("cleaned", progress), keep_for, versions, dry_run=flag(dry_run, "dry_run"))
 
     @interruptible
-    def archive(
-        self, *, keep: int = 30, dry_run: bool = False, progress: bool | Callable[[ProgressEvent], object] = True
-    ) -> ArchiveReport:  # fmt: skip
+    def archive(self, *, keep: int = 30, dry_run: bool = False, progress: Watched = True) -> ArchiveReport:
         """Take the oldest instants off the timeline into an archive, so that opening the table stays quick; no row and no file goes.
 
             report = table.archive(keep=100, dry_run=True)
@@ -415,6 +406,38 @@ class Table:
         `instant` is that of the savepoint. Raises UsageError where there is none.
         """
         upkeep.delete_savepoint(self._service("changed", False).store, _exact(instant))
+
+    @interruptible
+    def rollback(self, instant: str | None = None, *, progress: Watched = True) -> RestoreReport:
+        """Take one write back, as if it had never been: its rows and files go, and what it has read is processed again.
+
+            report = table.rollback()
+            table.rollback("20261122093015123")
+
+        instant   of the write (default: the newest). No later write may be in the same partitions: `restore` takes several back
+        progress  True: bars | False | function(step), as in `quire.consolidate`
+
+        The splits of a load leave the ledger, so the next call loads them again, and a batch can be committed again by its name. With
+        `instant`, a second call changes nothing. Returns a `RestoreReport`. Raises UsageError for an instant without a write, RefusedError
+        where a later write, a pending compaction, a savepoint or a pin needs it, or a clean has taken what it had superseded.
+        """
+        return restoring.take_back(self._service("rolled back", progress), ROLLBACK, None if instant is None else _exact(instant))
+
+    @interruptible
+    def restore(self, instant: str, *, progress: Watched = True) -> RestoreReport:
+        """Take back every write after an instant, so that the table is what it was then.
+
+            before = table.savepoint(comment="before the repair of fares")
+            report = table.restore(before)
+
+        instant   of a write, as reports and savepoints give it: all of its files have to be there
+        progress  True: bars | False | function(step), as in `quire.consolidate`
+
+        The later writes and their files are gone for good; the ledger forgets what they have read, as `rollback` says. Returns a
+        `RestoreReport`. Raises UsageError for an instant without a write, RefusedError where it was cleaned or archived, or a later
+        savepoint or a pin holds what would go.
+        """
+        return restoring.take_back(self._service("restored", progress), RESTORE, _exact(instant))
 
     def _service(self, done: str, progress: Any) -> Service:
         if self._instant:
