@@ -12,12 +12,15 @@ from test_compaction import compact
 from test_writes import LOCAL, create, frame, log_of, ours, theirs, write
 
 import quire
+import sim
 from quire.commit import protocol
 from quire.errors import UsageError
 from quire.storage import connect
 from quire.table import closer, taking_back, timeline
 from quire.table.format import avro_file, names
 from quire.table.table import Table
+from sim.tables import FIRST, SECOND, outside, seen
+from sim.tables import frame as sim_frame
 
 TYPES = ["copy_on_write", "merge_on_read"]
 
@@ -280,3 +283,60 @@ def test_a_writer_whose_round_was_built_on_what_goes_begins_again(
     write(table, "upsert", frame(("b", "la", 9, 9.0)))
     expected = after[1] | {"b": {"id": "b", "city": "la", "ts": 9, "fare": 9.0}}
     assert ours(table) == theirs(tmp_path / "t") == expected
+
+
+def dies(verb: str, fault: str, at: int, *, logs: bool) -> bool:
+    """A call dies at its change number `at`, and a next one completes it; False: it came to its end before that."""
+    sim.forget_all()
+    world = sim.World(kind=sim.TABLES["hdfs"], observe=False)
+    rows = [FIRST, SECOND, [("b", "sf", 3), ("e", "la", 3)]]
+    with world.installed():
+        how = {"type": "merge_on_read", "ordering": "n"} if logs else {}
+        table = Table.create(world.dest, key="id", partition_by="city", index="simple", **how)
+        instants, states = list[str](), list[Any]()
+        for n, each in enumerate(rows):
+            instants.append(table.upsert(sim_frame(each), batch=f"{n}", spark=LOCAL, progress=False).instant)
+            states.append(seen(outside(world.there())))
+        wanted, given = (0, instants[0]) if verb == "restore" else (1, instants[2])
+        shown = [2]
+
+        def look(op: str = "", name: str = "") -> None:
+            now = states.index(seen(outside(world.there())))
+            assert now in (shown[-1], shown[-1] - 1), f"{op} {name}: {shown} {now}"
+            shown.append(now)
+
+        world.on = look
+        dead = sim.Actor(faults={at: fault})
+        sim.run(world, dead, lambda: back(table, verb, given))
+        with world.acting(sim.Actor("next")):
+            back(table, verb, given)
+            look()
+            assert shown[-1] == wanted
+            world.on = lambda *_: None
+            for n in range(wanted + 1, 3):
+                again = table.upsert(sim_frame(rows[n]), batch=f"{n}", spark=LOCAL, progress=False)
+                assert not again.again, "a batch that was taken back comes again"
+        assert seen(outside(world.there())) == states[2]
+        assert not [name for name in world.there() if "/jobs/" in name]
+    return bool(dead.hit)
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+@pytest.mark.parametrize(("verb", "logs"), [("restore", False), ("rollback", True)])
+def test_a_call_that_dies_at_a_change_is_completed_by_the_next(verb: str, fault: str, *, logs: bool) -> None:
+    """Some changes; the chaos lane takes each of them."""
+    for at in range(1 + len(fault) % 2, 1000, 11):
+        if not dies(verb, fault, at, logs=logs):
+            assert at > 15
+            return
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("fault", ["before", "after", "ambiguous"])
+@pytest.mark.parametrize("logs", [False, True], ids=["base", "logs"])
+@pytest.mark.parametrize("verb", ["restore", "rollback"])
+def test_a_call_may_die_at_each_change(verb: str, fault: str, *, logs: bool) -> None:
+    for at in range(1, 1000):
+        if not dies(verb, fault, at, logs=logs):
+            assert at > 15
+            return
