@@ -76,6 +76,23 @@ ROUNDS = [  # of a table, whose tasks beyond the plan's sort and write; then its
     Moment("publish", r"^os.link D/\.hoodie/\d+\.commit"),
     Moment("publish", r"^os.link D/\.hoodie/\d+\.commit", after=True),
 ]
+UPKEEP = [  # of a table with logs: plans of compactions and cleans, what the two publish, and the files that a clean deletes
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.compaction\.requested"),
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.compaction\.requested", after=True),
+    Moment("publish", r"^os.rename D/\.hoodie/\d+\.compaction\.inflight"),
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.commit"),
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.commit", after=True),
+    Moment("publish", r"^os.(link|rename) D/\.hoodie/\d+\.clean\.(requested|inflight)", most=1),
+    Moment("clean-up", r"^os.remove D/(?!_quire)[^.].*\.(parquet|log)", most=3),
+    Moment("clean-up", r"^os.remove D/(?!_quire)[^.].*\.(parquet|log)", after=True, most=3),
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.clean$"),
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.clean$", after=True),
+]
+LOGS = [  # of a commit that writes logs
+    Moment("publish", r"^os.rename D/\.hoodie/\d+\.deltacommit\.(requested|inflight)$", most=1),
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.deltacommit"),
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.deltacommit", after=True),
+]
 # By requests to a service: where uploads wait, and where files are renamed.
 _PIECE = rf"^(body of )?(PUT|POST) (D/(?!_quire)\S+ (block|uploads|partNumber)$|{JOB}/attempts/)"
 _VISIBLE = "D/(?!_quire)\\S+ (blocklist|uploadId|RENAME)"

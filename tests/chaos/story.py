@@ -41,6 +41,7 @@ class Story:
         self.settings = {"target_size": f"{target} B", **(settings or {})}
         self.committer = self.settings.get("committer", "rename")
         self.waves = 0
+        self.names = dict[int, str]()  # of processes, by their ids, where they do different things
         self.calls = 400  # about files, that a driver makes from start to end
         self.lasts = 0.4  # seconds from its first call to its end
 
@@ -104,7 +105,7 @@ class Story:
             victim.end()  # it was faster, and must have come to a good end
             return None
         call = self.hook.last(victim.pid)[1]
-        self.struck("driver", call, card if isinstance(card, Moment) else None, pid=victim.pid)
+        self.struck(self.names.get(victim.pid, "driver"), call, card if isinstance(card, Moment) else None, pid=victim.pid)
         return victim
 
     # ------------------------------------------------------------------------------------------------------------------ recovery

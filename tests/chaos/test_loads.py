@@ -7,16 +7,17 @@ Meanwhile transactions are aborted, a topic is compacted, and another one's olde
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from moments import CLEAN_UP, FREEZING, IN_A_TASK, JOB_COMMIT, PUBLISHED, RENAMES, ROUNDS, TASK_COMMIT, Moment
-from processes import driver
+from moments import CLEAN_UP, FREEZING, IN_A_TASK, JOB_COMMIT, LOGS, PUBLISHED, RENAMES, ROUNDS, TASK_COMMIT, UPKEEP, Moment
+from processes import Driver, driver
 from test_drivers import kill
 from test_spark import FOREVER, kill_driver, kill_worker
 from test_stores import PATIENCE, go_away
-from topics import LoadedIntoTable, broker_part, loaded
+from topics import LoadedIntoTable, LoggedIntoTable, broker_part, loaded
 
 from services.kafka_broker import Cluster, broker
 from services.kafka_designs import Died, acknowledged, beside
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 OPENING = IN_A_TASK[2:]  # its data file, which it fills while it reads
 STEPS: list[Moment] = [*FREEZING, *OPENING, *TASK_COMMIT, *JOB_COMMIT, *RENAMES, *PUBLISHED, *CLEAN_UP]
+WITH_LOGS = [FREEZING[0], *TASK_COMMIT, *JOB_COMMIT, *RENAMES, PUBLISHED[0], *ROUNDS[:2], *LOGS, *UPKEEP]
 INTO_A_TABLE = [*FREEZING, *TASK_COMMIT, *JOB_COMMIT, *RENAMES, *PUBLISHED, *ROUNDS]
 
 
@@ -75,6 +77,45 @@ def test_loaders_into_a_table_killed_at_each_step(kafka: Cluster, number: int, t
         killed = sum(kill(s, card) for card in cards[number::3])
         s.recover()
     assert killed >= 17
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("number", range(3))
+def test_loaders_into_a_table_with_logs_killed_beside_compactions_and_cleans(
+    kafka: Cluster, number: int, tmp_path: Path, tale: Tale
+) -> None:  # fmt: skip
+    """One inserts four topics, one changes keys by a fifth, one compacts and cleans, all at once: whoever comes to the moment dies."""
+    cards: list[Moment | str] = [*WITH_LOGS, *UPKEEP, *["call"] * 10, *["time"] * 10]
+    tale.rng("cards of logs").shuffle(cards)
+    with loaded(f"loads into logs {number}", tmp_path, tale, kafka, kind=LoggedIntoTable) as s:
+        s.add(60)
+        killed = sum(_kill_one(s, card) for card in cards[number::3])
+        s.recover()
+    assert killed >= 15
+
+
+def _kill_one(s: LoggedIntoTable, card: Moment | str) -> bool:
+    """Kill one of several that work at once, and often recover after it: else the next kill meets those who do."""
+    for _ in range(4):
+        s.add(s.rng.randint(15, 40))
+        s.order(card)
+        roles, drivers = s.rng.sample([*s.roles.items()], 3), list[Driver]()
+        with ExitStack() as all_ended:
+            for name, (settings, program) in roles:
+                # Of a moment that all have, as a commit, it is a load that dies: looking after the table starts faster.
+                s.place.hooked = not isinstance(card, Moment) or (name == "upkeep") == (card in UPKEEP)
+                drivers.append(all_ended.enter_context(driver(s.place, settings, program=program)))
+                s.names[drivers[-1].pid] = name
+            killed = s.strike(drivers, card)
+            for other in drivers:
+                if other is not killed:
+                    other.end()
+        if killed:
+            if s.rng.random() < 0.5:
+                s.recover()
+            return True
+    return False
 
 
 @pytest.mark.chaos

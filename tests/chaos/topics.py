@@ -6,8 +6,9 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hudi import HudiTableBuilder
 from remote import Part
@@ -20,7 +21,7 @@ from services.kafka_broker import Cluster
 from services.kafka_witness import Account, Content, Position, account, look, parquet
 from sim import witness
 
-__all__ = ["Loaded", "LoadedIntoTable", "broker_part", "loaded"]
+__all__ = ["Loaded", "LoadedIntoTable", "LoggedIntoTable", "broker_part", "loaded"]
 
 PROGRAM = """
 import json, sys, quire
@@ -87,7 +88,7 @@ class Loaded(Story):
 
     def _remove_oldest(self) -> None:
         """What nobody sees in the destination by now may be lost, and must be said to be; what somebody sees stays."""
-        loaded = {position for position, _ in parquet(self.dest)}
+        loaded = {position for position, _ in self.held()}
         ends = self.cluster.ends(self.short).items()
         before = {p: self.rng.randint(start if self.rng.random() < 0.5 else max(start, end - 20), end) for p, (start, end) in ends}
         self.cluster.delete_records(self.short, before)
@@ -96,10 +97,17 @@ class Loaded(Story):
 
     def account(self) -> Account:
         """By the topics as they were at the last look, and by what was seen in them before."""
+        return account(self.must(), self.held(), may=self.seen)
+
+    def must(self) -> dict[Position, Content]:
+        """What must be there."""
         now = self.now
         # A broker that was killed forgets that it has removed records: then they are there again, and nobody has to load them.
-        must = {one: what for one, what in self.seen.items() if (one in now if one.topic == self.compacted else one not in self.excused)}
-        return account(must, parquet(self.dest), may=self.seen)
+        return {one: what for one, what in self.seen.items() if (one in now if one.topic == self.compacted else one not in self.excused)}
+
+    def held(self) -> Counter[tuple[Position, Content]]:
+        """What is there, by a reader that knows nothing of quire."""
+        return parquet(self.dest)
 
     def count(self) -> Count:
         self._look()
@@ -124,7 +132,7 @@ class Loaded(Story):
         found = self.account()
         assert found.exact, found
         if settled:
-            held, lost, before = {position for position, _ in parquet(self.dest)}, self.covered("lost"), self.covered("mark")
+            held, lost, before = {position for position, _ in self.held()}, self.covered("lost"), self.covered("mark")
             wrong = (lost | before) - self.excused
             assert not wrong, f"lost, by the ledger, and not removed before it was read: {sorted(wrong)[:5]}"
             assert not held & (lost | before), f"lost, by the ledger, and loaded: {sorted(held & (lost | before))[:5]}"
@@ -161,23 +169,111 @@ class LoadedIntoTable(Loaded):
     """The same into an incremental table, in new files alone: a record that came twice would be there twice."""
 
     program = TO_ROWS + PROGRAM.replace('said["dest"], spark', 'said["dest"], to_rows, spark')
+    operation = "bulk_insert"
+    kind: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, name: str, base: Path, tale: Tale, cluster: Cluster, settings: dict[str, Any] | None = None) -> None:
-        super().__init__(name, base, tale, cluster, {"operation": "bulk_insert", "function_version": "1", **(settings or {})})
+        super().__init__(name, base, tale, cluster, {"operation": self.operation, "function_version": "1", **(settings or {})})
         made = dict[str, Any]()
         exec(TO_ROWS, made)
         self.function = (made["to_rows"],)
-        quire.Table.create(self.dest, key="id", partition_by="topic")
+        quire.Table.create(self.dest, key="id", partition_by="topic", **self.kind)
         (self.dest / "_quire").symlink_to(".hoodie/_quire")  # where these tests look; quire does not
+
+    def seen_by_hudi_rs(self) -> list[dict[str, Any]]:
+        """All rows, as another program reads the table."""
+        if not list((self.dest / ".hoodie").glob("*.*commit")):
+            return []  # nothing has been written yet
+        return [row for batch in HudiTableBuilder.from_base_uri(str(self.dest)).build().read() for row in batch.to_pylist()]
 
     def hold(self, settled: bool) -> None:
         """Hudi's readers see the same rows as whoever reads all files."""
         super().hold(settled)
         if settled and (held := parquet(self.dest)):
-            rows = (
-                key for batch in HudiTableBuilder.from_base_uri(str(self.dest)).build().read() for key in batch.column("id").to_pylist()
-            )
+            rows = (row["id"] for row in self.seen_by_hudi_rs())
             assert Counter(rows) == Counter(f"{at.topic}/{at.partition}/{at.offset}" for at, _ in held.elements())
+
+
+UPKEEP = """
+import json, sys, quire
+table = quire.Table(json.loads(sys.argv[1])["dest"])
+for _ in range(2):
+    table.compact(spark=quire.LocalRunner(), progress=False)
+    table.clean(versions=1, progress=False)
+print("done")
+"""
+TO_ROWS_BY_KEY = TO_ROWS.replace("to_rows", "by_key").replace(
+    'return pa.record_batch({"id": ["/".join(map(str, place)) for place in places], **columns})',
+    'return pa.record_batch({"id": [key.decode() for key in columns["key"].to_pylist()], **columns})',
+)
+
+
+class LoggedIntoTable(LoadedIntoTable):
+    """Into a merge-on-read table: the four topics are inserted, so a record that came twice would be there twice; a fifth topic changes
+    its keys again and again, in logs; and somebody compacts and cleans beside. hudi-rs says which rows are there."""
+
+    operation = "insert"
+    kind: ClassVar[dict[str, Any]] = {"type": "merge_on_read", "ordering": "offset"}
+
+    def __init__(self, name: str, base: Path, tale: Tale, cluster: Cluster, settings: dict[str, Any] | None = None) -> None:
+        super().__init__(name, base, tale, cluster, {"allow_nonempty": True, **(settings or {})})  # topics come by two calls
+        self.changing = f"changing-{uuid.uuid4().hex}"
+        cluster.create(self.changing, 1)  # one partition, so that offsets order all changes of a key
+        self.topics.append(self.changing)
+        made = dict[str, Any]()
+        exec(TO_ROWS_BY_KEY, made)
+        self.by_key = made["by_key"]
+        self.changes = f"kafka://{cluster.address}/{self.changing}"
+        changes = TO_ROWS_BY_KEY + PROGRAM.replace('said["source"], said["dest"], spark', f'"{self.changes}", said["dest"], by_key, spark')
+        upserts = {**self.settings, "operation": "upsert"}
+        self.roles: dict[str, tuple[dict[str, Any], str]] = {
+            "loader": (self.settings, self.program), "updater": (upserts, changes), "upkeep": ({}, UPKEEP),
+        }  # fmt: skip
+
+    def held(self) -> Counter[tuple[Position, Content]]:
+        """Once for each row."""
+        rows = self.seen_by_hudi_rs()
+        ids = Counter((row["topic"], row["id"]) for row in rows)
+        assert max(ids.values(), default=1) == 1, f"keys that are there twice: {[key for key, n in ids.items() if n > 1][:5]}"
+        return Counter(
+            (Position(row["topic"], row["partition"], row["offset"]), Content(row["key"], row["value"])) for row in rows
+        )  # fmt: skip
+
+    def must(self) -> dict[Position, Content]:
+        """Of a key that changes, the last record."""
+        every = super().must()
+        last = {content.key: at for at, content in sorted(every.items()) if at.topic == self.changing}
+        return {at: content for at, content in every.items() if at.topic != self.changing or last[content.key] == at}
+
+    def hold(self, settled: bool) -> None:
+        """The ledger has each offset of each topic once, and none is left out."""
+        Loaded.hold(self, settled)
+        if not settled:
+            return
+        there = {str(p.relative_to(self.dest)): p.read_bytes() for p in (self.dest / "_quire").rglob("*") if p.is_file()}
+        found = witness.fold(there, witness.Log(there))
+        for topic in self.topics:
+            for partition, (_, end) in self.cluster.ends(topic).items():
+                path = next((path for path in found if path.endswith(f"{topic}/{partition}")), "")
+                rows = [(row["start"], row["start"] + row["length"], row["state"] == "mark") for row in found.get(path, ())]
+                # Each load says again what had been removed before the first one.
+                ranges = sorted([*{row[:2] for row in rows if row[2]}, *(row[:2] for row in rows if not row[2])])
+                gaps = [(a, b) for (_, a), (b, _) in pairwise(ranges) if a != b]
+                assert not gaps, f"{topic}/{partition}: offsets that the ledger has twice, or not: {gaps[:5]}"
+                assert (ranges[-1][1] if ranges else 0) == end, f"{topic}/{partition}: the ledger ends at {ranges[-1:]}, the topic at {end}"
+
+    def recover(self, by: str = "two loads, compact, clean") -> Count:
+        """Go on in this process where the killed ones stopped, and count."""
+        local: dict[str, Any] = {"spark": quire.LocalRunner(), "progress": False}
+        table = quire.Table(self.dest)
+        quire.load(self.place.urls[0], self.dest, *self.function, **local, **self.settings)
+        quire.load(self.changes, self.dest, self.by_key, **local, **self.settings | {"operation": "upsert"})
+        table.compact(**local)
+        table.clean(versions=1, progress=False)
+        if not self.lies().at_rest():
+            quire.recover(self.dest, abort="open")
+            by += ", then quire.recover(abort='open')"
+        return self.check(by)
 
 
 @contextmanager
