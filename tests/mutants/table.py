@@ -457,6 +457,8 @@ MUTANTS = (
     m("a log misses the compaction that was asked for since", "table/rounds.py", "timeline.read(log.store).compacting() if held else {}", "{}", first="tests/table/test_merge_on_read_writes.py"),
     m("inserts go where logs are", "table/write/targets.py", "(not one.logs and ", "(", first="tests/table/test_merge_on_read_writes.py"),
     m("a delete in a log takes any row", "table/write/append.py", "Delete(key, self.partition, value(each))", "Delete(key, self.partition, None)", first="tests/table/test_merge_on_read_writes.py"),
+    m("a decimal of another scale takes the table's type", "table/write/columns.py", "there.scale == comes.scale and there.precision", "there.precision", first="tests/table/write/test_table_columns.py"),
+    m("a decimal of more digits takes the table's type", "table/write/columns.py", " and there.precision >= comes.precision)", ")", first="tests/table/write/test_table_columns.py"),
     m("a commit does not say which logs it has written", "table/write/commit.py", "log_files=[*own, log.name]", "log_files=own", first="tests/table/test_merge_on_read_writes.py"),
     m("a batch counts twice where two calls did not see each other", "coverage/conflicts.py", """    if head.intent.get("batch") and _twice(log, head):\n        return TWICE\n""", "", first="tests/table/test_writes.py"),
     m("writers do not see a plan of a compaction", "table/rounds.py", ".union(said.planned, *said.replaced.values())", ".union(*said.replaced.values())", first="tests/table/test_table_rounds.py"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,18 @@ def test_a_new_column_is_null_in_rows_that_are_older(tmp_path: Path) -> None:
     assert {key: row["tip"] for key, row in ours(table).items()} == {"a": None, "b": 7}
     with refused(RefusedError, 2, "'tip'"):
         write(table, "upsert", frame(("a", "sf", 3, 1.0)))
+
+
+@pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])
+def test_decimals_of_fewer_digits_are_stored_in_the_tables_type(tmp_path: Path, kind: str) -> None:
+    """A frame that was read from text has only as many digits as its own values need."""
+    table = create(tmp_path, type=kind)
+    priced, narrow = (COLUMNS.set(3, pa.field("fare", pa.decimal128(digits, 2))) for digits in (12, 5))
+    write(table, "upsert", frame(("a", "sf", 1, Decimal("1234567890.12")), ("b", "sf", 1, Decimal("1.00")), schema=priced))
+    write(table, "upsert", frame(("b", "sf", 2, Decimal("999.99")), ("c", "la", 2, Decimal("0.01")), schema=narrow))
+    assert table.snapshot(spark=LOCAL).schema.field("fare").type == pa.decimal128(12, 2)
+    assert {key: str(row["fare"]) for key, row in ours(table).items()} == {"a": "1234567890.12", "b": "999.99", "c": "0.01"}
+    assert theirs(tmp_path) == ours(table)
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,35 @@ def test_a_delete_needs_the_fields_of_key_partition_and_ordering_alone() -> None
 
 
 @pytest.mark.parametrize(
-    ("comes", "there"), [(pa.int32(), pa.int64()), (pa.int8(), pa.int64()), (pa.null(), pa.int64()), (pa.int16(), pa.float64())]
+    ("comes", "there"),
+    [
+        (pa.int32(), pa.int64()),
+        (pa.int8(), pa.int64()),
+        (pa.null(), pa.int64()),
+        (pa.int16(), pa.float64()),
+        (pa.decimal128(9, 2), pa.decimal128(12, 2)),
+    ],
 )
 def test_a_type_whose_values_the_tables_type_holds_is_taken(comes: pa.DataType, there: pa.DataType) -> None:
     table = pa.schema([f.with_type(there) if f.name == "at" else f for f in THERE])
     assert now(table, changed("at", comes)) == table
+
+
+@pytest.mark.parametrize(
+    ("comes", "there"),
+    [
+        (pa.decimal128(12, 2), pa.decimal128(9, 2)),
+        (pa.decimal128(9, 1), pa.decimal128(12, 2)),
+        (pa.decimal128(9, 3), pa.decimal128(12, 2)),
+        (pa.decimal128(9, 2), pa.int64()),
+        (pa.int64(), pa.float64()),
+        (pa.int32(), pa.float32()),
+    ],
+)
+def test_a_type_whose_values_the_tables_type_may_not_hold_is_refused_and_both_are_named(comes: pa.DataType, there: pa.DataType) -> None:
+    table = pa.schema([f.with_type(there) if f.name == "at" else f for f in THERE])
+    with refused(RefusedError, 2, f"the column 'at' is {comes}, and {there} in the table"):
+        now(table, changed("at", comes))
 
 
 BAD: list[tuple[pa.Schema, type[QuireError], str]] = [

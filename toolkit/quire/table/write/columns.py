@@ -156,9 +156,16 @@ def _check_ordering(field: pa.Field) -> None:
 
 
 def _check_type(there: pa.Field, comes: pa.Field) -> None:
-    if _of.is_null(comes.type) or _nullable(there.type) == _nullable(comes.type) or (comes.type, there.type) in _WIDER:
+    if _of.is_null(comes.type) or _nullable(there.type) == _nullable(comes.type) or _holds(there.type, comes.type):
         return
     raise RefusedError(f"the column {comes.name!r} is {comes.type}, and {there.type} in the table: cast it to this type")
+
+
+def _holds(there: pa.DataType, comes: pa.DataType) -> bool:
+    """Whether a type holds each value of another one, and as the same text, too, which is a part of keys: decimals of one scale."""
+    if _of.is_decimal(there) and _of.is_decimal(comes):
+        return bool(there.scale == comes.scale and there.precision >= comes.precision)
+    return (comes, there) in _WIDER
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:
