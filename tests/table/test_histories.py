@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,15 @@ from quire.commit import protocol
 from quire.coverage import checkpoint
 from quire.errors import RefusedError, StorageError
 from quire.table import file_groups, timeline
-from quire.table.format import cleaning
+from quire.table.format import cleaning, commits
+from quire.table.format.names import LogFile
 from quire.table.format.schema import META
 from quire.table.table import Table
 from sim.tables import outside
 
 DROP = "delete_partitions"
-_DONE = re.compile(r"\.hoodie/([0-9]{17})\.(commit|replacecommit)")
+_DONE = re.compile(r"\.hoodie/([0-9]{17})\.(commit|deltacommit|replacecommit)")
+MERGE_ON_READ = "merge_on_read"
 KEYS = st.lists(
     st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(["sf", "la"]), st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=6
 )
@@ -58,15 +60,21 @@ CLEANS = st.builds(
     Call, st.just("clean"), KEYS, st.one_of(st.just(0), st.integers(1, 40)),
     st.sampled_from(["before", "after", "torn", "ambiguous", "late"]), st.sampled_from(["again", "recover", "give up"]),
 )  # fmt: skip
+COMPACTS = st.builds(
+    Call, st.just("compact"), st.just([]), st.one_of(st.just(0), st.integers(1, 40)),
+    st.sampled_from(["before", "after", "torn", "ambiguous", "late"]), st.sampled_from(["again", "recover", "give up"]),
+)  # fmt: skip
 OTHERS = st.builds(Call, st.sampled_from(["roll back", "checkpoint"]), st.just([]), st.just(0), st.just(""), st.just(""))
+CALLS = st.sampled_from([WRITES] * 5 + [COMPACTS, CLEANS, OTHERS]).flatmap(lambda kind: kind)  # one_of takes equal ones for one
 HISTORIES = st.fixed_dictionaries(
     {
         "kind": st.sampled_from(list(sim.TABLES)),
+        "type": st.sampled_from(["copy_on_write", MERGE_ON_READ]),
         "index": st.sampled_from(["bloom", "simple", "bucket"]),
         "ordering": st.sampled_from(["ts", None]),
         "target_size": st.sampled_from(["1 KiB", "120 MiB"]),
         "change_files": st.booleans(),
-        "calls": st.lists(st.one_of(WRITES, WRITES, WRITES, WRITES, CLEANS, OTHERS), min_size=1, max_size=6),
+        "calls": st.lists(CALLS, min_size=1, max_size=6),
     }
 )
 
@@ -100,6 +108,43 @@ def after(before: Rows, operation: str, rows: list[tuple[Any, ...]], ordering: s
     return found
 
 
+@dataclass(frozen=True)
+class Known:
+    """What a merge-on-read table should say of each key: its ordering and row, or that it is deleted, until that was compacted.
+
+    buckets     whether a file group takes deletes of keys that it never had; `there`: of which partitions it is there then
+    """
+
+    buckets: bool
+    said: Mapping[str, tuple[int, dict[str, Any] | None]] = field(default_factory=dict)
+    there: frozenset[str] = frozenset()
+
+    @property
+    def rows(self) -> Rows:
+        return {key: row for key, (_, row) in self.said.items() if row is not None}
+
+    def compacted(self) -> Known:
+        return replace(self, said={key: each for key, each in self.said.items() if each[1] is not None})
+
+    def after(self, operation: str, rows: list[tuple[Any, ...]]) -> Known:
+        said, there, last = dict(self.said), self.there, dict[str, tuple[Any, ...]]()
+        if operation in ("insert_overwrite", DROP):
+            cities = {row[1] for row in rows}
+            said = {key: each for key, each in said.items() if key.partition("-")[0] not in cities}
+            there, rows = there - cities, [] if operation == DROP else rows
+        for row in rows:
+            if row[0] not in last or row[2] >= last[row[0]][2]:
+                last[row[0]] = row
+        for key, row in last.items():
+            if key in said and row[2] < said[key][0]:
+                continue
+            if operation != "delete":
+                said[key], there = (row[2], dict(zip(COLUMNS.names, row, strict=True))), there | {row[1]}
+            elif key in said or (self.buckets and row[1] in there):
+                said[key] = row[2], None
+        return Known(self.buckets, said, there)
+
+
 @dataclass
 class Story:
     """A table on a simulated store, a copy of it for readers of Hudi, and what its rows should be after each instant."""
@@ -111,6 +156,8 @@ class Story:
     states: dict[str, Rows] = field(default_factory=dict)
     said: dict[str, int] = field(default_factory=dict)  # what has happened, and how often
     gone: str = ""  # before it a clean has taken slices
+    known: Known | None = None  # of a merge-on-read table
+    knew: dict[str, Known] = field(default_factory=dict)  # after each instant
 
     def count(self, what: str) -> None:
         self.said[what] = self.said.get(what, 0) + 1
@@ -134,23 +181,30 @@ class Story:
                 path.write_bytes(content)
         return there
 
+    def done(self) -> list[str]:
+        """The instants that have completed."""
+        return sorted(match[1] for name in self.copied() if (match := _DONE.fullmatch(name)))
+
     def seen(self) -> Rows:
         """By hudi-rs, also while a commit is between its first and its last step."""
-        instants = [name for name in self.copied() if _DONE.fullmatch(name)]
-        return theirs(self.copy) if instants else {}
+        return theirs(self.copy) if self.done() else {}
 
     def agree(self) -> None:
         """All readers have what should be there."""
         self.world.settle()  # else a listing that lags lacks what another client has made
         found = self.seen()
         assert found == self.now, "hudi-rs has other rows"
-        instants = sorted(match[1] for name in self.copied() if (match := _DONE.fullmatch(name)))
+        instants = self.done()
         if not instants:
             return
         assert self.as_user(lambda: ours(self.table)) == self.now
         self.states = {instant: rows for instant, rows in self.states.items() if instant in instants}
         self.states.setdefault(instants[-1], self.now)
         assert list(self.states) == instants
+        if self.known is not None:
+            assert self.known.rows == self.now
+            self.knew.setdefault(instants[-1], self.known)
+            return  # Daft reads no logs
         store = quire.storage.connect(self.copy.as_uri())
         slices = file_groups.newest(store, timeline.read(store))
         replaced = any(".replacecommit" in name for name in self.copied())  # Daft goes on reading the file groups that have ended
@@ -162,6 +216,8 @@ class Story:
 
     def play(self, number: int, call: Call) -> None:
         """A step, and what readers see during and after it."""
+        if call.operation == "compact" and self.known is None:
+            return
         self.count(call.operation)
         if call.operation == "checkpoint":
             self.as_user(lambda: checkpoint.write(LOCAL, self.world.dest, None, self.world.store(self.world.dest)))
@@ -169,6 +225,8 @@ class Story:
             self.roll_back()
         elif call.operation == "clean":
             self.clean(call)
+        elif call.operation == "compact":
+            self.compact(call)
         else:
             self.write(f"batch {number}", call)
         self.agree()
@@ -177,13 +235,16 @@ class Story:
         """A call that may die, and what its user does then."""
         rows = [(f"{city}-{key}", city, ts, float(fare)) for key, city, ts, fare in call.rows]
         if call.operation == DROP:
-            there = {row["city"] for row in self.now.values()}
-            rows = [row for row in rows if row[1] in there]
+            cities = {row["city"] for row in self.now.values()}
+            rows = [row for row in rows if row[1] in cities]
         elif call.operation in ("insert", "bulk_insert"):
-            rows = [row for row in {row[0]: row for row in rows}.values() if row[0] not in self.now]
+            there = self.now if self.known is None else self.known.said
+            rows = [row for row in {row[0]: row for row in rows}.values() if row[0] not in there]
         if not rows:
             return
-        before, then = self.now, after(self.now, call.operation, rows, self.ordering)
+        next_known = self.known and self.known.after(call.operation, rows)
+        before, then = self.now, next_known.rows if next_known else after(self.now, call.operation, rows, self.ordering)
+        instants = self.done()
 
         def work() -> Any:
             if call.operation == DROP:
@@ -206,30 +267,45 @@ class Story:
             self.as_user(work)
             assert self.seen() == then, "a call that was made again does nothing more than what it should have done"
         self.now = self.seen()
+        if self.done() != instants:
+            self.known = next_known
         if call.then == "recover" and ended is not None:
             self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
 
-    def clean(self, call: Call) -> None:
-        """A clean that may die: no row changes, and older instants are read, or refused in one line."""
+    def compact(self, call: Call) -> None:
+        """A compaction that may die, and is carried out then: no row changes, and deletes are forgotten."""
 
         def work() -> Any:
-            return self.table.clean(versions=1 + len(call.rows) % 3, progress=False)
+            return self.table.compact(spark=LOCAL, progress=False)
 
+        if not self.now and not self.done():
+            return
+        self.serve(call, work)
+        self.as_user(work)
+        assert self.known is not None
+        self.known = self.known.compacted()
+
+    def clean(self, call: Call) -> None:
+        """A clean that may die: no row changes, and older instants are read, or refused in one line."""
+        self.serve(call, lambda: self.table.clean(versions=1 + len(call.rows) % 3, progress=False))
+        line = self.as_user(lambda: timeline.read(self.world.store(self.world.dest)))
+        self.gone = max([self.gone, *(cleaning.retained(*line.clean_of(each))[0] for each in line.cleans)])
+        self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
+
+    def serve(self, call: Call, work: Callable[[], Any]) -> None:
+        """A call that may die and changes no row."""
         how = "ambiguous" if call.how == "late" and self.world.disk else call.how
-        dead = sim.Actor(f"dead clean {len(self.world.history)}", faults={call.at: how} if call.at else {})
+        dead = sim.Actor(f"dead {call.operation} {len(self.world.history)}", faults={call.at: how} if call.at else {})
         ended = sim.run(self.world, dead, work)
         assert ended is None or (dead.hit and isinstance(ended, sim.Crash | StorageError)), f"{ended!r}\n{self.world.told()}"
         self.world.settle()
         assert self.seen() == self.now, self.world.told()
         if ended is not None:
-            self.count(f"clean died: {call.then}")
+            self.count(f"{call.operation} died: {call.then}")
             self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open" if call.then == "give up" else None))
         self.world.land(everything=True)
         if ended is None or call.then == "again":
             self.as_user(work)
-        line = self.as_user(lambda: timeline.read(self.world.store(self.world.dest)))
-        self.gone = max([self.gone, *(cleaning.retained(*line.clean_of(each))[0] for each in line.cleans)])
-        self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
 
     def roll_back(self) -> None:
         """The newest instant, by another program: first itself, then its files. It needs the slices before."""
@@ -237,18 +313,27 @@ class Story:
             return
         *_, before, newest = self.states
         self.world.settle()
+        (action,) = (match[2] for name in self.copied() if (match := _DONE.fullmatch(name)) and match[1] == newest)
+        if self.known is not None and action == "commit":
+            return  # of a compaction a plan would be left
         with self.world.acting(sim.Actor("another program")):
             store = self.world.store(self.world.dest)
-            action = "replacecommit" if store.stat(f".hoodie/{newest}.commit") is None else "commit"
+            content = store.get(f".hoodie/{newest}.{action}")
             store.remove(f".hoodie/{newest}.{action}")
             for name in outside(self.world.there()):
                 if newest in name.rpartition("/")[2]:
                     store.remove(name)
+            for _, stat, file in commits.decode(content, newest).files():
+                if isinstance(file, LogFile):  # which is named after the slice that it changes
+                    store.remove(str(stat.path))
         self.world.settle()
         done = self.as_user(lambda: quire.recover(self.world.dest))
         assert len(done.rolled_back) == 1
         assert done.lost_updates == ()
         self.now = self.states[before]
+        if self.known is not None:
+            self.known = self.knew[before]
+            del self.knew[newest]
 
     def read(self, instant: str) -> Rows | None:
         """The rows as of an instant; None: a clean has taken some."""
@@ -269,17 +354,20 @@ class Story:
 
 def play(folder: Path, kind: str, ordering: str | None, index: str, calls: list[Call], **more: Any) -> dict[str, int]:
     """A whole history; how often what has happened."""
+    logs = more.get("type") == MERGE_ON_READ
+    ordering = "ts" if logs else ordering
     sim.forget_all()
     world = sim.World(kind=sim.TABLES[kind], observe=False)
-    story = Story(world, folder, ordering)
+    story = Story(world, folder, ordering, known=Known(index == "bucket") if logs else None)
     with world.installed():
         with world.acting(sim.Actor("first")):
-            buckets = 2 if index == "bucket" else None
+            buckets = (1 if logs else 2) if index == "bucket" else None
             Table.create(world.dest, key="id", partition_by="city", ordering=ordering, index=index, buckets=buckets, **more)
         for number, call in enumerate(calls):
             story.play(number, call)
         story.windows()
     sim.forget_all()
+    story.count(more.get("type", "copy_on_write"))
     return story.said
 
 
@@ -298,5 +386,6 @@ def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPath
     if most > 100:  # of fewer some may by chance lack one
         deaths = [f"died: {then}" for then in ("again", "recover", "give up")]
         assert all(
-            said.get(what, 0) >= most // 20 for what in ("upsert", "delete", "insert", "clean", "roll back", "checkpoint", *deaths)
+            said.get(what, 0) >= most // 20
+            for what in ("upsert", "delete", "insert", "compact", MERGE_ON_READ, "clean", "roll back", "checkpoint", *deaths)
         ), said
