@@ -339,7 +339,7 @@ def _outdated(log: Log, mine: Round) -> bool:
     if any(isinstance(entry, Foreign | Pin) for entry in log.since(mine.version)) or any(_rounds(log, mine.version)):
         return True
     line = timeline.read(log.store)
-    return bool(line.savepoints - set(mine.held)) or pending_elsewhere(log, line) is not None
+    return pending_elsewhere(log, line) is not None or bool(line.savepoints - set(mine.held))
 
 
 def cleaned(log: Log, version: int) -> bool:
