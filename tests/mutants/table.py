@@ -536,7 +536,6 @@ MUTANTS = (
     m("an instant that a sleeper puts again hides those after it", "table/timeline.py", "    writes = {time: instant for time, instant in writes.items() if time >= horizon}\n", "", first="tests/table/test_archive.py"),
     m("an archive deletes instants before it has them", "table/archive.py", '    store.put_if_absent(stored.name(said.counts.get("number", 1), said.instant), content)\n', "", first="tests/table/test_archive.py"),
     m("a table is read as of what was archived", "table/table.py", "            retention.check_not_archived(line, self._instant)\n", "            pass\n", first="tests/table/test_archive.py"),
-    m("a writer keeps what was taken back beside it", "table/rounds.py", "    if any(other.operation in BACK for other in _rounds(log, mine.version)):\n        return True\n", "", first="tests/table/test_restore.py"),
     m("a restore does not know a write beside it", "table/rounds.py", " or any(_rounds(log, mine.version)):\n        return True\n    line", ":\n        return True\n    line", first="tests/table/test_restore.py"),
     m("a restore takes what a savepoint holds", "table/taking_back.py", "if saved >= first)", "if False)", first="tests/table/test_restore.py"),
     m("an instant that was taken back comes again", "table/rounds.py", "            remove_states(line.store, {time})\n", "            pass\n", first="tests/table/test_restore.py"),
