@@ -539,6 +539,8 @@ MUTANTS = (
     m("a restore does not know a write beside it", "table/rounds.py", " or any(_rounds(log, mine.version)):\n        return True\n    line", ":\n        return True\n    line", first="tests/table/test_restore.py"),
     m("a restore takes what a savepoint holds", "table/taking_back.py", "if saved >= first)", "if False)", first="tests/table/test_restore.py"),
     m("an instant that was taken back comes again", "table/rounds.py", "            remove_states(line.store, {time})\n", "            pass\n", first="tests/table/test_restore.py"),
+    m("a damaged footer is an error of Arrow's", "table/reading.py", "except (*ARROW, OSError, ValueError)", "except (*ARROW, ValueError)", first="tests/table/test_views.py"),
+    m("a comment that cannot be stored is a traceback", "table/upkeep.py", " or not encodable(comment):", ":", first="tests/table/test_clean.py"),
     m("a savepoint that was not made passes for one", "table/upkeep.py", "            cleaning.check_done(service.store, rounds.round_of(done.tasks[-1]))\n    return at", "            pass\n    return at", first="tests/table/test_clean.py"),
     # changes of merge-on-read tables
     m("a row that came too late for its key is told as a change", "table/merged_changes.py", "updated = there & ~same", "updated = there", first="tests/table/test_changes_of_logs.py::test_updates_deletes_and_inserts_are_told_and_a_row_that_comes_too_late_is_not"),

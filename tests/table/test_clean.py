@@ -467,6 +467,7 @@ def test_wrong_arguments_are_one_line(tmp_path: Path) -> None:
     assert "no completed write at 20200101000000000" in refused(lambda: table.savepoint("20200101000000000"))
     assert "instant takes" in refused(lambda: table.savepoint("yesterday"))
     assert "comment takes" in refused(lambda: table.savepoint(comment="x" * 1001))
+    assert "comment takes" in refused(lambda: table.savepoint(comment="half of a character: \ud800"))
     assert "It has none" in refused(lambda: table.delete_savepoint("20200101000000000"))
     older = table.as_of("20990101000000000")
     assert "read, not cleaned" in refused(lambda: older.clean(progress=False))

@@ -186,9 +186,12 @@ def test_what_no_reader_can_read_is_one_line(tmp_path: Path) -> None:
         table.snapshot(spark=LOCAL)
     (folder / f".hoodie/{TWO}.commit").unlink()
     (name,) = (path for path in folder.iterdir() if path.suffix == ".parquet")
-    name.write_bytes(name.read_bytes()[:-9])
-    with refused(FormatError, 2, name.name, "cannot be read"):
-        table.snapshot(spark=LOCAL)
+    whole = name.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for damaged in (whole[:-9], b"", whole[:footer] + b"\xff" * (len(whole) - 8 - footer) + whole[-8:]):
+        name.write_bytes(damaged)
+        with refused(FormatError, 2, name.name, "cannot be read"):
+            table.snapshot(spark=LOCAL)
 
 
 def test_a_session_that_is_none_is_one_line(tmp_path: Path) -> None:

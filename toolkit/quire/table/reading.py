@@ -76,7 +76,7 @@ def reading_of(where: str) -> Iterator[None]:
     """Let a damaged base file, or one with other types, be a FormatError."""
     try:
         yield
-    except (*ARROW, ValueError) as e:  # the latter for a null in a column that has none
+    except (*ARROW, OSError, ValueError) as e:  # OSError for a footer that says nothing, ValueError for a null where there is none
         raise FormatError(
             f"the base file {where} cannot be read with the columns of its table: {scrub(str(e), 200)}. Look who wrote it."
         ) from e

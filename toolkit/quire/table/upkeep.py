@@ -20,7 +20,7 @@ from quire.commit.committers import choice
 from quire.commit.entries import TABLE, UNSAID, Commit, PlanHead
 from quire.commit.log import Log
 from quire.engine.take_up import Identity, with_state
-from quire.errors import UsageError, quoted
+from quire.errors import UsageError, encodable, quoted
 from quire.storage import Store, plain
 from quire.table import archive, cleaning, retention, rounds, timeline
 from quire.table.archive import NothingToArchive, Stop
@@ -236,7 +236,7 @@ def _plan(log: Log, identity: Identity) -> tuple[PlanHead, None] | None:
 # -------------------------------------------------------------------------------------------------------------------- savepoints
 def savepoint(service: Service, instant: str | None, comment: str) -> str:
     """See `Table.savepoint`."""
-    if not isinstance(comment, str) or len(comment) > LONGEST:
+    if not isinstance(comment, str) or len(comment) > LONGEST or not encodable(comment):
         raise UsageError(f"comment takes a text of at most {LONGEST:,} characters, and not {quoted(comment)}")
     opened(service.store)
     with with_state("Call again."):
