@@ -110,6 +110,25 @@ def test_a_function_may_return_rows_in_any_of_the_usual_forms(tmp_path: Path, wa
     assert process(source, tmp_path / "out", function, schema="id long, name string", function_version="1").files == 0
 
 
+@pytest.mark.parametrize("way", ["array", "frame", "bytes"])
+def test_a_function_may_use_its_buffers_again(tmp_path: Path, way: str) -> None:
+    """Rows wait for their row group: those of the last split had taken the place of all others."""
+    numbers, text, ends = np.zeros(1, np.int64), bytearray(1), np.array([0, 1], np.int32)
+    frame = pd.DataFrame({"n": numbers}, copy=False)
+
+    def again(split: Split, content: bytes) -> Any:
+        numbers[:], text[:] = int(content), content.strip()
+        if way == "frame":
+            return frame
+        if way == "array":
+            return pa.table({"n": pa.array(numbers)})
+        return pa.table({"n": pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])})
+
+    write(tmp_path / "in", {f"{n}.txt": f"{n}\n".encode() for n in range(6)})
+    process(tmp_path / "in", tmp_path / "out", again)
+    assert sorted(int(row["n"]) for row in rows(tmp_path / "out")) == list(range(6))
+
+
 def test_bytes_become_lines_and_none_is_done_without_output(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a": b"x", "b": b"nothing", "c": b"z\n"})
     calls = list[str]()

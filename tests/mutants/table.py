@@ -528,6 +528,7 @@ MUTANTS = (
     m("a version after a pin is cleaned, and can be pinned", "table/retention.py", "(pinned and end > pinned) or ", "", first="tests/table/test_clean.py"),
     m("a file that a store does not delete hinders all writers", "table/cleaning.py", "    except StorageError:\n        return False\n", "    except StorageError:\n        raise\n", first="tests/table/test_clean.py"),
     m("a clean that has changed nothing passes for one that has", "table/upkeep.py", "        if done is not None:\n            cleaning.check_done(", "        if False:\n            cleaning.check_done(", first="tests/table/test_clean.py"),
+    m("rows of a function change when it uses its buffers again", "sources/kafka/rows.py", "pa.Table.from_batches(map(owned, table.to_batches()), table.schema)", "table", first="tests/test_process.py"),
     m("an archive passes a savepoint", "table/archive.py", '    stops += [Stop(saved, f"the savepoint {saved} holds it") for saved in line.savepoints]\n', "", first="tests/table/test_archive.py"),
     m("an archive passes a write that has not completed", "table/archive.py", " for i in line.pending]", " for i in ()]", first="tests/table/test_archive.py"),
     m("an archive brings replaced file groups back", "table/archive.py", "if file.instant <= at:", "if False:", first="tests/table/test_archive.py"),

@@ -209,6 +209,8 @@ def test_quire_does_not_write_beside_a_metadata_table_until_it_is_dropped(tmp_pa
     with refused(RefusedError, 2, "it has a metadata table (files)", "table.adopt() drops it"):
         write(Table(tmp_path), "upsert", frame(("b", "sf", 1, 1.0)))
     for _ in range(2):
+        with refused(UsageError, 2, "is read, not written"):
+            Table(tmp_path).as_of("20261122100000000").adopt()
         adopted = Table(tmp_path).adopt()
         assert not (tmp_path / ".hoodie/metadata").exists()
     write(adopted, "upsert", frame(("b", "sf", 1, 1.0)))

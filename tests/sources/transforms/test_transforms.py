@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -68,6 +69,19 @@ def test_raw_is_the_content_and_lines_adds_one_newline_at_most(content: bytes) -
 
 def test_the_names() -> None:
     assert NAMES == ("lines", "raw", "xml", "json")
+
+
+def test_a_batch_of_a_function_is_a_copy_as_it_may_use_its_buffer_again() -> None:
+    numbers = np.zeros(1, np.int64)
+
+    def again(content: bytes, file: FileInfo) -> Any:
+        numbers[:] = len(content)
+        return pa.record_batch({"n": pa.array(numbers)})
+
+    first, second = (call(again, content, FILE) for content in (b"a", b"ab"))
+    assert isinstance(first, pa.RecordBatch)
+    assert isinstance(second, pa.RecordBatch)
+    assert (first["n"].to_pylist(), second["n"].to_pylist()) == ([1], [2])
 
 
 # --- json -----------------------------------------------------------------------------------------------------------------

@@ -451,6 +451,7 @@ class Table:
         Nobody else should write meanwhile. Readers list the directories again, and JVM writers go on with `hoodie.metadata.enable=false`.
         Returns the table, also where there is nothing to drop. Raises RefusedError for what hinders quire from writing beside.
         """
+        self._check_newest()
         store = connect(marked(self.url), self._options)
         where = f"{self.url}/{names.PROPERTIES}"
         there = config.TableConfig.from_properties(store.get(names.PROPERTIES), where)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from quire.formats.damage import ARROW
 from quire.sources.transforms.columns import DEEP, check_cast, check_names, nullable
-from quire.sources.transforms.functions import WrongTypeError, type_name
+from quire.sources.transforms.functions import WrongTypeError, owned, type_name
 
 # Lines (each ended) as bytes, a table, or dicts that become one; None without output.
 Rows = Any
@@ -29,7 +29,7 @@ def made(result: object) -> Rows:
         return _lines([bytes(result)])
     table = _table(result)
     if table is not None:
-        return table if table.num_rows else None
+        return pa.Table.from_batches(map(owned, table.to_batches()), table.schema) if table.num_rows else None
     if inspect.iscoroutine(result):
         result.close()
     if isinstance(result, str | Mapping) or not isinstance(result, Iterable):

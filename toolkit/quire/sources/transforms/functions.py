@@ -95,7 +95,7 @@ class WrongTypeError(Exception):
 
 def _records(result: object) -> list[bytes] | pa.RecordBatch:
     if isinstance(result, pa.RecordBatch):
-        return result
+        return owned(result)
     if isinstance(result, pa.Table):
         return _one_batch(result)
     if isinstance(result, (bytes, bytearray, memoryview)):
@@ -119,7 +119,12 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     if len(batches) > 1:
         raise WrongTypeError("a pyarrow.Table that does not fit into one batch")
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    return owned(batches[0]) if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def owned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A copy: rows wait for their row group, and the function may fill the same buffers with what it returns next."""
+    return batch.copy_to(pa.default_cpu_memory_manager())
 
 
 def type_name(value: object) -> str:
