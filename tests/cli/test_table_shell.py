@@ -153,6 +153,8 @@ def test_older_slices_are_cleaned_and_a_savepoint_holds_them(run: Run, trips: Pa
     assert answer(run("table", "archive", trips, "--keep", "2", "--dry-run", "--json"))["instants"] >= 2
     assert "the last 2 writes stay" in run("table", "archive", trips, "--keep", "2", "--quiet")[1]
     assert answer(run("table", "archive", trips, "--json", "--quiet"))["instants"] == 0
+    assert answer(run("table", "maintain", trips, "--dry-run", "--json"))["due"] == {}
+    assert "nothing" in run("table", "maintain", trips, "--quiet")[1]
 
 
 def answer_lines(said: tuple[int, str, str]) -> list[Any]:
@@ -408,6 +410,7 @@ def test_what_is_typed_wrong_is_one_line_before_spark_starts(
         (("clean", trips, "--keep-for", "soon"), ("keep_for='soon' is not a time span",)),
         (("clean", trips, "--keep-for", "1 h", "--versions", "1"), ("two ways to say what stays",)),
         (("clean", trips, "--versions", "0"), ("versions takes how many slices",)),
+        (("maintain", trips, "--max-runs", "2"), ("every=",)),
         (("archive", trips, "--keep", "0"), ("keep takes how many completed writes",)),
         (("savepoint", trips, "--delete"), ("--delete takes --instant",)),
         (("savepoint", trips, "--instant", "today"), ("instant takes an instant",)),

@@ -12,6 +12,7 @@
     report = table.upsert(df)                                               # a quire.TableReport
     report = table.compact()                                                # of a merge-on-read table: a quire.CompactionReport
     report = quire.emit(table, "kafka://host:9092/topic")                   # what commits change, as records: a quire.EmitReport
+    report = table.maintain(every="10 min")                                 # what is due of these three: a quire.MaintenanceReport
     report = table.archive(keep=100)                                        # shortens the timeline: a quire.ArchiveReport
     report = table.restore(instant)                                         # takes later commits back: a quire.RestoreReport
     report = table.clean(keep_for="7 days")                                 # deletes superseded slices: a quire.CleanReport
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from quire.storage.secret import secret
     from quire.table.compacting import CompactionReport
     from quire.table.emit import EmitReport, emit
+    from quire.table.maintaining import MaintenanceReport
     from quire.table.restoring import RestoreReport
     from quire.table.stats import TableStats
     from quire.table.table import Table
@@ -94,6 +96,7 @@ _HOMES = {
         "quire.table.compacting": ("CompactionReport",),
         "quire.table.emit": ("EmitReport", "emit"),
         "quire.table.restoring": ("RestoreReport",),
+        "quire.table.maintaining": ("MaintenanceReport",),
         "quire.table.upkeep": ("ArchiveReport", "CleanReport"),
         "quire.table.stats": ("TableStats",),
         "quire.table.table": ("Table",),
@@ -148,6 +151,7 @@ __all__ = [
     "Ledger",
     "LoadReport",
     "LocalRunner",
+    "MaintenanceReport",
     "NotFoundError",
     "Plan",
     "ProgressEvent",

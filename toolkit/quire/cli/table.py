@@ -300,6 +300,25 @@ def clean(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **gi
 
 @click.command()
 @click.argument("url")
+@click.option("--log-ratio", type=float, default=0.1, show_default=True, help="Compact once logs have this share of base files' bytes.")
+@click.option("--keep-for", default="24 h", show_default=True, help="Clean what was superseded so long ago.")
+@click.option("--keep", type=int, default=100, show_default=True, help="Archive all but so many completed writes.")
+@click.option("--time-limit", help="Begin nothing more after so long, as '10 min'.")
+@click.option("--every", help="Again and again, this far apart ('10 min'), until Ctrl-C.")
+@click.option("--max-runs", type=int, help="With --every: how often.")
+@click.option("--dry-run", is_flag=True, help="Do nothing, and say what is due.")
+@STORE_OPTION
+@STORE_SECRET
+@AS_JSON
+@QUIET
+def maintain(url: str, options: Any, secrets: Any, as_json: bool, quiet: bool, **given: Any) -> None:
+    """Do what is due at a table: compact, clean, archive, each only where it is worth its time."""
+    table, _ = _opened(url, options, secrets)
+    show(table.maintain(**given, progress=not quiet), as_json)
+
+
+@click.command()
+@click.argument("url")
 @click.option("--keep", type=int, default=30, show_default=True, help="So many completed writes stay on the timeline.")
 @click.option("--dry-run", is_flag=True, help="Archive nothing, and say what would be archived.")
 @STORE_OPTION
@@ -382,6 +401,7 @@ TABLE = (
     changes,
     compact,
     archive,
+    maintain,
     clean,
     savepoint,
     savepoints,

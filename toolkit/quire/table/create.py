@@ -141,3 +141,14 @@ def _check_field(name: object, where: str) -> None:
         raise UsageError(
             f"{where} is {quoted(name)}: Hudi takes no name with a comma, or with a space at its ends. Give the column another."
         )
+
+
+def adopt(store: Store, url: str) -> config.TableConfig:
+    """See `Table.adopt`; the settings afterwards."""
+    there = config.TableConfig.from_properties(store.get(names.PROPERTIES), f"{url}/{names.PROPERTIES}")
+    alone = there.without_metadata()
+    config.check_writable(alone, url)
+    if alone != there:
+        store.put(names.PROPERTIES, alone.to_properties())  # first: from now on nobody asks it
+    store.remove_tree(f"{names.FOLDER}/metadata")
+    return alone

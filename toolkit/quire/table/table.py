@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from quire.arguments import flag
+from quire.engine.loop import again
 from quire.errors import NotFoundError, RefusedError, UsageError, choose, quoted, scrub
 from quire.interrupts import interruptible
 from quire.progress import Progress, ProgressEvent
@@ -22,6 +23,8 @@ from quire.table.compacting import Compacting, CompactionReport, Strategy, Wante
 from quire.table.create import Asked
 from quire.table.file_groups import Slice
 from quire.table.format import config, names, schema
+from quire.table.maintaining import Maintaining, MaintenanceReport
+from quire.table.maintaining import Wanted as Wants
 from quire.table.realtime import Merging
 from quire.table.restoring import RestoreReport
 from quire.table.rounds import DROP, RESTORE, ROLLBACK
@@ -359,6 +362,34 @@ class Table:
         return upkeep.clean(self._service("cleaned", progress), keep_for, versions, dry_run=flag(dry_run, "dry_run"))
 
     @interruptible
+    def maintain(
+        self, *, log_ratio: float = 0.1, keep_for: str | float = "24 h", keep: int = 100, time_limit: str | float | None = None,
+        every: str | float | None = None, max_runs: int | None = None, dry_run: bool = False, spark: Any = None,
+        progress: bool | Callable[[ProgressEvent], object] = True,
+    ) -> MaintenanceReport:  # fmt: skip
+        """Do what is due at the table, beside whoever reads and writes: `compact`, then `clean`, then `archive`.
+
+            table.maintain(dry_run=True).due
+            table.maintain(every="10 min", time_limit="5 min")
+
+        log_ratio        compact a merge-on-read table once logs have so many times the bytes of base files
+        keep_for         clean what was superseded so long ago ("24 h", or seconds): the table stays readable as of instants since then
+        keep             archive all but so many completed writes, once half as many more are on the timeline
+        time_limit       begin nothing more after so long in a run ("10 min", or seconds)
+        every, max_runs  again and again, "10 min" apart, until a signal or `max_runs`; a run that fails is told, and the next tries again
+        dry_run          True: do nothing, and say what is due
+        spark            the session of a compaction (default: `quire.session()`), or `quire.LocalRunner()`
+        progress         True: bars | False | function(step), as in `quire.consolidate`
+
+        A service that is refused, as while another program writes, hinders no other one, and is named in the report. Returns a
+        `MaintenanceReport`. Raises UsageError for wrong arguments, RefusedError for a table that quire may not write.
+        """
+        self._check_newest()
+        wanted, times = Wants.of(log_ratio, keep_for, keep, time_limit), again(every, max_runs)
+        work = Maintaining(self, self._options, wanted, spark, progress)
+        return work.plan() if flag(dry_run, "dry_run") else work.repeat(times)
+
+    @interruptible
     def archive(self, *, keep: int = 30, dry_run: bool = False, progress: Watched = True) -> ArchiveReport:
         """Take the oldest instants off the timeline into an archive, so that opening the table stays quick; no row and no file goes.
 
@@ -452,15 +483,7 @@ class Table:
         Returns the table, also where there is nothing to drop. Raises RefusedError for what hinders quire from writing beside.
         """
         self._check_newest()
-        store = connect(marked(self.url), self._options)
-        where = f"{self.url}/{names.PROPERTIES}"
-        there = config.TableConfig.from_properties(store.get(names.PROPERTIES), where)
-        alone = there.without_metadata()
-        config.check_writable(alone, self.url)
-        if alone != there:
-            store.put(names.PROPERTIES, alone.to_properties())  # first: from now on nobody asks it
-        store.remove_tree(f"{names.FOLDER}/metadata")
-        self.config = alone
+        self.config = creating.adopt(connect(marked(self.url), self._options), self.url)
         return self
 
     def _check_newest(self) -> None:

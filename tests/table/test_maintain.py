@@ -1,0 +1,147 @@
+"""What is due at a table is done, in order and in time, and what is refused hinders nothing else."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from test_clean import files, refused, written
+from test_compaction import table_with_logs
+from test_writes import LOCAL, frame, ours, theirs, write
+
+import quire
+from quire.errors import RefusedError
+from quire.table import maintaining
+from quire.table.table import Table
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def maintain(table: Table, **more: Any) -> quire.MaintenanceReport:
+    return table.maintain(**{"keep_for": 0, "keep": 2, "spark": LOCAL, "progress": False, **more})
+
+
+def test_what_is_due_is_said_first_and_done_then(tmp_path: Path) -> None:
+    table, instants = written(tmp_path / "trips", 5)
+    now, there = ours(table), files(tmp_path / "trips")
+    plan = maintain(table, dry_run=True)
+    assert (list(plan.due), plan.dry_run, plan.clean, plan.archive) == (["clean", "archive"], True, None, None)
+    assert "8 slices" in plan.due["clean"]
+    assert "5 writes are on the timeline, and 2 stay" in plan.due["archive"]
+    assert files(tmp_path / "trips") == there, "a dry run does nothing"
+    report = maintain(table)
+    assert report.clean is not None
+    assert report.archive is not None
+    assert (report.clean.slices, report.archive.instants, report.archive.first) == (8, 3, instants[3])
+    assert (report.compaction, report.hindered, report.left) == (None, {}, ())
+    assert maintain(table).due == {}, "a second call finds nothing"
+    assert ours(table) == theirs(tmp_path / "trips") == now
+    assert "due" in str(maintain(table))
+    assert quire.Ledger(table.url).verify(spark=LOCAL).ok
+
+
+def test_logs_are_compacted_first(tmp_path: Path) -> None:
+    table = table_with_logs(tmp_path / "trips")
+    now = ours(table)
+    assert "compact" not in maintain(table, dry_run=True, log_ratio=1e9).due
+    report = maintain(table)
+    assert next(iter(report.due)) == "compact"
+    assert report.compaction is not None
+    assert report.compaction.left == 0
+    assert table.stats().logs == 0
+    assert ours(table) == theirs(tmp_path / "trips") == now
+    table.upsert(frame(("a", "sf", 50, 5.0)), spark=LOCAL, progress=False)
+    table.schedule_compaction()
+    assert maintain(table, log_ratio=1e9).due["compact"] == "1 plans are pending"
+    assert not quire.recover(table.url).open
+
+
+def test_a_little_more_than_what_stays_is_not_worth_an_archive(tmp_path: Path) -> None:
+    table, _ = written(tmp_path / "trips", 5)
+    assert "archive" not in maintain(table, keep=4, dry_run=True).due
+    assert "archive" in maintain(table, keep=3, dry_run=True).due
+
+
+def test_what_is_refused_is_named_and_hinders_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, _ = written(tmp_path / "trips", 5)
+
+    def refusing(*_: Any, **__: Any) -> Any:
+        raise RefusedError("another program is writing: call again.")
+
+    monkeypatch.setattr(Table, "clean", refusing)
+    report = maintain(table)
+    assert report.hindered == {"clean": "another program is writing: call again."}
+    assert report.archive is not None
+    assert report.archive.instants == 3
+    assert "clean was hindered" in str(report)
+
+
+def test_nothing_begins_after_the_time_limit(tmp_path: Path) -> None:
+    table, _ = written(tmp_path / "trips", 5)
+    there = files(tmp_path / "trips")
+    report = maintain(table, time_limit=0.001)
+    assert (report.clean, report.archive, report.left) == (None, None, ("clean", "archive"))
+    assert files(tmp_path / "trips") == there
+    assert "left for the next call" in str(report)
+    assert maintain(table, time_limit="1 h").left == ()
+
+
+def test_it_runs_again_and_again_and_a_run_that_fails_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, _ = written(tmp_path / "trips", 5)
+    due, runs = maintaining.Maintaining.due, list[int]()
+
+    def failing(self: Any) -> dict[str, str]:
+        runs.append(1)
+        if len(runs) == 1:
+            raise RefusedError("the store is away.")
+        return due(self)
+
+    monkeypatch.setattr(maintaining.Maintaining, "due", failing)
+    report = maintain(table, every=0.01, max_runs=2)
+    assert (len(runs), report.clean is not None) == (2, True)
+    assert "the store is away. The next run tries again." in capsys.readouterr().err
+
+
+def test_two_at_once_beside_a_writer_lose_nothing(tmp_path: Path) -> None:
+    table, _ = written(tmp_path / "trips", 6)
+    failed = list[BaseException]()
+
+    def work() -> None:
+        try:
+            for _ in range(3):
+                failed.extend(RuntimeError(why) for why in maintain(table).hindered.values())
+        except BaseException as e:  # whatever it is, the test tells it
+            failed.append(e)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for n in range(10, 14):
+        write(table, "upsert", frame(("a", "sf", n, float(n)), (f"w{n}", "la", n, 0.0)))
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    found = ours(table)
+    assert found == theirs(tmp_path / "trips")
+    assert found["a"]["ts"] == 13
+    assert {f"w{n}" for n in range(10, 14)} <= found.keys()
+    assert quire.Ledger(table.url).verify(spark=LOCAL).ok
+
+
+def test_wrong_arguments_are_one_line(tmp_path: Path) -> None:
+    table, instants = written(tmp_path / "trips", 1)
+    for name, wrong, line in (
+        ("keep", 0, "keep takes how many"),
+        ("log_ratio", -1, "log_ratio takes bytes of logs"),
+        ("log_ratio", float("nan"), "log_ratio takes bytes of logs"),
+        ("keep_for", "soon", "is not a time span"),
+        ("time_limit", 0, "time_limit is 0"),
+        ("max_runs", 2, "every="),
+        ("dry_run", "no", "dry_run"),
+    ):
+        assert line in refused(lambda name=name, wrong=wrong: maintain(table, **{name: wrong}))
+    assert "is read, not written" in refused(lambda: maintain(table.as_of(instants[0])))

@@ -1,0 +1,187 @@
+"""The call that does what is due at a table: compact, clean, archive, in this order, each only where it is worth its time.
+
+what is due (listings alone) → each service, while there is time → report; with `every` again and again
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from quire import display
+from quire.arguments import format_size, seconds
+from quire.commit import protocol
+from quire.engine.loop import Again, until_signal
+from quire.errors import QuireError, UsageError, quoted
+from quire.progress import Progress
+from quire.storage import connect
+from quire.storage.within import marked
+from quire.table import archive, cleaning, retention, timeline
+from quire.table.compacting import CompactionReport
+from quire.table.format import config
+from quire.table.settings import opened
+from quire.table.upkeep import ArchiveReport, CleanReport
+
+if TYPE_CHECKING:
+    from quire.table.table import Table
+
+COMPACT, CLEAN, ARCHIVE = "compact", "clean", "archive"
+SLACK = 1.5  # times `keep`: so many writes are on the timeline before it is worth an archive
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class MaintenanceReport(display.Shown):
+    """The result of a call that maintains a table.
+
+    dest        the table
+    due         what was due when it began: "compact", "clean", "archive", each with the reason
+    compaction  the `CompactionReport` of what was done; None: nothing was due
+    clean       the `CleanReport`, likewise
+    archive     the `ArchiveReport`, likewise
+    hindered    what was due and could not be done, each with the reason: the next call tries again
+    left        what was due and was not begun, as the time was over
+    dry_run     nothing was done
+    seconds     how long it took
+
+        report = table.maintain(dry_run=True)
+        print(report), report.due, json.dumps(report.as_dict())
+    """
+
+    dest: str
+    due: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    compaction: CompactionReport | None = None
+    clean: CleanReport | None = None
+    archive: ArchiveReport | None = None
+    hindered: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    left: tuple[str, ...] = ()
+    dry_run: bool = False
+    seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"MaintenanceReport({'dry_run=True, ' * self.dry_run}due={list(self.due)}, hindered={list(self.hindered)}, "
+            f"left={list(self.left)}, seconds={self.seconds:.1f})"
+        )
+
+    def _facts(self) -> Mapping[str, object]:
+        rows: dict[str, object] = {f"{name} is due": why for name, why in self.due.items()} or {"due": "nothing"}
+        if self.compaction is not None:
+            rows["compacted"] = f"{self.compaction.file_groups:,} file groups"
+        if self.clean is not None:
+            rows["deleted"] = f"{self.clean.files:,} files ({format_size(self.clean.bytes)})"
+        if self.archive is not None:
+            rows["archived"] = f"{self.archive.instants:,} instants"
+        rows |= {f"{name} was hindered": why for name, why in self.hindered.items()}
+        if self.left:
+            rows["left for the next call"] = ", ".join(self.left)
+        return rows | {"seconds": f"{self.seconds:.1f}"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """The arguments of a call, checked: spans in seconds."""
+
+    log_ratio: float
+    keep_for: float
+    keep: int
+    limit: float | None
+
+    @classmethod
+    def of(cls, log_ratio: float, keep_for: str | float, keep: int, time_limit: str | float | None) -> Wanted:
+        """UsageError for what is not an argument."""
+        if isinstance(log_ratio, bool) or not isinstance(log_ratio, int | float) or not 0 <= log_ratio < float("inf"):
+            raise UsageError(f"log_ratio takes bytes of logs by bytes of base files, such as 0.1, and not {quoted(log_ratio)}")
+        if type(keep) is not int or keep < 1:
+            raise UsageError(f"keep takes how many completed writes stay on the timeline, 1 or more, and not {quoted(keep)}")
+        limit = None if time_limit is None else seconds(time_limit, "time_limit")
+        if limit == 0:
+            raise UsageError("time_limit is 0, and has to be longer: write for example '10 min'.")
+        return cls(float(log_ratio), seconds(keep_for, "keep_for"), keep, limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Maintaining:
+    """A call that maintains a table."""
+
+    table: Table
+    options: Any = dataclasses.field(repr=False)
+    wanted: Wanted
+    spark: Any
+    progress: Any
+
+    def due(self) -> dict[str, str]:
+        """The services that are due, and why; by listings and the log."""
+        return dict(self._due())
+
+    def _due(self) -> Iterator[tuple[str, str]]:
+        store = connect(marked(self.table.url), self.options)
+        has, _ = opened(store)
+        log, wanted = protocol.recover(store), self.wanted
+        line = timeline.read(store)
+        if has.type == config.MERGE_ON_READ:
+            stats = self.table.stats()
+            if pending := line.compactions():
+                yield COMPACT, f"{len(pending):,} plans are pending"
+            elif stats.logs and stats.log_bytes >= wanted.log_ratio * stats.bytes:
+                yield COMPACT, f"logs have {stats.log_ratio:.0%} of the bytes of base files, and may have {wanted.log_ratio:.0%}"
+        keep = cleaning.keep_of({"keep_for": wanted.keep_for})
+        dead = retention.dead(store, line, keep, line.savepoints, cleaning.pinned(log))
+        if dead.files:
+            yield CLEAN, f"{dead.slices:,} slices ({format_size(dead.size)}) were superseded more than {wanted.keep_for:,.0f} s ago"
+        writes, stop = len(line.completed), archive.stop(log, line, wanted.keep)
+        if writes > SLACK * wanted.keep and any(each.time < stop.horizon for each in line.completed):
+            yield ARCHIVE, f"{writes:,} writes are on the timeline, and {wanted.keep:,} stay"
+
+    def plan(self) -> MaintenanceReport:
+        """The report of a dry run."""
+        began = time.monotonic()
+        return MaintenanceReport(self.table.url, self.due(), dry_run=True, seconds=time.monotonic() - began)
+
+    def run(self) -> MaintenanceReport:
+        """Do what is due; what one service refuses hinders no other."""
+        began, due = time.monotonic(), self.due()
+        done, hindered, left = dict[str, Any](), dict[str, str](), list[str]()
+        for name in due:
+            spent = time.monotonic() - began
+            if self.wanted.limit is not None and spent >= self.wanted.limit:
+                left.append(name)
+                continue
+            try:
+                done[name] = self._services(spent)[name]()
+            except QuireError as e:
+                hindered[name] = str(e)
+        return MaintenanceReport(
+            self.table.url, due, done.get(COMPACT), done.get(CLEAN), done.get(ARCHIVE), hindered, tuple(left),
+            seconds=time.monotonic() - began,
+        )  # fmt: skip
+
+    def _services(self, spent: float) -> dict[str, Callable[[], Any]]:
+        table, wanted = self.table, self.wanted
+        limit = None if wanted.limit is None else wanted.limit - spent
+        return {
+            COMPACT: lambda: table.compact(time_limit=limit, spark=self.spark, progress=self.progress),
+            CLEAN: lambda: table.clean(keep_for=wanted.keep_for, progress=self.progress),
+            ARCHIVE: lambda: table.archive(keep=wanted.keep, progress=self.progress),
+        }
+
+    def repeat(self, times: Again) -> MaintenanceReport:
+        """Run once, or again and again: what goes wrong in a run is told, and the next one tries again. The last report."""
+        if times.pause is None:
+            return self.run()
+        runs, bars = times.runs, Progress(self.progress)
+        report = MaintenanceReport(self.table.url)
+        with until_signal(None) if threading.current_thread() is threading.main_thread() else nullcontext(threading.Event()) as stopped:
+            while True:
+                try:
+                    report = self.run()
+                except QuireError as e:
+                    report = MaintenanceReport(self.table.url, hindered={"all": str(e)})
+                for name, why in report.hindered.items():
+                    bars.say(f"{name} was hindered: {why} The next run tries again.", always=True)
+                runs = None if runs is None else runs - 1
+                if runs == 0 or stopped.wait(times.pause):
+                    return report
