@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from quire.commit import checkpoints, entries
-from quire.table import rounds, settings
-from quire.table.format import commits
+from quire.table import emitted, rounds, settings
+from quire.table.format import commits, rollbacks
 from quire.table.write import write
 
 SOURCES = [p for root in ("toolkit", "widgets") for p in (Path(__file__).parents[2] / root).rglob("*.py")]
@@ -70,7 +70,7 @@ def _structs(kind: typing.Any) -> set[str]:
 def test_what_msgspec_knows_is_built_when_a_module_is_imported() -> None:
     """At its first use msgspec builds it without a lock, and two threads end the process."""
     assert {checkpoints.Checkpoint, rounds.Round, settings.Settings, write.Written} <= set(entries._decoders)
-    built = set().union(*map(_structs, [*entries._decoders, commits.CommitMetadata])) | {"_Head"}
+    built = set().union(*map(_structs, [*entries._decoders, commits.CommitMetadata, emitted.Emission, rollbacks.TakenBack])) | {"_Head"}
     defined, elsewhere = set[str](), set[str]()
     for file in SOURCES:
         for node in ast.walk(ast.parse(file.read_text())):
@@ -88,6 +88,9 @@ def test_what_msgspec_knows_is_built_when_a_module_is_imported() -> None:
         "schema.py": ("encode", "decode"),
         "rows.py": ("Decoder",),
         "source.py": ("Decoder",),
+        "emitted.py": ("Decoder", "Encoder"),
+        "envelope.py": ("Encoder",),
+        "rollbacks.py": ("Encoder", "Decoder"),
     }
     assert elsewhere == {f"{file}: msgspec.json.{what}" for file, found in allowed.items() for what in found}
     assert isinstance(commits._decoder, msgspec.json.Decoder)

@@ -38,7 +38,7 @@ class Target(NamedTuple):
         return f"{FOLDER}/{hashlib.sha256(chr(10).join(self).encode()).hexdigest()[:32]}"
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Emission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The instants that a topic has, of those that are on the table's timeline."""
 
     version: int
@@ -48,7 +48,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     instants: list[str]
 
 
-_decoder, _encoder = msgspec.json.Decoder(Entry), msgspec.json.Encoder()
+_decoder, _encoder = msgspec.json.Decoder(Emission), msgspec.json.Encoder()
 
 
 class State(NamedTuple):
@@ -85,7 +85,7 @@ def mark(store: Store, target: Target, before: State, emitted: Collection[str], 
     done = before.instants.union(emitted)
     kept = sorted(instant for instant in done if instant >= line.first or instant in (min(done), max(done)))
     number = before.number + 1
-    name, entry = _name(target, number), Entry(version=VERSION, **target._asdict(), instants=kept)
+    name, entry = _name(target, number), Emission(version=VERSION, **target._asdict(), instants=kept)
     written = _encoder.encode(entry)
     store.put_if_absent(name, written)
     try:
