@@ -33,18 +33,23 @@ def sessions() -> Iterator[dict[str, Session]]:
         yield found
 
 
-@pytest.mark.parametrize("type", ["copy_on_write", "merge_on_read"])
-@pytest.mark.parametrize("version", VERSIONS)
-def test_both_clean_and_read_after_each_other(tmp_path: Path, sessions: dict[str, Session], version: str, type: str) -> None:
-    jvm = sessions[version]
+def begun(place: Path, type: str) -> tuple[Table, dict[str, str]]:
+    """A table without rows, and the options by which the JVM writes into it."""
     logs = {"log_format": "avro"} if type == "merge_on_read" else {}
     how: dict[str, Any] = {"type": type, "index": "simple", "name": "t", **logs}
-    table = Table.create(tmp_path / "t", key="id", partition_by="city", ordering="ts", **how)
-    options = {
+    table = Table.create(place, key="id", partition_by="city", ordering="ts", **how)
+    return table, {
         "hoodie.table.name": "t", f"{WRITE}.table.type": type.upper(), f"{WRITE}.recordkey.field": "id", f"{WRITE}.precombine.field": "ts",
         f"{WRITE}.partitionpath.field": "city", f"{WRITE}.hive_style_partitioning": "true", "hoodie.compact.inline": "false",
         **(SIMPLY if type == "merge_on_read" else {"hoodie.index.type": "SIMPLE"}), **TURNS,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("type", ["copy_on_write", "merge_on_read"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_both_clean_and_read_after_each_other(tmp_path: Path, sessions: dict[str, Session], version: str, type: str) -> None:
+    jvm = sessions[version]
+    table, options = begun(tmp_path / "t", type)
     expected, instants = dict[str, object](), list[str]()
 
     def bring(who: str, n: int, more: dict[str, str]) -> None:
@@ -108,14 +113,8 @@ def test_the_jvm_reads_and_writes_after_an_archive_and_archives_after_it(
     tmp_path: Path, sessions: dict[str, Session], version: str, type: str
 ) -> None:
     jvm = sessions[version]
-    logs = {"log_format": "avro"} if type == "merge_on_read" else {}
-    how: dict[str, Any] = {"type": type, "index": "simple", "name": "t", **logs}
-    table = Table.create(tmp_path / "t", key="id", partition_by="city", ordering="ts", **how)
-    options = {
-        "hoodie.table.name": "t", f"{WRITE}.table.type": type.upper(), f"{WRITE}.recordkey.field": "id", f"{WRITE}.precombine.field": "ts",
-        f"{WRITE}.partitionpath.field": "city", f"{WRITE}.hive_style_partitioning": "true", "hoodie.compact.inline": "false",
-        **(SIMPLY if type == "merge_on_read" else {"hoodie.index.type": "SIMPLE"}), **TURNS, **NEVER,
-    }  # fmt: skip
+    table, options = begun(tmp_path / "t", type)
+    options |= NEVER
     expected = dict[str, object]()
 
     def bring(who: str, n: int, more: dict[str, str] | None = None) -> None:

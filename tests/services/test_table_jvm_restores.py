@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import quire
 from quire.table import timeline
-from quire.table.table import Table
 from services import jvm_hudi
-from services.jvm_hudi import TURNS, VERSIONS, Session
+from services.jvm_hudi import VERSIONS, Session
 from services.test_table_jvm import by_id, frame, row
-from services.test_table_jvm_logs import SIMPLY, WRITE
+from services.test_table_jvm_cleans import NEVER, begun
+from services.test_table_jvm_logs import WRITE
 
 pytestmark = pytest.mark.services
 
@@ -31,15 +30,8 @@ def sessions() -> Iterator[dict[str, Session]]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_jvm_reads_and_writes_on_after_each(tmp_path: Path, sessions: dict[str, Session], version: str, type: str) -> None:
     jvm = sessions[version]
-    logs = {"log_format": "avro"} if type == "merge_on_read" else {}
-    how: dict[str, Any] = {"type": type, "index": "simple", "name": "t", **logs}
-    table = Table.create(tmp_path / "t", key="id", partition_by="city", ordering="ts", **how)
-    options = {
-        "hoodie.table.name": "t", f"{WRITE}.table.type": type.upper(), f"{WRITE}.recordkey.field": "id", f"{WRITE}.precombine.field": "ts",
-        f"{WRITE}.partitionpath.field": "city", f"{WRITE}.hive_style_partitioning": "true", "hoodie.compact.inline": "false",
-        "hoodie.clean.automatic": "false", f"{WRITE}.operation": "upsert",
-        **(SIMPLY if type == "merge_on_read" else {"hoodie.index.type": "SIMPLE"}), **TURNS,
-    }  # fmt: skip
+    table, options = begun(tmp_path / "t", type)
+    options |= {**NEVER, f"{WRITE}.operation": "upsert"}
     states = list[tuple[str, dict[str, object]]]()
 
     def bring(who: str, n: int) -> None:
