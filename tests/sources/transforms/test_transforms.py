@@ -243,7 +243,7 @@ def test_what_a_function_may_return() -> None:
     assert call(lambda content, file: [b"1", bytearray(b"2")], b"x", FILE, False) == [b"1", b"2"]
     assert call(lambda content, file: (b"%d" % i for i in range(2)), b"x", FILE, False) == [b"0", b"1"]
     assert call(lambda content, file: [], b"x", FILE, False) == []
-    assert call(lambda content, file: batch, b"x", FILE, False) is batch
+    assert call(lambda content, file: batch, b"x", FILE, False) == batch
 
 
 def test_a_table_becomes_one_batch() -> None:
