@@ -12,7 +12,7 @@ from test_compaction import compact, table_with_logs
 from test_writes import LOCAL, create, frame, log_of, ours, theirs, write
 
 import quire
-from quire.errors import RefusedError
+from quire.errors import FormatError, RefusedError
 from quire.storage import connect
 from quire.storage.local import LocalStore
 from quire.table import timeline
@@ -241,6 +241,34 @@ def test_a_listing_under_way_misses_no_instant(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(LocalStore, "scan", slow)
     assert ours(table) == now
     assert done == [4]
+
+
+def test_a_listing_that_ends_before_all_that_stayed_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was so slow that all writes which it saw are archived by its end: the table looked empty."""
+    table, instants = written(tmp_path / "trips", 5)
+    archive(table, 5)
+    now, scan, done = ours(table), LocalStore.scan, list[int]()
+
+    def slow(self: Any, folder: str = "", **more: Any) -> Iterator[Any]:
+        found = list(scan(self, folder, **more))
+        if folder == ".hoodie" and not done:
+            done.append(0)
+            done[0] = archive(table, 2).instants
+            found = [item for item in found if not item.name.startswith(tuple(f".hoodie/{each}" for each in instants[2:]))]
+        return iter(found)
+
+    monkeypatch.setattr(LocalStore, "scan", slow)
+    assert ours(table) == now
+    assert done == [3]
+
+
+def test_an_archive_of_all_that_is_there_is_not_believed(tmp_path: Path) -> None:
+    table, _ = written(tmp_path / "trips", 2)
+    folder = tmp_path / "trips/.hoodie/archived"
+    folder.mkdir()
+    (folder / ".commits_.archive.1_0-99991231-235959999").touch()
+    with pytest.raises(FormatError, match="no later one is on the timeline"):
+        ours(table)
 
 
 def test_wrong_calls_are_one_line_and_change_nothing(tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ what is due (listings alone) → each service, while there is time → report; w
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from quire import display
@@ -161,7 +159,7 @@ class Maintaining:
 
     def _services(self, spent: float) -> dict[str, Callable[[], Any]]:
         table, wanted = self.table, self.wanted
-        limit = None if wanted.limit is None else wanted.limit - spent
+        limit = None if wanted.limit is None else max(0.001, round(wanted.limit - spent, 3))
         return {
             COMPACT: lambda: table.compact(time_limit=limit, spark=self.spark, progress=self.progress),
             CLEAN: lambda: table.clean(keep_for=wanted.keep_for, progress=self.progress),
@@ -174,7 +172,7 @@ class Maintaining:
             return self.run()
         runs, bars = times.runs, Progress(self.progress)
         report = MaintenanceReport(self.table.url)
-        with until_signal(None) if threading.current_thread() is threading.main_thread() else nullcontext(threading.Event()) as stopped:
+        with until_signal(None) as stopped:
             while True:
                 try:
                     report = self.run()

@@ -17,6 +17,7 @@ from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import FOLDER, Instant
 
 PARALLEL = 16  # requests at once
+LOOKS = 3  # at a timeline that is archived meanwhile
 COMPACTION, CLEAN, SAVEPOINT = "compaction", "clean", "savepoint"
 REPLACE = "replacecommit"  # brings files, and ends file groups
 WRITES = ("commit", "deltacommit", REPLACE)  # actions that bring files, as they are called when they have completed
@@ -120,6 +121,18 @@ def read(store: Store, folder: str = FOLDER) -> Timeline:
 
     `folder`: where it lies, `names.TIMELINE` in layout 2.
     """
+    for _ in range(LOOKS):
+        found = _look(store, folder)
+        # A write stays behind each archive: a slow listing may end before the first one of these.
+        if found.completed or not found.horizon:
+            return found
+    raise FormatError(
+        f"{store.url}/{archive.FOLDER} says that all writes before {found.horizon} are archived, and no later one is on the timeline: an "
+        f"archive was forged, or another program has rolled back what stayed. Restore {store.url}/{folder} from a copy."
+    )
+
+
+def _look(store: Store, folder: str) -> Timeline:
     archived, there = f"{folder}/{archive.FOLDER.rpartition('/')[2]}", False
     writes, pending, done, cleans, saved = dict[str, Instant](), dict[str, Instant](), set[tuple[str, str]](), set[str](), set[str]()
     for item in store.scan(folder):
