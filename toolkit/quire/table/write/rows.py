@@ -15,6 +15,7 @@ from quire.table.format.keys import partition_paths, record_keys
 from quire.table.write import columns
 from quire.table.write.blocks import KEY, laid
 from quire.table.write.columns import DELETED
+from quire.table.write.key_order import order
 
 PARTITION = "_quire_partition"  # a column of rows that are not in runs yet
 INSERTS = ("insert", "bulk_insert", "insert_overwrite")  # operations that do not look for keys, and delete nothing
@@ -54,24 +55,13 @@ def in_order(rows: pa.Table, ordering: str | None) -> pa.Table:
     paths = rows.column(PARTITION).combine_chunks() if rows.num_rows else pa.array([], pa.dictionary(pa.int32(), pa.string()))
     distinct = paths.dictionary.take(pc.sort_indices(paths.dictionary))
     ranks = pc.index_in(paths.dictionary, value_set=distinct).take(paths.indices)
-    by = pa.table({"p": ranks, "k": rows.column(KEY)})
-    order = pc.sort_indices(by, [("p", "ascending"), ("k", "ascending")])  # a stable sort
-    last = _last(by, order)
-    if ordering is not None and not pc.all(last).as_py():
-        by = by.append_column("o", rows.column(ordering))
-        order = pc.sort_indices(by, [("p", "ascending"), ("k", "ascending"), ("o", "ascending")])
+    keys = rows.column(KEY)
+    places, last = order(ranks, keys)
+    if ordering is not None and not last.all():
+        by = pa.table({"p": ranks, "k": keys, "o": rows.column(ordering)})
+        places = np.asarray(pc.sort_indices(by, [("p", "ascending"), ("k", "ascending"), ("o", "ascending")]))  # a stable sort
     rows = rows.set_column(rows.schema.get_field_index(PARTITION), PARTITION, pa.DictionaryArray.from_arrays(ranks, distinct))
-    return rows.take(order.filter(last))
-
-
-def _last(by: pa.Table, order: pa.Array) -> pa.Array:
-    """Whether a row, in that order, is the last one of its key."""
-    n = len(order)
-    if n < 2:
-        return pa.array(np.ones(n, bool))
-    found = by.take(order)
-    same = [pc.equal(found.column(name).slice(0, n - 1), found.column(name).slice(1)) for name in ("p", "k")]
-    return pa.array(np.append(~np.asarray(pc.and_(*same)), True))
+    return rows.take(pa.array(places[last]))
 
 
 def bytes_of(rows: pa.RecordBatch) -> int:

@@ -39,7 +39,7 @@ from quire.table.write.failures import answers
 from quire.table.write.spills import Batch, Place, Range, Spill, spilled, taken
 
 _FAILING = "the rows could not be sorted"
-SHARE = 16 << 20  # bytes of staged files that one task reads; some four times as many as rows
+SHARE = 48 << 20  # bytes of staged files that one task reads: as rows of a frame about a block
 
 
 # ------------------------------------------------------------------------------------------------------------------- what comes of it

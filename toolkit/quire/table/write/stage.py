@@ -19,7 +19,7 @@ from quire.commit.names import data_file
 from quire.commit.rename import Rename
 from quire.errors import QuireError, RefusedError, TransientError, UsageError, quoted, scrub
 from quire.formats.damage import ARROW
-from quire.formats.parquet import GROUP, ParquetWriter
+from quire.formats.parquet import GROUP, PASSING, ParquetWriter
 from quire.sources.transforms import columns as values
 from quire.sources.transforms import schemas
 from quire.sources.transforms.functions import WrongTypeError
@@ -122,7 +122,7 @@ def _write(
         sinks[final] = sink = _WAITING.create(store, *owner, final)
         return sink
 
-    writer = ParquetWriter(create, TARGET, "zstd")
+    writer = ParquetWriter(create, TARGET, PASSING)
     try:
         for batch in batches:
             for piece in cut(_fit(batch, wanted), GROUP):
