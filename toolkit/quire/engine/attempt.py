@@ -29,7 +29,7 @@ from quire.errors import FormatError, NotFoundError
 from quire.planning.pack import PlannedTask, read_drops, read_task
 from quire.sources.files import Root
 from quire.sources.transforms.convert import Convert
-from quire.spark.runner import without_collector
+from quire.spark.collector import without_collector
 from quire.storage import Store, Vanished, connect
 
 

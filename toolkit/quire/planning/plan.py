@@ -21,7 +21,8 @@ from quire.planning.pieces import Piece, pieces
 from quire.planning.rewriting import live_files, rewriting
 from quire.progress import Progress
 from quire.sources.files import Root, Selection
-from quire.spark.runner import Failure, Runner, without_collector
+from quire.spark.collector import without_collector
+from quire.spark.runner import Failure, Runner
 from quire.storage import Entry, Store
 
 MOST_PARTS = 2_000_000

@@ -6,7 +6,6 @@ one item does not end the others: it comes back as a `Failure`.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from quire import interrupts
 from quire.errors import DataLossError, FormatError, QuireError, RefusedError, TransientError, UsageError, quoted, scrub
+from quire.spark.collector import settle
 from quire.spark.session import alive
 from quire.spark.shipping import Task, is_local, missing_module, portable
 from quire.spark.visibility import Landmarks, Sight
@@ -91,21 +91,6 @@ def call(function: Function[T], item: T) -> Outcome:
         return Failure(type(e).__name__, scrub(str(e)), f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}")
 
 
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Keep the cyclic garbage collector from going through millions of rows again and again: they are in no cycle.
-
-    Worth a fifth of the time of a task that copies small files. Not for functions of users', whose objects may be in cycles.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 class LocalRunner:
     """One item after the other, here: for tests, for stores in memory, and where Spark is too much.
 
@@ -154,7 +139,7 @@ class OnSpark:
         if not alive(spark):
             raise UsageError("this Spark session was stopped. Start another with quire.session(), or leave spark= out.")
         self.spark = spark
-        self.parallelism = _parallelism(spark)
+        self.parallelism = parallelism(spark)
         self._landmarks = None if is_local(spark) else landmarks
         self._abroad = False  # whether an executor was met on another machine
 
@@ -338,6 +323,7 @@ def frame_of(
         for batch in batches:
             for i in batch.column(0).to_pylist():
                 yield from rows(i)
+        settle()
 
     work.__name__ = rows.__name__
     return spark.range(0, n, 1, max(1, n if tasks is None else tasks)).mapInArrow(guarded(spark, work, dest, sources), schema)
@@ -369,7 +355,7 @@ def _raise_what_stays(outcome: Outcome) -> None:
         raise error
 
 
-def _parallelism(spark: SparkSession) -> int:
+def parallelism(spark: SparkSession) -> int:
     """How many tasks run at once, from the settings alone (Spark Connect has no more)."""
     if found := spark.conf.get("spark.default.parallelism", None):
         return max(1, int(found))
@@ -394,6 +380,7 @@ def _task(function: Function[T], items: Sequence[T], groups: Sequence[Sequence[i
                     bad = isinstance(outcome, Failure)
                     answer = json.dumps(vars(outcome) if isinstance(outcome, Failure) else outcome)
                     yield pa.RecordBatch.from_pydict({"item": [i], "failed": [bad], "answer": [answer]})
+        settle()
 
     return work
 

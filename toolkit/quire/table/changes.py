@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from quire.errors import FormatError, NotFoundError, RefusedError, UsageError, scrub
 from quire.formats import parquet
-from quire.spark.runner import frame_of
+from quire.spark.runner import frame_of, parallelism
 from quire.spark.shipping import portable
 from quire.storage import Store, connect
 from quire.storage.within import marked
@@ -44,7 +44,7 @@ TIME, _, KEY, PARTITION, _ = META
 INSTANT = "instant"
 _CLUSTER = "CLUSTER"  # moves rows and changes none
 _ELSE = ". Ask for changes since "
-SHARE = 2 << 20  # bytes of files that one task reads
+SHARE = 2 << 20  # bytes of files that one task reads at least
 TOGETHER = 32 << 20  # bytes of the files of a partition, whose changes one task brings together; some four times as many as rows
 
 
@@ -304,25 +304,26 @@ def table(store: Store, found: Sequence[Look], columns: pa.Schema, images: Image
 
 def net_of(rows: pa.Table) -> pa.Table:
     """One change for each key, from how it was before the first one to how it is after the last one."""
-    order = pc.sort_indices(rows.select([PARTITION, KEY, INSTANT]), [(name, "ascending") for name in (PARTITION, KEY, INSTANT)])
-    rows = rows.take(order)
     n = rows.num_rows
     if not n:
         return rows
-    begins = np.ones(n, bool)
+    by = rows.select([PARTITION, KEY, INSTANT])
+    order = pc.sort_indices(by, [(name, "ascending") for name in (PARTITION, KEY, INSTANT)])
+    by, begins = by.take(order), np.ones(n, bool)
     for i, name in enumerate((PARTITION, KEY)):
-        column = rows.column(name)
+        column = by.column(name)
         other = np.asarray(pc.not_equal(column.slice(1), column.slice(0, n - 1)))
         begins[1:] = other if i == 0 else begins[1:] | other
-    first = np.flatnonzero(begins)
-    last = np.append(first[1:], n) - 1
-    starts, ends = rows.take(pa.array(first)), rows.take(pa.array(last))
-    was, stays = pc.not_equal(starts.column(OP), INSERT), pc.not_equal(ends.column(OP), DELETE)
-    ops = pc.if_else(was, pc.if_else(stays, UPDATE, DELETE), INSERT)
-    made = ends.set_column(0, OP, ops)
-    if BEFORE in made.column_names:
-        made = made.set_column(made.column_names.index(BEFORE), BEFORE, starts.column(BEFORE))
-    return made.filter(pc.or_(was, stays))
+    places, first = np.asarray(order), np.flatnonzero(begins)
+    ends = np.append(first[1:], n) - 1
+    starts, ends = pa.array(places[first]), pa.array(places[ends])
+    was, stays = pc.not_equal(rows.column(OP).take(starts), INSERT), pc.not_equal(rows.column(OP).take(ends), DELETE)
+    stands = pc.or_(was, stays)
+    starts, ends, was, stays = (each.filter(stands.combine_chunks()) for each in (starts, ends, was, stays))
+    made = rows.take(ends).set_column(0, OP, pc.if_else(was, pc.if_else(stays, UPDATE, DELETE), INSERT))
+    if BEFORE in made.column_names and not starts.equals(ends):
+        made = made.set_column(made.column_names.index(BEFORE), BEFORE, rows.column(BEFORE).take(starts))
+    return made
 
 
 def frame(
@@ -340,7 +341,7 @@ def frame(
 
     netted = net and len({look.instant for look in found}) > 1
     apart = netted and max(sum(look.size for look in some) for some in _by_partition(found)) > TOGETHER
-    shares = _shares(_by_partition(found) if netted and not apart else [[look] for look in found])
+    shares = _shares(_by_partition(found) if netted and not apart else [[look] for look in found], parallelism(spark))
 
     def read(i: int) -> Iterator[pa.RecordBatch]:
         opened = connect(marked(url), options)
@@ -365,11 +366,12 @@ def _by_partition(found: Sequence[Look]) -> list[list[Look]]:
     return list(partitions.values())
 
 
-def _shares(parts: Sequence[list[Look]]) -> list[list[Look]]:
-    """The places that each task reads, of whole parts."""
-    shares, size = list[list[Look]](), SHARE
+def _shares(parts: Sequence[list[Look]], at_once: int) -> list[list[Look]]:
+    """The places that each task reads, of whole parts: little goes to few tasks, as to start one takes longer than to read a megabyte."""
+    shares, most = list[list[Look]](), max(SHARE, min(TOGETHER, sum(look.size for part in parts for look in part) // at_once))
+    size = most
     for part in parts:
-        if size >= SHARE:
+        if size >= most:
             shares.append([])
             size = 0
         shares[-1].extend(part)

@@ -23,6 +23,7 @@ from quire.formats.parquet import GROUP, PASSING, ParquetWriter
 from quire.sources.transforms import columns as values
 from quire.sources.transforms import schemas
 from quire.sources.transforms.functions import WrongTypeError
+from quire.spark.collector import settle
 from quire.spark.runner import OnSpark, Runner, SparkJob, Watch, collected, first_line, guarded
 from quire.spark.shipping import missing_module
 from quire.storage import Sink
@@ -166,6 +167,7 @@ def _spread(
         # Names that no other try of the same part uses, which an engine may make at the same time.
         files = write(((10**6 + part) * 10**12 + secrets.randbelow(10**12)) * 10**4, batches)
         yield pa.RecordBatch.from_pydict({"part": [part], "files": [json.dumps(files)]})
+        settle()
 
     picked = df.select(*[df[f"`{name}`"] for name in names])
     try:

@@ -24,7 +24,8 @@ from quire.commit.entries import FORMAT, DataFile, Natural, Seconds, decode, enc
 from quire.engine.job import ATTEMPTS
 from quire.errors import FormatError, QuireError, StorageError, TransientError, scrub
 from quire.progress import Phase, Progress
-from quire.spark.runner import Failure, Runner, without_collector
+from quire.spark.collector import without_collector
+from quire.spark.runner import Failure, Runner
 from quire.storage import Sink, Store
 from quire.storage.retry import Patience
 from quire.table import reading
