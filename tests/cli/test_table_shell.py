@@ -522,3 +522,17 @@ def test_conditions_and_changes_on_spark(
         ("i", None, None), ("u", 1.5, 9.0),
     ]  # fmt: skip
     assert app.tables.commands["snapshot"] is table.snapshot
+
+
+def test_the_doctor_says_what_is_wrong_with_exit_code_2(run: Run, trips: Path, filled: list[Any]) -> None:
+    assert run("table", "doctor", trips)[0] == 0
+    there = next(trips.rglob("*.parquet"))
+    left = there.with_name("f0000000-0000-4000-8000-000000000000-0_0-1-2_20990101000000000.parquet")
+    left.write_bytes(there.read_bytes())
+    code, out, _ = run("table", "doctor", trips, "--json")
+    assert code == 2
+    assert json.loads(out)["findings"][0]["mend"] == "table.remove_leftovers()"
+    assert run("table", "remove-leftovers", trips)[1] == "deleted: 0 files\n"
+    assert left.exists(), "it may be of a program that is asleep"
+    assert answer(run("table", "remove-leftovers", trips, "--older-than", "0 s", "--json")) == {"deleted": 1}
+    assert run("table", "doctor", trips)[0] == 0

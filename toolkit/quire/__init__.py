@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from quire.spark.shipping import install_on
     from quire.storage.secret import secret
     from quire.table.compacting import CompactionReport
+    from quire.table.doctor import TableHealth
     from quire.table.emit import EmitReport, emit
     from quire.table.maintaining import MaintenanceReport
     from quire.table.restoring import RestoreReport
@@ -94,6 +95,7 @@ _HOMES = {
         "quire.spark.shipping": ("install_on",),
         "quire.storage.secret": ("secret",),
         "quire.table.compacting": ("CompactionReport",),
+        "quire.table.doctor": ("TableHealth",),
         "quire.table.emit": ("EmitReport", "emit"),
         "quire.table.restoring": ("RestoreReport",),
         "quire.table.maintaining": ("MaintenanceReport",),
@@ -163,6 +165,7 @@ __all__ = [
     "Split",
     "StorageError",
     "Table",
+    "TableHealth",
     "TableReport",
     "TableStats",
     "TooManyQuarantined",

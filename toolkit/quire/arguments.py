@@ -98,7 +98,8 @@ def format_size(size: int) -> str:
 
 def seconds(value: str | float, what: str) -> float:
     """`"1 min"`, `"30 s"`, `90` → seconds; UsageError for anything else."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", str(value).lower()) if not isinstance(value, bool) else None
+    text = f"{value:.9f}" if isinstance(value, float) else str(value).lower()  # of 0.000001 Python says 1e-06
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text) if not isinstance(value, bool) else None
     unit = (match[2] or "s") if match else ""
     unit = unit if unit in _SPANS else unit.removesuffix("s")  # "ms" is not a plural
     if match and unit in _SPANS and (found := float(match[1]) * _SPANS[unit]) <= LONGEST:

@@ -31,8 +31,9 @@ from quire.storage import connect
 from quire.storage.within import marked
 from quire.table import compacting, overview, timeline
 from quire.table.changes import IMAGES
+from quire.table.doctor import OLD
+from quire.table.services import check_instant
 from quire.table.settings import opened
-from quire.table.table import check_instant
 from quire.table.view import there
 from quire.table.write.columns import after, brought
 from quire.table.writing import check_batch
@@ -97,6 +98,38 @@ def stats(url: str, options: Any, secrets: Any, as_json: bool) -> None:
     """The health of a table: small files, logs, skew by partition, what a clean could take, what its commits have cost."""
     table, _ = _opened(url, options, secrets)
     show(table.stats(), as_json)
+
+
+@click.command("doctor")
+@click.argument("url")
+@click.option("--records", is_flag=True, help="Also compare the keys of all rows, on Spark.")
+@STORE_OPTION
+@STORE_SECRET
+@MASTER
+@AS_JSON
+def doctor_command(url: str, records: bool, options: Any, secrets: Any, master: str | None, as_json: bool) -> None:
+    """Say what is wrong with a table, and the call that mends it; nothing is changed. Exit code 2 where anything is wrong."""
+    table, _ = _opened(url, options, secrets)
+    if records:
+        with spark_of(master) as spark:
+            found = table.doctor(records=True, spark=spark)
+    else:
+        found = table.doctor()
+    show(found, as_json)
+    if not found.healthy:
+        sys.exit(2)
+
+
+@click.command("remove-leftovers")
+@click.argument("url")
+@click.option("--older-than", default=OLD, show_default=True, help="How long ago a file was written, at least.")
+@STORE_OPTION
+@STORE_SECRET
+@AS_JSON
+def remove_leftovers(url: str, older_than: str, options: Any, secrets: Any, as_json: bool) -> None:
+    """Delete files of writes that never completed, as `quire table doctor` lists them."""
+    count = _opened(url, options, secrets)[0].remove_leftovers(older_than=older_than)
+    click.echo(as_line({"deleted": count}) if as_json else f"deleted: {count:,} files")
 
 
 @click.command("timeline")
@@ -408,5 +441,7 @@ TABLE = (
     rollback,
     restore,
     stats,
+    doctor_command,
+    remove_leftovers,
     timeline_command,
 )

@@ -30,9 +30,10 @@ from quire.table.changes import Look
 from quire.table.emitted import State, Target
 from quire.table.envelope import Envelope, keys_of
 from quire.table.format.change_file import DELETE, OP
+from quire.table.services import check_instant
 from quire.table.source import BEGIN, Commits, Window, columns_of, window
 from quire.table.source import check as check_source
-from quire.table.table import Table, check_instant
+from quire.table.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

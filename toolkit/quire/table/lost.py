@@ -45,6 +45,23 @@ def updates(line: Timeline, new: Made, waiting: Made) -> list[LostUpdate]:
     return [LostUpdate(lost, by, count) for (lost, by), count in sorted(found.items())]
 
 
+def hidden_by_plan(line: Timeline, at: str, files: Iterable[tuple[str, BaseFile | LogFile]]) -> list[str]:
+    """The logs that the plan of a compaction lacks, and whose rows it hides once it is carried out. FormatError for a damaged plan.
+
+    `files`: all that are there, with their partitions. Since a plan was laid logs belong to the slice that it begins.
+    """
+    name = line.plan_of(at)
+    plan = compaction.decode(line.store.get(name), f"{line.store.url}/{name}")
+    slices = {(each.partition, each.group, each.instant): each.logs for each in plan}
+    look, found = _Look(line, {}, {}), list[str]()
+    for folder, file in files:
+        logs = slices.get((folder, file.file_id, file.instant)) if isinstance(file, LogFile) else None
+        path = names.path(folder, file.name)
+        if logs is not None and file.name not in logs and any(look.changed_at(path)):
+            found.append(path)
+    return found
+
+
 @dataclass
 class _Look:
     """One look at a timeline: (what is lost, by which instant), of a file group."""
@@ -89,7 +106,7 @@ class _Look:
                 continue
             after = next((each for each in sorted({*begins, asked} - {""}) if each > log.instant), "")
             if after and not self._merged(after, name):
-                changed = self._changed_at(name)
+                changed = self.changed_at(name)
                 yield from ((at, after) for at in changed if at != after and self.told & {at, after})
 
     @cached_property
@@ -117,7 +134,7 @@ class _Look:
             return None
         return frozenset(names.path(each.partition, log) for each in plan for log in each.logs)
 
-    def _changed_at(self, name: str) -> Iterable[str]:
+    def changed_at(self, name: str) -> Iterable[str]:
         """The completed instants whose rows a log has."""
         ours = [
             instant.time

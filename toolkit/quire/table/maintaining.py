@@ -19,13 +19,14 @@ from quire.progress import Progress
 from quire.storage import connect
 from quire.storage.within import marked
 from quire.table import archive, cleaning, retention, timeline
+from quire.table import stats as health
 from quire.table.compacting import CompactionReport
 from quire.table.format import config
 from quire.table.settings import opened
 from quire.table.upkeep import ArchiveReport, CleanReport
 
 if TYPE_CHECKING:
-    from quire.table.table import Table
+    from quire.table.services import Services
 
 COMPACT, CLEAN, ARCHIVE = "compact", "clean", "archive"
 SLACK = 1.5  # times `keep`: so many writes are on the timeline before it is worth an archive
@@ -105,7 +106,7 @@ class Wanted:
 class Maintaining:
     """A call that maintains a table."""
 
-    table: Table
+    table: Services
     options: Any = dataclasses.field(repr=False)
     wanted: Wanted
     spark: Any
@@ -121,7 +122,7 @@ class Maintaining:
         log, wanted = protocol.recover(store), self.wanted
         line = timeline.read(store)
         if has.type == config.MERGE_ON_READ:
-            stats = self.table.stats()
+            stats = health.stats(store, line, self.table.url)
             if pending := line.compactions():
                 yield COMPACT, f"{len(pending):,} plans are pending"
             elif stats.logs and stats.log_bytes >= wanted.log_ratio * stats.bytes:

@@ -1,0 +1,307 @@
+"""The doctor of a table: it changes nothing, finds what is wrong, and its advice mends that."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_clean import clean, written
+from test_lost import NEW, A, B, beside, change, compacted, scheduled, table_of
+from test_writes import LOCAL, frame, ours, write
+
+import quire
+from gathering import snapshot
+from quire.errors import RefusedError, UsageError
+from quire.storage.local import LocalStore
+from quire.table.format import names
+from quire.table.table import Table
+
+OLD = "20200101000000000"
+
+
+def kinds(table: Table, **more: Any) -> list[str]:
+    return [each.kind for each in table.doctor(**more).findings]
+
+
+def finding(table: Table, kind: str) -> Any:
+    (found,) = (each for each in table.doctor().findings if each.kind == kind)
+    return found
+
+
+def base_files(place: Path) -> list[Path]:
+    return sorted(path for path in place.rglob("*.parquet") if names.base_file(path.name))
+
+
+def aged(path: Path) -> Path:
+    os.utime(path, (0, time.time() - 10 * 86_400))
+    return path
+
+
+def left_by_a_dead_program(place: Path, instant: str = "20990101000000000") -> Path:
+    """A base file of a write of which the timeline knows nothing."""
+    there = base_files(place)[0]
+    made = there.with_name(f"{names.new_file_id()}_0-1-2_{instant}.parquet")
+    shutil.copy(there, made)
+    return aged(made)
+
+
+def test_a_healthy_table_has_no_finding_and_the_doctor_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "trips"
+    table, _ = written(place, 3)
+    clean(table)
+    table.savepoint()
+    before = snapshot(tmp_path)
+    for name in ("put", "put_if_absent", "put_if_match", "remove", "remove_tree", "rename", "create"):
+        if hasattr(LocalStore, name):
+            monkeypatch.setattr(LocalStore, name, lambda *_, name=name, **__: pytest.fail(f"the doctor calls {name}"))
+    health = table.doctor(records=True, spark=quire.LocalRunner())
+    assert (health.healthy, health.findings, health.instants, health.records) == (True, (), 3, 5)
+    assert health.files == len(base_files(place))
+    assert "nothing that is wrong" in str(health)
+    assert json.loads(json.dumps(health.as_dict()))["healthy"] is True
+    assert snapshot(tmp_path) == before
+
+
+def test_a_table_without_a_write_is_healthy(tmp_path: Path) -> None:
+    table = quire.Table.create(tmp_path / "new", key="id")
+    assert table.doctor().healthy
+    assert table.doctor(records=True, spark=quire.LocalRunner()).records == 0
+
+
+def test_an_empty_instant_is_found_and_its_advice_mends_it(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table, instants = written(place, 3)
+    (place / f".hoodie/{instants[-1]}.commit").write_bytes(b"")
+    found = finding(table, "empty instant")
+    assert instants[-1] in found.names[0]
+    assert f"delete all that .hoodie has of {instants[-1]}" in found.mend
+    for path in (place / ".hoodie").glob(f"{instants[-1]}.*"):
+        path.unlink()
+    quire.recover(place)
+    table.remove_leftovers(older_than=0)
+    quire.recover(place)
+    assert kinds(table) == []
+    assert set(ours(table)) == {"a", "b", "n0", "n1"}
+
+
+def test_a_damaged_instant_is_found(tmp_path: Path) -> None:
+    table, instants = written(tmp_path / "trips", 3)
+    name = tmp_path / f"trips/.hoodie/{instants[1]}.commit"
+    kept = name.read_bytes()
+    name.write_bytes(kept[:100])
+    assert "is damaged" in finding(table, "damaged instant").what
+    name.write_bytes(kept)
+    assert table.doctor().healthy
+
+
+def test_files_that_are_gone_or_cut_are_found(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table, instants = written(place, 2)
+    newest = next(path for path in base_files(place) if instants[-1] in path.name)
+    kept = newest.read_bytes()
+    newest.unlink()
+    found = finding(table, "missing files")
+    assert found.names == (str(newest.relative_to(place)),)
+    newest.write_bytes(kept[:-7])
+    assert finding(table, "files of another size").names == found.names
+    newest.unlink()
+    table.restore(instants[0], progress=False)
+    assert table.doctor().healthy
+
+
+def test_superseded_files_that_a_clean_took_are_not_missed(tmp_path: Path) -> None:
+    table, _ = written(tmp_path / "trips", 4)
+    clean(table)
+    assert table.doctor().healthy
+
+
+def test_leftovers_of_a_dead_program_are_found_and_deleted(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table, _ = written(place, 2)
+    left = left_by_a_dead_program(place)
+    found = finding(table, "leftover files")
+    assert (found.count, found.bytes, found.mend) == (1, left.stat().st_size, "table.remove_leftovers()")
+    assert str(left.relative_to(place)) in str(table.doctor())
+    before = ours(table)
+    assert table.remove_leftovers(older_than="11 days") == 0
+    assert left.exists()
+    assert table.remove_leftovers() == 1
+    assert not left.exists()
+    assert (table.doctor().healthy, ours(table)) == (True, before)
+
+
+def test_files_of_a_write_that_is_under_way_are_nobodys_leftovers(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table, _ = written(place, 2)
+    now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=5)
+    at = names.next_instant((), now)
+    left = left_by_a_dead_program(place, at)
+    for state in ("requested", "inflight"):
+        (place / ".hoodie" / names.Instant(at, "commit", state).name).write_bytes(b"")  # type: ignore[arg-type]
+    assert table.doctor().healthy
+    assert table.remove_leftovers(older_than=0) == 0
+    assert left.exists()
+
+
+def test_a_write_that_begins_or_ends_between_the_looks_is_not_accused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "trips"
+    table, _ = written(place, 1)
+    from quire.table import file_groups
+
+    listing, rows = file_groups.files, frame(("new", "sf", 9, 9.0))
+
+    def beside_a_writer(store: Any) -> Any:
+        if rows:
+            monkeypatch.setattr(file_groups, "files", listing)
+            write(Table(place), "upsert", rows)
+        yield from listing(store)
+
+    monkeypatch.setattr(file_groups, "files", beside_a_writer)
+    assert table.doctor().healthy
+
+
+def test_a_file_that_its_commit_does_not_name_is_found(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table, instants = written(place, 1)
+    there = base_files(place)[0]
+    again = there.with_name(f"{names.new_file_id()}_0-1-2_{instants[0]}.parquet")
+    shutil.copy(there, again)
+    assert finding(table, "files beside their commit").names == (str(again.relative_to(place)),)
+    assert "duplicate keys" in kinds(table, records=True, spark=quire.LocalRunner())
+    again.unlink()
+    assert table.doctor(records=True, spark=quire.LocalRunner()).healthy
+
+
+def test_keys_that_stand_twice_are_found_and_its_advice_mends_them(tmp_path: Path) -> None:
+    table, _ = written(tmp_path / "trips", 1)
+    write(table, "bulk_insert", frame(("a", "sf", 7, 7.0)))
+    assert table.doctor().healthy
+    (found,) = table.doctor(records=True, spark=quire.LocalRunner()).findings
+    assert (found.kind, found.count) == ("duplicate keys", 1)
+    assert "'a'" in found.names[0]
+    write(table, "delete", frame(("a", "sf", 8, 0.0)))
+    write(table, "insert", frame(("a", "sf", 9, 7.0)))
+    assert table.doctor(records=True, spark=quire.LocalRunner()).healthy
+
+
+def test_on_spark_keys_are_compared_alike(spark: Any, tmp_path: Path) -> None:
+    table, _ = written(tmp_path / "trips", 1)
+    assert table.doctor(records=True, spark=spark).records == 3
+    write(table, "bulk_insert", frame(("a", "sf", 7, 7.0)))
+    (found,) = table.doctor(records=True, spark=spark).findings
+    assert (found.kind, found.count) == ("duplicate keys", 1)
+
+
+def test_updates_that_another_program_loses_are_found_before_and_after_recover(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table = table_of(place)
+    write(table, "upsert", A)
+    lost, _ = beside(place, ("ours", change(B)), ("theirs", compacted))
+    assert lost in finding(table, "lost update").what
+    quire.recover(place)
+    assert lost in finding(table, "lost update").what
+
+
+def test_a_plan_that_lacks_our_log_is_found_and_its_advice_mends_it(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table = table_of(place)
+    write(table, "upsert", A)
+    _, at = beside(place, ("ours", change(B)), ("theirs", scheduled))
+    found = finding(table, "plan without logs")
+    assert at in found.what
+    (place / f".hoodie/{at}.compaction.requested").unlink()
+    table.compact(spark=LOCAL, progress=False)
+    assert "plan without logs" not in kinds(table)
+    assert ours(table)["b"]["fare"] == 2.0
+
+
+def test_a_plan_that_is_carried_out_later_is_not_accused(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "trips")
+    write(table, "upsert", A)
+    table.schedule_compaction()
+    write(table, "upsert", B)
+    assert table.doctor().healthy
+    write(table, "upsert", NEW)
+    assert table.doctor().healthy
+
+
+@pytest.mark.parametrize(
+    ("action", "kind"), [("commit", "write without an end"), ("clean", "waiting plan"), ("compaction", "waiting plan")]
+)
+def test_what_was_begun_long_ago_is_found(tmp_path: Path, action: str, kind: str) -> None:
+    place = tmp_path / "trips"
+    table, _ = written(place, 1)
+    (place / f".hoodie/{OLD}.{action}.requested").write_bytes(b"")
+    assert kind in kinds(table)
+
+
+def test_a_plan_that_nobody_can_read_is_found(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "trips")
+    write(table, "upsert", A)
+    (at,) = table.schedule_compaction().scheduled
+    (tmp_path / f"trips/.hoodie/{at}.compaction.requested").write_bytes(b"Obj")
+    assert "is damaged" in finding(table, "damaged plan").what
+
+
+def test_a_savepoint_of_nothing_and_a_metadata_table_are_found_with_their_calls(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table, _ = written(place, 1)
+    (place / f".hoodie/{OLD}.savepoint").write_bytes(b"")
+    assert finding(table, "savepoint of nothing").mend == f"table.delete_savepoint({OLD!r})"
+    table.delete_savepoint(OLD)
+    properties = place / ".hoodie/hoodie.properties"
+    properties.write_text(properties.read_text() + "hoodie.table.metadata.partitions=files\n")
+    table = Table(place)
+    assert finding(table, "not writable").mend == "table.adopt()"
+    table.adopt()
+    assert table.doctor().healthy
+
+
+def test_a_commit_that_is_still_to_appear_is_found_and_no_file_of_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "trips"
+    table, _ = written(place, 1)
+    real = LocalStore.put_if_absent
+
+    def dies(self: LocalStore, name: str, data: bytes) -> Any:
+        if name.endswith(".commit"):
+            raise KeyboardInterrupt
+        return real(self, name, data)
+
+    monkeypatch.setattr(LocalStore, "put_if_absent", dies)
+    with pytest.raises(KeyboardInterrupt):
+        write(table, "upsert", frame(("a", "sf", 5, 5.0)), batch="one")
+    monkeypatch.undo()
+    assert "leftover files" not in kinds(table)
+    assert "quire.recover" in finding(table, "unpublished commits").mend
+    assert table.remove_leftovers(older_than=0) == 0
+    assert table.doctor().healthy
+    assert ours(table)["a"]["fare"] == 5.0
+
+
+def test_a_long_timeline_is_found_and_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quire.table import findings
+
+    table, _ = written(tmp_path / "trips", 4)
+    monkeypatch.setattr(findings, "LONG", 3)
+    assert finding(table, "long timeline").mend == "table.archive()"
+    table.archive(keep=1, progress=False)
+    assert table.doctor().healthy
+
+
+def test_wrong_calls_are_one_line(tmp_path: Path) -> None:
+    table, instants = written(tmp_path / "trips", 1)
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: table.remove_leftovers(older_than="soon"), "older_than"),
+        (lambda: table.as_of(instants[0]).remove_leftovers(), "is read, not written"),
+        (lambda: table.doctor(records=1), "records"),  # type: ignore[arg-type]
+    ]
+    for call, said in calls:
+        with pytest.raises((UsageError, RefusedError), match=said):
+            call()
