@@ -66,7 +66,9 @@ def two(tmp_path: Path) -> tuple[Table, Table]:
 
 
 def instants(folder: Path) -> list[str]:
-    return sorted(path.name.removesuffix(".commit") for path in (folder / ".hoodie").glob("*.commit"))
+    return sorted(
+        path.name.partition(".")[0] for path in (folder / ".hoodie").glob("*commit") if path.suffix in (".commit", ".deltacommit")
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- what it does
@@ -105,6 +107,28 @@ def test_a_table_follows_another_with_deletes_and_passes_each_commit_on_once(two
 
 def row(key: str, city: str, n: int) -> dict[str, Any]:
     return {"id": key, "city": city, "ts": n, "fare": float(n)}
+
+
+def test_a_merge_on_read_table_is_followed_with_what_is_in_its_logs_and_a_compaction_passes_nothing_on(tmp_path: Path) -> None:
+    a, b = create(tmp_path / "a", type="merge_on_read"), create(tmp_path / "b", ordering=None)
+    write(a, "upsert", frame(("a", "sf", 1, 1.0), ("b", "la", 1, 1.0)))
+    write(a, "upsert", frame(("a", "sf", 5, 2.0)))
+    assert (passed(a, b).files, ours(b)) == (2, twice(ours(a)))
+    write(a, "upsert", frame(("a", "sf", 3, 3.0), ("b", "la", 3, 3.0), ("c", "la", 1, 1.0)))  # the first one comes too late
+    write(a, "delete", frame(("b", "la", 4, 0.0)))
+    (at,) = a.compact(spark=LOCAL, progress=False).completed
+    seen = list[dict[str, Any]]()
+
+    def told(split: quire.Split, found: pa.Table) -> pa.Table:
+        seen.extend(found.to_pylist())
+        return doubled(split, found)
+
+    assert (passed(a, b, told).files, ours(b)) == (3, twice(ours(a)))
+    assert {(each["_hoodie_record_key"], each["op"]) for each in seen} == {("b", "d"), ("c", "i")}, "what came too late changes nothing"
+    write(a, "upsert", frame(("c", "la", 9, 9.0)))
+    assert passed(a, b).files == 1
+    assert ours(b) == twice(ours(a)) == {"a": {**row("a", "sf", 5), "fare": 4.0}, "c": {**row("c", "la", 9), "fare": 18.0}}
+    assert quire.Ledger(tmp_path / "b").locate(f"{a.url}/.hoodie/{at}")[0].state == "done", "it is not looked at again"
 
 
 def test_what_is_counted_is_called_commits_wherever_a_user_reads_it(two: tuple[Table, Table]) -> None:
@@ -352,14 +376,18 @@ def test_what_does_not_go_together_is_said_in_one_line(two: tuple[Table, Table],
         upgrade(tmp_path / f"v{version}", version)
         with refused(RefusedError, 2, f"is of table version {version}"):
             passed(tmp_path / f"v{version}", b)
-    shutil.copytree(tmp_path / "a", tmp_path / "logs")
-    properties = tmp_path / "logs/.hoodie/hoodie.properties"
-    properties.write_text(properties.read_text().replace("COPY_ON_WRITE", "MERGE_ON_READ"))
-    with refused(RefusedError, 2, "is a merge-on-read table"):
-        passed(Table(tmp_path / "logs"), b)
     with refused(UsageError, 2, "is not a table"):
         passed(Table(tmp_path / "nowhere"), b)
     assert log_of(tmp_path / "b").tip == 0 or not list(log_of(tmp_path / "b").commits())
+
+
+AT = "20261122100000000"
+
+
+def sides(name: str, *logs: str) -> dict[str, Any]:
+    """Slices to compare, as a plan has them."""
+    one = {"partition": "sf", "group": "88163884-0", "instant": AT, "name": name, "size": 1, "logs": logs}
+    return {"before": [], "after": [one], "since": "", "until": AT, "merging": None}
 
 
 @pytest.mark.parametrize(
@@ -371,6 +399,9 @@ def test_what_does_not_go_together_is_said_in_one_line(two: tuple[Table, Table],
         ({"file": "_quire/changes/../log"}, "is not a file of a table"),
         ({"instant": "20261122100000001"}, "stands at"),
         ({"rows": "many"}, "is damaged"),
+        ({"sides": sides("../b.parquet")}, "is not a file of a table"),
+        ({"sides": sides(f"sf/88163884-0_1-1-1_{AT}.parquet", ".hoodie/../../x.log.1_0-1-2")}, "is not a file of a table"),
+        ({"sides": {**sides(f"sf/88163884-0_1-1-1_{AT}.parquet"), "merging": {"holds": {}}}}, "is damaged"),
         ({}, ""),
     ],
 )
@@ -409,6 +440,7 @@ def test_a_job_holds_no_more_than_a_task_can_bring_together(monkeypatch: pytest.
 # ------------------------------------------------------------------------------------------------------------- any history
 STEP = st.one_of(
     st.just("pass"),
+    st.just("compact"),
     st.tuples(
         st.sampled_from(["upsert", "upsert", "delete"]),
         st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=4),
@@ -419,13 +451,16 @@ STEP = st.one_of(
 @settings(
     max_examples=5, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(steps=st.lists(STEP, min_size=2, max_size=7), most=st.sampled_from([1, 2, 64]), together=st.sampled_from([1, 1 << 20]))
+@given(
+    type=st.sampled_from(["copy_on_write", "merge_on_read"]), steps=st.lists(STEP, min_size=2, max_size=7),
+    most=st.sampled_from([1, 2, 64]), together=st.sampled_from([1, 1 << 20]),
+)  # fmt: skip
 def test_after_any_history_the_second_table_is_the_function_of_the_first(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[Any], most: int, together: int
+    tmp_path_factory: pytest.TempPathFactory, type: str, steps: list[Any], most: int, together: int
 ) -> None:
     """However many commits go into one job, and however many jobs into one call."""
     folder = tmp_path_factory.mktemp("chain")
-    a, b = create(folder / "a", index="simple"), create(folder / "b", ordering=None, index="simple", change_files=False)
+    a, b = create(folder / "a", index="simple", type=type), create(folder / "b", ordering=None, index="simple", change_files=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(source, "MOST", most)
         patch.setattr(changes, "TOGETHER", together)
@@ -433,6 +468,9 @@ def test_after_any_history_the_second_table_is_the_function_of_the_first(
             if step == "pass":
                 passed(a, b)
                 assert (ours(b) if instants(folder / "b") else {}) == (twice(ours(a)) if instants(folder / "a") else {})
+            elif step == "compact":
+                if type == "merge_on_read":
+                    a.compact(spark=LOCAL, progress=False)
             else:
                 operation, rows = step
                 write(a, operation, frame(*((key, "sf" if key < "d" else "la", ts, float(fare)) for key, ts, fare in rows)))
@@ -445,7 +483,7 @@ def plainly(split: quire.Split, found: pa.Table) -> pa.Table:
     return rows.append_column("_hoodie_is_deleted", pc.equal(found["op"], "d"))
 
 
-@pytest.mark.parametrize("name", [name for name in jvm.names() if "-cow-v6_" in name and "no_meta" not in name])
+@pytest.mark.parametrize("name", [name for name in jvm.names() if "-v6_" in name and "no_meta" not in name])
 def test_tables_of_jvm_hudi_are_followed_commit_by_commit(tmp_path: Path, name: str) -> None:
     """Its replacements and clusterings, too: the timeline grows as it has grown."""
     for path, content in jvm.files(name):
@@ -475,12 +513,12 @@ def small(*rows: tuple[str, str, int]) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(SMALL.names, each, strict=True)) for each in rows], SMALL)
 
 
-def crash(kind: sim.Kind, at: int, fault: str) -> bool:
+def crash(kind: sim.Kind, at: int, fault: str, **more: Any) -> bool:
     """A call that passes on an update, an insert and a delete dies at its change number `at`; False: it came to its end before that."""
     sim.forget_all()
     world, begun = sim.World(kind=kind, observe=False), "memory://from"
     with world.installed():
-        first = Table.create(begun, key="id", partition_by="city", index="simple")
+        first = Table.create(begun, key="id", partition_by="city", index="simple", **more)
         write(first, "upsert", small(("a", "sf", 1), ("b", "la", 1)))
         Table.create(world.dest, key="id", partition_by="city", index="simple")
 
@@ -507,21 +545,25 @@ def crash(kind: sim.Kind, at: int, fault: str) -> bool:
     return bool(dead.hit)
 
 
-@pytest.mark.parametrize(("name", "fault"), [("hdfs", "before"), ("s3", "after"), ("hdfs", "ambiguous")])
-def test_a_call_that_dies_loses_and_doubles_no_commit(name: str, fault: str) -> None:
+LOGS = {"type": "merge_on_read", "ordering": "n"}
+
+
+@pytest.mark.parametrize(("name", "fault", "more"), [("hdfs", "before", {}), ("s3", "after", LOGS), ("hdfs", "ambiguous", {})])
+def test_a_call_that_dies_loses_and_doubles_no_commit(name: str, fault: str, more: dict[str, str]) -> None:
     """Some changes; the chaos lane takes each of them, on every kind of store."""
     for at in range(1 + len(fault), 1000, 17):
-        if not crash(sim.TABLES[name], at, fault):
+        if not crash(sim.TABLES[name], at, fault, **more):
             assert at > 40
             return
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("fault", ["before", "after", "ambiguous", "transient", "late"])
+@pytest.mark.parametrize("more", [{}, LOGS], ids=["copy_on_write", "merge_on_read"])
 @pytest.mark.parametrize("kind", sim.TABLES.values(), ids=str)
-def test_a_call_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fault: str) -> None:
+def test_a_call_may_die_at_each_change_on_every_kind_of_store(kind: sim.Kind, fault: str, more: dict[str, str]) -> None:
     for at in range(1, 1000):
-        if not crash(kind, at, fault):
+        if not crash(kind, at, fault, **more):
             assert at > 20
             return
 

@@ -36,8 +36,8 @@ while True:
 """
 
 
-def created(url: str) -> Table:
-    return Table.create(url, key="id", partition_by="city", index="simple")
+def created(url: str, **more: Any) -> Table:
+    return Table.create(url, key="id", partition_by="city", index="simple", **more)
 
 
 def there(table: Table) -> dict[str, int]:
@@ -62,7 +62,8 @@ def test_three_tables_in_a_row_whose_calls_die_end_equal_to_a_recomputation(seed
     sim.forget_all()
     world = sim.World(kind=sim.TABLES[draw.choice(["hdfs", "s3"])], observe=False)
     with world.installed():
-        tables = [created(url) for url in ("memory://one", "memory://two", world.dest)]
+        logs: dict[str, Any] = {"type": "merge_on_read", "ordering": "n"} if seed % 2 else {}
+        tables = [created("memory://one", **logs), created("memory://two", **logs), created(world.dest)]
         rows = dict[str, int]()
         write(tables[0], "upsert", small(("z", "sf", 0)))
         rows["z sf"] = 0

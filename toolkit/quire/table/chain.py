@@ -34,7 +34,6 @@ from quire.storage.within import is_marked
 from quire.table import changes
 from quire.table.into import into
 from quire.table.source import Commits, columns_of, newest_in, rows_of, window
-from quire.table.source import check as check_followed
 from quire.table.table import Table
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def check(
     with about("source"):
         if source._instant:
             raise UsageError(f"{source.url} as of {source._instant} does not change. Give the table itself.")
-        check_followed(source.config, source.url)
+        changes.check(source.config, source.url)
     root = Commits(source.url, options=options)
     with about("dest"):
         to_options = {**(storage or {}), **(dest_options or {})} or None

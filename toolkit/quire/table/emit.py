@@ -32,7 +32,6 @@ from quire.table.envelope import Envelope, keys_of
 from quire.table.format.change_file import DELETE, OP
 from quire.table.services import check_instant
 from quire.table.source import BEGIN, Commits, Window, columns_of, window
-from quire.table.source import check as check_source
 from quire.table.table import Table
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def check(
         table = source if isinstance(source, Table) else Table(source, storage_options=storage_options)
         if table._instant:
             raise UsageError(f"{table.url} as of {table._instant} does not change. Give the table itself.")
-        check_source(table.config, table.url)
+        changes.check(table.config, table.url)
     with about("dest"):
         topic = topics.topic_asked(dest)
     with about("key"):

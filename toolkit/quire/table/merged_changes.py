@@ -41,6 +41,7 @@ Group = tuple[str, str]  # partition and file group
 class Sides:
     """The slices before and after a commit; `since`, `until`: the instants as of which their logs count.
 
+    merging   how logs are merged; None: a plan has been read, and whoever reads the rows looks at the timeline
     logged    whether the commit has brought logs alone
     """
 
@@ -48,7 +49,7 @@ class Sides:
     after: tuple[Slice, ...]
     since: str
     until: str
-    merging: Merging
+    merging: Merging | None
     logged: bool = False
 
     @property
@@ -127,6 +128,7 @@ class Past:
 def rows(store: Store, sides: Sides, columns: pa.Schema) -> Found:
     """Each key whose row differs between both sides, once."""
     whole = pa.schema([f for f in with_meta(columns) if f.name in columns.names or f.name in (KEY, TIME)])
+    assert sides.merging is not None
     then, now = (replace(sides.merging, holds=replace(sides.merging.holds, until=until)) for until in (sides.since, sides.until))
     if not sides.before:
         for one in sides.after:

@@ -14,7 +14,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +41,12 @@ from quire.sources.transforms.content import BadContent
 from quire.storage import OnRetry, Store, connect, silent
 from quire.storage.base import is_safe
 from quire.storage.within import marked
-from quire.table import changes, file_groups, timeline
+from quire.table import changes, file_groups, realtime, timeline
 from quire.table.changes import Look
 from quire.table.file_groups import Slice
 from quire.table.format import config, names, schema
-from quire.table.format.config import TableConfig
+from quire.table.merged_changes import Sides
+from quire.table.realtime import Merging
 from quire.table.table import Table
 from quire.table.timeline import Timeline
 
@@ -99,24 +100,17 @@ class Window:
     more: bool = False
 
 
-def check(has: TableConfig, url: str) -> None:
-    """RefusedError for a table that no other one follows."""
-    if has.type == config.MERGE_ON_READ:
-        raise RefusedError(f"{url} is a merge-on-read table, which no other table follows yet: pass the rows of table.changes on yourself.")
-    changes.check(has, url)
-
-
 def window(source: Commits, done: Collection[str], dest: str, anew: str = "") -> Window:
     """The next commits that are not `done`; without any that are, the rows of a snapshot. `anew`: how to begin again, for errors.
 
     Raises RefusedError where `dest` cannot follow the table any more, or its changes cannot be read.
     """
     table = Table(source.url, storage_options=source.options)
-    check(table.config, source.url)
+    changes.check(table.config, source.url)
     store = source.store()
     if not done:
         line, slices = _snapshot(store)
-        looks = [Look(one.instant, one.partition, size=one.size, after=(one.name,)) for one in slices]
+        looks = [_of_slice(one, line, merging_of(table, line) if one.logs else None) for one in slices]
         there = [instant.time for instant in line.completed]
         # Also covered is the beginning: of two that begin at once one conflicts, whatever was archived between them.
         commits = (BEGIN, *there) if there else ()
@@ -128,7 +122,7 @@ def window(source: Commits, done: Collection[str], dest: str, anew: str = "") ->
     if not waiting:
         return Window(listed=listed, done=listed)
     try:
-        looks = changes.looks_of(store, line, waiting[:MOST])
+        looks = changes.looks_of(store, line, waiting[:MOST], merging_of(table, line))
     except RefusedError as e:
         raise _ends(e, dest, anew or _ANEW) from e
     until = _until(looks)
@@ -140,11 +134,26 @@ def window(source: Commits, done: Collection[str], dest: str, anew: str = "") ->
     )  # fmt: skip
 
 
+def merging_of(table: Table, line: Timeline) -> Merging | None:
+    """How a merge-on-read table merges its logs; None: it has none, or nothing has been written yet."""
+    rows = table._columns(line)
+    logs = table.config.type == config.MERGE_ON_READ and rows.names
+    return realtime.merging_of(table.config, line, rows, table.url) if logs else None
+
+
+def _of_slice(one: Slice, line: Timeline, merging: Merging | None) -> Look:
+    """The rows of a slice, as inserts."""
+    if merging is None:
+        return Look(one.instant, one.partition, size=one.size, after=(one.name,))
+    sides = Sides((), (one,), "", line.completed[-1].time, merging)
+    return Look(one.instant, one.partition, size=sides.size, sides=sides)
+
+
 def _snapshot(store: Store) -> tuple[Timeline, list[Slice]]:
     """A timeline with the newest slices that it has: all of them were there when it was read."""
     line = timeline.read(store)
     for _ in range(LISTINGS):
-        slices = file_groups.newest(store, line)
+        slices = file_groups.newest(store, line, logs=True)
         again = timeline.read(store)
         if again.cleans <= line.cleans:
             return line, slices
@@ -267,8 +276,13 @@ class CommitsKind:
         name = objects.plan_parquet(head.job, head.plan, _COLUMNS)
         columns = columns_of(attempt.store.get(name).decode(), f"{attempt.store.url}/{name}")
         store = source.store(attempt.retries.append)
+        merging: Merging | None = None
         for run in runs:
             given, looks = _planned(attempt, source, run)
+            if merging is None and any(look.sides for look in looks):
+                table = Table(source.url, storage_options=source.options)
+                merging = merging_of(table, timeline.read(store))
+            looks = [replace(look, sides=replace(look.sides, merging=merging)) if look.sides else look for look in looks]
             rows, written = [LedgerRow(*row) for row in given], False
             try:
                 for some in rows_of(store, looks, columns) if looks else ():
@@ -319,7 +333,8 @@ def _write(look: Looking, source: Commits, found: Window, listed: Listed) -> Non
         first = len(rows["path"])
         for one in some:
             numbers[one.instant] = numbers[one.instant] or 1  # of a slice whose commit was archived, which has no row
-            add(one.instant, one.size, json.dumps(asdict(one)))
+            bare = replace(one, sides=replace(one.sides, merging=None)) if one.sides else one  # whoever reads it looks at the timeline
+            add(one.instant, one.size, json.dumps(asdict(bare)))
         run(first, max(1, sum(one.size for one in some)))
     written.splits = len(rows["path"])
     put_table(store, object_name, pa.table(rows, PLAN))
@@ -348,6 +363,12 @@ def _checked(look: Look, instant: str) -> Look:
     for name in (look.file, *look.before, *look.after):
         if name and not (is_safe(name) and (name.startswith(f"{names.CHANGES}/") if name == look.file else _is_base(name))):
             raise ValueError(f"{name[:200]!r} is not a file of a table")
+    for one in (*look.sides.before, *look.sides.after) if look.sides else ():
+        for name in (*([one.name] if one.name else []), *one.logs):
+            if not (is_safe(name) and names.file(name.rpartition("/")[2])):
+                raise ValueError(f"{name[:200]!r} is not a file of a table")
+    if look.sides and look.sides.merging is not None:
+        raise ValueError("a place says how logs are merged, which the table says")
     if look.instant != instant:
         raise ValueError(f"a place of {look.instant[:40]!r} stands at {instant}")
     return look
