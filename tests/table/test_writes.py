@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from quire.commit.entries import Commit, Foreign, Published
 from quire.commit.log import Log
 from quire.errors import RefusedError, UsageError
 from quire.storage import connect
+from quire.table import closer
 from quire.table.format.schema import META
 from quire.table.table import Table
 
@@ -318,3 +321,69 @@ def test_a_report_is_one_line_of_numbers(tmp_path: Path) -> None:
     counts = r"inserted=1,200, updated=0, deleted=0, stale=0, duplicates=1, data_files=1, seconds=\d+\.\d, version=2\)"
     assert re.fullmatch(r"TableReport\(upsert, " + counts, repr(write(table, "upsert", rows, batch="monday")))
     assert re.fullmatch(r"TableReport\(upsert, again=True, " + counts, repr(write(table, "upsert", rows, batch="monday")))
+
+
+def together(monkeypatch: pytest.MonkeyPatch, *calls: Callable[[], Any]) -> list[Any]:
+    """Results of calls that are in their closing runs at once: they have drawn their instants in order, and end so."""
+    write, arrived, let = closer._Rows.write, [threading.Event() for _ in calls], [threading.Event() for _ in calls]
+    found: list[Any] = [None] * len(calls)
+
+    def waiting(self: Any, view: Any, closing: Any) -> Any:
+        made, i = write(self, view, closing), int(threading.current_thread().name)
+        arrived[i].set()
+        assert let[i].wait(60)
+        return made
+
+    def call(i: int) -> None:
+        found[i] = calls[i]()
+
+    monkeypatch.setattr(closer._Rows, "write", waiting)
+    threads = [threading.Thread(target=call, args=(i,), name=str(i)) for i in range(len(calls))]
+    for thread, event in zip(threads, arrived, strict=True):
+        thread.start()
+        assert event.wait(60)
+    for thread, event in zip(threads, let, strict=True):
+        event.set()
+        thread.join(60)
+    monkeypatch.undo()
+    return found
+
+
+def test_a_column_that_came_meanwhile_stays_though_a_later_instant_was_computed_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(tmp_path / "t")
+    write(table, "upsert", frame(("a", "sf", 1, 1.0), ("b", "la", 1, 1.0)))
+    wide = frame(("a", "sf", 2, 2.0)).append_column("more", [["x"]])
+    none = pa.array([None], pa.string())
+    first, second = together(
+        monkeypatch,
+        lambda: write(Table(tmp_path / "t"), "upsert", wide),
+        lambda: write(Table(tmp_path / "t"), "upsert", frame(("b", "la", 2, 2.0)).append_column("more", none)),
+    )
+    assert first.instant < second.instant
+    assert ours(table)["a"]["more"] == "x"
+    other = frame(("b", "la", 3, 3.0)).append_column("more", none)
+    first, second = together(
+        monkeypatch,
+        lambda: write(Table(tmp_path / "t"), "upsert", frame(("a", "sf", 3, 3.0)).append_column("more", [["y"]]).append_column("n", [[7]])),
+        lambda: table.delete(frame(("b", "la", 3, 3.0)), spark=LOCAL, progress=False),
+    )
+    assert first.instant < second.instant
+    assert ours(table) == theirs(tmp_path / "t")
+    assert (ours(table)["a"]["n"], ours(table)["a"]["more"]) == (7, "y")
+    with pytest.raises(RefusedError, match="no column 'n'"):
+        write(table, "upsert", other)
+
+
+def test_two_first_writes_of_the_same_columns_are_computed_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, rounds = create(tmp_path / "t"), list[str]()
+    real = closer._Rows.say
+    monkeypatch.setattr(closer._Rows, "say", lambda self, *args: (rounds.append("round"), real(self, *args))[1])
+    with pytest.MonkeyPatch.context() as patch:
+        together(
+            patch,
+            lambda: write(Table(tmp_path / "t"), "bulk_insert", frame(("a", "sf", 1, 1.0))),
+            lambda: write(Table(tmp_path / "t"), "bulk_insert", frame(("b", "la", 1, 1.0))),
+        )
+    assert (len(rounds), set(ours(table))) == (2, {"a", "b"})

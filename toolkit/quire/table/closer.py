@@ -338,6 +338,8 @@ class _Rows:
         )  # fmt: skip
         if not made.files(written):
             return said, b""
+        saw, columns = rounds.columns_id(there(view.line, self.config)), rounds.columns_id(self.columns)
+        said = msgspec.structs.replace(said, saw=saw, columns=columns)
         extra = {made.JOB: closing.job, **streamer.checkpoint(view.log, self.work.head.spec.kind, self.tasks)}
         ended = self.replaced if self._operation == OVERWRITE else None
         content = made.metadata(written, self.config.name, self.columns, self._operation, extra, view.slices, ended)

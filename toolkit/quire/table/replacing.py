@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from quire.errors import RefusedError, UsageError, quoted
@@ -16,7 +17,7 @@ from quire.formats.damage import ARROW
 from quire.table.format import commits, schema
 from quire.table.format.config import TableConfig
 from quire.table.format.keys import partition_paths
-from quire.table.rounds import DROP, Round
+from quire.table.rounds import DROP, Round, columns_id
 from quire.table.timeline import REPLACE
 from quire.table.view import View, there
 from quire.table.write import commit as made
@@ -64,6 +65,7 @@ class Drop:
         if not self.replaced:
             return said, b""
         columns = schema.without_meta(there(view.line, self.config) or pa.schema([]))
+        said = msgspec.structs.replace(said, saw=columns_id(columns), columns=columns_id(columns))
         content = made.metadata([], self.config.name, columns, DROP, {made.JOB: closing.job}, replaced=self.replaced)
         return said, commits.encode(content)
 

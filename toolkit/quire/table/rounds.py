@@ -5,6 +5,7 @@ Source: docs/protocol.md, section 10, checked by tests/model/table_model.py.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from quire.commit import names as objects
 from quire.commit import protocol
@@ -22,7 +24,7 @@ from quire.errors import FormatError, NotFoundError, RefusedError, TransientErro
 from quire.storage import Entry, Store
 from quire.table import lost, timeline
 from quire.table.file_groups import Slice
-from quire.table.format import commits, names
+from quire.table.format import commits, names, schema
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.config import VERSION, TableConfig
 from quire.table.format.names import BaseFile, Instant, LogFile
@@ -53,6 +55,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     readable          the first instant as of which the table can be read after a clean
     replaced          partition → its file groups, which end with the instant; () where it had none
     taken             the instants of the writes that it takes back
+    saw, columns      the columns of the table that it was computed with, and those after it, each as `columns_id` names them; "": it
+                      says nothing of them
     """
 
     instant: str
@@ -66,12 +70,20 @@ class Round(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     readable: str = ""
     replaced: dict[str, tuple[str, ...]] = {}
     taken: tuple[str, ...] = ()
+    saw: str = ""
+    columns: str = ""
     format: int = FORMAT
 
     def as_dict(self) -> dict[str, Any]:
         """As the manifest has it."""
         found: dict[str, Any] = json.loads(encode(self))
         return found
+
+
+def columns_id(columns: pa.Schema | None) -> str:
+    """A short name of a table's columns without the meta columns; "" of none."""
+    columns = schema.without_meta(columns) if columns is not None else pa.schema([])
+    return hashlib.sha256(schema.to_avro(columns, "columns").encode()).hexdigest()[:16] if columns.names else ""
 
 
 @dataclass(frozen=True)
@@ -299,7 +311,7 @@ def over(log: Log, done: Task) -> bool:
         return _holds_others(log, mine)
     if mine.operation == ARCHIVE:
         return _takes_what_is_held(log, mine)
-    if mine.operation == SCHEDULE and _hindered(log, mine):
+    if (mine.operation == SCHEDULE and _hindered(log, mine)) or (mine.columns and _other_columns(log, mine)):
         return True
     groups, inserts = _groups(done), set(mine.inserts) if mine.operation in UPSERTS else set()
     if any(
@@ -312,6 +324,17 @@ def over(log: Log, done: Task) -> bool:
     held |= {(partition, group): "" for partition, ids in mine.replaced.items() for group in ids}
     compacting = timeline.read(log.store).compacting() if held else {}
     return any(compacting.get(key, begun) != begun for key, begun in held.items())
+
+
+def _other_columns(log: Log, mine: Round) -> bool:
+    """Whether the table has other columns than a round was computed with: its instant, if a later one, would take them away again."""
+    same = ("", mine.saw, mine.columns)  # two that bring the same new column agree
+    if any(other.columns not in same for other in _rounds(log, mine.version)):
+        return True
+    if not any(isinstance(entry, Foreign) and entry.instants for entry in log.since(mine.version)):
+        return False
+    text = timeline.read(log.store).schema()
+    return columns_id(schema.from_avro(text, f"the schema of {log.store.url}") if text else None) not in same
 
 
 def _replaces(done: Task, other: _Touched) -> bool:
