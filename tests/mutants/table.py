@@ -320,6 +320,8 @@ MUTANTS = (
     m("what another program has rolled back counts on", "commit/log.py", "return () if undone and (until is None or undone <= until) else", "return", first=OTHERS),
     m("a checkpoint's rows of what was rolled back count on", "coverage/fold.py", "    undone = log.undone_since(log.merged, version)\n", "    undone = frozenset[int]()\n", first=OTHERS),
     m("a checkpoint forgets what was rolled back", "commit/log.py", "undone or self._undone.get(job, 0)) for", "undone) for", first=OTHERS),
+    m("a key column becomes wider", "table/write/columns.py", "if found is None or (keeps and found != there.type):", "if found is None:", first="tests/table/test_wider.py"),
+    m("logs of a narrower type stay beside wider ones", "table/closer.py", "if wider and (logs :=", "if False and (logs :=", first="tests/table/test_wider.py"),
     m("a later instant takes a new column away", "table/rounds.py", " or (mine.columns and _other_columns(log, mine))", "", first="tests/table/test_writes.py"),
     m("keys whose first bytes are alike are the same", "table/write/key_order.py", "    some = some.take(found)\n", "    some = some.take(found).set_column(1, 'key', pa.array([''] * len(at)))\n", first="tests/table/write/test_key_order.py"),
     m("a plan of a chain reads any file for a log", "table/source.py", 'if not (is_safe(name) and names.file(name.rpartition("/")[2])):', "if False:", first=CHAIN),

@@ -164,7 +164,8 @@ def _writing(operation: str, does: str) -> click.Command:
         from quire.cli.rows import rows_of  # which brings Arrow's readers and pandas: other commands start without them
 
         rows = rows_of(files, known, utc=utc)
-        after(known, brought(rows.schema, table.config, operation), operation)  # said at once, not after Spark's start
+        named = (*table.config.key, *table.config.partition_by)
+        after(known, brought(rows.schema, table.config, operation), operation, named=named)  # said at once, not after Spark's start
         with spark_of(master) as spark:
             show(getattr(table, operation)(rows, batch=batch, spark=spark, progress=not quiet), as_json)
 

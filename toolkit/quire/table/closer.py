@@ -326,7 +326,15 @@ class _Rows:
         now = there(view.line, self.config) or pa.schema([])
         if not self.rows.runs:
             return now  # all that was read is quarantined, and brings no columns
-        return columns.after(now, self.rows.columns, self._operation, lacking=self.work.head.tasks > 0)
+        named = (*self.config.key, *self.config.partition_by)
+        found = columns.after(now, self.rows.columns, self._operation, lacking=self.work.head.tasks > 0, named=named)
+        wider = [f.name for f in now if f.name in found.names and found.field(f.name).type != f.type]
+        if wider and (logs := sum(len(one.logs) for one in view.slices)):
+            raise RefusedError(
+                f"the column {wider[0]!r} would become {found.field(wider[0]).type}, and {logs:,} logs of {self.work.dest} have it as "
+                f"{now.field(wider[0]).type}: no program but quire reads both. Call table.compact(), then write again."
+            )
+        return found
 
     def say(self, view: View, closing: Closing, written: list[Written]) -> tuple[Round, bytes]:
         """See `Body`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,7 +20,7 @@ _of = pa.types
 _ORDERED = (
     _of.is_integer, _of.is_floating, _of.is_decimal, _of.is_string, _of.is_boolean, _of.is_date, _of.is_timestamp, _of.is_binary,
 )  # fmt: skip
-# Types of a frame whose values the table's type holds without loss.
+# Types whose values another one holds without loss: rows of the first are cast to the second, wherever either of them stands.
 _WIDER = {
     (pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64()),
 }  # fmt: skip
@@ -49,19 +51,22 @@ def brought(comes: pa.Schema, config: TableConfig, operation: str) -> pa.Schema:
     return found
 
 
-def after(there: pa.Schema | None, comes: pa.Schema, operation: str, *, lacking: bool = False) -> pa.Schema:
+def after(
+    there: pa.Schema | None, comes: pa.Schema, operation: str, *, lacking: bool = False, named: Collection[str] = ()
+) -> pa.Schema:  # fmt: skip
     """The columns of a table with the columns `there` after a commit of rows that bring `comes`; None: nothing has been written yet.
 
-    Columns that are new come last and may be null. The mark of deleted rows is stored where the table has a column for it already.
-    `lacking`: a column that the rows do not have is null in them. RefusedError for a column that is missing, is of another type, or
-    differs from one of the table in its name's case alone.
+    Columns that are new come last and may be null. A column whose type holds less than that of the rows gets theirs: readers cast what is
+    older. The mark of deleted rows is stored where the table has a column for it already. `lacking`: a column that the rows do not have
+    is null in them. `named`: the columns of which keys and partitions are made, whose types stay. RefusedError for a column that is
+    missing, is of another type, or differs from one of the table in its name's case alone.
     """
     if there is None or not there.names:
         return _typed([f for f in comes if f.name != DELETED])
     if other := next((f for f in there if not _is_storable(f)), None):
         raise RefusedError(f"the column {other.name!r} of the table is {str(other.type)[:200]}, which quire does not write: use Hudi")
     known = {name.lower(): name for name in there.names}
-    new = list[pa.Field]()
+    new, kinds = list[pa.Field](), dict[str, pa.DataType]()
     for field in comes:
         name = known.get(field.name.lower())
         if name is None:
@@ -69,7 +74,7 @@ def after(there: pa.Schema | None, comes: pa.Schema, operation: str, *, lacking:
         elif name != field.name:
             raise RefusedError(f"the column {field.name!r} is called {name!r} in the table: give it this name")
         else:
-            _check_type(there.field(name), field)
+            kinds[name] = _common(there.field(name), field, keeps=name in named or operation == "delete")
     if operation == "delete":
         return there
     missing = [f for f in there if f.name not in comes.names and f.name != DELETED]
@@ -78,7 +83,8 @@ def after(there: pa.Schema | None, comes: pa.Schema, operation: str, *, lacking:
             f"the rows have no column {missing[0]!r}, which the table has: a row replaces the one of its key as a whole. Give all of "
             f"{', '.join(there.names)[:300]}"
         )
-    return pa.schema([*there, *_typed([f for f in new if f.name != DELETED])])
+    wider = [f.with_type(kinds.get(f.name, f.type)) for f in there]
+    return pa.schema([*wider, *_typed([f for f in new if f.name != DELETED])])
 
 
 def as_known(comes: pa.Schema, there: pa.Schema | None) -> pa.Schema:
@@ -155,10 +161,31 @@ def _check_ordering(field: pa.Field) -> None:
         raise UsageError(f"the ordering field {field.name!r} is {field.type}, whose values have no order: give a number, a time or text")
 
 
-def _check_type(there: pa.Field, comes: pa.Field) -> None:
-    if _of.is_null(comes.type) or _nullable(there.type) == _nullable(comes.type) or _holds(there.type, comes.type):
-        return
-    raise RefusedError(f"the column {comes.name!r} is {comes.type}, and {there.type} in the table: cast it to this type")
+def _common(there: pa.Field, comes: pa.Field, *, keeps: bool) -> pa.DataType:
+    """The type of a column after rows of another type; `keeps`: it stays as it is."""
+    found = _wider(there.type, comes.type)
+    if found is None or (keeps and found != there.type):
+        why = ", and keys and partitions are made of it" if found is not None and keeps else ""
+        raise RefusedError(f"the column {comes.name!r} is {comes.type}, and {there.type} in the table{why}: cast it to this type")
+    return found
+
+
+def _wider(there: pa.DataType, comes: pa.DataType) -> pa.DataType | None:
+    """The type that holds each value of both, which is one of them, also of parts; what has to have a value still has; None: none does."""
+    if _of.is_null(comes) or _nullable(there) == _nullable(comes) or _holds(there, comes):
+        return there
+    if _holds(comes, there):
+        return comes
+    if _of.is_struct(there) and _of.is_struct(comes) and [f.name for f in there] == [f.name for f in comes]:
+        kinds = [_wider(one.type, other.type) for one, other in zip(there, comes, strict=True)]
+        return None if None in kinds else pa.struct([f.with_type(kind) for f, kind in zip(there, kinds, strict=True)])
+    if _of.is_list(there) and _of.is_list(comes):
+        kind = _wider(there.value_type, comes.value_type)
+        return None if kind is None else pa.list_(there.value_field.with_type(kind))
+    if _of.is_map(there) and _of.is_map(comes) and there.key_type == comes.key_type:
+        kind = _wider(there.item_type, comes.item_type)
+        return None if kind is None else pa.map_(there.key_type, there.item_field.with_type(kind))
+    return None
 
 
 def _holds(there: pa.DataType, comes: pa.DataType) -> bool:

@@ -55,7 +55,8 @@ def stage(
     brought = columns.brought(_schema(df) if rows is None else rows.schema, closing.config, operation)
     if rows is not None and not (rows.num_rows if isinstance(rows, pa.Table) else rows.count_rows()):
         return (), ""
-    wanted = _staged(brought, columns.after(there, brought, operation))
+    named = (*closing.config.key, *closing.config.partition_by)
+    wanted = _staged(brought, columns.after(there, brought, operation, named=named))
     must = pa.schema([f for f in there or [] if f.name in wanted.names])
     write = partial(_write, closing, wanted, must, operation)
     try:
