@@ -88,13 +88,12 @@ def test_a_type_whose_values_the_tables_type_holds_is_taken(comes: pa.DataType, 
     ("comes", "there"),
     [
         (pa.int64(), pa.int32()), (pa.float64(), pa.int32()), (pa.float64(), pa.float32()), (pa.decimal128(12, 2), pa.decimal128(9, 2)),
-        (pa.list_(pa.int64()), pa.list_(pa.int32())),
     ],
 )  # fmt: skip
 def test_a_type_that_holds_more_becomes_the_tables(comes: pa.DataType, there: pa.DataType) -> None:
     table = pa.schema([f.with_type(there) if f.name == "at" else f for f in THERE])
     found = now(table, changed("at", comes))
-    assert str(found.field("at").type).replace("element", "item") == str(comes)
+    assert found.field("at").type == comes
     assert [f for f in found if f.name != "at"] == [f for f in table if f.name != "at"]
 
 
