@@ -33,6 +33,19 @@ def test_the_timeline_has_writes_and_cleans(tmp_path: Path) -> None:
             table.timeline(last=wrong)  # type: ignore[arg-type]
 
 
+def test_the_timeline_has_savepoints_rollbacks_and_restores(tmp_path: Path) -> None:
+    table, instants = written(tmp_path / "trips", 4)
+    table.rollback(progress=False)
+    held = table.savepoint(instants[0])
+    table.restore(instants[1], progress=False)
+    found = table.timeline()
+    assert found["action"].tolist() == ["commit", "savepoint", "commit", "rollback", "restore"]
+    assert found["operation"].tolist()[1:] == ["savepoint", "upsert", "rollback", "restore"]
+    assert found["instant"].tolist()[1] == held == instants[0]
+    assert set(found["state"]) == {"completed"}
+    assert table.as_of(instants[0]).timeline()["action"].tolist() == ["commit", "savepoint"]
+
+
 def test_a_clean_that_is_under_way_is_there_once(tmp_path: Path) -> None:
     table, instants = written(tmp_path / "trips", 2)
     (tmp_path / "trips/.hoodie/20990101000000000.clean.requested").touch()

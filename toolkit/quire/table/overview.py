@@ -20,7 +20,7 @@ from quire.table.file_groups import Slice
 from quire.table.format import cleaning, config
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.names import Instant
-from quire.table.timeline import CLEAN, PARALLEL, Timeline
+from quire.table.timeline import CLEAN, PARALLEL, WRITES, Timeline
 from quire.table.view import there
 
 if TYPE_CHECKING:
@@ -175,9 +175,10 @@ def frame(line: Timeline, last: int | None) -> pd.DataFrame:
 def _instants(line: Timeline, last: int | None) -> list[dict[str, Any]]:
     cleans = {i.time for i in line.pending if i.action == CLEAN}
     done_with = (Instant(time, CLEAN) for time in line.cleans - cleans if time <= line.until)
-    every = sorted([*line.completed, *line.pending, *done_with])
+    others = (instant for instant in line.others if instant.time <= line.until)
+    every = sorted([*line.completed, *line.pending, *done_with, *others])
     chosen = every if last is None else every[max(0, len(every) - last) :]
-    done = [instant for instant in chosen if instant.state == "completed" and instant.action != CLEAN]
+    done = [instant for instant in chosen if instant.state == "completed" and instant.action in WRITES]
     commits = dict(zip(done, commits_of(line, done), strict=True))
     with ThreadPoolExecutor(PARALLEL) as pool:
         cleaned = pool.map(lambda each: _clean(line, each), (each for each in chosen if each.action == CLEAN))
@@ -192,6 +193,8 @@ def _clean(line: Timeline, instant: Instant) -> dict[str, Any]:
 
 def _row(instant: Instant, commit: CommitMetadata | None) -> dict[str, Any]:
     said: dict[str, Any] = {"instant": instant.time, "action": instant.action, "state": instant.state, "operation": None}
+    if commit is None and instant.state == "completed":
+        said["operation"] = instant.action
     if commit is None:
         return said | dict.fromkeys(_NUMBERS)
     stats = [stat for _, stat, _ in commit.files()]

@@ -192,12 +192,13 @@ class Table(Services):
 
     @interruptible
     def timeline(self, *, last: int | None = None) -> pd.DataFrame:
-        """The writes and cleans on the timeline, the oldest first, and what is under way: all, or the `last` ones.
+        """All that is on the timeline, the oldest first, also what is under way: all of it, or the `last` ones.
 
             table.timeline(last=10)
 
         Returns a pandas DataFrame: instant, action, state (completed, inflight, requested), operation, and of completed writes the files,
-        their bytes, and the rows inserted, updated, deleted; of cleans the `deleted_files`. Raises UsageError for a wrong number.
+        their bytes, and the rows inserted, updated, deleted; of cleans the `deleted_files`. Rollbacks, restores and savepoints stand among
+        them. Raises UsageError for a wrong number.
         """
         if last is not None and (type(last) is not int or last < 0):
             raise UsageError(f"last takes how many instants, 0 or more, and not {quoted(last)}")

@@ -53,6 +53,7 @@ class Timeline:
     archived: bool = False  # instants have left it: files of writes before the first one count
     horizon: str = ""  # all before it have left it by an archive of quire's, whatever a sleeper has put there since
     savepoints: frozenset[str] = frozenset()  # instants of which no clean takes a file, also where one is just being made
+    others: tuple[Instant, ...] = ()  # the completed ones of other actions, in their order: rollbacks, restores, savepoints, …
 
     def as_of(self, instant: str) -> Timeline:
         """The same up to an instant."""
@@ -135,12 +136,15 @@ def read(store: Store, folder: str = FOLDER) -> Timeline:
 def _look(store: Store, folder: str) -> Timeline:
     archived, there = f"{folder}/{archive.FOLDER.rpartition('/')[2]}", False
     writes, pending, done, cleans, saved = dict[str, Instant](), dict[str, Instant](), set[tuple[str, str]](), set[str](), set[str]()
+    others = list[Instant]()
     for item in store.scan(folder):
         there = there or (isinstance(item, Folder) and item.name.rstrip("/") == archived)
         found = names.instant(item.name.rpartition("/")[2]) if isinstance(item, Entry) else None
         if found is None or (found.state == "completed" and bool(found.ended) != (folder == names.TIMELINE)):
             continue
         action = names.ACTIONS[found.action]
+        if found.state == "completed" and action not in (*WRITES, CLEAN):
+            others.append(found)
         if action == SAVEPOINT:
             saved.add(found.time)
             continue  # it has the instant of the write that it holds
@@ -164,5 +168,5 @@ def _look(store: Store, folder: str) -> Timeline:
     waiting = (i for i in pending.values() if (i.time, names.ACTIONS[i.action]) not in done)
     return Timeline(
         store, tuple(sorted(writes.values())), tuple(sorted(waiting)), min(writes, default=""), folder=folder, cleans=frozenset(cleans),
-        savepoints=frozenset(saved), archived=any(map(archive.is_archive, kept)), horizon=horizon,
+        savepoints=frozenset(saved), archived=any(map(archive.is_archive, kept)), horizon=horizon, others=tuple(sorted(others)),
     )  # fmt: skip

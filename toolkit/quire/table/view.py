@@ -51,7 +51,11 @@ def look(log: Log, *, logs: bool) -> View:
     line = timeline.read(log.store)
     slices = file_groups.newest(log.store, line, logs=logs)
     rounds.check_listed(log, line, slices)
-    taken = {instant for instant, *_ in log.instant_rows()} | {instant.time for instant in (*line.completed, *line.pending)} | line.cleans
+    taken = (
+        {instant for instant, *_ in log.instant_rows()}
+        | {instant.time for instant in (*line.completed, *line.pending, *line.others)}
+        | line.cleans
+    )
     return View(log, version, line, slices, names.next_instant(taken, dt.datetime.now(dt.UTC)))
 
 
