@@ -285,6 +285,21 @@ def test_a_commit_that_is_still_to_appear_is_found_and_no_file_of_it_goes(tmp_pa
     assert ours(table)["a"]["fare"] == 5.0
 
 
+def test_a_job_that_nobody_goes_on_with_is_found_once_it_is_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "trips"
+    table, _ = written(place, 1)
+    monkeypatch.setattr("quire.table.writing.jobs.close", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        write(table, "upsert", frame(("a", "sf", 5, 5.0)), batch="one")
+    monkeypatch.undo()
+    assert table.doctor().healthy, "its call may be at it"
+    for path in (place / ".hoodie/_quire/jobs").rglob("*"):
+        aged(path)
+    assert "abort='open'" in finding(table, "open jobs").mend
+    quire.recover(place, abort="open")
+    assert table.doctor().healthy
+
+
 def test_a_long_timeline_is_found_and_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from quire.table import findings
 

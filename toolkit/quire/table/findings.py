@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from quire.commit import names as objects
-from quire.commit import protocol
 from quire.commit.entries import TABLE, Foreign
 from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError
@@ -235,7 +234,8 @@ def _not_writable(seen: Seen) -> Iterator[Finding]:
 
 def _unpublished(seen: Seen) -> Iterator[Finding]:
     if seen.waiting:
-        yield _told("unpublished commits", "commits are still to appear", f"quire.recover({seen.url!r})", seen.waiting.values())
+        what = "commits are still to appear: their calls are at it, or have died"
+        yield _told("unpublished commits", what, f"quire.recover({seen.url!r})", seen.waiting.values())
 
 
 def _pending(seen: Seen) -> Iterator[Finding]:
@@ -276,27 +276,25 @@ def leftovers(seen: Seen) -> list[Entry]:
 
 
 def _jobs(seen: Seen) -> Iterator[Finding]:
-    """Jobs of quire's that are open, and what jobs that are over have left."""
+    """Jobs of quire's that are open, and what jobs that are over have left, where nothing of theirs has changed for long."""
     if seen.log is None:
         return
-    listed = protocol.jobs(seen.store)
+    changed, planned = dict[str, int](), set[str]()
+    for entry in seen.store.walk(objects.JOBS):
+        job = entry.name.removeprefix(f"{objects.JOBS}/").partition("/")[0]
+        if objects.base_of(job) is not None:
+            changed[job] = max(changed.get(job, 0), entry.modified)
+            planned |= {job} if entry.name == objects.plan_head(job) else set()
     seen.log.refresh()
-    over = [job for job in listed if seen.log.outcome(job) is not None and job not in seen.waiting.values()]
-    if over:
+    before = (seen.now - PATIENCE).timestamp() * 1e9
+    asleep = [job for job, at in changed.items() if 0 < at < before and job not in seen.waiting.values()]
+    if over := [job for job in asleep if seen.log.outcome(job) is not None]:
         yield _told("leftovers of jobs", "jobs that are over have left work of theirs", f"quire.recover({seen.url!r})", over)
-    asleep = [
-        job for job, left in listed.items() if seen.log.outcome(job) is None and objects.plan_head(job) in left and _quiet(seen, left)
-    ]
-    if asleep:
+    if asleep := [job for job in asleep if job in planned and job not in over]:
         yield _told(
             "open jobs", "jobs have not ended, and nothing of theirs has changed for an hour",
             f"make the same call again, which goes on with its job, or give them up: quire.recover({seen.url!r}, abort='open')", asleep,
         )  # fmt: skip
-
-
-def _quiet(seen: Seen, left: Iterable[str]) -> bool:
-    changed = max((entry.modified for name in left if (entry := seen.store.stat(name))), default=0)
-    return bool(changed) and seen.now.timestamp() - changed / 1e9 > PATIENCE.total_seconds()
 
 
 def _savepoints(seen: Seen) -> Iterator[Finding]:
