@@ -64,8 +64,12 @@ COMPACTS = st.builds(
     Call, st.just("compact"), st.just([]), st.one_of(st.just(0), st.integers(1, 40)),
     st.sampled_from(["before", "after", "torn", "ambiguous", "late"]), st.sampled_from(["again", "recover", "give up"]),
 )  # fmt: skip
+BACK = st.builds(
+    Call, st.sampled_from(["rollback", "restore", "archive"]), KEYS, st.one_of(st.just(0), st.integers(1, 40)),
+    st.sampled_from(["before", "after", "torn", "ambiguous", "late"]), st.sampled_from(["again", "recover", "give up"]),
+)  # fmt: skip
 OTHERS = st.builds(Call, st.sampled_from(["roll back", "checkpoint"]), st.just([]), st.just(0), st.just(""), st.just(""))
-CALLS = st.sampled_from([WRITES] * 5 + [COMPACTS, CLEANS, OTHERS]).flatmap(lambda kind: kind)  # one_of takes equal ones for one
+CALLS = st.sampled_from([WRITES] * 6 + [COMPACTS, CLEANS, OTHERS, BACK]).flatmap(lambda kind: kind)  # one_of takes equal ones for one
 HISTORIES = st.fixed_dictionaries(
     {
         "kind": st.sampled_from(list(sim.TABLES)),
@@ -225,6 +229,11 @@ class Story:
             self.roll_back()
         elif call.operation == "clean":
             self.clean(call)
+        elif call.operation in ("rollback", "restore"):
+            self.take_back(call)
+        elif call.operation == "archive":
+            self.serve(call, lambda: self.table.archive(keep=1 + len(call.rows) % 3, progress=False))
+            self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
         elif call.operation == "compact":
             self.compact(call)
         else:
@@ -292,6 +301,42 @@ class Story:
         self.gone = max([self.gone, *(cleaning.retained(*line.clean_of(each))[0] for each in line.cleans)])
         self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
 
+    def take_back(self, call: Call) -> None:
+        """A rollback of the newest instant, or a restore to an older one, which may die: whole states at a time, or nothing."""
+        instants, refused = list(self.states), list[str]()
+        if len(instants) < 2:
+            return
+        newest = instants[-1]
+        to = instants[-2] if call.operation == "rollback" else instants[max(0, len(instants) - 2 - len(call.rows) % 3)]
+
+        def work() -> None:
+            try:
+                _ = self.table.rollback(newest, progress=False) if call.operation == "rollback" else self.table.restore(to, progress=False)
+            except RefusedError as e:
+                refused.append(str(e))
+
+        how = "ambiguous" if call.how == "late" and self.world.disk else call.how
+        dead = sim.Actor(f"dead {call.operation} {len(self.world.history)}", faults={call.at: how} if call.at else {})
+        ended = sim.run(self.world, dead, work)
+        assert ended is None or (dead.hit and isinstance(ended, sim.Crash | StorageError)), f"{ended!r}\n{self.world.told()}"
+        self.world.settle()
+        then = self.states[to]
+        assert self.seen() in [self.states[instant] for instant in instants[instants.index(to) :]], self.world.told()
+        if ended is not None:
+            self.count(f"{call.operation} died: {call.then}")
+            self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open" if call.then == "give up" else None))
+            assert self.seen() in (self.now, then), "a part was taken back"
+        self.world.land(everything=True)
+        if ended is None or call.then == "again":
+            self.as_user(work)
+            assert self.seen() == (self.now if refused else then), (refused, self.world.told())
+        self.count(f"{call.operation} refused" if refused else f"{call.operation} done")
+        if newest not in self.done():
+            self.now = then
+            self.known = self.known and self.knew[to]
+            self.knew = {instant: known for instant, known in self.knew.items() if instant <= to}
+        self.as_user(lambda: protocol.recover(self.world.store(self.world.dest), "open"))
+
     def serve(self, call: Call, work: Callable[[], Any]) -> None:
         """A call that may die and changes no row."""
         how = "ambiguous" if call.how == "late" and self.world.disk else call.how
@@ -349,7 +394,8 @@ class Story:
                 found = self.as_user(lambda instant=instant: self.read(instant))
                 assert found in ([rows] if instant >= self.gone else [rows, None])
             there = [instant for instant in self.states if instant >= self.gone]
-            self.as_user(lambda: test_changes.check(self.table, there if self.gone else [test_changes.START, *there]))
+            archived = self.as_user(lambda: timeline.read(self.world.store(self.world.dest))).archived
+            self.as_user(lambda: test_changes.check(self.table, there if self.gone or archived else [test_changes.START, *there]))
 
 
 def play(folder: Path, kind: str, ordering: str | None, index: str, calls: list[Call], **more: Any) -> dict[str, int]:
@@ -389,3 +435,5 @@ def test_any_history_is_what_a_dictionary_says(tmp_path_factory: pytest.TempPath
             said.get(what, 0) >= most // 20
             for what in ("upsert", "delete", "insert", "compact", MERGE_ON_READ, "clean", "roll back", "checkpoint", *deaths)
         ), said
+        back = ("rollback done", "rollback died: again", "restore done", "restore died: recover", "archive")
+        assert all(said.get(what, 0) >= most // 100 for what in back), said
