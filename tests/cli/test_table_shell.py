@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quire
-from commands import Run, answer, one_line, rows
+from commands import Run, answer, one_line, rows, strict
 from gathering import snapshot
 from quire.cli import app, table
 from quire.cli import rows as reading
@@ -223,6 +223,19 @@ def test_the_timeline_says_what_each_instant_has_changed(run: Run, trips: Path, 
     assert (found[2]["instant"], found[2]["state"], found[2]["files"]) == ("20991122093015123", "requested", None)
     assert answer(run("table", "timeline", trips, "--last", 2, "--json")) == found[1:]
     assert run("table", "timeline", trips)[1].count("\n") == 4
+
+
+def test_a_record_s_history_is_a_version_a_line(run: Run, trips: Path, filled: list[Any]) -> None:
+    code, out, err = run("table", "history", trips, "a")
+    found = [strict(line) for line in out.splitlines()]
+    assert (code, [(each["instant"], each["op"], each["after"]["fare"]) for each in found]) == (
+        0, [(filled[0]["instant"], "i", 1.5), (filled[1]["instant"], "u", 9.0)],
+    )  # fmt: skip
+    assert "are known: all" in err
+    code, out, err = run("table", "history", trips, "a", "--partition", "la")
+    assert (code, out) == (0, "")
+    assert "not in the table" in err
+    one_line(run("table", "history", trips, "a", "--partition", "rome"), 2, "has no partition 'city=rome'")
 
 
 def test_a_batch_is_committed_once(run: Run, trips: Path, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from quire.table.compacting import CompactionReport
     from quire.table.doctor import TableHealth
     from quire.table.emit import EmitReport, emit
+    from quire.table.history import RecordHistory
     from quire.table.maintaining import MaintenanceReport
     from quire.table.restoring import RestoreReport
     from quire.table.stats import TableStats
@@ -97,6 +98,7 @@ _HOMES = {
         "quire.table.compacting": ("CompactionReport",),
         "quire.table.doctor": ("TableHealth",),
         "quire.table.emit": ("EmitReport", "emit"),
+        "quire.table.history": ("RecordHistory",),
         "quire.table.restoring": ("RestoreReport",),
         "quire.table.maintaining": ("MaintenanceReport",),
         "quire.table.upkeep": ("ArchiveReport", "CleanReport"),
@@ -159,6 +161,7 @@ __all__ = [
     "ProgressEvent",
     "QuarantineError",
     "QuireError",
+    "RecordHistory",
     "RefusedError",
     "Report",
     "RestoreReport",

@@ -143,6 +143,21 @@ def timeline_command(url: str, last: int | None, options: tuple[str, ...], secre
     frame(overview.instants(*_opened(url, options, secrets), last=last), as_json, "nothing has been written yet")
 
 
+@click.command("history")
+@click.argument("url")
+@click.argument("key")
+@click.option("--partition", help="Look there alone: its path (city=sf), or its value where one column names it (sf).")
+@STORE_OPTION
+@STORE_SECRET
+@_JSON
+def history_command(url: str, key: str, partition: str | None, options: Any, secrets: Any) -> None:
+    """Print each version of the record KEY that is still there, the oldest first, as JSON; a key of several columns is id:7,name:Bob."""
+    table, _ = _opened(url, options, secrets)
+    history = table.history(key, partition=partition)
+    print_rows(history.rows())
+    click.echo(history.known, err=True)
+
+
 def _writing(operation: str, does: str) -> click.Command:
     @click.command(operation.replace("_", "-"), help=does)
     @click.argument("url")
@@ -445,4 +460,5 @@ TABLE = (
     doctor_command,
     remove_leftovers,
     timeline_command,
+    history_command,
 )

@@ -26,7 +26,7 @@ from quire.table.format.change_file import DELETE, INSERT, UPDATE
 from quire.table.format.commits import CommitMetadata, WriteStat
 from quire.table.format.names import Instant
 from quire.table.format.schema import META, with_meta
-from quire.table.realtime import Changes, Merging
+from quire.table.realtime import Merging
 from quire.table.timeline import PARALLEL, Holds, Timeline
 from quire.table.write.commit import replaces
 
@@ -193,7 +193,7 @@ def _read(store: Store, slices: Sequence[Slice], whole: pa.Schema, merging: Merg
         base = _of_base(store, one.name, reads, keys) if one.name else iter(())
         said = realtime.changes_of(store, one, reads, merging) if one.logs else None
         with reading.reading_of(f"{store.url}/{one.name or one.logs[0]}"):
-            for batch in base if said is None else realtime.applied(base, _only(said, keys), merging):
+            for batch in base if said is None else realtime.applied(base, realtime.only(said, keys), merging):
                 found.append(batch.select(whole.names).cast(whole))
     return pa.Table.from_batches(found, whole)
 
@@ -207,9 +207,3 @@ def _of_base(store: Store, name: str, reads: pa.Schema, keys: pa.Array) -> Itera
         hits = pc.is_in(reading.row_group(file, group, narrow, where).column(KEY), value_set=keys)
         if pc.any(hits).as_py():
             yield from reading.row_group(file, group, reads, where).filter(hits).to_batches()
-
-
-def _only(said: Changes, keys: pa.Array) -> Changes:
-    """All that logs say of some keys."""
-    hits = pc.is_in(said.keys, value_set=keys)
-    return Changes(said.keys.filter(hits), said.rows.filter(hits), said.deletes[np.asarray(hits, bool)], said.orderings.filter(hits))

@@ -163,14 +163,34 @@ def _step(
 def changes_of(store: Store, one: Slice, reads: pa.Schema, merging: Merging) -> Changes | None:
     """All that the logs of a slice say, each key once; None: nothing."""
     found = [_part(block, reads, merging, where) for where, block in _blocks(store, one, merging)]
-    found = [part for part in found if len(part.keys)]
+    return together(found, merging, f"{store.url}/{one.partition} ({one.group})")
+
+
+def said_of(store: Store, one: Slice, keys: pa.Array, reads: pa.Schema, merging: Merging) -> list[tuple[str, str, Changes]]:
+    """All that the logs of a slice say of some keys, in the order in which it counts: its instant, its log below the table, and it."""
+    blocks = _blocks(store, one, merging)
+    parts = [
+        (block.instant, where.removeprefix(f"{store.url}/"), only(_part(block, reads, merging, where), keys)) for where, block in blocks
+    ]
+    return [part for part in parts if len(part[2].keys)]
+
+
+def only(said: Changes, keys: pa.Array) -> Changes:
+    """All that logs say of some keys."""
+    hits = pc.is_in(said.keys, value_set=keys)
+    return Changes(said.keys.filter(hits), said.rows.filter(hits), said.deletes[np.asarray(hits, bool)], said.orderings.filter(hits))
+
+
+def together(parts: Iterable[Changes], merging: Merging, where: str) -> Changes | None:
+    """All that several blocks say, each key once; None: nothing. `where`: whose logs they are, for an error."""
+    found = [part for part in parts if len(part.keys)]
     if not found:
         return None
     all_keys = pa.chunked_array([chunk for part in found for chunk in _chunks(part.keys)], pa.string())
     orderings = pa.chunked_array([chunk for part in found for chunk in _chunks(part.orderings)])
     rows, deletes = pa.concat_tables([part.rows for part in found]), np.concatenate([part.deletes for part in found])
     if all_keys.null_count:
-        raise FormatError(f"the logs of {store.url}/{one.partition} ({one.group}) have rows without a key: look who wrote them.")
+        raise FormatError(f"the logs of {where} have rows without a key: look who wrote them.")
     # One dictionary for all chunks: a number for each key.
     encoded = all_keys.combine_chunks().dictionary_encode() if all_keys.num_chunks != 1 else all_keys.chunk(0).dictionary_encode()
     wins = _winners(np.asarray(encoded.indices, np.int64), len(encoded.dictionary), None if merging.ordering is None else orderings)

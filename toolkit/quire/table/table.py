@@ -17,11 +17,13 @@ from quire.storage import Store, canonical, connect, plain
 from quire.storage.within import marked
 from quire.table import changes, doctor, file_groups, overview, reading, realtime, replacing, retention, stats, timeline
 from quire.table import create as creating
+from quire.table import history as records
 from quire.table.changes import Images
 from quire.table.create import Asked
 from quire.table.doctor import TableHealth
 from quire.table.file_groups import Slice
 from quire.table.format import config, names, schema
+from quire.table.history import RecordHistory
 from quire.table.realtime import Merging
 from quire.table.rounds import DROP
 from quire.table.services import Services, Watched, check_instant
@@ -228,6 +230,21 @@ class Table(Services):
         hide rows, writes that never ended, jobs that are open. Raises RefusedError for a table of a kind that quire does not read.
         """
         return doctor.doctor(self, self._options, records=flag(records, "records"), spark=spark)
+
+    @interruptible
+    def history(self, key: Any, *, partition: Any = None) -> RecordHistory:
+        """The history of a record: each write that has changed it, its row before and after, and the file in which that lies.
+
+            table.history("trip-7").versions
+
+        key        its value; of a key of several columns a dictionary, a tuple in their order, or the text as Hudi stores it
+        partition  look there alone, named as in `delete_partitions`: with the bloom index it is quicker
+
+        Read are the footers of base files, and of those that may hold the key the part with it; of logs those of its file group. Returns
+        a `RecordHistory`, which says from which instant on it is known. Raises UsageError for what is not a key, RefusedError for a table
+        of a kind that quire does not read.
+        """
+        return records.history(self, key, partition)
 
     # ------------------------------------------------------------------------------------------------------------------- writing
 

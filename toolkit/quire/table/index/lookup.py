@@ -112,12 +112,16 @@ class KeyFile:
 
     def held(self, sought: Sought, places: Places) -> Places:
         """Those of the sought keys at `places` (sorted) that the file holds; it reads the row groups that may hold some."""
-        found = [np.empty(0, np.int64)]
+        return np.unique(np.concatenate([np.empty(0, np.int64), *self.groups(sought, places).values()]))
+
+    def groups(self, sought: Sought, places: Places) -> dict[int, Places]:
+        """The number of each row group that holds some of the sought keys at `places` (sorted), and which."""
+        found = dict[int, Places]()
         for group in range(self._file.num_row_groups):
             first, end = self._range(sought, group)
             if len(some := places[bisect_left(places, first) : bisect_left(places, end)]):
-                found.append(_common(self._keys(group), sought.keys, some))
-        return np.unique(np.concatenate(found))
+                found[group] = _common(self._keys(group), sought.keys, some)
+        return {group: some for group, some in found.items() if len(some)}
 
     def _range(self, sought: Sought, group: int) -> tuple[int, int]:
         """The places of the sought keys that may be in a row group, by its statistics."""
