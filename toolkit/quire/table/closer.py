@@ -276,6 +276,7 @@ class _Rows:
     settings: Settings
     progress: Progress
     columns: pa.Schema = field(default_factory=lambda: pa.schema([]))  # of the table after the last round,
+    saw: str = ""  # the name of those before it,
     vain: int = 0  # how many rows deleted what is not there, and came to no file,
     replaced: dict[str, tuple[str, ...]] = field(default_factory=dict)  # and partition → the file groups that end
 
@@ -296,7 +297,8 @@ class _Rows:
     def write(self, view: View, closing: Closing) -> list[Written]:
         """See `Body`."""
         line, operation, index = view.line, self._operation, indexes.of(self.config)
-        self.columns = self._columns(view)  # once: another program may roll the commit back that says them
+        now = there(view.line, self.config)  # once: another program may roll the commit back that says them
+        self.saw, self.columns = rounds.columns_id(now), self._columns(view, now or pa.schema([]))
         compacting = line.compacting() if self._appends else {}
         slices, ended, tagged = view.slices, set(line.replaced), self.rows.runs
         if operation == OVERWRITE:
@@ -321,9 +323,8 @@ class _Rows:
             self.runner, closing, aims, view.drawn, self.columns, kept=kept, progress=self.progress
         )  # fmt: skip
 
-    def _columns(self, view: View) -> pa.Schema:
+    def _columns(self, view: View, now: pa.Schema) -> pa.Schema:
         """The columns of the table after the commit."""
-        now = there(view.line, self.config) or pa.schema([])
         if not self.rows.runs:
             return now  # all that was read is quarantined, and brings no columns
         named = (*self.config.key, *self.config.partition_by)
@@ -346,8 +347,7 @@ class _Rows:
         )  # fmt: skip
         if not made.files(written):
             return said, b""
-        saw, columns = rounds.columns_id(there(view.line, self.config)), rounds.columns_id(self.columns)
-        said = msgspec.structs.replace(said, saw=saw, columns=columns)
+        said = msgspec.structs.replace(said, saw=self.saw, columns=rounds.columns_id(self.columns))
         extra = {made.JOB: closing.job, **streamer.checkpoint(view.log, self.work.head.spec.kind, self.tasks)}
         ended = self.replaced if self._operation == OVERWRITE else None
         content = made.metadata(written, self.config.name, self.columns, self._operation, extra, view.slices, ended)
