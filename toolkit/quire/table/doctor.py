@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+import pyarrow.compute as pc
 
 from quire import display
 from quire.arguments import format_size, seconds
@@ -110,7 +110,7 @@ def _compared(table: Table, spark: Any) -> tuple[int, list[Finding]]:
     if isinstance(spark, LocalRunner):
         rows = table.snapshot(spark=spark, columns=columns)
         counts = rows.group_by(columns).aggregate([([], "count_all")])
-        more = counts.filter(pa.compute.greater(counts.column("count_all"), 1))
+        more = counts.filter(pc.greater(counts.column("count_all"), 1))
         total, keys, some = rows.num_rows, more.num_rows, more.slice(0, SHOWN).select(columns).to_pylist()
     else:
         from pyspark.sql import functions as f
