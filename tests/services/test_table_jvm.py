@@ -244,5 +244,15 @@ def test_the_jvm_reads_and_writes_a_table_whose_columns_became_wider(type: str, 
         table.upsert(some(columns, *those), spark=LOCAL, progress=False)
     known = some(wide, ("a", 2, 2**33), ("b", 2, 5), ("c", 1, 3), ("d", 2, 2**34))
     assert plain(table.snapshot(spark=LOCAL)) == plain(known)
-    for session in sessions.values():
-        assert plain(session.read(table.url)) == plain(known)
+    prefix, rows = "hoodie.datasource.write", {each["id"]: each for each in known.to_pylist()}
+    options = {
+        "hoodie.table.name": table.config.name, f"{prefix}.operation": "upsert", f"{prefix}.recordkey.field": "id",
+        f"{prefix}.precombine.field": "ts", f"{prefix}.partitionpath.field": "", "hoodie.index.type": "SIMPLE",
+        f"{prefix}.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator", f"{prefix}.table.type": type.upper(), **TURNS,
+    }  # fmt: skip
+    for number, session in enumerate(sessions.values()):
+        assert plain(session.read(table.url)) == plain(pa.Table.from_pylist(list(rows.values()), wide))
+        more = some(wide, ("c", 5 + number, 2**35 + number), (f"e{number}", 5, number))
+        session.write(table.url, more, options)
+        rows |= {each["id"]: each for each in more.to_pylist()}
+        assert plain(table.snapshot(spark=LOCAL)) == plain(pa.Table.from_pylist(list(rows.values()), wide))

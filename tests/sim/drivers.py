@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from quire.errors import QuireError, StorageError
+from quire.errors import StorageError
 from sim.world import Actor, Crash, World, never
 
 
@@ -90,8 +90,4 @@ def run(world: World, actor: Actor, work: Callable[[], Any]) -> BaseException | 
             work()
         except (Crash, StorageError) as e:
             return e
-        except QuireError as e:  # what a store did not do for a task comes in the words of the step
-            if type(e) is not QuireError or not actor.hit or "StorageError: " not in str(e):
-                raise
-            return StorageError(str(e))
     return None

@@ -320,3 +320,75 @@ def test_wrong_calls_are_one_line(tmp_path: Path) -> None:
     for call, said in calls:
         with pytest.raises((UsageError, RefusedError), match=said):
             call()
+
+
+# ------------------------------------------------------------------------------------------- what must never go as a leftover
+def test_rows_in_logs_whose_plan_was_deleted_are_told_and_stay(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table = table_of(place)
+    write(table, "upsert", A)
+    (at,) = table.schedule_compaction().scheduled
+    write(table, "upsert", B)
+    plan = place / f".hoodie/{at}.compaction.requested"
+    kept = plan.read_bytes()
+    plan.unlink()
+    for path in place.rglob("*.log.*"):
+        aged(path)
+    there = sorted(path.name for path in place.rglob("*.log.*"))
+    assert str(plan.relative_to(place)) in finding(table, "logs without a slice").mend
+    assert "leftover files" not in kinds(table)
+    assert table.remove_leftovers(older_than=0) == 0
+    assert sorted(path.name for path in place.rglob("*.log.*")) == there
+    plan.write_bytes(kept)
+    table.compact(spark=LOCAL, progress=False)
+    assert ours(table)["b"]["fare"] == 2.0
+    assert table.doctor().healthy
+
+
+def test_a_table_whose_timeline_was_lost_loses_no_file(tmp_path: Path) -> None:
+    place = tmp_path / "trips"
+    table, instants = written(place, 2)
+    for path in base_files(place):
+        aged(path)
+    kept = {path: path.read_bytes() for at in instants for path in (place / ".hoodie").glob(f"{at}*")}
+    for path in kept:
+        path.unlink()
+    assert "put back .hoodie from a copy" in finding(table, "files without a timeline").mend
+    there = base_files(place)
+    assert table.remove_leftovers(older_than=0) == 0
+    assert base_files(place) == there
+
+
+def test_an_upgrade_between_the_looks_takes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timeline then lies elsewhere, and where it was nothing is left."""
+    from quire.table import findings
+
+    place = tmp_path / "trips"
+    table, instants = written(place, 2)
+    look, there = findings.look, base_files(place)
+
+    def upgraded(*args: Any) -> Any:
+        (place / ".hoodie" / f"{instants[0]}.commit").unlink()
+        properties = place / ".hoodie/hoodie.properties"
+        properties.write_text(properties.read_text().replace("hoodie.table.version=6", "hoodie.table.version=8"))
+        return look(*args)
+
+    monkeypatch.setattr(findings, "look", upgraded)
+    with pytest.raises(RefusedError, match="table version 8"):
+        table.remove_leftovers(older_than=0)
+    assert base_files(place) == there
+
+
+def test_instants_that_another_program_is_archiving_are_not_missed(tmp_path: Path) -> None:
+    """JVM Hudi before 0.15 may take a later instant away before an older one."""
+    place = tmp_path / "trips"
+    table, instants = written(place, 4)
+    (place / ".hoodie/archived").mkdir(exist_ok=True)
+    archive = place / ".hoodie/archived/.commits_.archive.1_1-0-1"
+    archive.write_bytes(b"")
+    for path in (place / ".hoodie").glob(f"{instants[1]}*"):
+        path.unlink()
+    there = base_files(place)
+    assert "leftover files" not in kinds(table)
+    assert table.remove_leftovers(older_than=0) == 0
+    assert base_files(place) == there

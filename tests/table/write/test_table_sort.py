@@ -20,7 +20,7 @@ from staging import CONFIG, HERE, closing, rows, sort_all, staged
 from gathering import refused
 from quire.commit.entries import Coverage, Stats, Task
 from quire.engine.closers import staged as staged_files
-from quire.errors import DataLossError, FormatError, QuireError, RefusedError, TransientError, UsageError
+from quire.errors import DataLossError, FormatError, QuireError, RefusedError, StorageError, TransientError, UsageError
 from quire.spark.runner import Failure
 from quire.table.write import sort as sorting
 from quire.table.write import spills
@@ -256,7 +256,7 @@ def test_lines_are_not_rows_of_a_table(tmp_path: Path) -> None:
     [
         (["ValueError"], QuireError), (["TransientError", "ValueError"], QuireError), (["TransientError", "RefusedError"], RefusedError),
         (["TransientError"], TransientError), (["ValueError", "FormatError"], FormatError), (["DataLossError"], DataLossError),
-        (["ValueError", "UsageError"], UsageError),
+        (["ValueError", "UsageError"], UsageError), (["StorageError"], StorageError),
     ],
 )  # fmt: skip
 def test_the_error_that_no_other_call_mends_is_told_first(

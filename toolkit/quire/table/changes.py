@@ -368,7 +368,7 @@ def _by_partition(found: Sequence[Look]) -> list[list[Look]]:
 
 def _shares(parts: Sequence[list[Look]], at_once: int) -> list[list[Look]]:
     """The places that each task reads, of whole parts: little goes to few tasks, as to start one takes longer than to read a megabyte."""
-    shares, most = list[list[Look]](), max(SHARE, min(TOGETHER, sum(look.size for part in parts for look in part) // at_once))
+    shares, most = list[list[Look]](), max(SHARE, min(TOGETHER // 4, sum(look.size for part in parts for look in part) // at_once))
     size = most
     for part in parts:
         if size >= most:

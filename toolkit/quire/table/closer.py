@@ -298,7 +298,7 @@ class _Rows:
         """See `Body`."""
         line, operation, index = view.line, self._operation, indexes.of(self.config)
         now = there(view.line, self.config)  # once: another program may roll the commit back that says them
-        self.saw, self.columns = rounds.columns_id(now), self._columns(view, now or pa.schema([]))
+        self.columns, self.saw = self._columns(view, now or pa.schema([])), rounds.columns_id(now)
         compacting = line.compacting() if self._appends else {}
         slices, ended, tagged = view.slices, set(line.replaced), self.rows.runs
         if operation == OVERWRITE:

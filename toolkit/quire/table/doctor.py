@@ -133,6 +133,7 @@ def remove_leftovers(table: Services, options: Mapping[str, Any] | None, older_t
     opened(store)
     protocol.recover(store)  # what is committed appears first
     seen = findings.look(store, table.config)
+    opened(store)  # again: had another program upgraded the table meanwhile, its timeline would look empty
     old = seen.now.timestamp() - age
     going = [entry for entry in findings.leftovers(seen) if 0 < entry.modified / 1e9 <= old]
     with ThreadPoolExecutor(DELETING) as pool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,7 +19,7 @@ from quire.commit.log import Log
 from quire.errors import FormatError, NotFoundError
 from quire.storage import Entry, Store, plain
 from quire.table import file_groups, lost, timeline
-from quire.table.format import names
+from quire.table.format import archive, names
 from quire.table.format.commits import CommitMetadata
 from quire.table.format.config import TableConfig
 from quire.table.format.names import BaseFile, Instant, LogFile
@@ -107,6 +108,23 @@ class Seen:
         """The instants that are there and have not completed, at either look."""
         return {instant.time for line in (self.before, self.line) for instant in line.pending}
 
+    @cached_property
+    def nowhere(self) -> list[tuple[BaseFile | LogFile, Entry]]:
+        """Files of instants of which the timeline knows nothing, nor the log that they are still to appear.
+
+        None, where another program may be archiving: some of these take instants off the timeline in any order.
+        """
+        if archiving(self.store, self.now):
+            return []
+        then, now, compactions = self.before.holds(), self.line.holds(), self.line.compactions()
+        return [
+            (file, entry)
+            for folder, file, entry in self.files
+            if not (now(file.instant) or then(file.instant) or file.instant in self.begun or file.instant in self.waiting)
+            and not (isinstance(file, LogFile) and file.instant in compactions)
+            and (folder, file.file_id) not in self.replaced
+        ]
+
     def age(self, instant: str) -> dt.timedelta:
         """How long ago it was drawn."""
         return self.now - names.instant_time(instant)
@@ -118,6 +136,12 @@ def look(store: Store, has: TableConfig) -> Seen:
     before, files = timeline.read(store, folder), list(file_groups.files(store))
     log = Log(store).refresh() if store.is_folder(objects.STATE) else None
     return Seen(store, has, before, files, log, timeline.read(store, folder), dt.datetime.now(dt.UTC))
+
+
+def archiving(store: Store, now: dt.datetime) -> bool:
+    """Whether another program has written an archive lately. quire's own say which instants go before any does."""
+    there = (entry for entry in store.walk(archive.FOLDER) if archive.is_archive(entry.name) and not archive.numbered([entry.name])[1])
+    return any(entry.modified > (now - PATIENCE).timestamp() * 1e9 for entry in there)
 
 
 def found(seen: Seen) -> list[Finding]:
@@ -190,11 +214,10 @@ def _lost(seen: Seen) -> Iterator[Finding]:
     known = {instant for instant, *_ in seen.log.instant_rows()} if seen.log else set()
     told = [e for e in seen.log.since(seen.log.merged) if isinstance(e, Foreign)] if seen.log else []
     new = {i: commit for i, commit in seen.commits.items() if i.time not in known} if seen.log and seen.has.timeline == names.FOLDER else {}
-    try:
-        found = [*(each for entry in told for each in entry.lost), *lost.updates(seen.line, new, {})]
-    except FormatError:
-        return  # an instant that nobody can read, which is told
-    for each in sorted(set(found), key=lambda each: (each.lost, each.by)):
+    found = {each for entry in told for each in entry.lost}
+    with suppress(FormatError):  # of an instant that nobody can read, which is told by itself
+        found.update(lost.updates(seen.line, new, {}))
+    for each in sorted(found, key=lambda each: (each.lost, each.by)):
         yield Finding(
             "lost update", f"{each.by} was built without the updates of {each.lost}, as two programs wrote at once",
             f"table.upsert(rows of {each.lost}) again, and let the programs take turns", each.groups, names=(each.lost,),
@@ -258,21 +281,26 @@ def _pending(seen: Seen) -> Iterator[Finding]:
 
 def _leftovers(seen: Seen) -> Iterator[Finding]:
     """Files of writes that never completed: no reader counts them, and an archive stops before them."""
+    if seen.nowhere and not seen.line.completed:
+        what = "no write is on the timeline, and files are there: the first write has died, or the timeline was lost"
+        mend = f"put back {seen.line.folder} from a copy, or delete these files"
+        yield _of("files without a timeline", what, mend, (entry for _, entry in seen.nowhere))
+        return
     if left := leftovers(seen):
         what = "no completed write has them, and no reader counts them: a program that died has left them, or a write was taken back"
         yield _of("leftover files", what, "table.remove_leftovers()", left)
+    logs = [(file, entry) for file, entry in seen.nowhere if entry not in left]
+    if logs:
+        plans = ", ".join(sorted({seen.line.plan_of(file.instant) for file, _ in logs})[:SHOWN])
+        what = "logs with rows of completed writes belong to slices that nothing begins: the plan of their compaction was deleted"
+        yield _of("logs without a slice", what, f"put back {plans} from a copy, and call table.compact()", (entry for _, entry in logs))
 
 
 def leftovers(seen: Seen) -> list[Entry]:
-    """Files of writes of which the timeline knows nothing, nor the log that they are still to appear."""
-    then, now, compactions = seen.before.holds(), seen.line.holds(), seen.line.compactions()
-    return [
-        entry
-        for folder, file, entry in seen.files
-        if not (now(file.instant) or then(file.instant) or file.instant in seen.begun or file.instant in seen.waiting)
-        and not (isinstance(file, LogFile) and file.instant in compactions)
-        and (folder, file.file_id) not in seen.replaced
-    ]
+    """Files that hold nothing of a completed write. None, where no write is on the timeline: it may have been lost."""
+    if not seen.line.completed:
+        return []
+    return [entry for file, entry in seen.nowhere if isinstance(file, BaseFile) or not lost.has_rows(seen.line, entry.name)]
 
 
 def _jobs(seen: Seen) -> Iterator[Finding]:

@@ -53,13 +53,31 @@ def hidden_by_plan(line: Timeline, at: str, files: Iterable[tuple[str, BaseFile 
     name = line.plan_of(at)
     plan = compaction.decode(line.store.get(name), f"{line.store.url}/{name}")
     slices = {(each.partition, each.group, each.instant): each.logs for each in plan}
-    look, found = _Look(line, {}, {}), list[str]()
+    found = list[str]()
     for folder, file in files:
         logs = slices.get((folder, file.file_id, file.instant)) if isinstance(file, LogFile) else None
         path = names.path(folder, file.name)
-        if logs is not None and file.name not in logs and any(look.changed_at(path)):
+        if logs is not None and file.name not in logs and has_rows(line, path):
             found.append(path)
     return found
+
+
+def has_rows(line: Timeline, name: str) -> bool:
+    """Whether a log has rows, or deletes, of completed writes; also where nobody can read it."""
+    try:
+        return any(_instants_of(line, name))
+    except FormatError:
+        return True
+
+
+def _instants_of(line: Timeline, name: str) -> set[str]:
+    """The completed instants whose rows a log has; none of one that is gone. FormatError for a damaged one."""
+    holds = line.holds()
+    try:
+        blocks = list(log_file.decode(line.store.get(name), f"{line.store.url}/{name}"))
+    except NotFoundError:
+        return set()
+    return {block.instant for block in blocks if block.kind in _ROWS and holds(block.instant)}
 
 
 @dataclass
@@ -106,7 +124,7 @@ class _Look:
                 continue
             after = next((each for each in sorted({*begins, asked} - {""}) if each > log.instant), "")
             if after and not self._merged(after, name):
-                changed = self.changed_at(name)
+                changed = self._changed_at(name)
                 yield from ((at, after) for at in changed if at != after and self.told & {at, after})
 
     @cached_property
@@ -134,7 +152,7 @@ class _Look:
             return None
         return frozenset(names.path(each.partition, log) for each in plan for log in each.logs)
 
-    def changed_at(self, name: str) -> Iterable[str]:
+    def _changed_at(self, name: str) -> Iterable[str]:
         """The completed instants whose rows a log has."""
         ours = [
             instant.time
@@ -144,12 +162,10 @@ class _Look:
         ]
         if ours:
             return ours
-        store, holds = self.line.store, self.line.holds()
         try:
-            blocks = list(log_file.decode(store.get(name), f"{store.url}/{name}"))
-        except (NotFoundError, FormatError):
-            return ()  # it was cleaned, or is damaged: whoever reads that slice is told
-        return {block.instant for block in blocks if block.kind in _ROWS and holds(block.instant)}
+            return _instants_of(self.line, name)
+        except FormatError:
+            return ()  # whoever reads that slice is told
 
 
 def _begun(there: Mapping[str, BaseFile | LogFile]) -> list[str]:

@@ -110,7 +110,8 @@ def window(source: Commits, done: Collection[str], dest: str, anew: str = "") ->
     store = source.store()
     if not done:
         line, slices = _snapshot(store)
-        looks = [_of_slice(one, line, merging_of(table, line) if one.logs else None) for one in slices]
+        merging = merging_of(table, line)
+        looks = [_of_slice(one, line, merging) for one in slices]
         there = [instant.time for instant in line.completed]
         # Also covered is the beginning: of two that begin at once one conflicts, whatever was archived between them.
         commits = (BEGIN, *there) if there else ()
@@ -136,14 +137,15 @@ def window(source: Commits, done: Collection[str], dest: str, anew: str = "") ->
 
 def merging_of(table: Table, line: Timeline) -> Merging | None:
     """How a merge-on-read table merges its logs; None: it has none, or nothing has been written yet."""
+    if table.config.type != config.MERGE_ON_READ:
+        return None
     rows = table._columns(line)
-    logs = table.config.type == config.MERGE_ON_READ and rows.names
-    return realtime.merging_of(table.config, line, rows, table.url) if logs else None
+    return realtime.merging_of(table.config, line, rows, table.url) if rows.names else None
 
 
 def _of_slice(one: Slice, line: Timeline, merging: Merging | None) -> Look:
     """The rows of a slice, as inserts."""
-    if merging is None:
+    if merging is None or not one.logs:
         return Look(one.instant, one.partition, size=one.size, after=(one.name,))
     sides = Sides((), (one,), "", line.completed[-1].time, merging)
     return Look(one.instant, one.partition, size=sides.size, sides=sides)
@@ -282,6 +284,8 @@ class CommitsKind:
             if merging is None and any(look.sides for look in looks):
                 table = Table(source.url, storage_options=source.options)
                 merging = merging_of(table, timeline.read(store))
+                if merging is None:
+                    raise RefusedError(f"{source.url} was made again while its changes were read: nothing was passed on. Call again.")
             looks = [replace(look, sides=replace(look.sides, merging=merging)) if look.sides else look for look in looks]
             rows, written = [LedgerRow(*row) for row in given], False
             try:

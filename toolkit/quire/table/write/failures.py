@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from quire.errors import QuireError, TransientError, UsageError, scrub
+from quire.errors import QuireError, StorageError, TransientError, UsageError, scrub
 from quire.spark.runner import Failure, Outcome
 
 
@@ -20,7 +20,10 @@ def answers(outcomes: Sequence[Outcome], failing: str) -> list[dict[str, Any]]:
     if failed := [each for each in outcomes if isinstance(each, Failure)]:
         one, kind = worst(failed)
         said = scrub(str(one).rstrip("."), 500)
-        raise kind(one.text if kind is not QuireError else f"{failing}: {said}. Nothing of this call is visible: call again.")
+        if kind is not QuireError:
+            raise kind(one.text)
+        kind = StorageError if one.kind == StorageError.__name__ else QuireError
+        raise kind(f"{failing}: {said}. Nothing of this call is visible: call again.")
     return [each for each in outcomes if not isinstance(each, Failure)]
 
 
