@@ -31,7 +31,8 @@ HUDI    := $(VENV)/hudi/of-$(shell grep '^hudi==' constraints.txt | cksum | cut 
 TIDY := tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && TMPDIR=$$tmp IPYTHONDIR=$$tmp/ipython JUPYTER_CONFIG_DIR=$$tmp/jupyter \
     JUPYTER_DATA_DIR=$$tmp/jupyter/data JUPYTER_RUNTIME_DIR=$$tmp/jupyter/run MPLCONFIGDIR="$(CURDIR)/$(VENV)/matplotlib"
 # Three processes, each with services and a Spark of its own, since tests wait a third of their time; the tests of a file stay together.
-BOTH := --numprocesses 3 --dist loadfile
+# A test that no signal ends says where it hangs, and ends with its process.
+BOTH := --numprocesses 3 --dist loadfile -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true --max-worker-restart 2
 # Every cell's output is compared with what is kept.
 NBVAL := --nbval --nbval-current-env --nbval-sanitize-with notebooks/nbval.cfg --nbval-cell-timeout 300 --nbval-kernel-startup-timeout 180
 # The Java that is there, or one that is installed.

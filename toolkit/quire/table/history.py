@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quire import display
-from quire.errors import NotFoundError, RefusedError, UsageError, printable, quoted
+from quire.errors import NotFoundError, RefusedError, UsageError, encodable, printable, quoted
 from quire.formats import parquet
 from quire.formats.damage import ARROW
 from quire.storage import Entry, Store
@@ -156,11 +156,12 @@ def history(table: Table, key: Any, partition: Any) -> RecordHistory:
 def key_of(key: Any, has: TableConfig, columns: pa.Schema, url: str) -> str:
     """The record key as it is stored: text is taken as it is, other values as the columns of the key have them."""
     fields = has.key
-    if isinstance(key, str) and key:
+    if isinstance(key, str) and key and encodable(key):
         return key
     values = key if isinstance(key, Mapping) else dict(zip(fields, key if isinstance(key, tuple) else (key,), strict=False))
     given = len(key) if isinstance(key, Mapping | tuple) else 1
-    if key is None or key == "" or set(values) != set(fields) or given != len(fields):
+    whole = not isinstance(key, str) or encodable(key)
+    if key is None or key == "" or not whole or set(values) != set(fields) or given != len(fields):
         raise UsageError(f"key takes a value for each of the columns {', '.join(fields)} of {url}, and not {quoted(key)}.")
     try:
         types = {name: columns.field(name).type for name in fields if name in columns.names}
