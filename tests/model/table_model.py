@@ -30,7 +30,16 @@ Three more are there in a copy-on-write table, none of which writes a file:
     save          a savepoint of the last instant but one; another program may make one, too (`saves`)
     pin           an entry of the log: a reader wants the table as of the last instant but one
 
-Not modelled: `.inflight`, and `.requested` of writes; more partitions; the time for which a clean keeps what was superseded.
+And these, after which readers find less on the timeline, or in the partition:
+
+    back<n>       a restore to the instant n: the later ones go, the newest first, then their slices; whoever looks next enters that into the
+                  log (`undone`), as if another program had done it
+    archive       the instants before the last one leave the timeline, as far as nothing holds them; their slices stay. Readers list instants
+                  first and archives then, in two steps; other programs take each slice for committed that is older than the timeline
+    chain         hands the table's writes on to a second one, in their order, each with its mark; it ends where one was taken back
+
+Not modelled: `.inflight`, and `.requested` of writes; more partitions; the time for which a clean keeps what was superseded; the updates that
+other programs lose.
 """
 
 from __future__ import annotations
@@ -72,9 +81,15 @@ class Case:
     bug: str = ""
 
     @property
+    def archives(self) -> bool:
+        """Whether instants may leave the timeline for the archive, so that to look at it takes two steps."""
+        return any("archive" in one for one in self.before + self.drivers)
+
+    @property
     def everybody(self) -> dict[str, tuple[str, ...]]:
         """Batch → its keys."""
-        return {batch: keys for batch, keys, *_ in self.before + self.drivers + self.last}
+        every = self.before + self.drivers + self.last
+        return {batch: keys for batch, keys, *_ in every} | {first: () for *_, first in every if replaces(str(first))}
 
 
 # ------------------------------------------------------------------------------------------------------------- what a log says
@@ -112,8 +127,13 @@ def runs_plan(batch: str) -> bool:
 
 
 def keeps(batch: str) -> bool:
-    """Whether a batch is a clean or a savepoint, which change no row."""
-    return batch.startswith(("clean", "save"))
+    """Whether a batch writes no row: a clean, a savepoint, a restore or an archive."""
+    return batch.startswith(("clean", "save", "back", "archive"))
+
+
+def taken_by(entry: Any) -> set[int]:
+    """The instants that a commit takes back."""
+    return {t for _, t, _, begun in entry[6] if begun[0] == "taken"} if entry[1].startswith("back") else set()
 
 
 def published(log: tuple[Any, ...], run: Any) -> Any:
@@ -179,6 +199,9 @@ def ends_round(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], time
     """Whether a closing run must be repeated: once true it stays so, as the log only grows; so all drivers agree."""
     _, instant, version, slices = manifest
     groups, inserts = {group for group, _, new, _ in slices if not new}, any(new for _, _, new, _ in slices)
+    backs = (entry for entry in commits(log[version:]) if entry[1].startswith("back"))
+    if any(counts(log, entry) for entry in backs) and case.bug != "back_no_conflict":
+        return True
     if keeps(batch):
         return outdated(case, batch, manifest, log, timeline)
     if case.bug == "ended_no_conflict":
@@ -227,9 +250,21 @@ def ends_round(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], time
 
 
 def outdated(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], timeline: Shown) -> bool:
-    """Whether what a clean, or a savepoint, has seen does not hold any more."""
+    """Whether what a clean, a savepoint, a restore or an archive has seen does not hold any more."""
     _, instant, version, slices = manifest
-    clean = batch.startswith("clean")
+    clean, since, saved = batch.startswith("clean"), log[version:], {*timeline.saved} - {*slices[0][1]}
+    if batch.startswith("back"):
+        kinds = {"foreign", "undone"} | {kind for kind in ("commit", "pin") if case.bug != f"back_despite_{kind}"}
+        return any(entry[0] in kinds for entry in since) or bool(saved and case.bug != "back_despite_savepoint")
+    if batch.startswith("archive"):
+        held = any(entry[0] == "pin" or (entry[0] == "commit" and entry[1].startswith(("save", "archive"))) for entry in since)
+        undone = any(entry[0] == "undone" for entry in since) and case.bug != "archive_despite_undone"
+        # Beside another program: an older write, if it is void and leaves a file, would be one of before the timeline.
+        older = (
+            any(entry[0] == "commit" and not keeps(entry[1]) and entry[4] < instant for entry in since)
+            and case.bug != "archive_despite_older"
+        )
+        return undone or older or ((held or any(at < instant for at in saved)) and case.bug != "archive_despite_pin")
     for entry in log[version:]:
         if entry[0] == "undone" and case.bug != "clean_despite_undone":
             return True
@@ -239,7 +274,9 @@ def outdated(case: Case, batch: str, manifest: Any, log: tuple[Any, ...], timeli
             return True
         if entry[0] == "commit" and keeps(entry[1]) and (clean or entry[1].startswith("clean")) and case.bug != "saved_beside_clean":
             return True
-    return clean and case.bug != "saved_by_others" and bool({*timeline.saved} - {*slices[0][1]})
+        if entry[0] == "commit" and entry[1].startswith("archive") and not clean and entry[4] > instant:
+            return True
+    return clean and case.bug != "saved_by_others" and bool(saved)
 
 
 def as_of(timeline: Shown, instant: int) -> dict[str, int]:
@@ -266,13 +303,16 @@ def driver(case: Case, me: int, batch: str, keys: tuple[str, ...], first: str = 
         yield from driver(case, me, first, ())
     if batch == "pin":
         return (yield from pin(case, me))
+    if batch == "chain":
+        return (yield from chain(case))
     yield from recover(case)
     if batch == "compact":
         timeline = yield ("timeline",)
         if not timeline.asked:
             return
         batch = f"compact{timeline.asked[0][0]}" + (f".{me}" if case.bug == "run_by_any_name" else "")
-    for number in range(ROUNDS * (1 + case.expire + case.undo + case.plans)):
+    backs = sum(other.startswith("back") for other in case.everybody)
+    for number in range(ROUNDS * (1 + case.expire + case.undo + case.plans + backs)):
         log = yield ("log",)
         if done(case, log, batch):
             yield from recover(case)
@@ -297,7 +337,7 @@ def driver(case: Case, me: int, batch: str, keys: tuple[str, ...], first: str = 
             log = yield ("log",)
             if sum(entry[1] == batch for entry in commits(log)) > void:
                 break
-            timeline = yield ("timeline",)
+            timeline = yield from looked(case, log)
             if (entry := unknown(case, log, timeline)) is not None:
                 yield from enter(case, log, entry)
                 continue
@@ -330,7 +370,7 @@ def closing(case: Case, run: Any, keys: tuple[str, ...], batch: str, void: int) 
         yield from recover(case)
     version = len(log)
     if timeline is None:
-        timeline = yield ("timeline",)
+        timeline = yield from looked(case, log)
     while case.bug != "listing_trusted" and any(hidden(entry, log, timeline) for entry in commits(log)):
         timeline = yield ("timeline",)
     instant = max([*timeline, *known(log), *timeline.named, *timeline.pending]) + 1 + case.clocks[run[3] % 10 % len(case.clocks)]
@@ -446,12 +486,41 @@ def merging(case: Case, run: Any, keys: tuple[str, ...], batch: str, seen: Any) 
 
 
 def keeping(case: Case, run: Any, batch: str, seen: Any) -> Actor:
-    """The rest of a closing run of a clean, or of a savepoint."""
+    """The rest of a closing run of a clean, of a savepoint, of a restore or of an archive."""
     log, timeline, instant = seen
     saved = tuple(timeline.saved)
+    pins = {entry[1] for entry in log if entry[0] == "pin"}
+    if batch.startswith("back"):
+        at = int(batch.removeprefix("back"))
+        taken = sorted(t for t in timeline if t > at)
+        if not taken:
+            return "nothing"
+        if at not in timeline or at < timeline.horizon or max([*pins, *saved], default=-1) >= taken[0]:
+            return "failed"
+        for group, t in sorted(as_of(timeline, at).items()):
+            if (yield ("get", ("slice", group, t, timeline[t][0]))) is None and case.bug != "back_to_cleaned":
+                return "failed"
+        gone = [(group, t, False, ("taken", timeline[t][0])) for t in taken for group, *_ in timeline[t][1]]
+        return (run, instant, len(log), (("saved", saved, False, ("saved",)), *gone))
+    if batch.startswith("archive"):
+        stops = [max(timeline), *([] if case.bug == "archive_past_pin" else pins), *saved]
+        for _, _, _, other, at, _, slices in (
+            entry for entry in commits(log) if not counts(log, entry) and case.bug != "archive_past_void"
+        ):
+            for group, place in files_of(other, at, slices).items():
+                if (yield ("get", place)) is not None or (yield ("get", ("waits", group, at, other))) is not None:
+                    stops.append(at)
+        for t in sorted(timeline) if case.bug != "archive_past_replaced" else ():
+            for group, base, _, begun in timeline[t][1]:
+                if begun == ENDED and (yield ("get", ("slice", group, base, timeline[base][0]))) is not None:
+                    stops.append(t)
+        first = max((t for t in timeline if t <= min(stops)), default=0)
+        going = tuple((t, timeline[t]) for t in sorted(timeline) if timeline.horizon <= t < first)
+        return (
+            (run, first, len(log), (("saved", saved, False, ("saved",)), ("archived", going, False, ("archived",)))) if going else "nothing"
+        )
     if batch.startswith("clean"):
-        pins = {entry[1] for entry in log if entry[0] == "pin"} if case.bug != "pins_ignored" else set()
-        there = superseded(timeline, {*saved}, pins)
+        there = superseded(timeline, {*saved}, pins if case.bug != "pins_ignored" else set())
         gone = []
         for group, t, end in there:
             if (yield ("get", ("slice", group, t, timeline[t][0]))) is not None:
@@ -477,6 +546,37 @@ def pin(case: Case, me: int) -> Actor:
         yield ("slot", len(log), ("pin", at, me))
 
 
+def chain(case: Case) -> Actor:
+    """Hand on what has been written, one write after the other, each with its mark; "failed" where one was taken back."""
+    for _ in range(3):
+        second = yield ("get", ("second",))
+        yield from recover(case)
+        log = yield ("log",)
+        timeline = yield from looked(case, log)
+        if case.bug != "chain_ignores_undone" and any(entry[0] == "undone" and entry[1] in second for entry in log):
+            return "failed"
+        following = [entry[3] for entry in commits(log) if counts(log, entry) and not keeps(entry[1]) and entry[4] in timeline]
+        if not (left := [run for run in following if run not in second]):
+            return None
+        yield ("mark", second, (*second, left[-1 if case.bug == "chain_newest_first" else 0]))
+    return None
+
+
+def looked(case: Case, log: tuple[Any, ...]) -> Actor:
+    """The timeline as a reader has it who has read the log. What a restore has taken back, and a publisher who slept has put again, goes."""
+    if case.archives:
+        parts = yield ("part", "archived") if case.bug == "archives_first" else ("part", "instant")
+        parts += yield ("part", "instant") if case.bug == "archives_first" else ("part", "archived")
+        timeline = Shown(dict(parts))
+    else:
+        timeline = yield ("timeline",)
+    taken = {t for entry in commits(log) if entry[1].startswith("back") and published(log, entry[3]) for t in taken_by(entry)}
+    for t in sorted(taken & {*timeline}):
+        if case.bug != "put_again_stays":
+            yield ("del", ("instant", t))
+    return timeline.without(taken) if taken & {*timeline} else timeline
+
+
 def recover(case: Case) -> Actor:
     """Enter what others have written, and publish in log order."""
     while True:
@@ -485,7 +585,7 @@ def recover(case: Case) -> Actor:
             timeline = yield ("timeline",)
         log = yield ("log",)
         if timeline is None:
-            timeline = yield ("timeline",)
+            timeline = yield from looked(case, log)
         if (entry := unknown(case, log, timeline)) is None:
             break
         yield from enter(case, log, entry)
@@ -510,6 +610,20 @@ def publish(case: Case, entry: Any) -> Actor:
             yield ("del", ("slice", group, t, by))
     if batch.startswith("save"):
         yield ("absent", ("saved", instant), True)
+    if batch.startswith("back") and (yield ("get", ("back", instant))) is None:
+        instants = [("instant", t) for t in sorted(taken_by(entry), reverse=case.bug != "back_oldest_first")]
+        files = [("slice", group, t, by) for group, t, _, (_, by) in slices[1:]]
+        yield ("absent", ("backing", instant), tuple(sorted(taken_by(entry))))
+        for one in [*files, *instants] if case.bug == "back_files_first" else [*instants, *files]:
+            yield ("del", one)
+        yield ("absent", ("back", instant), True)
+    if batch.startswith("archive"):
+        going = [t for t, _ in slices[1][1]]
+        if case.bug != "archive_comes_last":
+            yield ("absent", ("archived", instant), slices[1][1])
+        for t in reversed(going) if case.bug == "archive_newest_first" else going:
+            yield ("del", ("instant", t))
+        yield ("absent", ("archived", instant), slices[1][1])
     if keeps(batch):
         while published(log := (yield ("log",)), run) is None and not (yield ("slot", len(log), ("published", run, False))):
             pass
@@ -551,17 +665,31 @@ class Shown(dict[int, Any]):
     asked     (instant, file group → base and logs) of plans that have not been run
     named     instants of all that are there when they are asked for by name; a listing may not show the newest ones yet
     pending   instants of writes of other programs that have not completed
+    horizon   the first instant that is not archived; those before are in the archive, and count
     """
 
     def __init__(self, d: Store, *, listed: bool = False) -> None:
         super().__init__({key[1]: value for key, value in d.items() if key[0] == "instant"})
+        self.horizon = max((key[1] for key in d if key[0] == "archived"), default=0)
+        self.update(one for key, going in d.items() if key[0] == "archived" for one in going)
         asked = {key[1]: value[1] for key, value in d.items() if key[0] == "asked" and key[1] not in self}
         late = {key[1] for key in d if key[0] == "hidden" and listed}
         self.asked = [(at, {one[0]: (one[1], one[3]) for one in plan}) for at, plan in sorted(asked.items()) if at not in late]
         self.named = sorted(asked)
         self.pending = sorted(key[1] for key in d if key[0] == "pending")
         self.saved = sorted(key[1] for key in d if key[0] == "saved")
-        self._all = (tuple(sorted(self.items())), repr(self.asked), tuple(self.named), tuple(self.pending), tuple(self.saved))
+        self._name()
+
+    def _name(self) -> None:
+        self._all = (tuple(sorted(self.items())), repr(self.asked), tuple(self.named), tuple(self.pending), (*self.saved, -1, self.horizon))
+
+    def without(self, times: set[int]) -> Shown:
+        """The same without some instants."""
+        found = Shown({})
+        found.update({t: said for t, said in self.items() if t not in times})
+        found.asked, found.named, found.pending, found.saved, found.horizon = self.asked, self.named, self.pending, self.saved, self.horizon
+        found._name()
+        return found
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(self._all)
@@ -574,7 +702,9 @@ class Shown(dict[int, Any]):
 
 
 def timeline_of(d: Store) -> Shown:
-    return Shown(d)
+    """What counts; without what a restore has taken off the timeline, and a publisher who slept has put there again."""
+    again = {t for key, taken in d.items() if key[0] == "backing" for t in taken if ("gone", t) in d}
+    return Shown(d).without(again) if again else Shown(d)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -628,6 +758,11 @@ def execute(case: Case, d: Store, op: Op) -> tuple[Any, Store]:
         return log, d
     if kind == "timeline":
         return Shown(d, listed=True), d
+    if kind == "part":
+        kinds = ("archived",) if rest[0] == "archived" else ("instant", "asked", "pending", "saved")
+        return tuple(sorted((item for item in d.items() if item[0][0] in kinds), key=repr)), d
+    if kind == "mark":
+        return (True, {**d, ("second",): rest[1]}) if d[("second",)] == rest[0] else (False, d)
     if kind == "files":
         return tuple(sorted((item for item in d.items() if item[0][0] in ("slice", "logfile")), key=repr)), d
     if kind == "get":
@@ -645,13 +780,15 @@ def execute(case: Case, d: Store, op: Op) -> tuple[Any, Store]:
             return True, {**{key: value for key, value in d.items() if key != old}, new: d[old]}
         return new in d, d
     assert kind == "del", op
+    if rest[0][0] == "instant" and rest[0] in d:
+        d = {**d, ("gone", rest[0][1]): True}
     return True, {key: value for key, value in d.items() if key != rest[0]}
 
 
 def turn(case: Case, d: Store, ops: list[Op | None]) -> bool:
     """Whether another program may roll back, where all take turns: no commit of ours is looked for or waits, no instant is about to be put."""
     committing = unpublished(d[("log",)]) or any(op and op[0] == "slot" and op[2][0] == "commit" for op in ops)
-    publishing = any(op and op[0] == "absent" and op[1][0] in ("instant", "asked") for op in ops)
+    publishing = any(op and (op == ("part", "archived") or (op[0] == "absent" and op[1][0] in ("instant", "asked"))) for op in ops)
     return not (committing and case.bug != "rolled_back_beside_commit") and not (publishing and case.bug != "rolled_back_beside_publisher")
 
 
@@ -661,7 +798,7 @@ def environment(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
     log, newest = d[("log",)], max(timeline_of(d))
     # To roll a commit back needs the slices before it, and is refused where it has a savepoint.
     may = all(("slice", group, base, timeline_of(d)[base][0]) in d for group, base, new, _ in timeline_of(d)[newest][1] if base is not None)
-    may = (case.appends or may) and ("saved", newest) not in d
+    may = (case.appends or may) and ("saved", newest) not in d and sum(key[0] == "instant" for key in d) > 1
     if d.get(("undo",)) and may and any(entry[4] == newest for entry in commits(log)) and turn(case, d, ops):
         gone = {("instant", newest), ("asked", newest), *files_of(timeline_of(d)[newest][0], newest, timeline_of(d)[newest][1]).values()}
         left = {k: v for k, v in d.items() if k not in gone}
@@ -674,7 +811,7 @@ def environment(case: Case, d: Store, ops: list[Op | None]) -> list[tuple[str, S
             rows = {run: undone for run, undone in rows.items() if undone}
         entry = ("checkpoint", tuple(sorted(rows.items())))
         found.append(("a checkpoint is written", {**d, ("checkpoints",): d[("checkpoints",)] - 1, ("log",): (*log, entry)}))
-    if d.get(("saves",)) and turn(case, d, ops):
+    if d.get(("saves",)) and turn(case, d, ops) and len(timeline_of(d)) > 1:
         line = timeline_of(d)
         at = sorted(line)[-2]
         if all(("slice", group, t, line[t][0]) in d for group, t in as_of(line, at).items()):
@@ -769,7 +906,16 @@ def invariant(case: Case, d: Store) -> str | None:
     for instant, (run, slices) in timeline.items():
         if any(place not in d and (group, instant) not in cleaned for group, place in files_of(run, instant, slices).items()):
             return f"instant {instant} is on the timeline, and a slice of it is missing"
-    held = {key[1] for key in d if key[0] == "saved"} | {entry[1] for entry in log if entry[0] == "pin"} | {max(timeline)}
+    back = max((n for n, entry in enumerate(log) if entry[0] == "commit" and entry[1].startswith("back")), default=0)
+    # A pin of what was taken back before holds nothing.
+    pins = {entry[1] for n, entry in enumerate(log) if entry[0] == "pin" and (n < back or entry[1] in timeline)}
+    held = {key[1] for key in d if key[0] == "saved"} | pins | {max(timeline)}
+    archived = [(n, entry) for n, entry in enumerate(log) if entry[0] == "commit" and entry[1].startswith("archive")]
+    if early := [at[1] for n, entry in archived for at in log[:n] if at[0] == "pin" and at[1] < entry[4]]:
+        return f"the table cannot be read as of {early[0]}, which was pinned before it was archived"
+    if max(held) > max(timeline):
+        return f"the table cannot be read as of {max(held)}, which is held"
+    backed = {t for key, taken in d.items() if key[0] == "backing" for t in taken}
     for at in sorted(held & {*timeline}):
         if not case.appends and any(("slice", group, t, timeline[t][0]) not in d for group, t in as_of(timeline, at).items()):
             return f"the table cannot be read as of {at}, which is held"
@@ -795,7 +941,7 @@ def invariant(case: Case, d: Store) -> str | None:
         said = published(log, entry[3])
         if said and said[2] and on and on[0] == entry[3]:
             return f"a void commit is on the timeline at {entry[4]}"
-        if said and not said[2] and (not on or on[0] != entry[3]) and ("rolled back", entry[4]) not in d:
+        if said and not said[2] and (not on or on[0] != entry[3]) and ("rolled back", entry[4]) not in d and entry[4] not in backed:
             return f"the commit of {entry[3]} is published, and the timeline does not have it at {entry[4]}"
     # A compaction has the instant of its plan, later ones notwithstanding: it brings no change.
     standing = [
@@ -815,6 +961,13 @@ def invariant(case: Case, d: Store) -> str | None:
         if both := sorted(rows.keys() & one.rows.keys()):
             return f"{both[0]} is in two file groups"
         rows.update(one.rows)
+    if case.archives and (why := outside(d, rows)):
+        return why
+    second = d.get(("second",), ())
+    if second != tuple(run for run in dict.fromkeys(entry[3] for entry in made) if run in second):
+        return f"the second table has {second} in another order than the first one"
+    if any(run in undone for run in second[: _last(second, undone)]):
+        return f"{second} were handed on: what came after a write that was taken back, too"
     keys = case.everybody
     shown = [n for n, entry in enumerate(standing) if replaces(entry[1]) and timeline.get(entry[4], ("",))[0] == entry[3]]
     last = shown[-1] if shown else -1
@@ -831,6 +984,24 @@ def invariant(case: Case, d: Store) -> str | None:
     return None
 
 
+def _last(second: tuple[Any, ...], undone: list[Any]) -> int:
+    """The place of the last one that was handed on and counts."""
+    return max((n for n, run in enumerate(second) if run not in undone), default=0)
+
+
+def outside(d: Store, rows: dict[str, tuple[str, ...]]) -> str | None:
+    """How a reader of another program differs, who knows the timeline alone: each older slice is a committed one for him."""
+    line = {key[1]: value for key, value in d.items() if key[0] == "instant"}
+    first, newest, found = min(line, default=0), dict[str, Op](), dict[str, tuple[str, ...]]()
+    gone = {(group, t) for t, (_, slices) in line.items() for group, _, _, begun in slices if begun == ENDED}
+    for place in sorted((key for key in d if key[0] == "slice" and (key[2] in line or key[2] < first)), key=lambda key: key[2]):
+        newest[place[1]] = place
+    for group, place in newest.items():
+        if not any(one == group and t > place[2] for one, t in gone):
+            found.update(d[place])
+    return None if found == rows else f"another program reads {found}, and quire {rows}"
+
+
 def at_plan(d: Store, instant: int) -> bool:
     """Whether an instant is that of a compaction."""
     return ("asked", instant) in d
@@ -842,11 +1013,16 @@ def promised(case: Case, d: Store) -> str | None:
     if timeline_of(d).asked and "compact" in case.everybody:
         return "a plan was never run"
     for batch in case.everybody:
-        if batch in ("schedule", "compact", "pin") or keeps(batch):
+        if batch in ("schedule", "compact", "pin", "chain") or keeps(batch):
             continue
         found = [entry for entry in commits(log) if entry[1] == batch and counts(log, entry)]
         if len(found) != 1 or found[0][4] not in timeline_of(d):
             return f"{batch} counts {len(found)} times"
+    for taken in (taken for key, taken in d.items() if key[0] == "backing"):
+        if left := [key for key in d if (key[0] == "slice" and key[2] in taken) or (key[0] == "instant" and key[1] in taken)]:
+            return f"{left[0]} was taken back, and is there"
+        if still := [entry[4] for entry in commits(log) if entry[4] in taken and not keeps(entry[1]) and counts(log, entry)]:
+            return f"the commit at {still[0]} was taken back, and counts"
     return None
 
 
@@ -910,6 +1086,8 @@ def check(case: Case, limit: int = 2_000_000) -> tuple[str | None, list[str], in
     d[("log",)] = (("foreign", 0, ("g0",)),)
     for me, one in enumerate(case.before):
         d = alone(case, d, actors, actors.start(driver, me, *one))[0]
+    if "chain" in case.everybody:
+        d[("second",)] = ()
     budget = {name: n for name in BUDGET if (n := getattr(case, name))}
     d |= {(name,): n for name, n in budget.items()}
 
@@ -1024,6 +1202,35 @@ CLEANS = {
     )
 }
 CASES += CLEANS.values()
+BACK, ALL, ARCHIVE, CHAIN = ("back1", ()), ("back0", ()), ("archive", ()), ("chain", ())
+APART = (("x", ("k2",)), ("y", ("k1",)))
+UNDONE = {
+    one.name: dataclasses.replace(
+        one,
+        before=one.before or TWICE,
+        last=tuple(sorted((one.before or TWICE) + one.drivers, key=lambda each: not keeps(each[0]))),
+    )
+    for one in (
+        Case("a restore beside a batch", (("a", ("k1",)), BACK)),
+        Case("a restore by two drivers", (BACK, BACK)),
+        Case("a restore of two writes", (ALL,)),
+        Case("a restore beside a driver of a batch that it takes back", (TWICE[1], BACK), before=TWICE[:1]),
+        Case("a restore beside a pin", (ALL, PIN)),
+        Case("a restore beside a clean", (ALL, CLEAN)),
+        Case("a restore beside another program's savepoint", (ALL,), saves=1),
+        Case("a restore beside a chain", (CHAIN, BACK)),
+        Case("a chain beside a batch", (CHAIN, ("a", ("k1",)))),
+        Case("an archive beside a batch", (("a", ("k1",)), ARCHIVE), before=APART),
+        Case("an archive by two drivers", (ARCHIVE, ARCHIVE)),
+        Case("an archive beside a pin", (ARCHIVE, PIN)),
+        Case("an archive after a pin", (("archive", (), "pin"),)),
+        Case("an archive beside a batch that loses a slice", (("a", ("k1", "k2")), ARCHIVE), before=TWICE[:1], expire=1, foreign=1),
+        Case("an archive beside rows that are taken away", (("b", ("k2",), "drop"), ARCHIVE), before=TWICE[:1]),
+        Case("an archive, and a commit is rolled back", (ARCHIVE,), undo=1),
+        Case("an archive beside a restore", (ARCHIVE, BACK)),
+    )
+}
+CASES += UNDONE.values()
 BUGS = {
     "later_instant_allowed": CASES[3],
     "same_instant_allowed": CASES[4],
@@ -1069,6 +1276,25 @@ BUGS = {
     "saved_beside_clean": CLEANS["a clean beside a savepoint"],
     "saved_by_others": CLEANS["a clean beside another program's savepoint"],
     "clean_despite_undone": CLEANS["a clean, and a commit is rolled back"],
+    "back_no_conflict": UNDONE["a restore beside a batch"],
+    "back_despite_commit": UNDONE["a restore beside a batch"],
+    "back_despite_pin": UNDONE["a restore beside a pin"],
+    "back_despite_savepoint": UNDONE["a restore beside another program's savepoint"],
+    "back_to_cleaned": UNDONE["a restore beside a clean"],
+    "back_oldest_first": UNDONE["a restore of two writes"],
+    "back_files_first": UNDONE["a restore of two writes"],
+    "put_again_stays": UNDONE["a restore beside a driver of a batch that it takes back"],
+    "chain_ignores_undone": UNDONE["a restore beside a chain"],
+    "chain_newest_first": UNDONE["a chain beside a batch"],
+    "archive_past_pin": UNDONE["an archive after a pin"],
+    "archive_despite_pin": UNDONE["an archive beside a pin"],
+    "archive_past_void": UNDONE["an archive beside a batch that loses a slice"],
+    "archive_despite_older": UNDONE["an archive beside a batch that loses a slice"],
+    "archive_past_replaced": UNDONE["an archive beside rows that are taken away"],
+    "archive_newest_first": UNDONE["an archive beside a batch"],
+    "archive_comes_last": UNDONE["an archive beside a batch"],
+    "archives_first": UNDONE["an archive beside a batch"],
+    "archive_despite_undone": UNDONE["an archive, and a commit is rolled back"],
 }
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import table_model
 LONG = {one.name for one in table_model.CASES if one.undo and len(one.drivers) > 1}  # a minute each
 LONG |= {"a slice is lost, two batches", "another program writes beside two batches"}
 LONG |= {"a clean beside a batch and a pin", "a clean beside another program's savepoint"}
+LONG |= {f"an archive beside {other}" for other in ("a batch", "a batch that loses a slice", "rows that are taken away", "a restore")}
+LONG |= {f"a restore beside {other}" for other in ("a batch", "a clean")}
 LONG |= {
     "logs: two runs, a file is lost", "logs: a run of a delete, then a batch, beside a batch", "logs: a batch, a schedule, a run",
     "logs: another program is slow beside a run",
@@ -25,7 +27,9 @@ def test_a_table_s_protocol_holds_in_every_order(case: table_model.Case) -> None
     assert why is None, "\n".join([str(why), *way])
 
 
-@pytest.mark.parametrize("name", table_model.BUGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name == "archive_despite_older" else []) for name in table_model.BUGS]
+)
 def test_a_mistake_of_a_table_is_found(name: str) -> None:
     why, *_ = table_model.check(replace(table_model.BUGS[name], bug=name))
     assert why is not None, "it was not found"

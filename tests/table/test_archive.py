@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from test_clean import clean, files, refused, roll_back, written
 from test_compaction import compact, table_with_logs
 from test_writes import LOCAL, create, frame, log_of, ours, theirs, write
 
 import quire
+from quire.commit.entries import Commit
 from quire.errors import FormatError, RefusedError
 from quire.storage import connect
 from quire.storage.local import LocalStore
-from quire.table import timeline
+from quire.table import rounds, timeline
 from quire.table.format import archive as stored
 from quire.table.table import Table
 from quire.table.upkeep import ArchiveReport
@@ -167,6 +169,21 @@ def test_what_comes_while_an_archive_is_planned_counts(tmp_path: Path, monkeypat
         assert (done[1].instants, report.instants) == (3, 1)
     elif kind == "rolled back":
         assert report.instants == 3, "the write before is the newest again"
+
+
+def test_an_older_write_that_another_program_has_let_wait_ends_an_archive(tmp_path: Path) -> None:
+    """A file of it, if it is void, would be older than the timeline, and every reader would take it for committed."""
+    table, instants = written(tmp_path / "trips", 4)
+    archive(table)
+    log = log_of(tmp_path / "trips")
+    done = next(entry.tasks[-1] for entry in reversed(list(log.since(0))) if isinstance(entry, Commit))
+    version = log.tip
+    write(table, "upsert", frame(("a", "sf", 99, 9.0)))
+    newer = str(int(max(instant for instant, *_ in log.refresh().instant_rows())) + 1)
+    for horizon, over in ((instants[3], False), (newer, True)):
+        said = {**done.stats.written, "instant": horizon, "version": version}
+        stats = msgspec.structs.replace(done.stats, written=said)
+        assert rounds.over(log, msgspec.structs.replace(done, stats=stats)) == over
 
 
 def test_a_savepoint_of_what_is_being_archived_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

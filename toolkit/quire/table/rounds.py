@@ -397,6 +397,11 @@ def _takes_what_is_held(log: Log, mine: Round) -> bool:
         return True
     if any(other.operation in (ARCHIVE, SAVEPOINT) for other in others):
         return True
+    # Another program may have written at the horizon before an older commit of ours took its slot. If that is void, a file that it leaves
+    # would be older than the timeline.
+    made = (entry for entry in entries if isinstance(entry, Commit) and entry.closer == TABLE)
+    if any(round_of(entry.tasks[-1]).instant < mine.instant for entry in made):
+        return True
     line = timeline.read(log.store)
     begun = {instant.time for instant in line.pending}
     return any(time < mine.instant for time in begun | (line.savepoints - set(mine.held)))
