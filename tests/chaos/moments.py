@@ -76,6 +76,7 @@ ROUNDS = [  # of a table, whose tasks beyond the plan's sort and write; then its
     Moment("publish", r"^os.link D/\.hoodie/\d+\.commit"),
     Moment("publish", r"^os.link D/\.hoodie/\d+\.commit", after=True),
 ]
+DATA = r"^os.remove \.?[0-9a-f-]{36}\S*_\d{17}\.(parquet|log)"  # of a table, by its name in the partition
 UPKEEP = [  # of a table with logs: plans of compactions and cleans, what the two publish, and the files that a clean deletes
     Moment("publish", r"^os.link D/\.hoodie/\d+\.compaction\.requested"),
     Moment("publish", r"^os.link D/\.hoodie/\d+\.compaction\.requested", after=True),
@@ -83,10 +84,29 @@ UPKEEP = [  # of a table with logs: plans of compactions and cleans, what the tw
     Moment("publish", r"^os.link D/\.hoodie/\d+\.commit"),
     Moment("publish", r"^os.link D/\.hoodie/\d+\.commit", after=True),
     Moment("publish", r"^os.(link|rename) D/\.hoodie/\d+\.clean\.(requested|inflight)", most=1),
-    Moment("clean-up", r"^os.remove D/(?!_quire)[^.].*\.(parquet|log)", most=3),
-    Moment("clean-up", r"^os.remove D/(?!_quire)[^.].*\.(parquet|log)", after=True, most=3),
+    Moment("clean-up", DATA, most=3),
+    Moment("clean-up", DATA, after=True, most=3),
     Moment("publish", r"^os.link D/\.hoodie/\d+\.clean$"),
     Moment("publish", r"^os.link D/\.hoodie/\d+\.clean$", after=True),
+]
+ARCHIVES = [  # of a table: the archive is there, then writes and cleans leave the timeline
+    Moment("publish", r"^os.(link|rename) D/\.hoodie/archived/\.commits"),
+    Moment("publish", r"^os.(link|rename) D/\.hoodie/archived/\.commits", after=True),
+    Moment("clean-up", r"^os.remove \d+\.(commit|deltacommit)$", most=3),
+    Moment("clean-up", r"^os.remove \d+\.(commit|deltacommit)$", after=True, most=3),
+    Moment("clean-up", r"^os.remove \d+\.clean$"),
+]
+TAKING_BACK = [  # of a table: a rollback, or a restore; then the ledger follows
+    Moment("job commit", "^os.link D/_quire/log/.* commit$", most=1),
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.(rollback|restore)\.requested$"),
+    Moment("publish", r"^os.rename D/\.hoodie/\d+\.(rollback|restore)\.inflight$"),
+    Moment("clean-up", r"^os.remove \d+\.(commit|deltacommit)$"),
+    Moment("clean-up", r"^os.remove \d+\.(commit|deltacommit)$", after=True),
+    Moment("clean-up", DATA, after=True),
+    Moment("clean-up", r"^os.remove \d+(\.\w+)?\.(requested|inflight)$", most=1),
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.(rollback|restore)$"),
+    Moment("publish", r"^os.link D/\.hoodie/\d+\.(rollback|restore)$", after=True),
+    Moment("job commit", "^os.link D/_quire/log/.* foreign$"),
 ]
 LOGS = [  # of a commit that writes logs
     Moment("publish", r"^os.rename D/\.hoodie/\d+\.deltacommit\.(requested|inflight)$", most=1),

@@ -12,12 +12,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from moments import CLEAN_UP, FREEZING, IN_A_TASK, JOB_COMMIT, LOGS, PUBLISHED, RENAMES, ROUNDS, TASK_COMMIT, UPKEEP, Moment
+from moments import (
+    ARCHIVES,
+    CLEAN_UP,
+    FREEZING,
+    IN_A_TASK,
+    JOB_COMMIT,
+    LOGS,
+    PUBLISHED,
+    RENAMES,
+    ROUNDS,
+    TAKING_BACK,
+    TASK_COMMIT,
+    UPKEEP,
+    Moment,
+)
 from processes import Driver, driver
 from test_drivers import kill
 from test_spark import FOREVER, kill_driver, kill_worker
 from test_stores import PATIENCE, go_away
-from topics import LoadedIntoTable, LoggedIntoTable, broker_part, loaded
+from topics import LoadedIntoTable, LoggedIntoTable, LookedAfter, broker_part, loaded
 
 from services.kafka_broker import Cluster, broker
 from services.kafka_designs import Died, acknowledged, beside
@@ -115,6 +129,52 @@ def _kill_one(s: LoggedIntoTable, card: Moment | str) -> bool:
             if s.rng.random() < 0.5:
                 s.recover()
             return True
+    return False
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("number", range(3))
+def test_whoever_looks_after_a_table_killed_beside_loads(kafka: Cluster, number: int, tmp_path: Path, tale: Tale) -> None:
+    """Compactions, cleans, archives, rollbacks and restores die at each of their steps and anywhere, while topics are loaded."""
+    anywhere = ["call"] * 5 + ["time"] * 2
+    cards = [("upkeep", card) for card in (*UPKEEP, *ARCHIVES, *anywhere)]
+    cards += [(role, card) for role in ("rollback", "restore") for card in (*TAKING_BACK, *anywhere)]
+    tale.rng("cards of upkeep").shuffle(cards)
+    with loaded(f"upkeep beside loads {number}", tmp_path, tale, kafka, kind=LookedAfter) as s:
+        s.add(40)
+        s.recover()
+        s.recover()
+        killed = sum(_kill_of_upkeep(s, role, card) for role, card in cards[number::3])
+        s.recover()
+        tale.say(f"     {s.name}: {killed} killed of upkeep; who came through said {dict(s.told_by)}")
+        assert list((s.dest / ".hoodie/archived").glob(".commits*")), "nothing was archived"
+    assert killed >= 17
+
+
+def _kill_of_upkeep(s: LookedAfter, role: str, card: Moment | str) -> bool:
+    """Kill one who looks after the table, while two load, and often recover after it."""
+    for _ in range(4):
+        s.add(s.rng.randint(15, 40))
+        s.order(card)
+        drivers = list[Driver]()
+        with ExitStack() as all_ended:
+            for name in (role, "loader", "updater"):
+                s.place.hooked = name == role
+                settings, program = s.role(name)
+                drivers.append(all_ended.enter_context(driver(s.place, settings, program=program)))
+                s.names[drivers[-1].pid] = name
+            killed = s.strike(drivers, card)
+            for other in drivers:
+                if other is not killed:
+                    said = other.end()
+                    s.told_by[said[:40]] += s.names[other.pid] == role
+        if killed:
+            if s.rng.random() < 0.5:
+                s.recover()
+            return True
+        s.mistakes += role != "upkeep"
+    s.tale.say(f"     {s.name}: {role} never came to {card}")
     return False
 
 

@@ -21,7 +21,7 @@ from services.kafka_broker import Cluster
 from services.kafka_witness import Account, Content, Position, account, look, parquet
 from sim import witness
 
-__all__ = ["Loaded", "LoadedIntoTable", "LoggedIntoTable", "broker_part", "loaded"]
+__all__ = ["Loaded", "LoadedIntoTable", "LoggedIntoTable", "LookedAfter", "broker_part", "loaded"]
 
 PROGRAM = """
 import json, sys, quire
@@ -274,6 +274,82 @@ class LoggedIntoTable(LoadedIntoTable):
             quire.recover(self.dest, abort="open")
             by += ", then quire.recover(abort='open')"
         return self.check(by)
+
+
+MAINTAIN = """
+import json, sys, quire
+table, hindered = quire.Table(json.loads(sys.argv[1])["dest"]), []
+for _ in range(3):
+    report = table.maintain(log_ratio=0.0, keep_for=0, keep=4, spark=quire.LocalRunner(), progress=False)
+    hindered += report.hindered.values()
+print(hindered)
+"""
+TAKE_BACK = """
+def take_back(table, number, restores):
+    import pyarrow as pa, quire
+    local, before = {"spark": quire.LocalRunner(), "progress": False}, None
+    if restores:
+        saved = sorted(table.savepoints()["instant"])  # that of one who died
+        before = saved[0] if saved else table.savepoint()
+    names, kinds = ("id", "topic", "partition", "offset", "key", "value"), ("string", "string", "int32", "int64", "binary", "binary")
+    values = ("never", f"mistake {number}", 0, 0, b"never", b"never")
+    rows = pa.table({name: pa.array([value], kind) for name, value, kind in zip(names, values, kinds)})
+    done = table.upsert(rows, batch=f"mistake {number}", **local)
+    if restores:
+        table.restore(before, progress=False)
+        table.delete_savepoint(before)
+        return "restored"
+    try:
+        table.rollback(done.instant, progress=False)
+        return "rolled back"
+    except quire.RefusedError as e:  # who died was away for so long that the write was archived, or compacted
+        table.delete(rows.set_column(3, "offset", pa.array([1], pa.int64())), **local)
+        return str(e)
+"""
+TAKING_BACK = (
+    TAKE_BACK
+    + """
+import json, sys, quire
+said = json.loads(sys.argv[1])
+print(take_back(quire.Table(said["dest"]), **said["settings"]))
+"""
+)
+
+
+class LookedAfter(LoggedIntoTable):
+    """The same, which `maintain` looks after: it compacts, cleans and archives; and others make mistakes beside it, which they roll back,
+    or after which they restore what was before, loads and all: these read their records again."""
+
+    def __init__(self, name: str, base: Path, tale: Tale, cluster: Cluster, settings: dict[str, Any] | None = None) -> None:
+        super().__init__(name, base, tale, cluster, settings)
+        made = dict[str, Any]()
+        exec(TAKE_BACK, made)
+        self.take_back, self.mistakes, self.told_by = made["take_back"], 0, Counter[str]()
+        self.roles |= {"upkeep": ({}, MAINTAIN), "rollback": ({}, TAKING_BACK), "restore": ({}, TAKING_BACK)}
+
+    def role(self, name: str) -> tuple[dict[str, Any], str]:
+        """What a driver is told, and its program; who takes back makes the mistake again that the one before him has died of."""
+        settings, program = self.roles[name]
+        return ({"number": self.mistakes, "restores": name == "restore"} if program == TAKING_BACK else settings), program
+
+    def _remove_oldest(self) -> None:
+        """They stay: what a restore has taken back is loaded again."""
+
+    def held(self) -> Counter[tuple[Position, Content]]:
+        found = super().held()
+        assert not (wrong := [at for at, _ in found if at.topic.startswith("mistake")]), f"a mistake was not taken back: {wrong[:3]}"
+        return found
+
+    def recover(self, by: str = "a rollback, two loads, maintain") -> Count:
+        """Go on in this process where the killed ones stopped, and count."""
+        table = quire.Table(self.dest)
+        if not table.timeline(last=1).empty:
+            for saved in table.savepoints()["instant"]:
+                table.delete_savepoint(saved)
+            self.told_by[self.take_back(table, self.mistakes, False)[:40]] += 1
+            self.mistakes += 1
+            table.maintain(log_ratio=0.0, keep_for=0, keep=4, spark=quire.LocalRunner(), progress=False)
+        return super().recover(by)
 
 
 @contextmanager

@@ -78,9 +78,11 @@ class Log:
                 self.published.setdefault(entry["job"], entry)
 
     def commits(self, only_published: bool = False) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        """The tasks that count, by the numbers of their entries: not the lost ones, and none of a job that removes files and lost one."""
+        """The tasks that count, by the numbers of their entries: not the lost ones, none of a job that removes files and lost one, and none
+        of one whose instant of a table was rolled back."""
+        undone = {job for entry in self.entries if entry["kind"] == "foreign" for job in entry.get("undone", ())}
         for number, entry in enumerate(self.entries, 1):
-            if entry["kind"] != "commit" or self.outcome[entry["job"]] is not entry:
+            if entry["kind"] != "commit" or self.outcome[entry["job"]] is not entry or entry["job"] in undone:
                 continue
             there = self.published.get(entry["job"])
             lost = there["lost"] if there else []
