@@ -348,6 +348,7 @@ MUTANTS = (
     m("rows of a part that did not come", SHUFFLE, "in files)) != rows:", "in files)) > rows:", first="tests/engine/test_shuffle.py"),
     m("rows that were staged and are not there", "engine/closers/staged.py", "    if rows != part.records:\n", "    if False:\n", first="tests/engine/test_shuffle.py"),
     m("a commit without all results", PROTOCOL, "    if not head.complete([task.task for task in tasks]):\n", "    if False:\n", first="tests/commit/test_pitfalls.py"),
+    m("a chain offers the state after what was taken back", SOURCE, "if each.time < since), default", "if each.time <= since), default", first="tests/table/test_restore.py"),
     m("a commit that ends late is never passed on", SOURCE, "if instant.time not in done]", "if instant.time > max(done)]", first=CHAIN),
     m("a commit is passed on as often as it is called", SOURCE, "        add(instant, 0, None)\n    run(0, 1)\n", "        add(BEGIN, 0, None)\n    run(0, 1)\n", first=CHAIN),
     m("changes of one key come in any order", SOURCE, "    if len({look.instant for look in looks}) < 2:\n        return tuple(", "    if True:\n        return tuple(", first=CHAIN),

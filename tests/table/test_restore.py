@@ -219,12 +219,24 @@ def test_a_chain_whose_first_table_was_restored_says_so_and_names_the_repair(tmp
         return quire.process(first, into, passed_on, spark=LOCAL, progress=False)
 
     chain()
-    third = write(first, "upsert", frame(("a", "sf", 5, 5.0)))
+    followed = str(second.timeline(last=1)["instant"].iloc[0])
+    gone = write(first, "upsert", frame(("a", "sf", 5, 5.0)))
+    chain()
+    write(first, "upsert", frame(("a", "sf", 6, 6.0)))
     chain()
     back(first, "restore", instants[1])
+    write(first, "upsert", frame(("z", "la", 6, 6.0)))
     line = refused(chain)
-    assert f"has no commit {third.instant} any more" in line
+    assert f"has no commit {gone.instant} any more (nor 1 of the later ones)" in line
     assert "it was rolled back" in line
+    assert f"quire.Table({second.url!r}).restore({followed!r}) takes these changes back" in line
+    assert "pass it on into a new table" in line
+    assert ours(second) != ours(first)
+    back(second, "restore", followed)
+    chain()
+    assert ours(second) == ours(first) == theirs(tmp_path / "two"), "what the line says has repaired it"
+    back(first, "restore", instants[0])
+    assert ".restore(" not in (line := refused(chain)), "it has no state from before the rows that it began with"
     assert "pass it on into a new table" in line
     new = Table.create(tmp_path / "three", key="id", partition_by="city")
     chain(new)

@@ -33,7 +33,7 @@ from quire.storage import connect, destination, plain
 from quire.storage.within import is_marked
 from quire.table import changes
 from quire.table.into import into
-from quire.table.source import Commits, columns_of, newest_in, rows_of, window
+from quire.table.source import Commits, columns_of, newest_in, repair_of, rows_of, window
 from quire.table.table import Table
 
 if TYPE_CHECKING:
@@ -141,7 +141,8 @@ class ChainCall:
         (source,), process = made.roots, made.convert.process
         assert isinstance(source, Commits)
         assert process is not None
-        found = window(source, source.passed_on(fold(log), log.store), made.shown)
+        covered = fold(log)
+        found = window(source, source.passed_on(covered, log.store), made.shown, repair=repair_of(source, covered, log))
         columns, store = columns_of(found.columns, f"the schema of {source.url}"), source.store()
         tables = (some for run in found.runs for some in rows_of(store, run, columns))
         for some in islice(tables, LOOKED_AT):

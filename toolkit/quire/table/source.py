@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ from quire.sources.files import Root
 from quire.sources.kafka.topics import is_kafka
 from quire.sources.splits import FileInfo
 from quire.sources.transforms.content import BadContent
-from quire.storage import OnRetry, Store, connect, silent
+from quire.storage import OnRetry, Store, connect, plain, silent
 from quire.storage.base import is_safe
 from quire.storage.within import marked
 from quire.table import changes, file_groups, realtime, timeline
@@ -53,6 +53,7 @@ from quire.table.timeline import Timeline
 if TYPE_CHECKING:
     from quire.coverage.fold import Fold
 
+Repair = Callable[[Sequence[str]], str]  # of instants that are gone
 MOST = 64  # commits of one job
 LISTINGS = 5  # of a snapshot, where another program cleans meanwhile
 BEGIN = "0" * 14  # stands for what a table was before all of its commits
@@ -100,8 +101,9 @@ class Window:
     more: bool = False
 
 
-def window(source: Commits, done: Collection[str], dest: str, anew: str = "") -> Window:
-    """The next commits that are not `done`; without any that are, the rows of a snapshot. `anew`: how to begin again, for errors.
+def window(source: Commits, done: Collection[str], dest: str, anew: str = "", repair: Repair | None = None) -> Window:
+    """The next commits that are not `done`; without any that are, the rows of a snapshot. `anew`: how to begin again, for errors; `repair`:
+    how to go on where some of those that are done were taken back.
 
     Raises RefusedError where `dest` cannot follow the table any more, or its changes cannot be read.
     """
@@ -117,7 +119,7 @@ def window(source: Commits, done: Collection[str], dest: str, anew: str = "") ->
         commits = (BEGIN, *there) if there else ()
         return Window(commits, tuple((look,) for look in looks), line.schema() or table.config.schema, len(there))
     line = timeline.read(store)
-    _check_follows(store, line, done, dest, anew or _ANEW)
+    _check_follows(store, line, done, dest, anew or _ANEW, repair)
     waiting = [instant for instant in line.completed if instant.time not in done]
     listed = len(line.completed)
     if not waiting:
@@ -163,7 +165,7 @@ def _snapshot(store: Store) -> tuple[Timeline, list[Slice]]:
     raise TransientError(f"{store.url} was cleaned each of {LISTINGS} times while it was listed: nothing was read. Call again")
 
 
-def _check_follows(store: Store, line: Timeline, done: Collection[str], dest: str, anew: str) -> None:
+def _check_follows(store: Store, line: Timeline, done: Collection[str], dest: str, anew: str, repair: Repair | None = None) -> None:
     """Refuse a timeline that has lost what was passed on, or may have lost what was not."""
     there, newest = {BEGIN, *(instant.time for instant in line.completed)}, max(done)
     if changes.archived_since(line, newest):
@@ -176,10 +178,28 @@ def _check_follows(store: Store, line: Timeline, done: Collection[str], dest: st
     if not gone and not any(instant.time in done for instant in line.completed):
         gone = missing
     if gone:
+        more = f" (nor {len(gone) - 1:,} of the later ones)" if len(gone) > 1 else ""
         raise RefusedError(
-            f"{store.url} has no commit {gone[0]} any more, and {dest} has its changes: it was rolled back, or the table was made again. "
-            f"Nothing was read: {anew}"
+            f"{store.url} has no commit {gone[0]} any more{more}, and {dest} has its changes: it was rolled back, or the table was made "
+            f"again. Nothing was read: {(repair and repair(gone)) or anew}"
         )
+
+
+def repair_of(source: Commits, fold: Fold, log: Log) -> Repair:
+    """How a destination, whose state `log` and `fold` have, takes back what it has of commits that are gone; "": it cannot."""
+
+    def repair(gone: Sequence[str]) -> str:
+        rows = fold.rows(log.store, ["path", "version"], among=pa.array([source.path(instant) for instant in gone]))
+        numbers = rows.column("commit").unique().to_pylist()
+        line = timeline.read(log.store)
+        since = min((log.commit(number).tasks[-1].instant for number in numbers), default="")
+        before = max((each.time for each in line.completed if each.time < since), default="")
+        if not before or before < line.horizon:
+            return ""
+        url = plain(log.store.url)
+        return f"quire.Table({url!r}).restore({before!r}) takes these changes back, and those after them come again. Or {_ANEW}"
+
+    return repair
 
 
 _ANEW = "pass it on into a new table, which begins with the rows that are there."
@@ -247,7 +267,7 @@ class CommitsKind:
         assert isinstance(source, Commits)
         store = look.log.store
         with look.progress.phase("listing", total=1, unit="timeline") as bar:
-            found = window(source, source.passed_on(look.fold, store), store.url)
+            found = window(source, source.passed_on(look.fold, store), store.url, repair=repair_of(source, look.fold, look.log))
             bar.to(1)
         listed = Listed(files=found.listed, done=found.done, new=len(found.commits), more=int(found.more))
         if found.commits:
