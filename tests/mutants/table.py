@@ -36,6 +36,7 @@ REFUSALS, BINDING, SWEEPING = "committers/advice/refusals.py", "committers/advic
 PROCESSES, FACTS = "committers/lab/processes.py", "committers/lab/watch.py"
 WHOLE, COMPACT = "ledger/whole.py", "ledger/compact.py"
 OTHERS, REPLACE, LOST = "tests/table/test_other_writers.py", "tests/table/test_replace.py", "tests/table/test_lost.py"
+LOCK = "tests/table/test_storage_lock.py"
 SOURCE, CHAIN, EMIT = "table/source.py", "tests/table/test_chain.py", "tests/table/test_emit.py"
 CHECKPOINT, CHECKPOINTS = "coverage/checkpoint.py", "commit/checkpoints.py"
 LOADING, PLANNED, OFFSETS, CLIENT = "engine/kinds/offsets.py", "planning/offsets.py", "sources/kafka/offsets.py", "sources/kafka/client.py"
@@ -435,12 +436,15 @@ MUTANTS = (
     m("a name that cannot be looked up just now is nobody's", "storage/http.py", "return error.errno in _UNKNOWN", "return True", first="tests/storage/test_hosts.py"),
     m("a bad disk is tried again, and what it lost is taken for written", DURABLE, "    errno.EAGAIN,", "    errno.EIO, errno.EAGAIN,", first="tests/ledger/test_retry.py"),
     # tables
-    m("a round that is over takes the slot", "table/closer.py", "return not rounds.over(log, done) and (", "return (", first="tests/table/test_table_crash.py"),
+    m("a round that is over takes the slot", "table/closer.py", "fits = not rounds.over(log, done) and (", "fits = (", first="tests/table/test_table_crash.py"),
     m("a later instant ends no round", "table/rounds.py", "not other.before(mine.instant) or ", "", first="tests/table/test_table_rounds.py"),
     m("the same instant ends no round", "table/rounds.py", "return self.instant < instant if self.writes", "return self.instant <= instant if self.writes", first="tests/table/test_table_rounds.py"),
     m("file groups of others do not count", "table/rounds.py", " or other.groups & groups", "", first="tests/table/test_table_rounds.py"),
     m("two upserts insert one key", "table/rounds.py", " or other.inserts & inserts", "", first="tests/table/test_table_rounds.py"),
     m("void commits end a round", "table/rounds.py", " and log.in_effect(entry)", "", first="tests/table/test_table_rounds.py"),
+    m("the storage lock goes before the instant is there", JOBS, "                _show(log, head.job, progress)\n                break\n", "                break\n", first=LOCK),
+    m("a storage lock that another one has won is taken for ours", "table/storage_lock.py", " and now[1] == mine:\n                return Hold", ":\n                return Hold", first=LOCK),
+    m("a call shows its instant after its storage lock has run out", "table/closer.py", "        storage_lock.check(store)\n", "", first=LOCK),
     m("a partition that nobody lists", "table/closer.py", "store.put_if_absent(marker, content)", "pass", first="tests/table/test_table_crash.py"),
     m("a step of a table that has failed does not say how to go on", "table/write/failures.py", ". Nothing of this call is visible: call again.", "", first="tests/table/write/test_tag.py"),
     m("a table is opened without its own options", "table/into.py", "{**(dest._options or {}), **(options or {})} or None", "options", first="tests/table/test_into.py"),

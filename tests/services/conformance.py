@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 
 from quire.errors import FormatError, NotFoundError, StorageError
-from quire.storage import Copying, Entry, Folder, ReadRequest, Seeking, Store, Trouble, Vanished, remove_version
+from quire.storage import Copying, Entry, Folder, ReadRequest, Replacing, Seeking, Store, Trouble, Vanished, remove_version
 from quire.storage.retry import again
 from quire.storage.within import Within
 
@@ -267,6 +267,22 @@ def test_an_object_is_removed_on_condition_of_its_version(store: Store) -> None:
         assert remove_version(store, name, there.version)
         assert store.stat(name) is None
         assert remove_version(store, name, there.version), "what is gone is gone"
+
+
+def test_an_object_is_replaced_on_condition_of_its_version(store: Store) -> None:
+    if not isinstance(store, Replacing):
+        return
+    assert not store.put_if("dir/b ü", b"1", "gone"), "nothing is made"
+    assert store.stat("dir/b ü") is None
+    store.put("dir/b ü", b"1")
+    before = store.stat("dir/b ü")
+    assert before is not None
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda i: again(lambda: store.put_if("dir/b ü", f"of {i}".encode(), before.version)), range(8)))
+    assert sum(won) == 1
+    assert store.get("dir/b ü") == f"of {won.index(True)}".encode()
+    assert not store.put_if("dir/b ü", b"late", before.version)
+    assert store.get("dir/b ü") == f"of {won.index(True)}".encode()
 
 
 def test_rename_moves_an_object_in_one_step_or_is_refused(store: Store) -> None:

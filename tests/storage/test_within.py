@@ -191,6 +191,7 @@ CHANGES: dict[str, Callable[[Any, str], object]] = {
     "rename to": lambda store, name: store.rename("day=1/a.parquet", name),
     "remove": lambda store, name: store.remove(name),
     "remove_if": lambda store, name: store.remove_if(name, "1"),
+    "put_if": lambda store, name: getattr(store, "put_if", store.remove_if)(*(name, b"", "1") if hasattr(store, "put_if") else (name, "1")),
     "remove_tree": lambda store, name: store.remove_tree(name),
     "sweep": lambda store, name: store.sweep(name) if ".." not in name else store.get(name),
 }

@@ -6,6 +6,7 @@ A closer writes all that its job shows (`quire.engine.closers`). Whoever publish
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from quire.commit.entries import CLAIM, TABLE, Commit, Entry
@@ -37,6 +38,17 @@ class Guarding(Protocol):
 
     def before_moved(self, store: Store, commit: Commit) -> None:
         """RefusedError where it cannot: then nothing of it is moved, and it stays committed and not published."""
+        ...
+
+
+@runtime_checkable
+class Locking(Protocol):
+    """An offer that a closer may make beside: to hold a lock of programs without quire, from the last look at what they did to the
+    publication.
+    """
+
+    def locked(self, store: Store) -> AbstractContextManager[None]:
+        """Hold it for a `with` block; within one that holds it already, nothing is done. It may wait."""
         ...
 
 
@@ -86,6 +98,12 @@ def cleaner(store: Store) -> Cleaning | None:
     """The closer whose destination at `store` loses files of older commits; None: it keeps them."""
     found = REGISTRY.make(TABLE) if is_table(store) else None
     return found if isinstance(found, Cleaning) else None
+
+
+def locked(store: Store) -> AbstractContextManager[None]:
+    """Hold what keeps other programs out of the destination at `store`, where there is such a thing."""
+    found = REGISTRY.make(TABLE) if is_table(store) else None
+    return found.locked(store) if isinstance(found, Locking) else nullcontext()
 
 
 def step(commit: Commit) -> Finishing | None:

@@ -184,6 +184,11 @@ def _left(tasks: Iterable[Task]) -> tuple[Deferred, ...]:
 
 def publish(log: Log, entry: Commit, progress: Progress = _silent) -> None:
     """Make a committed job's files visible, from the entry alone, then say so in the log."""
+    with closers.locked(log.store):
+        _publish(log, entry, progress)
+
+
+def _publish(log: Log, entry: Commit, progress: Progress) -> None:
     if log.refresh().published(entry.job) is not None:
         return
     by, step = committer(entry.committer, log.store), closers.step(entry)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from msgspec.structs import replace
 
 from quire.commit import names, protocol
+from quire.commit.closers import locked
 from quire.commit.closers import step as finishing
 from quire.commit.entries import FILES, OFFSETS, SPLITS, Commit, Deferred, PlanHead, Task
 from quire.commit.log import Log
@@ -87,9 +88,11 @@ def close(runner: Runner, log: Log, work: Work, tasks: list[Task], reduce: Reduc
     while (closed := _closed(runner, log, work, tasks, reduce, progress)) is not None:
         _check_schema(log, closed, head)
         ready = functools.partial(closer.ready, closed[-1]) if isinstance(closer, closers.Rounds) else lambda _: True
-        protocol.commit(log, head, closed, conflicts, ready)
-        if log.outcome(head.job) is not None:
-            break
+        with locked(log.store):
+            protocol.commit(log, head, closed, conflicts, ready)
+            if log.outcome(head.job) is not None:
+                _show(log, head.job, progress)
+                break
     settle(log, head.job, progress)
 
 
@@ -151,13 +154,18 @@ def settle(log: Log, job: str, progress: Progress) -> None:
 
     Commits with a step before `published` are published in the order of the log, so those before this job's are published, too.
     """
+    _show(log, job, progress)
+    protocol.clean(log, job)
+
+
+def _show(log: Log, job: str, progress: Progress) -> None:
+    """Publish a job that has its outcome, unless that is done."""
     waiting = log.refresh().unpublished()
     mine = next((i for i, entry in enumerate(waiting) if entry.job == job), -1)
     for i, entry in enumerate(waiting[: mine + 1]):
         if i == mine or finishing(waiting[mine]):
             with progress.phase("publishing", total=sum(len(t.data_files) for t in entry.tasks)) as bar:
                 protocol.publish(log, entry, lambda done, _: bar.to(done))
-    protocol.clean(log, job)
 
 
 def check_losses(losses: int, job: str, dest: str) -> None:

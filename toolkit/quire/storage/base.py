@@ -232,6 +232,15 @@ class Conditional(Protocol):
 
 
 @runtime_checkable
+class Replacing(Protocol):
+    """Optional: replacing an object in one step on condition of its version, as locks of other programs need it."""
+
+    def put_if(self, name: str, data: bytes, version: str) -> bool:
+        """Write a whole object in the place of the one that has this version; False: it has another one, or is gone, and stays so."""
+        ...
+
+
+@runtime_checkable
 class Beside(Protocol):
     """Optional, for a store that renames a file before it deletes it (`storage.aside`): the way back."""
 

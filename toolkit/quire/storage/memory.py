@@ -144,6 +144,14 @@ class MemoryStore(Rooted):
             _objects[path] = (data, next(_ticks))
             return True
 
+    def put_if(self, name: str, data: bytes, version: str) -> bool:
+        with _lock:
+            found = self.stat(name)
+            if found is None or found.version != version:
+                return False
+            self.put(name, data)
+            return True
+
     def create(self, name: str) -> Sink:
         return MemorySink(self._path(name))
 

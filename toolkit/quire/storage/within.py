@@ -23,7 +23,7 @@ HOME = ".hoodie"
 PLACE = f"{HOME}/{STATE}"
 PROPERTIES = f"{HOME}/hoodie.properties"  # makes a directory a table
 
-_OF_ONE_NAME = ("check_name", "remove_if", "sync")  # what a store may lack, by its arguments
+_OF_ONE_NAME = ("check_name", "remove_if", "put_if", "sync")  # what a store may lack, by its arguments
 _OF_TWO_NAMES = ("give_back", "copy")
 
 

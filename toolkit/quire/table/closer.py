@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,7 +26,20 @@ from quire.errors import FormatError, NotFoundError, QuireError, RefusedError, T
 from quire.progress import Progress
 from quire.spark.runner import Runner
 from quire.storage import Patience, Store
-from quire.table import archive, cleaning, compaction, file_groups, realtime, replacing, retention, rounds, streamer, taking_back, turns
+from quire.table import (
+    archive,
+    cleaning,
+    compaction,
+    file_groups,
+    realtime,
+    replacing,
+    retention,
+    rounds,
+    storage_lock,
+    streamer,
+    taking_back,
+    turns,
+)
 from quire.table import index as indexes
 from quire.table.file_groups import Slice
 from quire.table.format import commits, config, names
@@ -66,7 +80,13 @@ class TableCloser:
         """Whether a round may be committed at the log's tip; first the entry of another program's instants, or of versions that expire."""
         if first := rounds.unknown(log):
             return first
-        return not rounds.over(log, done) and (cleaning.expired(log, done) or True)
+        fits = not rounds.over(log, done) and (cleaning.expired(log, done) or True)
+        storage_lock.check(log.store)
+        return fits
+
+    def locked(self, store: Store) -> AbstractContextManager[None]:
+        """Hold Hudi's storage lock, where programs on the JVM use it."""
+        return storage_lock.held(store)
 
     def follow(self, log: Log) -> Entry | None:
         """The entry of what other programs have done to the timeline."""
@@ -114,6 +134,7 @@ class TableCloser:
         if pending != COMPACTION:
             store.put(asked, commits.requested(pending))  # a compaction has its plan there
         store.put(under_way, b"")
+        storage_lock.check(store)
         store.put_if_absent(completed, commits.encode(made.numbered(written, number)))
 
     def _content(self, store: Store, commit: Commit) -> bytes | None:

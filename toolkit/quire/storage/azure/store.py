@@ -224,6 +224,13 @@ class AzureStore(Objects):
         answer = self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers=headers, body=data, answers=_TAKEN)
         return answer.status < 300
 
+    def put_if(self, name: str, data: bytes, version: str) -> bool:
+        path = self._new(name)
+        fits(self.shown(name), data)
+        headers = {"x-ms-blob-type": "BlockBlob", "If-Match": f'"{version}"'}
+        answers = (*_TAKEN, "BlobNotFound")
+        return self.rest.send("PUT", f"cannot write {self.shown(name)}", path, headers=headers, body=data, answers=answers).status < 300
+
     def stage(self, name: str, block: str, data: bytes) -> None:
         """Send one block; the same block again does no harm, so it is tried again."""
         query = {"comp": "block", "blockid": block}

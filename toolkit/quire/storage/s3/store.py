@@ -29,7 +29,7 @@ from quire.storage.s3.upload import Pieces, S3Upload
 
 __all__ = ["S3Store", "normalise", "opened"]
 
-EMPTY = '"d41d8cd98f00b204e9800998ecf8427e"'  # the etag of nothing
+EMPTY = "d41d8cd98f00b204e9800998ecf8427e"  # the etag of nothing
 PAGE = 1000  # names, the most that the service gives at once
 LONGEST = 1024  # bytes of a key
 WHOLE, SHARE = 4 << 30, 1 << 30  # bytes that are copied by one request, of which the service takes 5 GiB, and those of a part beyond
@@ -95,8 +95,7 @@ class S3Store(Objects):
         return None if self._cut_off(entry) else entry
 
     def is_folder(self, name: str = "") -> bool:
-        found = self._do("list_objects_v2", "look up", name, Prefix=self._below(name), MaxKeys=1)
-        return bool(found.get("Contents"))
+        return bool(self._do("list_objects_v2", "look up", name, Prefix=self._below(name), MaxKeys=1).get("Contents"))
 
     def _paged(self, operation: str, doing: str, name: str, **asked: Any) -> Iterator[Any]:
         """The pages of a listing; one that fails is asked for again, not those before it. They end where an upload is gone."""
@@ -200,9 +199,13 @@ class S3Store(Objects):
         answer = self._do("put_object", "write", name, _TAKEN, Key=key, Body=data, IfNoneMatch="*", **self.account.of_writes)
         if isinstance(answer, str) and self.stat(name) is None:
             # It was removed since, or is what a write has left that was cut off: of those who replace that, one wins.
-            kwargs: dict[str, Any] = {"Key": key, "Body": data, "IfMatch": EMPTY, **self.account.of_writes}
-            answer = self._do("put_object", "write", name, _CHANGED, **kwargs)
+            return self.put_if(name, data, EMPTY)
         return not isinstance(answer, str)
+
+    def put_if(self, name: str, data: bytes, version: str) -> bool:
+        fits(self.shown(name), data)
+        kwargs: dict[str, Any] = {"Key": self._new(name), "Body": data, "IfMatch": f'"{version}"', **self.account.of_writes}
+        return not isinstance(self._do("put_object", "write", name, _CHANGED, **kwargs), str)
 
     def begin(self, name: str) -> str:
         """Begin an upload; its id."""
@@ -261,8 +264,7 @@ class S3Store(Objects):
         source: dict[str, Any] = {"CopySource": {"Bucket": self.bucket, "Key": self._key(old)}, "CopySourceIfMatch": f'"{there.version}"'}
         if there.size > WHOLE:
             return self._copy_parts(new, there.size, source)
-        answer = self._do("copy_object", "publish", new, _CHANGED, Key=key, **source, **self.account.of_writes)
-        return not isinstance(answer, str)
+        return not isinstance(self._do("copy_object", "publish", new, _CHANGED, Key=key, **source, **self.account.of_writes), str)
 
     def _copy_parts(self, new: str, size: int, source: dict[str, Any]) -> bool:
         """Copy what is too long for one request: in parts that nobody sees before all of them are there."""
@@ -295,8 +297,7 @@ class S3Store(Objects):
         found = self.stat(name)
         if found is None or found.version != version:
             return found is None
-        answer = self._do("delete_object", "remove", name, _CHANGED, Key=self._key(name), IfMatch=f'"{version}"')
-        return answer not in _TAKEN
+        return self._do("delete_object", "remove", name, _CHANGED, Key=self._key(name), IfMatch=f'"{version}"') not in _TAKEN
 
     def _delete(self, key: str) -> None:
         self._do("delete_object", "remove", key[len(self.root) :], _GONE, Key=key)
