@@ -308,6 +308,8 @@ PIPELINES = {
         ),
         Pipeline("table clean", "", few, tables.calls(*tables.CLEANS), OF_TABLES, states=tables.states(*tables.CLEANS)),
         Pipeline("table archive", "", few, tables.calls(*tables.ARCHIVES), OF_TABLES, states=tables.states(*tables.ARCHIVES)),
+        Pipeline("table restore", "", few, tables.calls(*tables.RESTORES), OF_TABLES, states=tables.states(*tables.RESTORES)),
+        Pipeline("table rollback", "", few, tables.calls(*tables.ROLLBACKS, logs=True), OF_TABLES, states=tables.states(*tables.ROLLBACKS)),
         Pipeline("table replace", "", few, tables.calls(*tables.REPLACES, logs=True), OF_TABLES, states=tables.states(*tables.REPLACES)),
         Pipeline("table load", "", loads.fill, tables.load, OF_TABLES, grows=True, states=tables.loaded),
         Pipeline("table process", "", few, tables.process, OF_TABLES, states=tables.processed),

@@ -199,6 +199,7 @@ INTO_TABLES = [
     *cases(["table insert"], ["upload"], ["azure"]),
     *cases(["table load"], ["rename"], ["objects"]),
     *cases(["table process"], ["rename"], ["nfs"]),
+    *slow(*cases(["table restore"], ["rename"], ["disk"]), *cases(["table rollback"], ["upload"], ["s3"])),
     *slow(*cases(["table load", "table process"], ["rename"], ["disk"])),
     *slow(*cases(["table upsert", "table load"], ["upload"], ["s3", "azure"])),
 ]
